@@ -1,0 +1,80 @@
+// swift-tools-version: 6.2
+import PackageDescription
+
+// Every module of ours is compiled alike: warnings are errors, imports are internal unless a public declaration needs
+// them, existentials are written `any`.
+let settings: [SwiftSetting] = [
+    .enableUpcomingFeature("ExistentialAny"),
+    .enableUpcomingFeature("InternalImportsByDefault"),
+    .enableUpcomingFeature("MemberImportVisibility"),
+    .enableUpcomingFeature("NonisolatedNonsendingByDefault"),
+    .treatAllWarnings(as: .error),
+]
+
+let nioCore: Target.Dependency = .product(name: "NIOCore", package: "swift-nio")
+let nioPosix: Target.Dependency = .product(name: "NIOPosix", package: "swift-nio")
+let nioSSL: Target.Dependency = .product(name: "NIOSSL", package: "swift-nio-ssl")
+let logging: Target.Dependency = .product(name: "Logging", package: "swift-log")
+let serviceLifecycle: Target.Dependency = .product(name: "ServiceLifecycle", package: "swift-service-lifecycle")
+let argumentParser: Target.Dependency = .product(name: "ArgumentParser", package: "swift-argument-parser")
+let toml: Target.Dependency = .product(name: "TOMLKit", package: "TOMLKit")
+
+/// A module of the product. It may import only modules that stand above it in this file.
+func module(_ name: String, _ dependencies: [Target.Dependency] = []) -> Target {
+    .target(name: name, dependencies: dependencies, swiftSettings: settings)
+}
+
+func tests(_ name: String, _ dependencies: [Target.Dependency], resources: [Resource] = []) -> Target {
+    .testTarget(name: name, dependencies: dependencies, resources: resources, swiftSettings: settings)
+}
+
+let package = Package(
+    name: "holdfast",
+    platforms: [.macOS(.v15)],
+    products: [
+        .executable(name: "holdfastd", targets: ["holdfastd"]),
+        .executable(name: "holdfastctl", targets: ["holdfastctl"]),
+        .library(name: "HoldfastClient", targets: ["HoldfastClient"]),
+        .library(name: "SessionCore", targets: ["SessionCore"]),
+        .library(name: "MQTT", targets: ["MQTT"]),
+    ],
+    dependencies: [
+        .package(url: "https://github.com/apple/swift-nio", from: "2.101.2"),
+        .package(url: "https://github.com/apple/swift-nio-ssl", from: "2.37.6"),
+        .package(url: "https://github.com/apple/swift-log", from: "1.16.2"),
+        .package(url: "https://github.com/apple/swift-argument-parser", from: "1.8.2"),
+        .package(url: "https://github.com/swift-server/swift-service-lifecycle", from: "2.13.0"),
+        .package(url: "https://github.com/LebJe/TOMLKit", from: "0.6.0"),
+    ],
+    targets: [
+        // The C interfaces of the system: headers only, no code of ours.
+        .systemLibrary(name: "CNetlink"),
+        .systemLibrary(name: "CSystemd", pkgConfig: "libsystemd", providers: [.apt(["libsystemd-dev"])]),
+        .systemLibrary(name: "CSQLite", pkgConfig: "sqlite3", providers: [.apt(["libsqlite3-dev"])]),
+
+        // Pure: no I/O, no clocks.
+        module("SessionCore"),
+        module("MQTT", [nioCore]),
+        module("ControlAPI"),
+
+        // Shells around one facility of the system each.
+        module("NetworkPath", ["SessionCore", "CNetlink", nioCore]),
+        module("Systemd", ["CSystemd"]),
+        module("DurableStore", ["SessionCore", "MQTT", "CSQLite", nioCore]),
+        module("Transport", [nioCore, nioPosix, nioSSL]),
+
+        // Everything put together.
+        module(
+            "Agent",
+            [
+                "SessionCore", "MQTT", "ControlAPI", "NetworkPath", "Systemd", "DurableStore", "Transport",
+                nioCore, nioPosix, logging, serviceLifecycle, toml,
+            ]),
+        module("HoldfastClient", ["ControlAPI", nioCore, nioPosix]),
+        .executableTarget(name: "holdfastd", dependencies: ["Agent", argumentParser], swiftSettings: settings),
+        .executableTarget(
+            name: "holdfastctl", dependencies: ["HoldfastClient", "ControlAPI", argumentParser],
+            swiftSettings: settings),
+    ],
+    cxxLanguageStandard: .cxx17
+)

@@ -1,0 +1,4 @@
+#pragma once
+#include <systemd/sd-daemon.h>
+#include <systemd/sd-id128.h>
+#include <systemd/sd-journal.h>

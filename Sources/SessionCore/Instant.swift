@@ -1,0 +1,39 @@
+/// A point in time on the host's boot clock (`CLOCK_BOOTTIME`), which goes on while the host sleeps and is never stepped.
+///
+/// The machines are given the time and never read it, so a test moves it as it likes.
+public struct Instant: InstantProtocol, Hashable, Sendable {
+    /// Nanoseconds since the host was booted.
+    public var nanoseconds: Int64
+
+    /// - Parameter nanoseconds: since the host was booted.
+    public init(nanoseconds: Int64) {
+        self.nanoseconds = nanoseconds
+    }
+
+    public func advanced(by duration: Duration) -> Instant {
+        Instant(nanoseconds: nanoseconds + duration.nanoseconds)
+    }
+
+    public func duration(to other: Instant) -> Duration {
+        .nanoseconds(other.nanoseconds - nanoseconds)
+    }
+
+    public static func < (left: Instant, right: Instant) -> Bool {
+        left.nanoseconds < right.nanoseconds
+    }
+}
+
+extension Duration {
+    /// The whole duration in nanoseconds; beyond ±292 years it stays at that limit.
+    public var nanoseconds: Int64 {
+        let (seconds, attoseconds) = components
+        let (product, overflow) = seconds.multipliedReportingOverflow(by: 1_000_000_000)
+        return overflow ? (seconds < 0 ? .min : .max) : product + attoseconds / 1_000_000_000
+    }
+
+    /// The whole duration in seconds, as the control socket writes durations.
+    public var seconds: Double {
+        let (seconds, attoseconds) = components
+        return Double(seconds) + Double(attoseconds) / 1e18
+    }
+}

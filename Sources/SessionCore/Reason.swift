@@ -1,0 +1,201 @@
+/// Why a state was entered: a stable code, a sentence for people, and the server's own code if it gave one.
+public struct Reason: Hashable, Sendable {
+    public var code: ReasonCode
+    /// What happened, in one sentence without the final full stop.
+    public var message: String
+    /// The reason code of the wire protocol, if the server gave one.
+    public var serverCode: UInt8?
+
+    public init(_ code: ReasonCode, _ message: String? = nil, serverCode: UInt8? = nil) {
+        self.code = code
+        self.message = message ?? code.sentence
+        self.serverCode = serverCode
+    }
+
+    /// Whether the session stays down until a person, a new configuration or a new credential changes something.
+    public var isTerminal: Bool { code.isTerminal }
+}
+
+/// The groups that decide what a session does next.
+public enum ReasonGroup: String, Sendable, CaseIterable {
+    case local, network, liveness, auth, session, server, displaced, removed, config, unknown
+}
+
+/// The stable codes. Names never change meaning; new ones may be added.
+public enum ReasonCode: String, Sendable, CaseIterable {
+    // local
+    case autoconnect
+    case userConnect = "user-connect"
+    case userDisconnect = "user-disconnect"
+    case userReconnect = "user-reconnect"
+    case configurationChanged = "configuration-changed"
+    case shutdown
+    // network
+    case noPath = "no-path"
+    case pathGained = "path-gained"
+    case pathMoved = "path-moved"
+    case pathReturned = "path-returned"
+    case pathLost = "path-lost"
+    case dnsFailed = "dns-failed"
+    case unreachable
+    case refused
+    case reset
+    case dialTimeout = "dial-timeout"
+    case tlsTimeout = "tls-timeout"
+    case tlsFailed = "tls-failed"
+    case retryTimeout = "retry-timeout"
+    // liveness
+    case heartbeatTimeout = "heartbeat-timeout"
+    case probeTimeout = "probe-timeout"
+    // auth
+    case credentialRejected = "credential-rejected"
+    case credentialExpired = "credential-expired"
+    case credentialUnreadable = "credential-unreadable"
+    case notAuthorized = "not-authorized"
+    // session
+    case sessionLost = "session-lost"
+    case stateMismatch = "state-mismatch"
+    // server
+    case serverClosed = "server-closed"
+    case serverShutdown = "server-shutdown"
+    case serverBusy = "server-busy"
+    case rateLimited = "rate-limited"
+    case serverMoved = "moved"
+    case serverError = "server-error"
+    case serverKeepAliveTimeout = "server-keep-alive-timeout"
+    case authenticateTimeout = "authenticate-timeout"
+    case restoreTimeout = "restore-timeout"
+    case protocolError = "protocol-error"
+    // displaced
+    case displaced
+    case yielded
+    // removed
+    case banned
+    case removedByAdministrator = "removed-by-administrator"
+    // config
+    case badConfiguration = "bad-configuration"
+    case badEndpoint = "bad-endpoint"
+    case clientIdentifierRejected = "client-identifier-rejected"
+    case unsupportedVersion = "unsupported-version"
+    case certificateInvalid = "certificate-invalid"
+    case quota
+    // unknown
+    case unknown
+}
+
+extension ReasonCode {
+    public var group: ReasonGroup {
+        switch self {
+        case .autoconnect, .userConnect, .userDisconnect, .userReconnect, .configurationChanged, .shutdown:
+            .local
+        case .noPath, .pathGained, .pathMoved, .pathReturned, .pathLost, .dnsFailed, .unreachable, .refused, .reset,
+            .dialTimeout, .tlsTimeout, .tlsFailed, .retryTimeout:
+            .network
+        case .heartbeatTimeout, .probeTimeout:
+            .liveness
+        case .credentialRejected, .credentialExpired, .credentialUnreadable, .notAuthorized:
+            .auth
+        case .sessionLost, .stateMismatch:
+            .session
+        case .serverClosed, .serverShutdown, .serverBusy, .rateLimited, .serverMoved, .serverError,
+            .serverKeepAliveTimeout, .authenticateTimeout, .restoreTimeout, .protocolError:
+            .server
+        case .displaced, .yielded:
+            .displaced
+        case .banned, .removedByAdministrator:
+            .removed
+        case .badConfiguration, .badEndpoint, .clientIdentifierRejected, .unsupportedVersion, .certificateInvalid,
+            .quota:
+            .config
+        case .unknown:
+            .unknown
+        }
+    }
+
+    /// Whether the session stays down until a person, a new configuration or a new credential changes something.
+    ///
+    /// `credential-unreadable` is not terminal: a secret that is being replaced is there at the next attempt.
+    public var isTerminal: Bool {
+        switch group {
+        case .displaced, .removed, .config: true
+        case .auth: self != .credentialUnreadable
+        default: self == .retryTimeout
+        }
+    }
+
+    /// What happened, for a reason that has nothing to add to its code.
+    public var sentence: String {
+        switch self {
+        case .autoconnect: "the session connects by itself when the daemon starts"
+        case .userConnect: "connect was asked for"
+        case .userDisconnect: "disconnect was asked for"
+        case .userReconnect: "reconnect was asked for"
+        case .configurationChanged: "the session's configuration changed"
+        case .shutdown: "the daemon is stopping"
+        case .noPath: "no network: the kernel has no route to any endpoint"
+        case .pathGained: "the kernel has a route to the endpoint again"
+        case .pathMoved: "the route to the endpoint moved to another interface, address or gateway"
+        case .pathReturned: "the route to the endpoint came back as it was"
+        case .pathLost: "the route to the endpoint is gone, or its interface has no carrier"
+        case .dnsFailed: "the endpoint's name could not be resolved"
+        case .unreachable: "the endpoint cannot be reached"
+        case .refused: "the endpoint refused the TCP connection"
+        case .reset: "the connection was reset"
+        case .dialTimeout: "the endpoint did not answer the TCP connection in time"
+        case .tlsTimeout: "the TLS handshake was not finished in time"
+        case .tlsFailed: "the TLS handshake failed"
+        case .retryTimeout: "the session could not be restored within give-up-after"
+        case .heartbeatTimeout: "nothing was heard from the server within the heartbeat's time-out"
+        case .probeTimeout: "the server did not answer a probe after the network changed"
+        case .credentialRejected: "the server rejected the user name or password"
+        case .credentialExpired: "the credential has expired"
+        case .credentialUnreadable: "the credential could not be read"
+        case .notAuthorized: "the server does not let this user connect"
+        case .sessionLost: "the server no longer has the session"
+        case .stateMismatch: "server and client disagree about the session's state"
+        case .serverClosed: "the server closed the connection without saying why"
+        case .serverShutdown: "the server is shutting down"
+        case .serverBusy: "the server is busy"
+        case .rateLimited: "the server limits the rate of connections or messages"
+        case .serverMoved: "the server says that the session has moved elsewhere"
+        case .serverError: "the server reported an error"
+        case .serverKeepAliveTimeout: "the server heard nothing from us within the keep-alive"
+        case .authenticateTimeout: "the server did not answer CONNECT in time"
+        case .restoreTimeout: "the server did not acknowledge the subscriptions in time"
+        case .protocolError: "the server broke the protocol"
+        case .displaced: "another device took over this session's identity"
+        case .yielded: "another device of this user is online, and this session yields"
+        case .banned: "the server has banned this client"
+        case .removedByAdministrator: "an administrator removed this session at the server"
+        case .badConfiguration: "the session's configuration file has errors"
+        case .badEndpoint: "the endpoint cannot be used"
+        case .clientIdentifierRejected: "the server does not accept the client identifier"
+        case .unsupportedVersion: "the server does not speak this version of the protocol"
+        case .certificateInvalid: "the server's certificate is not valid for this endpoint"
+        case .quota: "the server's quota for this client is used up"
+        case .unknown: "an unknown error"
+        }
+    }
+
+    /// What a person can do about it; `nil` when there is nothing to do but wait.
+    public var hint: String? {
+        switch self {
+        case .userDisconnect: "holdfastctl connect SESSION starts it again"
+        case .noPath: "the session connects by itself as soon as there is a route"
+        case .dnsFailed: "check the endpoint's host name and the host's resolver"
+        case .refused: "check that the server runs and listens on the endpoint's port"
+        case .retryTimeout: "holdfastctl connect SESSION tries again"
+        case .credentialRejected, .credentialExpired, .notAuthorized:
+            "correct user, username or password in the session's file, then holdfastctl reload or connect"
+        case .credentialUnreadable: "check that the file exists and that the daemon's user may read it"
+        case .displaced: "give each device its own client-id; holdfastctl connect SESSION takes the session back"
+        case .yielded: "holdfastctl connect SESSION takes the session over"
+        case .banned, .removedByAdministrator: "ask the server's administrator, then holdfastctl connect SESSION"
+        case .badConfiguration, .badEndpoint: "correct the session's file, then holdfastctl reload"
+        case .clientIdentifierRejected: "set client-id in the session's file to one that the server accepts"
+        case .unsupportedVersion: "the server must speak MQTT 5"
+        case .certificateInvalid, .tlsFailed: "check [tls] ca and server-name in the session's file and the host's clock"
+        default: nil
+        }
+    }
+}

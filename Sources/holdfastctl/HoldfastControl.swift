@@ -1,0 +1,2 @@
+import ArgumentParser
+@main struct HoldfastControl: AsyncParsableCommand { func run() async throws { print("x") } }

@@ -13,11 +13,11 @@ let settings: [SwiftSetting] = [
 
 let nioCore: Target.Dependency = .product(name: "NIOCore", package: "swift-nio")
 let nioPosix: Target.Dependency = .product(name: "NIOPosix", package: "swift-nio")
+let nioTLS: Target.Dependency = .product(name: "NIOTLS", package: "swift-nio")
 let nioSSL: Target.Dependency = .product(name: "NIOSSL", package: "swift-nio-ssl")
 let logging: Target.Dependency = .product(name: "Logging", package: "swift-log")
 let serviceLifecycle: Target.Dependency = .product(name: "ServiceLifecycle", package: "swift-service-lifecycle")
 let argumentParser: Target.Dependency = .product(name: "ArgumentParser", package: "swift-argument-parser")
-let toml: Target.Dependency = .product(name: "TOMLKit", package: "TOMLKit")
 
 /// A module of the product. It may import only modules that stand above it in this file.
 func module(_ name: String, _ dependencies: [Target.Dependency] = []) -> Target {
@@ -44,7 +44,6 @@ let package = Package(
         .package(url: "https://github.com/apple/swift-log", from: "1.16.2"),
         .package(url: "https://github.com/apple/swift-argument-parser", from: "1.8.2"),
         .package(url: "https://github.com/swift-server/swift-service-lifecycle", from: "2.13.0"),
-        .package(url: "https://github.com/LebJe/TOMLKit", from: "0.6.0"),
     ],
     targets: [
         // The C interfaces of the system: headers only, no code of ours.
@@ -61,20 +60,19 @@ let package = Package(
         module("NetworkPath", ["SessionCore", "CNetlink", nioCore]),
         module("Systemd", ["CSystemd"]),
         module("DurableStore", ["SessionCore", "MQTT", "CSQLite", nioCore]),
-        module("Transport", [nioCore, nioPosix, nioSSL]),
+        module("Transport", [nioCore, nioPosix, nioTLS, nioSSL]),
 
         // Everything put together.
         module(
             "Agent",
             [
                 "SessionCore", "MQTT", "ControlAPI", "NetworkPath", "Systemd", "DurableStore", "Transport",
-                nioCore, nioPosix, logging, serviceLifecycle, toml,
+                nioCore, nioPosix, logging, serviceLifecycle,
             ]),
         module("HoldfastClient", ["ControlAPI", nioCore, nioPosix]),
         .executableTarget(name: "holdfastd", dependencies: ["Agent", argumentParser], swiftSettings: settings),
         .executableTarget(
             name: "holdfastctl", dependencies: ["HoldfastClient", "ControlAPI", argumentParser],
             swiftSettings: settings),
-    ],
-    cxxLanguageStandard: .cxx17
+    ]
 )

@@ -1,7 +1,7 @@
 #pragma once
-#include <linux/if.h>
-#include <linux/if_addr.h>
-#include <linux/if_link.h>
+// The kernel's routing netlink interface. <linux/if.h> is left out on purpose: it declares again what glibc's
+// <net/if.h> declares, and Swift then finds every name twice.
 #include <linux/netlink.h>
 #include <linux/rtnetlink.h>
-#include <sys/socket.h>
+#include <linux/if_addr.h>
+#include <linux/if_link.h>

@@ -10,8 +10,11 @@ public struct Instant: InstantProtocol, Hashable, Sendable {
         self.nanoseconds = nanoseconds
     }
 
+    /// Beyond ±292 years it stays at that limit: a server may name any duration.
     public func advanced(by duration: Duration) -> Instant {
-        Instant(nanoseconds: nanoseconds + duration.nanoseconds)
+        let offset = duration.nanoseconds
+        let (sum, overflow) = nanoseconds.addingReportingOverflow(offset)
+        return Instant(nanoseconds: overflow ? (offset < 0 ? .min : .max) : sum)
     }
 
     public func duration(to other: Instant) -> Duration {
@@ -27,8 +30,10 @@ extension Duration {
     /// The whole duration in nanoseconds; beyond ±292 years it stays at that limit.
     public var nanoseconds: Int64 {
         let (seconds, attoseconds) = components
+        let limit: Int64 = seconds < 0 ? .min : .max
         let (product, overflow) = seconds.multipliedReportingOverflow(by: 1_000_000_000)
-        return overflow ? (seconds < 0 ? .min : .max) : product + attoseconds / 1_000_000_000
+        let (sum, overflowOfSum) = product.addingReportingOverflow(attoseconds / 1_000_000_000)
+        return overflow || overflowOfSum ? limit : sum
     }
 
     /// The whole duration in seconds, as the control socket writes durations.

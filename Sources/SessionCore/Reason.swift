@@ -194,7 +194,8 @@ extension ReasonCode {
         case .badConfiguration, .badEndpoint: "correct the session's file, then holdfastctl reload"
         case .clientIdentifierRejected: "set client-id in the session's file to one that the server accepts"
         case .unsupportedVersion: "the server must speak MQTT 5"
-        case .certificateInvalid, .tlsFailed: "check [tls] ca and server-name in the session's file and the host's clock"
+        case .certificateInvalid, .tlsFailed:
+            "check [tls] ca and server-name in the session's file and the host's clock"
         default: nil
         }
     }

@@ -1,2 +1,84 @@
 import ArgumentParser
-@main struct HoldfastControl: AsyncParsableCommand { func run() async throws { print("x") } }
+import ControlAPI
+import HoldfastClient
+
+#if canImport(Glibc)
+    import Glibc
+#endif
+
+struct HoldfastControl: AsyncParsableCommand {
+    static let configuration = CommandConfiguration(
+        commandName: "holdfastctl",
+        abstract: "See and control the sessions that holdfastd keeps connected.",
+        discussion: """
+            Begin with "holdfastctl status": its first sentence says what each session does and why.
+
+            Exit codes: 0 ok, 1 failed, 2 usage, 3 not connected (status --check, wait), 4 timeout,
+            5 not permitted, 6 daemon unreachable, 7 version mismatch.
+            """,
+        version: "holdfastctl \(Release.version)",
+        subcommands: [
+            StatusCommand.self, ListCommand.self, WatchCommand.self, WaitCommand.self, ConnectCommand.self,
+            DisconnectCommand.self, ReconnectCommand.self, PublishCommand.self, SubscribeCommand.self,
+            NetworkCommand.self, ReloadCommand.self, VersionCommand.self,
+        ],
+        defaultSubcommand: StatusCommand.self)
+}
+
+/// How the command ends, whatever happened.
+struct Ending: Equatable {
+    var status: ExitStatus
+    var output: String
+    var isError: Bool
+
+    /// - Parameter error: what parsing the arguments or running the verb threw.
+    init(_ error: any Error) {
+        switch error {
+        case let failure as CommandFailure:
+            self.init(failure)
+        case let error as ClientError:
+            self.init(CommandFailure(error))
+        default:
+            // Usage is 64 for the argument parser and 2 here; help and version are no errors.
+            let code = HoldfastControl.exitCode(for: error)
+            let text = HoldfastControl.fullMessage(for: error)
+            let prefix = "Error: "
+            self.init(
+                status: code.isSuccess ? .success : code == .validationFailure ? .usage : .failed,
+                output: text.hasPrefix(prefix) ? "holdfastctl: " + text.dropFirst(prefix.count) : text,
+                isError: !code.isSuccess)
+        }
+    }
+
+    private init(_ failure: CommandFailure) {
+        self.init(status: failure.status, output: failure.lines.joined(separator: "\n"), isError: true)
+    }
+
+    private init(status: ExitStatus, output: String, isError: Bool) {
+        self.status = status
+        self.output = output
+        self.isError = isError
+    }
+}
+
+@main
+enum Main {
+    static func main() async {
+        // A broken pipe is seen by the write that meets it.
+        signal(SIGPIPE, SIG_IGN)
+        do {
+            var command = try HoldfastControl.parseAsRoot()
+            if var asynchronous = command as? any AsyncParsableCommand {
+                try await asynchronous.run()
+            } else {
+                try command.run()
+            }
+        } catch {
+            let ending = Ending(error)
+            if !ending.output.isEmpty {
+                if ending.isError { Terminal.complain([ending.output]) } else { Terminal().print(ending.output) }
+            }
+            exit(ending.status.rawValue)
+        }
+    }
+}

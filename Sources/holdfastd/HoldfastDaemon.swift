@@ -1,4 +1,50 @@
+import Agent
 import ArgumentParser
-import NIOSSL
-import TOMLKit
-@main struct HoldfastDaemon: AsyncParsableCommand { func run() async throws { print("x", TOMLTable(), TLSConfiguration.makeClientConfiguration()) } }
+import Glibc
+
+@main
+struct HoldfastDaemon: AsyncParsableCommand {
+    static let configuration = CommandConfiguration(
+        commandName: "holdfastd",
+        abstract: "Keeps persistent sessions from this host to a server alive.",
+        discussion: """
+            It is usually started by systemd. It stops on SIGTERM and reads its configuration again on SIGHUP or \
+            holdfastctl reload.
+            """,
+        version: holdfastVersion)
+
+    @Option(help: ArgumentHelp("Where holdfast.toml and sessions.d are.", valueName: "dir"))
+    var configDirectory = "/etc/holdfast"
+
+    @Option(
+        help: ArgumentHelp(
+            "Where the durable state is; default: $STATE_DIRECTORY, or /var/lib/holdfast.", valueName: "dir"))
+    var stateDirectory: String?
+
+    @Option(help: ArgumentHelp("The path of the control socket.", valueName: "path"))
+    var socket = "/run/holdfast/control.sock"
+
+    @Option(help: ArgumentHelp("trace, debug, info, notice, warning, error or critical.", valueName: "level"))
+    var logLevel: String?
+
+    @Flag(help: "Check the configuration, print all its errors and exit.")
+    var check = false
+
+    func validate() throws {
+        let levels = ["trace", "debug", "info", "notice", "warning", "error", "critical"]
+        if let logLevel, !levels.contains(logLevel) {
+            throw ValidationError("there is no log level \"\(logLevel)\"; it is one of \(levels.joined(separator: ", "))")
+        }
+    }
+
+    func run() async throws {
+        if check { throw ExitCode(checkConfiguration(configDirectory).rawValue) }
+        // systemd gives a list; the first one is the state directory of the unit.
+        let fromSystemd = getenv("STATE_DIRECTORY").map { String(cString: $0).prefix { $0 != ":" } }
+        let options = DaemonOptions(
+            configurationDirectory: configDirectory,
+            stateDirectory: stateDirectory ?? fromSystemd.map(String.init) ?? "/var/lib/holdfast",
+            socketPath: socket, logLevel: logLevel)
+        throw ExitCode(await runDaemon(options).rawValue)
+    }
+}

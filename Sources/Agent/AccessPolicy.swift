@@ -1,0 +1,89 @@
+import ControlAPI
+import Glibc
+
+/// Who is at the other end of a control connection, as the kernel tells it.
+struct Peer: Hashable, Sendable {
+    var pid: Int32
+    var uid: UInt32
+    var gid: UInt32
+    /// All groups of the process when it connected, the primary one included.
+    var groups: Set<UInt32>
+
+    /// Asks the kernel by `SO_PEERCRED` and `SO_PEERGROUPS` (unix(7), socket(7)).
+    /// - Returns: `nil` if the kernel does not tell: then nothing is permitted.
+    init?(descriptor: Int32) {
+        // struct ucred of unix(7), which the module Glibc does not show.
+        var credentials: (pid: Int32, uid: UInt32, gid: UInt32) = (0, 0, 0)
+        var length = socklen_t(MemoryLayout.size(ofValue: credentials))
+        guard getsockopt(descriptor, SOL_SOCKET, SO_PEERCRED, &credentials, &length) == 0 else { return nil }
+        pid = credentials.pid
+        uid = credentials.uid
+        gid = credentials.gid
+        groups = [credentials.gid]
+        groups.formUnion(Self.supplementaryGroups(descriptor))
+    }
+
+    init(pid: Int32, uid: UInt32, gid: UInt32, groups: Set<UInt32>) {
+        self.pid = pid
+        self.uid = uid
+        self.gid = gid
+        self.groups = groups
+    }
+
+    private static func supplementaryGroups(_ descriptor: Int32) -> [UInt32] {
+        var groups = [gid_t](repeating: 0, count: 64)
+        while true {
+            var length = socklen_t(groups.count * MemoryLayout<gid_t>.stride)
+            if getsockopt(descriptor, SOL_SOCKET, SO_PEERGROUPS, &groups, &length) == 0 {
+                return Array(groups.prefix(Int(length) / MemoryLayout<gid_t>.stride))
+            }
+            // The kernel tells the length that it needs; a process has at most 65,536 groups.
+            guard errno == ERANGE, Int(length) > groups.count else { return [] }
+            groups = [gid_t](repeating: 0, count: Int(length) / MemoryLayout<gid_t>.stride)
+        }
+    }
+}
+
+/// Decides which roles a peer has: root and the daemon's own user have all, others what `[access]` gives them.
+///
+/// Names are looked up when a peer connects, so that a group that is made later counts without a reload.
+struct AccessPolicy: Hashable, Sendable {
+    var configuration: AccessConfiguration
+    var ownUID: UInt32 = geteuid()
+
+    func roles(of peer: Peer) -> Set<Role> {
+        if peer.uid == 0 || peer.uid == ownUID { return Set(Role.allCases) }
+        var roles: Set<Role> = []
+        if permits(configuration.observe, peer) { roles.insert(.observe) }
+        if permits(configuration.message, peer) { roles.insert(.message) }
+        if permits(configuration.control, peer) { roles.formUnion(Role.allCases) }
+        return roles
+    }
+
+    private func permits(_ principals: [Principal], _ peer: Peer) -> Bool {
+        principals.contains { principal in
+            switch principal {
+            case .anyone: true
+            case .uid(let uid): peer.uid == uid
+            case .user(let name): Self.uid(ofUser: name) == peer.uid
+            case .group(let name): Self.gid(ofGroup: name).map(peer.groups.contains) ?? false
+            }
+        }
+    }
+
+    static func uid(ofUser name: String) -> UInt32? {
+        var entry = passwd()
+        var found: UnsafeMutablePointer<passwd>?
+        var buffer = [CChar](repeating: 0, count: 16384)
+        guard getpwnam_r(name, &entry, &buffer, buffer.count, &found) == 0, found != nil else { return nil }
+        return entry.pw_uid
+    }
+
+    static func gid(ofGroup name: String) -> UInt32? {
+        var entry = group()
+        var found: UnsafeMutablePointer<group>?
+        var buffer = [CChar](repeating: 0, count: 65536)
+        guard getgrnam_r(name, &entry, &buffer, buffer.count, &found) == 0, found != nil else { return nil }
+        return entry.gr_gid
+    }
+}

@@ -1,0 +1,70 @@
+import Glibc
+
+/// One thing that is wrong in a configuration file.
+struct ConfigurationError: Error, Hashable, Sendable {
+    var file: String
+    /// `nil` when the file as a whole is meant.
+    var position: TextPosition?
+    /// What is wrong and what was expected.
+    var message: String
+    /// The nearest valid key or value.
+    var suggestion: String?
+
+    var line: Int? { position?.line }
+    var column: Int? { position?.column }
+
+    /// - Parameter code: of `errno`.
+    static func unreadable(_ path: String, _ code: Int32) -> ConfigurationError {
+        ConfigurationError(file: path, message: "cannot be read: \(String(cString: strerror(code)))")
+    }
+}
+
+extension ConfigurationError: CustomStringConvertible {
+    var description: String {
+        let place = position.map { "\(file):\($0.line):\($0.column)" } ?? file
+        return "\(place): \(message)" + (suggestion.map { "; did you mean \"\($0)\"?" } ?? "")
+    }
+}
+
+extension ConfigurationError: Comparable {
+    static func < (left: ConfigurationError, right: ConfigurationError) -> Bool {
+        let start = TextPosition(line: 0, column: 0)
+        return (left.file, left.position ?? start, left.message) < (right.file, right.position ?? start, right.message)
+    }
+}
+
+/// Everything that is wrong in one or more files, in the order of the text. Never empty when thrown.
+struct ConfigurationErrors: Error, Hashable, Sendable {
+    private(set) var list: [ConfigurationError]
+
+    init(_ list: [ConfigurationError]) {
+        self.list = list.sorted()
+    }
+}
+
+extension ConfigurationErrors: CustomStringConvertible {
+    /// One line per error.
+    var description: String { list.map(\.description).joined(separator: "\n") }
+}
+
+/// A place in a text. Lines and columns count from 1, columns in Unicode scalars.
+struct TextPosition: Hashable, Sendable {
+    var line = 1
+    var column = 1
+
+    /// Moves behind a character.
+    mutating func pass(_ scalar: Unicode.Scalar) {
+        if scalar == "\n" {
+            line += 1
+            column = 1
+        } else {
+            column += 1
+        }
+    }
+}
+
+extension TextPosition: Comparable {
+    static func < (left: TextPosition, right: TextPosition) -> Bool {
+        (left.line, left.column) < (right.line, right.column)
+    }
+}

@@ -1,0 +1,248 @@
+import SessionCore
+import Transport
+
+/// What the value of a key must be, and how it is read.
+struct ConfigurationForm<Value: Equatable & Sendable>: Sendable {
+    let read: @Sendable (ConfigurationValue) throws(ConfigurationErrors) -> Value
+
+    /// - Parameters:
+    ///   - expected: the end of the sentence "KEY must be …".
+    ///   - isSecret: whether a wrong value must not be repeated in the error.
+    ///   - choices: the valid values, where they can be listed; the nearest one is suggested.
+    ///   - parse: the value; `nil` if the content is not one.
+    init(
+        _ expected: String, isSecret: Bool = false, choices: [String] = [],
+        parse: @escaping @Sendable (ConfigurationValue.Content) -> Value?
+    ) {
+        read = { value throws(ConfigurationErrors) in
+            if let result = parse(value.content) { return result }
+            var suggestion: String?
+            if case .text(let text) = value.content { suggestion = nearest(to: text, among: choices) }
+            let message = "\(value.name) must be \(expected)" + (isSecret ? "" : ", not \(value.given)")
+            throw value.error(message, suggestion: suggestion)
+        }
+    }
+
+    /// A form that is written as a text.
+    static func text(
+        _ expected: String, isSecret: Bool = false, choices: [String] = [],
+        parse: @escaping @Sendable (String) -> Value?
+    ) -> Self {
+        Self(expected, isSecret: isSecret, choices: choices) { content in
+            if case .text(let text) = content { parse(text) } else { nil }
+        }
+    }
+
+    init(read: @escaping @Sendable (ConfigurationValue) throws(ConfigurationErrors) -> Value) {
+        self.read = read
+    }
+}
+
+extension ConfigurationForm<Bool> {
+    static var boolean: Self {
+        Self("true or false") { content in
+            if case .boolean(let flag) = content { flag } else { nil }
+        }
+    }
+}
+
+extension ConfigurationForm<Int> {
+    static func integer(_ range: ClosedRange<Int>) -> Self {
+        Self("a whole number from \(range.lowerBound) to \(range.upperBound)") { content in
+            if case .integer(let number) = content, range.contains(number) { number } else { nil }
+        }
+    }
+
+    /// A number of bytes, written with a unit: `"64MiB"`.
+    static func size(_ lowest: String, to highest: String) -> Self {
+        let units = [("B", 1), ("KiB", 1 << 10), ("MiB", 1 << 20), ("GiB", 1 << 30), ("TiB", 1 << 40)]
+        @Sendable func bytes(_ text: String) -> Int? { quantity(text, units: units) }
+        return text("a size such as \"512B\" or \"64MiB\", from \"\(lowest)\" to \"\(highest)\"") { text in
+            guard let size = bytes(text), let low = bytes(lowest), let high = bytes(highest) else { return nil }
+            return (low...high).contains(size) ? size : nil
+        }
+    }
+}
+
+/// A length of time, written with a unit: `"250ms"`, `"15s"`, `"20min"`, `"24h"`, `"7d"`.
+private func duration(_ text: String) -> Duration? {
+    let units = [("ms", 1), ("s", 1000), ("min", 60_000), ("h", 3_600_000), ("d", 86_400_000)]
+    return quantity(text, units: units).map { .milliseconds($0) }
+}
+
+private func duration(_ text: String, from lowest: String, to highest: String) -> Duration? {
+    guard let value = duration(text), let low = duration(lowest), let high = duration(highest) else { return nil }
+    return low <= value && value <= high ? value : nil
+}
+
+/// Digits and a unit, nothing else; `nil` also when the number is too large.
+private func quantity(_ text: String, units: [(name: String, factor: Int)]) -> Int? {
+    let digits = text.prefix { $0.isASCII && $0.isNumber }
+    let unit = text.dropFirst(digits.count)
+    guard let number = Int(digits), let factor = units.first(where: { $0.name == unit })?.factor else { return nil }
+    let (product, overflow) = number.multipliedReportingOverflow(by: factor)
+    return overflow ? nil : product
+}
+
+extension ConfigurationForm<Duration> {
+    static func duration(_ lowest: String, to highest: String) -> Self {
+        text("a duration such as \"250ms\", \"15s\" or \"20min\", from \"\(lowest)\" to \"\(highest)\"") { text in
+            Agent.duration(text, from: lowest, to: highest)
+        }
+    }
+}
+
+extension ConfigurationForm<Duration?> {
+    /// `"never"` is `nil`.
+    static func durationOrNever(_ lowest: String, to highest: String) -> Self {
+        let range = "from \"\(lowest)\" to \"\(highest)\""
+        return text("\"never\" or a duration such as \"250ms\", \"15s\" or \"20min\", \(range)", choices: ["never"]) {
+            text in
+            if text == "never" { return .some(nil) }
+            return Agent.duration(text, from: lowest, to: highest).map { .some($0) }
+        }
+    }
+}
+
+extension ConfigurationForm where Value: RawRepresentable<String> & CaseIterable {
+    static var choice: Self {
+        let choices = Value.allCases.map(\.rawValue)
+        return text("one of " + choices.map { "\"\($0)\"" }.joined(separator: ", "), choices: choices) { text in
+            Value(rawValue: text)
+        }
+    }
+}
+
+extension ConfigurationForm {
+    static func list<Element>(_ element: ConfigurationForm<Element>, of plural: String, mayBeEmpty: Bool = true) -> Self
+    where Value == [Element] {
+        Self { value throws(ConfigurationErrors) in
+            guard case .list(let items) = value.content else {
+                throw value.error("\(value.name) must be a list of \(plural), not \(value.given)")
+            }
+            if items.isEmpty, !mayBeEmpty { throw value.error("\(value.name) must have at least one of the \(plural)") }
+            var elements: [Element] = []
+            var errors: [ConfigurationError] = []
+            for item in items {
+                do throws(ConfigurationErrors) {
+                    elements.append(try element.read(item))
+                } catch {
+                    errors += error.list
+                }
+            }
+            guard errors.isEmpty else { throw ConfigurationErrors(errors) }
+            return elements
+        }
+    }
+}
+
+/// Whether MQTT can send the text: UTF-8 of at most 65,535 bytes, without control characters (MQTT 5, section 1.5.4).
+private func isSendable(_ text: String) -> Bool {
+    text.utf8.count <= 65_535 && !text.unicodeScalars.contains { $0.properties.generalCategory == .control }
+}
+
+extension ConfigurationForm<String> {
+    static var anyText: Self {
+        text("a text of at most 65535 bytes without control characters") { isSendable($0) ? $0 : nil }
+    }
+
+    static var nonemptyText: Self {
+        text("a text of 1 to 65535 bytes without control characters") { isSendable($0) && !$0.isEmpty ? $0 : nil }
+    }
+}
+
+extension ConfigurationForm<String?> {
+    /// An empty text is `nil`.
+    static var optionalText: Self {
+        text("a text of at most 65535 bytes without control characters") { text in
+            isSendable(text) ? .some(text.isEmpty ? nil : text) : nil
+        }
+    }
+
+    /// An empty text is `nil`.
+    static var path: Self {
+        text("the absolute path of a file, or empty") { text in
+            if text.isEmpty { return .some(nil) }
+            return text.hasPrefix("/") && isSendable(text) ? .some(text) : nil
+        }
+    }
+}
+
+extension ConfigurationForm<SecretReference?> {
+    /// An empty text is `nil`.
+    static var secret: Self {
+        let expected =
+            "\"file:PATH\", \"credential:NAME\" or \"exec:COMMAND ARGUMENT…\": where the secret is to be found"
+        return text(expected + ", never the secret itself", isSecret: true) { text in
+            if text.isEmpty { return .some(nil) }
+            return SecretReference(text).map { .some($0) }
+        }
+    }
+}
+
+extension SecretReference {
+    init?(_ text: String) {
+        guard let colon = text.firstIndex(of: ":"), isSendable(text) else { return nil }
+        let value = String(text[text.index(after: colon)...])
+        switch text[..<colon] {
+        case "file" where value.hasPrefix("/"):
+            self = .file(value)
+        case "credential" where !value.isEmpty && value != "." && value != ".." && !value.contains("/"):
+            self = .credential(value)
+        case "exec" where value.hasPrefix("/"):
+            self = .exec(value.split(separator: " ").map(String.init))
+        default:
+            return nil
+        }
+    }
+}
+
+extension ConfigurationForm<Principal> {
+    static var principal: Self {
+        text("\"user:NAME\", \"uid:N\", \"group:NAME\" or \"anyone\"", choices: ["anyone"]) { Principal($0) }
+    }
+}
+
+extension Principal {
+    init?(_ text: String) {
+        if text == "anyone" {
+            self = .anyone
+            return
+        }
+        guard let colon = text.firstIndex(of: ":"), isSendable(text) else { return nil }
+        let value = String(text[text.index(after: colon)...])
+        switch text[..<colon] {
+        case "user" where !value.isEmpty: self = .user(value)
+        case "group" where !value.isEmpty: self = .group(value)
+        case "uid":
+            // The last number means "no user" to the kernel.
+            guard let number = UInt32(value), number < .max, value.utf8.allSatisfy({ $0 != UInt8(ascii: "+") }) else {
+                return nil
+            }
+            self = .uid(number)
+        default: return nil
+        }
+    }
+}
+
+extension ConfigurationForm<Endpoint> {
+    static var endpoint: Self {
+        Self { value throws(ConfigurationErrors) in
+            guard case .text(let text) = value.content else {
+                throw value.error("an endpoint must be a text such as \"mqtts://HOST:PORT\", not \(value.given)")
+            }
+            // A user and password in an address would be a secret in a message.
+            let given = text.contains("@") ? "this" : value.given
+            let endpoint: Endpoint
+            do throws(EndpointError) {
+                endpoint = try Endpoint(text)
+            } catch {
+                throw value.error("\(given) is not an endpoint: \(error)")
+            }
+            guard endpoint.isSupported else {
+                throw value.error("\(given) is not supported by this version: write an mqtts or mqtt endpoint")
+            }
+            return endpoint
+        }
+    }
+}

@@ -1,0 +1,134 @@
+/// One key of a configuration file: its name, where its value belongs, what the value must be, and how much of that
+/// this version carries out.
+struct ConfigurationKey<Root: Sendable>: Sendable {
+    /// With the table's name: `reconnect.spread`.
+    let name: String
+    let isRequired: Bool
+    private let assign: @Sendable (ConfigurationValue, inout Root) throws(ConfigurationErrors) -> Void
+
+    /// Which values this version carries out. Any other valid value is an error, for nothing is silently ignored.
+    enum Support<Value: Equatable & Sendable>: Sendable {
+        case every
+        case only(@Sendable (Value) -> Bool)
+        /// What holds without the key.
+        case onlyDefault
+    }
+
+    init<Value: Equatable & Sendable>(
+        _ name: String, _ member: any WritableKeyPath<Root, Value> & Sendable, _ form: ConfigurationForm<Value>,
+        isRequired: Bool = false, supports support: Support<Value> = .every
+    ) {
+        self.init(name, member, form, isRequired: isRequired, supports: support) { $0[keyPath: member] = $1 }
+    }
+
+    /// For a key that sets more than its own member.
+    init<Value: Equatable & Sendable>(
+        _ name: String, _ member: any WritableKeyPath<Root, Value> & Sendable, _ form: ConfigurationForm<Value>,
+        isRequired: Bool = false, supports support: Support<Value> = .every,
+        set: @escaping @Sendable (inout Root, Value) -> Void
+    ) {
+        self.name = name
+        self.isRequired = isRequired
+        assign = { value, root throws(ConfigurationErrors) in
+            let new = try form.read(value)
+            let isSupported =
+                switch support {
+                case .every: true
+                case .only(let isSupported): isSupported(new)
+                case .onlyDefault: new == root[keyPath: member]
+                }
+            guard isSupported else {
+                throw value.error("this value of \(name) is not supported by this version; leave the key out")
+            }
+            set(&root, new)
+        }
+    }
+
+    /// Reads the whole of a parsed file.
+    ///
+    /// - Parameters:
+    ///   - keys: the keys that there are, in the order in which they take effect.
+    ///   - root: the defaults; then what the file makes of them.
+    /// - Returns: everything that is wrong with single keys.
+    static func read(_ keys: [Self], from file: ConfigurationValue, into root: inout Root) -> [ConfigurationError] {
+        var tables: Set<String> = []
+        for key in keys {
+            if let dot = key.name.lastIndex(of: ".") { tables.insert(String(key.name[..<dot])) }
+        }
+        var found: [String: ConfigurationValue] = [:]
+        var errors: [ConfigurationError] = []
+
+        func collect(_ value: ConfigurationValue) {
+            if tables.contains(value.name) || value.name.isEmpty {
+                if case .table(let members) = value.content {
+                    for member in members { collect(member) }
+                } else {
+                    errors += value.error("\(value.name) is a table: write [\(value.name)]").list
+                }
+            } else if keys.contains(where: { $0.name == value.name }) {
+                found[value.name] = value
+            } else {
+                let isTable = if case .table = value.content { true } else { false }
+                errors.append(
+                    ConfigurationError(
+                        file: value.file, position: value.keyPosition,
+                        message: "there is no \(isTable ? "table" : "key") \"\(value.name)\"",
+                        suggestion: nearestKey(to: value.name, among: keys.map(\.name) + tables.sorted())))
+            }
+        }
+        collect(file)
+
+        for key in keys {
+            guard let value = found[key.name] else {
+                if key.isRequired { errors += file.error("the key \"\(key.name)\" is required and missing").list }
+                continue
+            }
+            do throws(ConfigurationErrors) {
+                try key.assign(value, &root)
+            } catch {
+                errors += error.list
+            }
+        }
+        return errors
+    }
+}
+
+// MARK: The nearest word
+
+/// The valid key that was probably meant: one that is spelled alike, or the same word in another table.
+private func nearestKey(to name: String, among keys: [String]) -> String? {
+    func word(_ name: String) -> String {
+        name.split(separator: ".").last.map(String.init) ?? name
+    }
+    return nearest(to: name, among: keys) ?? keys.first { word($0) == word(name) }
+        ?? nearest(to: word(name), among: keys)
+}
+
+/// The choice with the fewest typing errors, if a third of its characters or less are wrong.
+func nearest(to text: String, among choices: [String]) -> String? {
+    // A very long text is not a misspelled word, and comparing it would take long.
+    guard text.count <= 64 else { return nil }
+    return choices.map { (choice: $0, distance: editDistance(text, $0)) }
+        .filter { $0.distance * 3 <= max(text.count, $0.choice.count) }
+        .min { $0.distance < $1.distance }?.choice
+}
+
+/// How many characters have to be inserted, removed, replaced or swapped with their neighbour (optimal string
+/// alignment).
+private func editDistance(_ left: String, _ right: String) -> Int {
+    let left = Array(left)
+    let right = Array(right)
+    var table = [Array(0...right.count)]
+    for row in 1...max(left.count, 1) where row <= left.count {
+        table.append([row])
+        for column in 1...max(right.count, 1) where column <= right.count {
+            let replaced = table[row - 1][column - 1] + (left[row - 1] == right[column - 1] ? 0 : 1)
+            var best = min(replaced, table[row - 1][column] + 1, table[row][column - 1] + 1)
+            if row > 1, column > 1, left[row - 1] == right[column - 2], left[row - 2] == right[column - 1] {
+                best = min(best, table[row - 2][column - 2] + 1)
+            }
+            table[row].append(best)
+        }
+    }
+    return table[left.count][right.count]
+}

@@ -1,0 +1,137 @@
+import SessionCore
+import Transport
+
+// Every key that there is, one row each: name, member, form, and what of it this version carries out. The defaults are
+// the members' initial values.
+
+extension DaemonConfiguration {
+    static let keys: [ConfigurationKey<Self>] = [
+        .init("durability", \.durability, .choice),
+
+        .init("access.observe", \.access.observe, .list(.principal, of: "principals")),
+        .init("access.message", \.access.message, .list(.principal, of: "principals")),
+        .init("access.control", \.access.control, .list(.principal, of: "principals")),
+
+        .init("log.level", \.logLevel, .choice),
+
+        .init("metrics.listen", \.metrics.listen, .anyText, supports: .onlyDefault),
+        .init("metrics.textfile", \.metrics.textfile, .anyText, supports: .onlyDefault),
+    ]
+}
+
+extension SessionConfiguration {
+    static let keys: [ConfigurationKey<Self>] = [
+        // First, because every other key overrides it. LiveKit's limit is a number of attempts, not a time.
+        .init("preset", \.preset, .choice, supports: .only { $0 != .livekit }) { $0.adopt($1) },
+
+        .init("endpoints", \.endpoints, .list(.endpoint, of: "endpoints", mayBeEmpty: false), isRequired: true),
+        .init("user", \.user, .nonemptyText, isRequired: true),
+        .init("device", \.device, .anyText),
+        .init("client-id", \.clientID, .anyText),
+        .init("username", \.username, .optionalText),
+        .init("password", \.password, .secret, supports: .only { if case .exec = $0 { false } else { true } }),
+        .init("insecure", \.insecure, .boolean),
+        .init("room", \.room, .anyText, supports: .onlyDefault),
+        .init("room-prefix", \.roomPrefix, .nonemptyText, supports: .onlyDefault),
+        .init("autoconnect", \.autoconnect, .boolean),
+        .init("on-demand", \.onDemand, .boolean, supports: .onlyDefault),
+        .init("idle-timeout", \.idleTimeout, .duration("1s", to: "30d"), supports: .onlyDefault),
+        .init("on-suspend", \.onSuspend, .choice, supports: .onlyDefault),
+
+        .init(
+            "reconnect.delays", \.reconnect.delays,
+            .list(.duration("0s", to: "24h"), of: "durations", mayBeEmpty: false)),
+        .init("reconnect.spread", \.reconnect.spread, .duration("0s", to: "1h")),
+        .init("reconnect.stable-after", \.reconnect.stableAfter, .duration("0s", to: "24h")),
+        .init("reconnect.lost-after", \.reconnect.lostAfter, .durationOrNever("0s", to: "365d")),
+        .init("reconnect.give-up-after", \.reconnect.giveUpAfter, .durationOrNever("1s", to: "365d")),
+        .init("reconnect.kick", \.kick, .choice, supports: .onlyDefault),
+        .init(
+            "reconnect.watch", \.watch, .durationOrNever("100ms", to: "1h"),
+            supports: .only { $0 == nil || $0 == .seconds(1) }),
+
+        // MQTT counts its keep-alive in 16 bits of seconds.
+        .init("heartbeat.interval", \.heartbeat.interval, .duration("1s", to: "65535s")),
+        .init("heartbeat.timeout", \.heartbeat.timeout, .duration("100ms", to: "1h")),
+
+        .init("presence.timeout", \.presenceTimeout, .duration("0s", to: "24h"), supports: .onlyDefault),
+
+        .init("timeouts.dial", \.timeouts.dial, .duration("100ms", to: "1h")),
+        .init("timeouts.authenticate", \.timeouts.authenticate, .duration("100ms", to: "1h")),
+        .init("timeouts.restore", \.timeouts.restore, .duration("100ms", to: "1h")),
+
+        .init("mqtt.version", \.mqtt.version, .choice, supports: .onlyDefault),
+        // MQTT 5, section 3.1.2.11.2: 32 bits of seconds, of which the greatest number means for ever.
+        .init("mqtt.session-expiry", \.mqtt.sessionExpiry, .durationOrNever("0s", to: "4294967294s")),
+        .init("mqtt.receive-maximum", \.mqtt.receiveMaximum, .integer(1...65_535)),
+        .init("mqtt.maximum-packet-size", \.mqtt.maximumPacketSize, .size("1KiB", to: "256MiB")),
+        .init("mqtt.redirects", \.mqtt.redirects, .list(.nonemptyText, of: "host names"), supports: .onlyDefault),
+
+        .init("tls.ca", \.tls.authorities, .path),
+        .init("tls.certificate", \.tls.certificate, .path),
+        .init("tls.key", \.tls.key, .path),
+        .init("tls.server-name", \.tls.serverName, .optionalText),
+        .init("tls.minimum", \.tls.minimum, .choice),
+
+        .init("proxy.url", \.proxy, .anyText, supports: .onlyDefault),
+
+        .init("outbox.max-messages", \.outbox.maxMessages, .integer(1...1_000_000_000)),
+        .init("outbox.max-bytes", \.outbox.maxBytes, .size("1KiB", to: "1024TiB")),
+        .init("outbox.max-age", \.outbox.maxAge, .durationOrNever("1s", to: "3650d"), supports: .onlyDefault),
+        .init("outbox.when-full", \.outbox.whenFull, .choice, supports: .onlyDefault),
+    ]
+}
+
+extension DaemonConfiguration {
+    init(_ file: ConfigurationFile) throws(ConfigurationErrors) {
+        self.init()
+        let errors = ConfigurationKey.read(
+            Self.keys, from: try ConfigurationParser.parse(file.text, file: file.path), into: &self)
+        guard errors.isEmpty else { throw ConfigurationErrors(errors) }
+    }
+}
+
+extension SessionConfiguration {
+    init(_ file: ConfigurationFile) throws(ConfigurationErrors) {
+        self.init()
+        let content = try ConfigurationParser.parse(file.text, file: file.path)
+        let errors = ConfigurationKey.read(Self.keys, from: content, into: &self) + contradictions(in: content)
+        guard errors.isEmpty else { throw ConfigurationErrors(errors) }
+        if clientID.isEmpty { clientID = user }
+        if password != nil { username = username ?? user }
+    }
+
+    /// What is wrong although each key by itself is right.
+    private func contradictions(in content: ConfigurationValue) -> [ConfigurationError] {
+        var errors: [ConfigurationError] = []
+        if password != nil, !insecure, case .list(let values) = content["endpoints"]?.content,
+            // With a wrong endpoint in the list, none was kept.
+            values.count == endpoints.count
+        {
+            for (endpoint, value) in zip(endpoints, values) where !endpoint.scheme.isSecure && !endpoint.isLoopback {
+                let problem = "the password would be sent to \(endpoint) unencrypted"
+                errors += value.error("\(problem): use mqtts://, or allow it with insecure = true").list
+            }
+        }
+        if let last = reconnect.delays.last, last < .milliseconds(10), let value = content["reconnect", "delays"] {
+            let message = "the last of reconnect.delays is used for ever and must be at least \"10ms\""
+            errors += value.error(message).list
+        }
+        if tls.certificate != nil, tls.key == nil, let value = content["tls", "certificate"] {
+            errors += value.error("tls.certificate needs tls.key as well").list
+        }
+        if tls.key != nil, tls.certificate == nil, let value = content["tls", "key"] {
+            errors += value.error("tls.key needs tls.certificate as well").list
+        }
+        return errors
+    }
+}
+
+extension ConfigurationValue {
+    fileprivate subscript(keys: String...) -> ConfigurationValue? {
+        keys.reduce(.some(self)) { value, key in
+            guard let value, case .table(let members) = value.content else { return nil }
+            return members.first { $0.name == (value.name.isEmpty ? key : "\(value.name).\(key)") }
+        }
+    }
+}

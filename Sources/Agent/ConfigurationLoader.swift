@@ -1,0 +1,93 @@
+import Glibc
+import SessionCore
+
+/// What a configuration directory holds.
+struct LoadedConfiguration: Hashable, Sendable {
+    /// A failure is fatal when the daemon starts, and makes it refuse a reload.
+    var daemon: Result<DaemonConfiguration, ConfigurationErrors>
+    /// One entry per file of `sessions.d`; a failure concerns only its session.
+    var sessions: [SessionName: Result<SessionConfiguration, ConfigurationErrors>]
+    /// Everything that is wrong, also with files that cannot be a session's because of their name.
+    var errors: [ConfigurationError]
+}
+
+/// Reads `holdfast.toml` and `sessions.d/NAME.toml`.
+enum ConfigurationLoader {
+    /// Never fails as a whole: what is wrong is in the result, all of it at once.
+    static func load(directory: String) -> LoadedConfiguration {
+        let (names, listingErrors) = sessionFiles(in: directory)
+        var errors = listingErrors
+        var daemon = result { () throws(ConfigurationErrors) in try daemonConfiguration(in: directory) }
+        if case .failure(let failure) = daemon { errors += failure.list }
+        // Sessions that cannot be listed must not look like sessions that were removed: a reload would end them all.
+        if !errors.isEmpty { daemon = .failure(ConfigurationErrors(errors)) }
+
+        var sessions: [SessionName: Result<SessionConfiguration, ConfigurationErrors>] = [:]
+        for fileName in names {
+            let path = "\(directory)/sessions.d/\(fileName)"
+            guard let name = SessionName(String(fileName.dropLast(".toml".count))) else {
+                let message = "not a session's name: 1 to 63 of a-z, 0-9 and \"-\", the first not \"-\""
+                errors.append(ConfigurationError(file: path, message: message))
+                continue
+            }
+            let session = result { () throws(ConfigurationErrors) in try sessionConfiguration(at: path) }
+            if case .failure(let failure) = session { errors += failure.list }
+            sessions[name] = session
+        }
+        return LoadedConfiguration(daemon: daemon, sessions: sessions, errors: errors.sorted())
+    }
+
+    /// All defaults when there is no file.
+    private static func daemonConfiguration(in directory: String) throws(ConfigurationErrors) -> DaemonConfiguration {
+        let file: ConfigurationFile
+        do throws(ConfigurationFile.ReadError) {
+            file = try ConfigurationFile(path: "\(directory)/holdfast.toml")
+        } catch {
+            if error.isMissing { return DaemonConfiguration() }
+            throw ConfigurationErrors([error.error])
+        }
+        return try DaemonConfiguration(file)
+    }
+
+    private static func sessionConfiguration(at path: String) throws(ConfigurationErrors) -> SessionConfiguration {
+        let file: ConfigurationFile
+        do throws(ConfigurationFile.ReadError) {
+            file = try ConfigurationFile(path: path)
+        } catch {
+            throw ConfigurationErrors([error.error])
+        }
+        return try SessionConfiguration(file)
+    }
+
+    /// The files of `sessions.d` that end in `.toml`, without the hidden ones, which editors leave behind. A directory
+    /// without `sessions.d` has no sessions; one that is not there itself is an error.
+    private static func sessionFiles(in directory: String) -> (names: [String], errors: [ConfigurationError]) {
+        let path = "\(directory)/sessions.d"
+        guard let stream = opendir(path) else {
+            let code = errno
+            if code == ENOENT, access(directory, F_OK) == 0 { return ([], []) }
+            return ([], [ConfigurationError.unreadable(code == ENOENT ? directory : path, code)])
+        }
+        defer { closedir(stream) }
+        var names: [String] = []
+        errno = 0
+        while let entry = readdir(stream) {
+            // A record is shorter than its type where the name is short, so the name is read in place.
+            guard let offset = MemoryLayout<dirent>.offset(of: \.d_name) else { continue }
+            let name = String(cString: UnsafeRawPointer(entry).advanced(by: offset).assumingMemoryBound(to: CChar.self))
+            if name.hasSuffix(".toml"), !name.hasPrefix(".") { names.append(name) }
+            errno = 0
+        }
+        return (names, errno == 0 ? [] : [ConfigurationError.unreadable(path, errno)])
+    }
+
+    private static func result<Value>(
+        _ body: () throws(ConfigurationErrors) -> Value
+    ) -> Result<Value, ConfigurationErrors> {
+        do throws(ConfigurationErrors) {
+            return .success(try body())
+        } catch {
+            return .failure(error)
+        }
+    }
+}

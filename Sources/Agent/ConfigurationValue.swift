@@ -1,0 +1,37 @@
+/// A value of a configuration file, and where it stands.
+struct ConfigurationValue {
+    enum Content {
+        case text(String)
+        case integer(Int)
+        case boolean(Bool)
+        case list([ConfigurationValue])
+        case table([ConfigurationValue])
+        /// What no key takes: TOML's word for it.
+        case other(String)
+    }
+
+    let file: String
+    /// The dotted key; an element of a list has the name of its list.
+    let name: String
+    let keyPosition: TextPosition
+    let position: TextPosition
+    let content: Content
+
+    /// The value in an error's words. A long text is not repeated.
+    var given: String {
+        switch content {
+        case .text(let text): text.count <= 80 ? text.debugDescription : "a text of \(text.count) characters"
+        case .integer(let number): "the number \(number)"
+        case .boolean(let flag): "\(flag)"
+        case .list: "a list"
+        case .table: "a table"
+        case .other(let word): "a \(word)"
+        }
+    }
+
+    func error(_ message: String, suggestion: String? = nil) -> ConfigurationErrors {
+        ConfigurationErrors([
+            ConfigurationError(file: file, position: position, message: message, suggestion: suggestion)
+        ])
+    }
+}

@@ -1,0 +1,162 @@
+import ControlAPI
+import Logging
+import MQTT
+import NIOCore
+import SessionCore
+import Systemd
+
+// What each method does: permission, parameters, the session asked, the answer.
+
+extension ControlConnection {
+    /// Runs one call.
+    /// - Returns: the answer's line; `nil` for a notification, which has none.
+    func answer(_ call: ClientCall) async -> [UInt8]? {
+        switch call {
+        case .invalid(let id, let error):
+            return OutgoingLine.failure(id, error)
+        case .notification(let method, let parameters):
+            _ = await answer(.null, method, parameters)
+            return nil
+        case .request(let id, let method, let parameters):
+            return await answer(id, method, parameters)
+        }
+    }
+
+    private func answer(_ id: RequestID, _ method: String, _ parameters: JSONValue?) async -> [UInt8] {
+        do throws(RPCError) {
+            return try await run(id, method, parameters)
+        } catch {
+            return OutgoingLine.failure(id, error)
+        }
+    }
+
+    private func run(_ id: RequestID, _ method: String, _ parameters: JSONValue?) async throws(RPCError) -> [UInt8] {
+        switch method {
+        case RPCHelloMethod.name:
+            return OutgoingLine.answer(id, result: try hello(take(RPCHelloMethod.self, parameters)))
+        case DaemonStatusMethod.name:
+            _ = try take(DaemonStatusMethod.self, parameters)
+            return OutgoingLine.answer(id, result: await daemon.status())
+        case DaemonReloadMethod.name:
+            _ = try take(DaemonReloadMethod.self, parameters)
+            return OutgoingLine.answer(id, result: try await daemon.reload())
+        case SessionListMethod.name:
+            _ = try take(SessionListMethod.self, parameters)
+            return OutgoingLine.answer(id, result: SessionSnapshot(sessions: await registry.statuses()))
+        case SessionStatusMethod.name:
+            let session = try take(SessionStatusMethod.self, parameters).session
+            return OutgoingLine.answer(id, result: try await registry.status(session))
+        case SessionConnectMethod.name:
+            let driver = try await registry.driver(take(SessionConnectMethod.self, parameters).session)
+            return state(id, await driver.connect())
+        case SessionDisconnectMethod.name:
+            let driver = try await registry.driver(take(SessionDisconnectMethod.self, parameters).session)
+            return state(id, await driver.disconnect())
+        case SessionReconnectMethod.name:
+            let parameters = try take(SessionReconnectMethod.self, parameters)
+            let driver = try await registry.driver(parameters.session)
+            return state(id, await driver.reconnect(ReconnectMode(parameters.mode)))
+        case SessionWatchMethod.name:
+            return try watch(id, take(SessionWatchMethod.self, parameters))
+        case MessagePublishMethod.name:
+            let parameters = try take(MessagePublishMethod.self, parameters)
+            let driver = try await registry.driver(parameters.session)
+            return OutgoingLine.answer(id, result: try await driver.publish(parameters))
+        case MessageSubscribeMethod.name:
+            return OutgoingLine.answer(id, result: try await subscribe(take(MessageSubscribeMethod.self, parameters)))
+        case MessageUnsubscribeMethod.name:
+            try await unsubscribe(take(MessageUnsubscribeMethod.self, parameters).subscription)
+            return OutgoingLine.answer(id, result: MessageUnsubscribeMethod.Result())
+        case NetworkStatusMethod.name:
+            _ = try take(NetworkStatusMethod.self, parameters)
+            return OutgoingLine.answer(id, result: network.status(endpoints: await registry.endpoints))
+        default:
+            throw .unknownMethod(method)
+        }
+    }
+
+    /// Checks that the peer may call the method, and takes its parameters.
+    private func take<Method: ControlMethod>(
+        _ method: Method.Type, _ parameters: JSONValue?
+    ) throws(RPCError) -> Method.Parameters {
+        if let role = Method.role, !roles.contains(role) {
+            let (uid, pid) = (peer?.uid ?? .max, peer?.pid ?? 0)
+            logger.notice(
+                "denied \(Method.name) to uid \(uid), pid \(pid): it needs the role \(role.rawValue)",
+                metadata: ["MESSAGE_ID": "\(MessageID.accessDenied)", "HOLDFAST_PEER_UID": "\(uid)"])
+            throw .notPermitted(Method.name, role: role)
+        }
+        return try ParameterDecoder.decode(Method.Parameters.self, from: parameters)
+    }
+
+    private func hello(_ parameters: RPCHelloMethod.Parameters) throws(RPCError) -> RPCHelloMethod.Result {
+        if let theirs = parameters.protocol, theirs != ControlMethods.protocolVersion {
+            throw .versionMismatch(client: theirs)
+        }
+        return RPCHelloMethod.Result(
+            version: Daemon.version, protocol: ControlMethods.protocolVersion, capabilities: ControlMethods.names,
+            roles: Role.allCases.filter(roles.contains))
+    }
+
+    private func state(_ id: RequestID, _ state: SessionState) -> [UInt8] {
+        OutgoingLine.answer(id, result: SessionStateResult(state: .init(state)))
+    }
+
+    private func watch(
+        _ id: RequestID, _ parameters: SessionWatchMethod.Parameters
+    ) throws(RPCError) -> [UInt8] {
+        let watched = registry.assumeIsolated {
+            $0.watch(parameters.session, since: parameters.since) { [weak self] event in
+                self?.assumeIsolated { $0.deliver(event) }
+            }
+        }
+        let (result, missed) = try watched.get()
+        watches.insert(result.watch)
+        hold(result.watch.rawValue)
+        for event in missed { deliver(event) }
+        return OutgoingLine.answer(id, result: result)
+    }
+
+    private func subscribe(
+        _ parameters: MessageSubscribeMethod.Parameters
+    ) async throws(RPCError) -> MessageSubscribeMethod.Result {
+        guard parameters.consumer == nil else { throw .notSupported("a durable consumer") }
+        let filter: TopicFilter
+        do throws(InvalidTopic) {
+            filter = try TopicFilter(parameters.filter)
+        } catch {
+            throw .invalidTopic(parameters.filter, error.description)
+        }
+        let driver = try await registry.driver(parameters.session)
+        let id = await registry.nextSubscription()
+        subscriptions[id] = driver.name
+        hold(id.rawValue)
+        let consumer = LiveConsumer(id: id, filter: filter, qos: QoS(parameters.qos)) { [weak self] message in
+            self?.assumeIsolated { $0.deliver(message) }
+        }
+        do throws(RPCError) {
+            let granted = try await driver.subscribe(consumer)
+            return MessageSubscribeMethod.Result(subscription: id, grantedQoS: granted)
+        } catch {
+            subscriptions[id] = nil
+            release(id.rawValue)
+            throw error
+        }
+    }
+
+    private func unsubscribe(_ id: SubscriptionID) async throws(RPCError) {
+        guard let session = subscriptions.removeValue(forKey: id) else { throw .unknownSubscription(id) }
+        await registry.unsubscribe(id, from: session)
+    }
+}
+
+extension ReconnectMode {
+    /// `nil` lets the session choose.
+    init?(_ mode: SessionReconnectMethod.Mode) {
+        switch mode {
+        case .quick: self = .quick
+        case .full: self = .full
+        case .auto: return nil
+        }
+    }
+}

@@ -1,0 +1,80 @@
+import Glibc
+
+/// Makes the control socket: bind, set owner and mode, and only then listen, so that nobody connects in between who may
+/// not.
+enum ControlSocket {
+    /// The group that the socket is given when it exists.
+    static let groupName = "holdfast"
+
+    struct Failure: Error, CustomStringConvertible {
+        var description: String
+    }
+
+    /// - Returns: a listening, non-blocking descriptor.
+    /// - Throws: `Failure` when the path is too long, is no socket, is in use or cannot be made.
+    static func listen(at path: String) throws(Failure) -> CInt {
+        var address = sockaddr_un()
+        address.sun_family = sa_family_t(AF_UNIX)
+        let capacity = MemoryLayout.size(ofValue: address.sun_path)
+        guard path.utf8.count < capacity, !path.isEmpty else {
+            throw Failure(description: "\(path): the path of a socket has 1 to \(capacity - 1) bytes")
+        }
+        withUnsafeMutableBytes(of: &address.sun_path) { $0.copyBytes(from: path.utf8) }
+        try removeStale(path, address)
+        makeDirectory(of: path)
+
+        let descriptor = socket(AF_UNIX, Int32(SOCK_STREAM.rawValue | SOCK_CLOEXEC.rawValue | SOCK_NONBLOCK.rawValue), 0)
+        guard descriptor >= 0 else { throw failure("socket", path) }
+        guard withSocketAddress(address, { bind(descriptor, $0, $1) }) == 0 else {
+            let failure = failure("bind", path)
+            close(descriptor)
+            throw failure
+        }
+        if let group = AccessPolicy.gid(ofGroup: groupName) { _ = chown(path, uid_t.max, group) }
+        guard chmod(path, 0o660) == 0, Glibc.listen(descriptor, 128) == 0 else {
+            let failure = failure("listen", path)
+            close(descriptor)
+            throw failure
+        }
+        return descriptor
+    }
+
+    static func remove(_ path: String) {
+        unlink(path)
+    }
+
+    /// Removes a socket that nobody listens on any more; a crash leaves one.
+    private static func removeStale(_ path: String, _ address: sockaddr_un) throws(Failure) {
+        var status = stat()
+        guard lstat(path, &status) == 0 else { return }
+        guard status.st_mode & S_IFMT == S_IFSOCK else {
+            throw Failure(description: "\(path) exists and is no socket; remove it or give another --socket")
+        }
+        let probe = socket(AF_UNIX, Int32(SOCK_STREAM.rawValue | SOCK_CLOEXEC.rawValue), 0)
+        defer { close(probe) }
+        if withSocketAddress(address, { connect(probe, $0, $1) }) == 0 {
+            throw Failure(description: "another holdfastd already serves \(path); stop it or give another --socket")
+        }
+        unlink(path)
+    }
+
+    /// The service's unit makes `/run/holdfast`; elsewhere one level is made here.
+    private static func makeDirectory(of path: String) {
+        guard let slash = path.lastIndex(of: "/"), slash > path.startIndex else { return }
+        mkdir(String(path[..<slash]), 0o755)
+    }
+
+    private static func withSocketAddress(
+        _ address: sockaddr_un, _ body: (UnsafePointer<sockaddr>, socklen_t) -> Int32
+    ) -> Int32 {
+        withUnsafeBytes(of: address) { bytes in
+            bytes.withMemoryRebound(to: sockaddr.self) { rebound in
+                rebound.baseAddress.map { body($0, socklen_t(MemoryLayout<sockaddr_un>.size)) } ?? -1
+            }
+        }
+    }
+
+    private static func failure(_ call: String, _ path: String) -> Failure {
+        Failure(description: "\(path): \(call): \(String(cString: strerror(errno)))")
+    }
+}

@@ -1,0 +1,59 @@
+import Glibc
+import NIOCore
+import Systemd
+
+/// Reads secrets. A secret is never logged, never put into an error, and dropped after CONNECT was sent.
+enum Credential {
+    /// A password longer than this cannot be sent (MQTT 5, 1.5.6).
+    static let maximumLength = 65_535
+
+    struct Failure: Error, CustomStringConvertible {
+        var description: String
+    }
+
+    /// The secret's bytes, without the line feed that editors put at the end of a file.
+    ///
+    /// Blocks on the file system, so it is called off the event loop.
+    static func read(_ reference: SecretReference) throws(Failure) -> [UInt8] {
+        switch reference {
+        case .file(let path):
+            return try read(path)
+        case .credential(let name):
+            let path: String
+            do throws(CredentialError) {
+                path = try Credentials().path(of: name)
+            } catch {
+                throw Failure(description: error.description)
+            }
+            return try read(path)
+        case .exec:
+            throw Failure(description: "helper commands are not supported by this version")
+        }
+    }
+
+    private static func read(_ path: String) throws(Failure) -> [UInt8] {
+        let descriptor = open(path, O_RDONLY | O_CLOEXEC)
+        guard descriptor >= 0 else { throw failure(path) }
+        defer { close(descriptor) }
+        var bytes = [UInt8](repeating: 0, count: maximumLength + 2)
+        var length = 0
+        while length < bytes.count {
+            let count = bytes.withUnsafeMutableBytes { Glibc.read(descriptor, $0.baseAddress?.advanced(by: length), $0.count - length) }
+            guard count >= 0 else { throw failure(path) }
+            if count == 0 { break }
+            length += count
+        }
+        bytes.removeLast(bytes.count - length)
+        if bytes.last == UInt8(ascii: "\n") { bytes.removeLast() }
+        if bytes.last == UInt8(ascii: "\r") { bytes.removeLast() }
+        guard !bytes.isEmpty else { throw Failure(description: "\(path) is empty") }
+        guard bytes.count <= maximumLength else {
+            throw Failure(description: "\(path) is longer than \(maximumLength) bytes")
+        }
+        return bytes
+    }
+
+    private static func failure(_ path: String) -> Failure {
+        Failure(description: "\(path): \(String(cString: strerror(errno)))")
+    }
+}

@@ -1,0 +1,107 @@
+import ControlAPI
+import DurableStore
+import Glibc
+import Logging
+import NIOCore
+import NIOPosix
+import NetworkPath
+import SessionCore
+import Systemd
+
+/// The daemon's parts, put together.
+///
+/// Everything that decides runs on one event loop; the store has a thread of its own, because commits wait for the disk,
+/// and a small pool takes what blocks: the resolver and the reading of secrets.
+actor Daemon {
+    static let version = holdfastVersion
+
+    nonisolated let eventLoop: any EventLoop
+    nonisolated var unownedExecutor: UnownedSerialExecutor { eventLoop.executor.asUnownedSerialExecutor() }
+
+    nonisolated let registry: SessionRegistry
+    nonisolated let network: NetworkView
+    nonisolated let logger: Logger
+    private let options: DaemonOptions
+    private let store: DurableStore
+    private let since = RFC3339.now
+    private var configuration: DaemonConfiguration
+    private let notifier = Notifier()
+
+    init(
+        options: DaemonOptions, configuration: DaemonConfiguration, store: DurableStore, registry: SessionRegistry,
+        network: NetworkView, logger: Logger, eventLoop: any EventLoop
+    ) {
+        self.options = options
+        self.configuration = configuration
+        self.store = store
+        self.registry = registry
+        self.network = network
+        self.logger = logger
+        self.eventLoop = eventLoop
+    }
+
+    nonisolated var access: AccessPolicy {
+        assumeIsolated { AccessPolicy(configuration: $0.configuration.access) }
+    }
+
+    // MARK: What the control socket asks
+
+    func status() async -> DaemonStatus {
+        let statistics = await store.statistics()
+        let statuses = await registry.statuses()
+        var numbers: [String: Int64] = [
+            "schemaVersion": Int64(statistics.schemaVersion), "fileBytes": Int64(statistics.fileBytes),
+            "logBytes": Int64(statistics.logBytes), "commits": Int64(clamping: statistics.commits),
+            "failedCommits": Int64(clamping: statistics.failedCommits), "messages": Int64(statistics.messages),
+            "lastCommitMicroseconds": statistics.lastCommitDuration.nanoseconds / 1000,
+            "longestCommitMicroseconds": statistics.longestCommitDuration.nanoseconds / 1000,
+        ]
+        if let free = statistics.freeBytes { numbers["freeBytes"] = Int64(clamping: free) }
+        return DaemonStatus(
+            version: Self.version, pid: getpid(), since: since,
+            sessions: DaemonStatus.SessionCounts(states: statuses.map(\.state)), store: numbers,
+            netlink: network.counters)
+    }
+
+    /// Reads the configuration again and applies it. A broken holdfast.toml changes nothing at all.
+    func reload() async throws(RPCError) -> DaemonReloadMethod.Result {
+        notifier.reloading()
+        defer { notifier.ready() }
+        let directory = options.configurationDirectory
+        let loaded = ConfigurationLoader.load(directory: directory)
+        switch loaded.daemon {
+        case .failure(let errors):
+            logger.error(
+                "reload refused, the old configuration stays: \(errors)",
+                metadata: ["MESSAGE_ID": "\(MessageID.reloadRefused)"])
+            throw .badConfiguration(
+                "the configuration has errors, and the old one stays: \(errors)", hint: "correct it and reload again")
+        case .success(let new):
+            if new.durability != configuration.durability {
+                logger.warning("durability changes when the daemon is restarted")
+            }
+            configuration = new
+            if options.logLevel == nil { JournalLogHandler.setLevel(Logger.Level(new.logLevel)) }
+            let result = try await registry.apply(loaded)
+            logger.notice(
+                "reloaded: \(result.added.count) added, \(result.changed.count) changed, \(result.removed.count) removed, \(result.errors.count) errors",
+                metadata: ["MESSAGE_ID": "\(MessageID.reloadDone)"])
+            return result
+        }
+    }
+}
+
+extension Logger.Level {
+    init(_ level: LogLevel) {
+        self =
+            switch level {
+            case .trace: .trace
+            case .debug: .debug
+            case .info: .info
+            case .notice: .notice
+            case .warning: .warning
+            case .error: .error
+            case .critical: .critical
+            }
+    }
+}

@@ -1,0 +1,192 @@
+import DurableStore
+import Glibc
+import Logging
+import NIOCore
+import NIOPosix
+import NetworkPath
+import ServiceLifecycle
+import SessionCore
+import Systemd
+import UnixSignals
+
+// How the daemon starts, runs and stops.
+
+/// Runs the daemon until SIGTERM or SIGINT.
+/// - Returns: the exit status; what went wrong has been logged.
+public func runDaemon(_ options: DaemonOptions) async -> ExitStatus {
+    signal(SIGPIPE, SIG_IGN)
+    let loaded = ConfigurationLoader.load(directory: options.configurationDirectory)
+    let logger = Logger(label: "holdfastd") { _ in JournalLogHandler() }
+    JournalLogHandler.setLevel(level(options, loaded))
+    guard case .success(let configuration) = loaded.daemon else {
+        logger.critical("the configuration has errors:\n\(ConfigurationErrors(loaded.errors))")
+        return .configuration
+    }
+    logger.notice(
+        "holdfastd \(holdfastVersion) started", metadata: ["MESSAGE_ID": "\(MessageID.started)"])
+    do throws(StartFailure) {
+        let running = try await start(options, configuration, loaded, logger)
+        await run(running, logger)
+        return .success
+    } catch {
+        logger.critical("\(error.sentence)")
+        return error.status
+    }
+}
+
+/// Checks the configuration and prints every error on standard error.
+public func checkConfiguration(_ directory: String) -> ExitStatus {
+    let loaded = ConfigurationLoader.load(directory: directory)
+    guard !loaded.errors.isEmpty else { return .success }
+    let lines = Array("\(ConfigurationErrors(loaded.errors))\n".utf8)
+    _ = lines.withUnsafeBytes { write(STDERR_FILENO, $0.baseAddress, $0.count) }
+    return .configuration
+}
+
+private struct StartFailure: Error {
+    var status: ExitStatus
+    var sentence: String
+}
+
+private struct Running: Sendable {
+    var daemon: Daemon
+    var server: ControlServer
+    var store: DurableStore
+}
+
+private func level(_ options: DaemonOptions, _ loaded: LoadedConfiguration) -> Logger.Level {
+    if let level = options.logLevel.flatMap(Logger.Level.init(rawValue:)) { return level }
+    guard case .success(let configuration) = loaded.daemon else { return .info }
+    return Logger.Level(configuration.logLevel)
+}
+
+private func start(
+    _ options: DaemonOptions, _ configuration: DaemonConfiguration, _ loaded: LoadedConfiguration, _ logger: Logger
+) async throws(StartFailure) -> Running {
+    let loops = MultiThreadedEventLoopGroup(numberOfThreads: 2)
+    let (loop, disk) = (loops.next(), loops.next())
+    let store: DurableStore
+    do throws(StoreError) {
+        store = try DurableStore(
+            directory: options.stateDirectory, durability: configuration.durability == .full ? .full : .normal,
+            executor: disk.executor)
+    } catch {
+        if case .locked = error { throw StartFailure(status: .temporaryFailure, sentence: error.description) }
+        throw StartFailure(status: .cannotCreate, sentence: error.description)
+    }
+    report(store.openReport, logger)
+
+    let notifier = StatusNotifier(notifier: Notifier(), eventLoop: loop)
+    let registry = SessionRegistry(notifier: notifier, logger: logger, eventLoop: loop)
+    let watcher = NetworkWatcher(executor: loop.executor) { change in
+        registry.assumeIsolated { $0.pathChanged(change) }
+    }
+    do throws(NetlinkError) {
+        try await watcher.start()
+    } catch {
+        throw StartFailure(status: .osError, sentence: "the network cannot be watched: \(error)")
+    }
+    let network = NetworkView(watcher: watcher)
+    let daemon = Daemon(
+        options: options, configuration: configuration, store: store, registry: registry, network: network,
+        logger: logger, eventLoop: loop)
+    let server = ControlServer(daemon: daemon)
+    do {
+        try await server.start(path: options.socketPath)
+    } catch {
+        throw StartFailure(status: .ioError, sentence: "the control socket cannot be served: \(error)")
+    }
+
+    let threadPool = NIOThreadPool(numberOfThreads: 4)
+    threadPool.start()
+    let commits = CommitQueue(store: store, eventLoop: loop) { failure in
+        if let failure {
+            logger.error("\(failure)", metadata: ["MESSAGE_ID": "\(MessageID.storeFull)"])
+        } else {
+            logger.notice("the store can be written again")
+        }
+    }
+    let surroundings = SessionDriver.Surroundings(
+        eventLoop: loop, threadPool: threadPool, store: store, commits: commits, network: network, logger: logger,
+        bootID: BootID.current()?.description ?? "", deviceID: DeviceID.derived()?.description ?? "")
+    do throws(StoreError) {
+        try await registry.start(loaded.sessions, in: surroundings)
+    } catch {
+        throw StartFailure(status: .cannotCreate, sentence: error.description)
+    }
+    for error in loaded.errors { logger.error("\(error)") }
+    Notifier().ready()
+    logger.notice(
+        "ready: \(loaded.sessions.count) session\(loaded.sessions.count == 1 ? "" : "s"), control socket \(options.socketPath)",
+        metadata: ["MESSAGE_ID": "\(MessageID.ready)"])
+    return Running(daemon: daemon, server: server, store: store)
+}
+
+private func report(_ report: OpenReport, _ logger: Logger) {
+    if let moved = report.movedAside {
+        logger.error(
+            "the durable state was damaged (\(moved.cause)) and is kept as \(moved.path); messages that were accepted and not delivered are in it"
+        )
+    }
+    if let backup = report.backup { logger.notice("the durable state was migrated; a copy is \(backup)") }
+}
+
+private func run(_ running: Running, _ logger: Logger) async {
+    var services: [any Service] = [StopInOrder(running: running, logger: logger), ReloadOnHangup(daemon: running.daemon)]
+    if let interval = Notifier().watchdogInterval { services.append(Watchdog(running: running, interval: interval)) }
+    var configuration = ServiceGroupConfiguration(
+        services: services, gracefulShutdownSignals: [.sigterm, .sigint], logger: Logger(label: "lifecycle") { _ in SwiftLogNoOpLogHandler() })
+    configuration.maximumGracefulShutdownDuration = .seconds(60)
+    do {
+        try await ServiceGroup(configuration: configuration).run()
+    } catch {
+        logger.error("stopped in a hurry: \(error)")
+    }
+}
+
+/// Waits for the signal, and then takes everything down in the order in which nothing is lost.
+private struct StopInOrder: Service {
+    var running: Running
+    var logger: Logger
+
+    func run() async throws {
+        try? await gracefulShutdown()
+        Notifier().stopping()
+        logger.notice("stopping", metadata: ["MESSAGE_ID": "\(MessageID.stopping)"])
+        await running.server.stopListening()
+        await running.daemon.registry.stop()
+        await running.server.closeConnections()
+        await running.daemon.network.watcher.stop()
+        try? await running.store.close()
+    }
+}
+
+/// SIGHUP is an old way to say reload; `holdfastctl reload` tells the result.
+private struct ReloadOnHangup: Service {
+    var daemon: Daemon
+
+    func run() async {
+        let hangups = await UnixSignalsSequence(trapping: .sighup)
+        for await _ in hangups.cancelOnGracefulShutdown() {
+            _ = try? await daemon.reload()
+        }
+    }
+}
+
+/// Tells systemd that the daemon works, as long as the loop, all sessions, the network watcher and the store answer.
+private struct Watchdog: Service {
+    var running: Running
+    var interval: Duration
+
+    func run() async throws {
+        try? await cancelWhenGracefulShutdown {
+            while true {
+                await running.daemon.registry.answer()
+                _ = await running.daemon.network.watcher.snapshot()
+                _ = await running.store.statistics()
+                Notifier().watchdog()
+                try await Task.sleep(for: interval / 2)
+            }
+        }
+    }
+}

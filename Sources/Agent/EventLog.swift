@@ -1,0 +1,37 @@
+import ControlAPI
+
+/// The daemon's events in one numbered sequence, the last of them kept so that a watcher can be told what it missed.
+///
+/// A value; `DaemonState` owns the only one.
+struct EventLog: Sendable {
+    /// How many events are kept for replay.
+    static let capacity = 4096
+
+    private var events: [SessionEvent] = []
+    /// Where in `events` the oldest stands, once it is full.
+    private var oldest = 0
+    /// The number of the last event; 0 before the first.
+    private(set) var sequence: Int64 = 0
+
+    /// Gives the event its number and keeps it.
+    mutating func append(_ event: SessionEvent) -> SessionEvent {
+        sequence += 1
+        var event = event
+        event.sequence = sequence
+        if events.count < Self.capacity {
+            events.append(event)
+        } else {
+            events[oldest] = event
+            oldest = (oldest + 1) % Self.capacity
+        }
+        return event
+    }
+
+    /// The kept events after a number, and how many of those after it are kept no more.
+    func events(since: Int64) -> (events: [SessionEvent], forgotten: Int64) {
+        let missed = max(0, min(sequence - since, sequence))
+        let kept = min(missed, Int64(events.count))
+        let ordered = events[oldest...] + events[..<oldest]
+        return (Array(ordered.suffix(Int(kept))), missed - kept)
+    }
+}

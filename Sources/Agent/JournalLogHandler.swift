@@ -1,0 +1,73 @@
+import Glibc
+import Logging
+import Synchronization
+import Systemd
+
+/// Writes log records to the journal with their fields when standard error is connected to it, else as readable lines.
+///
+/// Metadata whose keys are journal field names (`HOLDFAST_SESSION`, `MESSAGE_ID`, …) becomes fields; lines show the
+/// message only, because it says the same in words.
+struct JournalLogHandler: LogHandler {
+    /// The daemon has one level, which a reload may change.
+    private static let level = Atomic<Int>(0)
+
+    var metadata: Logger.Metadata = [:]
+    private let usesJournal: Bool
+
+    init(usesJournal: Bool = Journal.isAttached) {
+        self.usesJournal = usesJournal
+    }
+
+    var logLevel: Logger.Level {
+        get { Logger.Level.allCases[Self.level.load(ordering: .relaxed)] }
+        set { Self.setLevel(newValue) }
+    }
+
+    static func setLevel(_ level: Logger.Level) {
+        self.level.store(Logger.Level.allCases.firstIndex(of: level) ?? 0, ordering: .relaxed)
+    }
+
+    subscript(metadataKey key: String) -> Logger.Metadata.Value? {
+        get { metadata[key] }
+        set { metadata[key] = newValue }
+    }
+
+    func log(event: LogEvent) {
+        var sent = false
+        if usesJournal {
+            sent = (try? Journal.send(fields(of: event))) != nil
+        }
+        if !sent { writeLine(event) }
+    }
+
+    private func fields(of event: LogEvent) -> [JournalField] {
+        var fields: [JournalField] = [
+            .message(event.message.description), .priority(JournalPriority(event.level)),
+            JournalField(.identifier, "holdfastd"),
+        ]
+        fields += JournalField.code(file: event.file, line: event.line, function: event.function)
+        for (key, value) in metadata.merging(event.metadata ?? [:], uniquingKeysWith: { $1 }) {
+            if let name = JournalFieldName(key) { fields.append(JournalField(name, value.description)) }
+        }
+        return fields
+    }
+
+    private func writeLine(_ event: LogEvent) {
+        // One write, so that lines of several threads do not mix.
+        let line = Array("\(event.level): \(event.message)\n".utf8)
+        _ = line.withUnsafeBytes { write(STDERR_FILENO, $0.baseAddress, $0.count) }
+    }
+}
+
+extension JournalPriority {
+    init(_ level: Logger.Level) {
+        switch level {
+        case .trace, .debug: self = .debug
+        case .info: self = .info
+        case .notice: self = .notice
+        case .warning: self = .warning
+        case .error: self = .error
+        case .critical: self = .critical
+        }
+    }
+}

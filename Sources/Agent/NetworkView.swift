@@ -1,0 +1,81 @@
+import ControlAPI
+import NIOCore
+import NetworkPath
+import SessionCore
+import Transport
+
+/// What the daemon asks the network watcher, in the daemon's words.
+struct NetworkView: Sendable {
+    let watcher: NetworkWatcher
+
+    /// The paths to a session's endpoints, and from now on a report of each change. Names are looked up by their
+    /// default route until `resolved` tells their addresses.
+    func watch(_ endpoints: [Endpoint], of session: SessionName) -> [Path?] {
+        watcher.assumeIsolated { watcher in
+            watcher.removeTargets(ofSession: session.description)
+            return endpoints.enumerated().map { index, endpoint in
+                watcher.setTarget(
+                    Target(session: session.description, endpoint: index),
+                    addresses: [NetworkPath.IPAddress(endpoint.host)].compactMap(\.self))
+            }
+        }
+    }
+
+    /// Watches the path to the addresses that an endpoint's name has now.
+    func resolved(_ endpoint: EndpointIndex, of session: SessionName, to addresses: [SocketAddress]) -> Path? {
+        watcher.assumeIsolated {
+            $0.setTarget(
+                Target(session: session.description, endpoint: endpoint.rawValue),
+                addresses: addresses.compactMap { $0.ipAddress.flatMap { NetworkPath.IPAddress($0) } })
+        }
+    }
+
+    func forget(_ session: SessionName) {
+        watcher.assumeIsolated { $0.removeTargets(ofSession: session.description) }
+    }
+
+    var counters: [String: Int64] {
+        watcher.assumeIsolated { Self.counters($0.snapshot()) }
+    }
+
+    /// - Parameter endpoints: of each session, for the names of the paths.
+    func status(endpoints: [String: [Endpoint]]) -> NetworkStatus {
+        let snapshot = watcher.assumeIsolated { $0.snapshot() }
+        let bootToWall = RFC3339.now.milliseconds - BootClock.now().nanoseconds / 1_000_000
+        return NetworkStatus(
+            interfaces: snapshot.interfaces.map { interface in
+                NetworkStatus.Interface(
+                    name: interface.name, index: interface.index, type: interface.type.rawValue, up: interface.isUp,
+                    carrier: interface.hasCarrier, addresses: interface.addresses,
+                    defaultRoutes: snapshot.defaultRoutes.filter { $0.interface == interface.name }
+                        .map { route in
+                            (route.gateway.map { "via \($0)" } ?? "on link") + " metric \(route.metric)"
+                        })
+            },
+            paths: snapshot.paths.sorted { $0.key < $1.key }.map { target, path in
+                let names = endpoints[target.session] ?? []
+                return NetworkStatus.EndpointPath(
+                    session: target.session,
+                    endpoint: names.indices.contains(target.endpoint) ? names[target.endpoint].description : "",
+                    path: path.map { SessionStatus.Path($0) })
+            },
+            changes: snapshot.changes.map { change in
+                NetworkStatus.Change(
+                    time: RFC3339(milliseconds: bootToWall + change.receivedAt.nanoseconds / 1_000_000),
+                    class: change.pathClass.rawValue, session: change.target.session,
+                    from: change.from.map { SessionStatus.Path($0) }, to: change.to.map { SessionStatus.Path($0) })
+            },
+            counters: Self.counters(snapshot))
+    }
+
+    private static func counters(_ snapshot: NetworkSnapshot) -> [String: Int64] {
+        let counters = snapshot.counters
+        var named: [String: Int64] = [
+            "hints": Int64(clamping: counters.hints), "lookups": Int64(clamping: counters.lookups),
+            "dumps": Int64(clamping: counters.dumps), "interruptedDumps": Int64(clamping: counters.interruptedDumps),
+            "overruns": Int64(clamping: counters.overruns),
+        ]
+        for (pathClass, count) in counters.changes { named[pathClass.rawValue] = Int64(clamping: count) }
+        return named
+    }
+}

@@ -1,0 +1,71 @@
+import MQTT
+import SessionCore
+import Transport
+
+// What the transport and the server say, in the session's words: the table "Reason codes" of the protocol's description.
+
+extension Reason {
+    init(_ failure: TransportFailure) {
+        let code: SessionCore.ReasonCode =
+            switch failure.code {
+            case .dnsFailed: .dnsFailed
+            case .unreachable, .ioError: .unreachable
+            case .refused: .refused
+            case .reset: .reset
+            case .dialTimeout: .dialTimeout
+            case .tlsTimeout: .tlsTimeout
+            // An expired certificate is tried again, since this host's clock may be wrong; so are our own files, which
+            // may be on the way of being replaced.
+            case .tlsFailed, .certificateExpired, .tlsFilesUnusable: .tlsFailed
+            case .certificateInvalid: .certificateInvalid
+            case .unsupported: .badEndpoint
+            }
+        self.init(code, failure.message)
+    }
+
+    init(_ end: ConnectionEnd) {
+        switch end {
+        case .closedByPeer: self.init(.serverClosed)
+        case .closedLocally: self.init(.userDisconnect)
+        case .failed(let failure): self.init(failure)
+        }
+    }
+
+    /// What the server said in CONNACK or DISCONNECT.
+    init(_ server: MQTTClientMachine.ServerReason) {
+        let code = SessionCore.ReasonCode(server.code)
+        var message = "the server said: \(server.code.name)"
+        if let text = server.reasonString { message += " (\(text))" }
+        if let reference = server.serverReference { message += ", use \(reference)" }
+        self.init(code, message, serverCode: server.code.rawValue)
+    }
+}
+
+extension SessionCore.ReasonCode {
+    init(_ code: MQTT.ReasonCode) {
+        self =
+            switch code {
+            case .normalDisconnection, .disconnectWithWill: .serverClosed
+            case .unsupportedProtocolVersion: .unsupportedVersion
+            case .clientIdentifierNotValid: .clientIdentifierRejected
+            case .badUserNameOrPassword, .badAuthenticationMethod: .credentialRejected
+            case .notAuthorized: .notAuthorized
+            case .serverUnavailable, .serverBusy: .serverBusy
+            case .banned: .banned
+            case .serverShuttingDown: .serverShutdown
+            case .keepAliveTimeout: .serverKeepAliveTimeout
+            case .sessionTakenOver: .displaced
+            case .administrativeAction: .removedByAdministrator
+            case .messageRateTooHigh, .connectionRateExceeded: .rateLimited
+            case .quotaExceeded: .serverBusy
+            case .useAnotherServer, .serverMoved: .serverMoved
+            case .maximumConnectTime: .serverClosed
+            case .malformedPacket, .protocolError: .protocolError
+            case .packetIdentifierInUse, .packetIdentifierNotFound: .stateMismatch
+            case .unspecifiedError, .implementationSpecificError, .receiveMaximumExceeded, .topicAliasInvalid,
+                .packetTooLarge, .payloadFormatInvalid, .retainNotSupported, .qosNotSupported:
+                .serverError
+            default: .unknown
+            }
+    }
+}

@@ -1,0 +1,166 @@
+import ControlAPI
+import MQTT
+import NIOCore
+import SessionCore
+
+// What programs publish and subscribe.
+
+extension SessionDriver {
+    /// Somebody who waits for a message to be accepted or delivered.
+    struct Publisher {
+        var wait: MessagePublishMethod.Wait
+        var answer: (Result<MessagePublishMethod.Result, RPCError>) -> Void
+    }
+
+    /// Accepts a message; answers when it is committed, or delivered if that is asked for.
+    func publish(_ parameters: MessagePublishMethod.Parameters) async throws(RPCError) -> MessagePublishMethod.Result {
+        if let failure = await surroundings.commits.failure {
+            throw RPCError(.storeFull, "the message could not be committed: \(failure)", hint: "mend that, then try again")
+        }
+        var actions: [MQTTClientMachine.Action] = []
+        let sequence: MessageSequence
+        do throws(MQTTClientMachine.PublishError) {
+            sequence = try mqtt.publish(OutboundMessage(parameters), at: .now, into: &actions)
+        } catch {
+            throw RPCError(error, session: name, topic: parameters.topic)
+        }
+        publishedCount += 1
+        let wait = parameters.wait
+        let result: Result<MessagePublishMethod.Result, RPCError> = await withCheckedContinuation { continuation in
+            publishers[sequence] = Publisher(wait: wait) { continuation.resume(returning: $0) }
+            perform(actions)
+        }
+        return try result.get()
+    }
+
+    func accepted(_ sequence: MessageSequence) {
+        guard let publisher = publishers[sequence], publisher.wait == .accepted else { return }
+        publishers[sequence] = nil
+        publisher.answer(
+            .success(.init(id: sequence.rawValue, accepted: true, delivered: false, reasonCode: nil)))
+    }
+
+    func delivered(_ sequence: MessageSequence, _ code: MQTT.ReasonCode) {
+        publishers.removeValue(forKey: sequence)?.answer(
+            .success(
+                .init(id: sequence.rawValue, accepted: true, delivered: true, reasonCode: Int(code.rawValue))))
+    }
+
+    func rejected(_ sequence: MessageSequence, _ code: MQTT.ReasonCode, _ text: String?) {
+        let sentence = code.name + (text.map { " (\($0))" } ?? "")
+        log.quarantined(sequence, sentence)
+        var event = SessionEvent(
+            watch: .init(rawValue: ""), sequence: 0, time: .now, session: name.description, event: .messageRejected)
+        event.id = sequence.rawValue
+        event.reasonCode = Int(code.rawValue)
+        surroundings.report(name, event)
+        publishers.removeValue(forKey: sequence)?.answer(
+            .failure(.messageRejected(sentence, reasonCode: Int(code.rawValue))))
+    }
+
+    /// Adds a consumer. While connected, answers when the server has; else at once, with no granted QoS.
+    func subscribe(_ consumer: LiveConsumer) async throws(RPCError) -> MessageQoS? {
+        let (id, filter) = (consumer.id, consumer.filter)
+        let qos = consumers.add(consumer)
+        var actions: [MQTTClientMachine.Action] = []
+        subscribe(to: filter, qos: qos, into: &actions)
+        guard machine.status.state == .connected else {
+            perform(actions)
+            return nil
+        }
+        let code: MQTT.ReasonCode? = await withCheckedContinuation { continuation in
+            consumers.await(filter) { continuation.resume(returning: $0) }
+            perform(actions)
+        }
+        guard let code else { return nil }
+        if code.isError {
+            unsubscribe(id)
+            throw .subscriptionRefused(filter.string, code.name, reasonCode: Int(code.rawValue))
+        }
+        return MessageQoS(rawValue: Int(code.rawValue))
+    }
+
+    func subscribe(to filter: TopicFilter, qos: QoS, into actions: inout [MQTTClientMachine.Action]) {
+        do throws(InvalidTopic) {
+            try mqtt.subscribe(Subscription(filter: filter.string, qos: qos), at: .now, into: &actions)
+        } catch {
+            preconditionFailure("a filter was checked when it was made: \(error)")
+        }
+    }
+
+    func unsubscribe(_ id: SubscriptionID) {
+        guard let unused = consumers.remove(id) else { return }
+        run(.unsubscribe(unused))
+    }
+}
+
+extension OutboundMessage {
+    init(_ parameters: MessagePublishMethod.Parameters) {
+        let properties = parameters.properties
+        self.init(
+            topic: parameters.topic, payload: ByteBuffer(bytes: parameters.payload.bytes), qos: QoS(parameters.qos),
+            retain: parameters.retain,
+            properties: Publish.Properties(
+                responseTopic: properties?.responseTopic,
+                correlationData: properties?.correlationData.map { ByteBuffer(bytes: $0) },
+                userProperties: properties?.user?.map { UserProperty(name: $0.name, value: $0.value) } ?? [],
+                contentType: properties?.contentType),
+            expiresAt: parameters.expiry.map { Timestamp.now.advanced(bySeconds: $0) })
+    }
+}
+
+extension QoS {
+    init(_ qos: MessageQoS) {
+        self =
+            switch qos {
+            case .atMostOnce: .atMostOnce
+            case .atLeastOnce: .atLeastOnce
+            case .exactlyOnce: .exactlyOnce
+            }
+    }
+}
+
+extension MessageQoS {
+    init(_ qos: QoS) {
+        self =
+            switch qos {
+            case .atMostOnce: .atMostOnce
+            case .atLeastOnce: .atLeastOnce
+            case .exactlyOnce: .exactlyOnce
+            }
+    }
+}
+
+extension RPCError {
+    init(_ error: MQTTClientMachine.PublishError, session: SessionName, topic: String) {
+        self =
+            switch error {
+            case .invalidTopic(let reason): .invalidTopic(topic, reason.description)
+            case .invalidProperty(let sentence): .invalidParameters(sentence)
+            case .outboxFull: .outboxFull(session.description)
+            case .tooLarge(let size, let limit):
+                .messageRejected(
+                    "the packet would have \(size) bytes, and at most \(limit) are possible",
+                    reasonCode: Int(MQTT.ReasonCode.packetTooLarge.rawValue))
+            case .qosNotSupported(let maximum):
+                .messageRejected(
+                    "the server takes QoS \(maximum.rawValue) at most",
+                    reasonCode: Int(MQTT.ReasonCode.qosNotSupported.rawValue))
+            case .retainNotSupported:
+                .messageRejected(
+                    "the server does not retain messages",
+                    reasonCode: Int(MQTT.ReasonCode.retainNotSupported.rawValue))
+            }
+    }
+}
+
+extension Timestamp {
+    /// The wall clock's time.
+    static var now: Timestamp { Timestamp(rawValue: RFC3339.now.milliseconds) }
+
+    /// Later by a number of seconds; at the end of time if there are too many.
+    func advanced(bySeconds seconds: Double) -> Timestamp {
+        let milliseconds = min(seconds * 1000, 1e15)
+        return Timestamp(rawValue: rawValue.addingReportingOverflow(Int64(milliseconds)).partialValue)
+    }
+}

@@ -1,0 +1,126 @@
+import ControlAPI
+import DurableStore
+import Logging
+import MQTT
+import NIOCore
+import NetworkPath
+import SessionCore
+import Transport
+
+// The actions and events of the protocol machine.
+
+extension SessionDriver {
+    func perform(_ actions: [MQTTClientMachine.Action]) {
+        for action in actions { perform(action) }
+        checkFlushed()
+    }
+
+    private func perform(_ action: MQTTClientMachine.Action) {
+        switch action {
+        case .event(let event):
+            handle(event)
+        case .commit(let changes, let number):
+            commit(changes, number)
+        case .load(let after, let messages, let bytes):
+            load(after: after, messages: messages, bytes: bytes)
+        case .send(let bytes, let flush):
+            send(bytes, flush)
+        case .close:
+            link?.connection?.close(.afterFlush)
+        }
+    }
+
+    private func send(_ bytes: ByteBuffer, _ flush: FlushNumber?) {
+        guard let link, let connection = link.connection else { return }
+        machine.sent(link.generation, at: BootClock.now())
+        guard let flush else {
+            connection.send(bytes)
+            return
+        }
+        connection.send(bytes) { [weak self] in
+            self?.assumeIsolated { $0.run(.flushed(flush)) }
+        }
+    }
+
+    private func commit(_ changes: [DurableChange], _ number: CommitNumber) {
+        let (commits, name) = (surroundings.commits, name)
+        commits.assumeIsolated { commits in
+            commits.commit(changes, of: name) { [weak self] outcome in
+                self?.assumeIsolated { driver in
+                    switch outcome {
+                    case .committed: driver.run(.committed(number))
+                    case .committedWithoutInserts: driver.run(.committedWithoutInserts(number))
+                    }
+                }
+            }
+        }
+    }
+
+    /// Reads after everything that was given to the commit queue before is durable.
+    private func load(after: MessageSequence, messages: Int, bytes: Int) {
+        let (commits, store, name) = (surroundings.commits, surroundings.store, name)
+        commits.assumeIsolated { commits in
+            commits.commit([], of: name) { [weak self] _ in
+                Task {
+                    await self?.loaded { () async throws(StoreError) in
+                        try await store.load(name, after: after, maxCount: messages, maxBytes: bytes)
+                    }
+                }
+            }
+        }
+    }
+
+    private func loaded(_ read: () async throws(StoreError) -> [StoredMessage]) async {
+        while true {
+            do throws(StoreError) {
+                run(.loaded(try await read()))
+                return
+            } catch {
+                guard error != .closed else { return }
+                surroundings.logger.error("\(name): the outbox cannot be read: \(error)")
+                try? await Task.sleep(for: CommitQueue.retryInterval)
+            }
+        }
+    }
+
+    // MARK: Events
+
+    private func handle(_ event: MQTTClientMachine.Event) {
+        switch event {
+        case .connected(let connected):
+            clientID = connected.clientID
+            tellSession {
+                .established(
+                    $0, resumed: connected.resumed,
+                    serverKeepAlive: connected.keepAlive == 0 ? nil : .seconds(Int64(connected.keepAlive)))
+            }
+        case .restored:
+            tellSession { .restored($0) }
+        case .pingAnswered:
+            tellSession { .heartbeatAnswered($0) }
+            surroundings.report(name, nil)
+        case .refused(let server), .disconnectedByServer(let server):
+            protocolEnded(because: Reason(server))
+        case .protocolViolation(let code, let sentence):
+            protocolEnded(because: Reason(.protocolError, sentence, serverCode: code.rawValue))
+        case .accepted(let sequence):
+            accepted(sequence)
+        case .notAccepted(let sequence):
+            publishers.removeValue(forKey: sequence)?.answer(.failure(.storeFull))
+        case .delivered(let sequence, let code):
+            delivered(sequence, code)
+        case .rejected(let sequence, let code, let text):
+            rejected(sequence, code, text)
+        case .expired(let sequence):
+            publishers.removeValue(forKey: sequence)?.answer(
+                .failure(RPCError(.messageRejected, "the message expired before it could be sent")))
+        case .received(let message):
+            receivedCount += 1
+            consumers.deliver(message, number: receivedCount, session: name)
+        case .subscribed(let filter, let code):
+            consumers.subscribed(filter, code)
+        case .unsubscribed:
+            break
+        }
+    }
+}

@@ -1,0 +1,104 @@
+import ControlAPI
+import MQTT
+import NetworkPath
+import SessionCore
+import Transport
+
+// What the session tells of itself: status, events, log.
+
+extension SessionDriver {
+    /// Everything that `session.status` shows, as of now.
+    func status() -> SessionStatus {
+        let now = BootClock.now()
+        let status = machine.status
+        let liveness = machine.liveness
+        let counts = mqtt.counts
+        let counters = machine.counters
+        return SessionStatus(
+            session: name.description, state: .init(status.state), since: since,
+            phase: status.phase.map { .init($0) }, mode: status.mode.map { .init($0) }, resumed: status.resumed,
+            attempt: status.attempt, retryIn: status.retryAt.map { max(0, now.duration(to: $0).seconds) },
+            lost: status.isLost, reason: .init(status.reason), endpoint: name(of: status.endpoint),
+            peer: link?.opened?.peerAddress, tls: link?.opened?.tlsVersion, path: status.path.map { .init($0) },
+            user: configuration.user, device: configuration.device.isEmpty ? surroundings.deviceID : configuration.device,
+            room: nil, clientID: clientID, quality: nil, rtt: liveness?.roundTrip.smoothed?.seconds,
+            jitter: liveness?.roundTrip.variation?.seconds,
+            lastHeard: liveness.map { max(0, $0.lastHeard.duration(to: now).seconds) },
+            outbox: .init(
+                queued: counts.queued, inFlight: counts.inFlight, quarantined: counts.quarantined,
+                bytes: Int64(counts.bytes), oldest: nil),
+            counters: .init(
+                attempts: Int64(counters.attempts), connects: Int64(counters.connects),
+                resumes: Int64(counters.resumes), outages: Int64(counters.outages),
+                longestOutage: counters.outages > 0 ? counters.longestOutage.seconds : nil,
+                published: publishedCount, received: receivedCount))
+    }
+
+    private func name(of endpoint: EndpointIndex?) -> String? {
+        endpoint.map { configuration.endpoints[$0.rawValue].description }
+    }
+
+    /// Tells watchers and the journal what the session machine reports.
+    func report(_ event: SessionMachine.Event) {
+        let now = BootClock.now()
+        let status = machine.status
+        var told = SessionEvent(
+            watch: .init(rawValue: ""), sequence: 0, time: .now, session: name.description, event: .stateChanged)
+        switch event {
+        case .stateChanged(let from, _):
+            if from != status.state { stateChanged(to: status.state) }
+            told.from = .init(from)
+            told.state = .init(status.state)
+            told.phase = status.phase.map { .init($0) }
+            told.mode = status.mode.map { .init($0) }
+            told.resumed = status.resumed
+            told.attempt = status.attempt
+            told.retryIn = status.retryAt.map { max(0, now.duration(to: $0).seconds) }
+            told.lost = status.isLost
+            told.reason = .init(status.reason)
+            told.endpoint = name(of: status.endpoint)
+            told.path = status.path.map { .init($0) }
+        case .reconnectStarted(let mode):
+            told.event = .reconnectStarted
+            told.mode = .init(mode)
+        case .reconnectCompleted(let mode, let outage):
+            told.event = .reconnectCompleted
+            told.mode = .init(mode)
+            told.outage = outage.seconds
+        case .connectionLost(let outage):
+            told.event = .connectionLost
+            told.outage = outage.seconds
+        case .pathChanged(let pathClass, let endpoint, _, let path):
+            told.event = .pathChanged
+            told.change = pathClass.rawValue
+            told.endpoint = name(of: endpoint)
+            told.path = path.map { .init($0) }
+        }
+        log.tell(event, status: status, endpoint: name(of: status.endpoint), at: now)
+        surroundings.report(name, told)
+    }
+}
+
+extension MQTTClientMachine.Configuration {
+    init(_ session: SessionConfiguration) {
+        // A silence of one heartbeat interval is broken by a ping, well within the one and a half that the server waits.
+        let keepAlive = UInt16(clamping: (session.heartbeat.interval.nanoseconds + 999_999_999) / 1_000_000_000)
+        self.init(
+            clientID: session.clientID, keepAlive: max(keepAlive, 1),
+            sessionExpiry: session.mqtt.sessionExpiry.map { UInt32(clamping: $0.components.seconds) } ?? .max,
+            receiveMaximum: UInt16(clamping: session.mqtt.receiveMaximum),
+            maximumPacketSize: UInt32(clamping: session.mqtt.maximumPacketSize),
+            outboxMaxMessages: session.outbox.maxMessages, outboxMaxBytes: session.outbox.maxBytes)
+    }
+}
+
+extension Connection.Options {
+    init(_ session: SessionConfiguration) {
+        self.init(
+            dialTimeout: session.timeouts.dial,
+            tls: TLSOptions(
+                certificateAuthorityFile: session.tls.authorities, certificateFile: session.tls.certificate,
+                keyFile: session.tls.key, serverName: session.tls.serverName,
+                minimumVersion: session.tls.minimum == .oneThree ? .tls13 : .tls12))
+    }
+}

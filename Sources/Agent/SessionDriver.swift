@@ -1,0 +1,365 @@
+import ControlAPI
+import DurableStore
+import Logging
+import MQTT
+import NIOCore
+import NIOPosix
+import NetworkPath
+import SessionCore
+import Transport
+
+/// The shell around one session's two machines: the only one that carries out their actions.
+///
+/// Everything runs on the daemon's event loop. Inputs wait in one queue: each is handled to its end, actions included,
+/// before the next one is looked at, so that carrying out an action never calls back into a machine.
+actor SessionDriver {
+    /// What all drivers of a daemon share.
+    struct Surroundings: Sendable {
+        var eventLoop: any EventLoop
+        var threadPool: NIOThreadPool
+        var store: DurableStore
+        var commits: CommitQueue
+        var network: NetworkView
+        var logger: Logger
+        var bootID: String
+        var deviceID: String
+        /// Takes every event of the session, and `nil` when only the status text may have changed.
+        var report: @Sendable (SessionName, SessionEvent?) -> Void = { _, _ in }
+    }
+
+    /// The attempt under way and the connection that it becomes.
+    struct Link {
+        let attempt: Attempt
+        var connection: Connection?
+        var password: [UInt8]?
+        var opened: Opened?
+
+        var generation: Generation { attempt.generation }
+    }
+
+    private enum Work {
+        case session(SessionMachine.Input)
+        case mqtt(MQTTClientMachine.Input)
+        /// The link ended, or the protocol gave it up: both machines are told, the protocol's first.
+        case retire(Generation, SessionMachine.Ending)
+    }
+
+    let name: SessionName
+    let configuration: SessionConfiguration
+    let surroundings: Surroundings
+    nonisolated let eventLoop: any EventLoop
+    nonisolated var unownedExecutor: UnownedSerialExecutor { eventLoop.executor.asUnownedSerialExecutor() }
+
+    var machine: SessionMachine
+    var mqtt: MQTTClientMachine
+    var link: Link?
+    var log: SessionLog
+    private let tlsContexts = TLSContextCache()
+    private var work: [Work] = []
+    private var isWorking = false
+    private var timer: (deadline: Instant, scheduled: Scheduled<Void>)?
+    /// Since when the present state is, by the wall clock.
+    var since = RFC3339.now
+    var clientID: String
+    var isFlushing = false
+    var publishers: [MessageSequence: Publisher] = [:]
+    var consumers = LiveConsumers()
+    var publishedCount: Int64 = 0
+    var receivedCount: Int64 = 0
+    private var stopWaiters: [CheckedContinuation<Void, Never>] = []
+
+    init(
+        name: SessionName, configuration: SessionConfiguration, durable: DurableSession,
+        consumers: LiveConsumers, surroundings: Surroundings
+    ) {
+        self.name = name
+        self.configuration = configuration
+        self.surroundings = surroundings
+        self.consumers = consumers
+        eventLoop = surroundings.eventLoop
+        machine = SessionMachine(
+            policy: configuration.reconnect, timeouts: configuration.timeouts, heartbeat: configuration.heartbeat,
+            paths: surroundings.network.watch(configuration.endpoints, of: name),
+            seed: UInt64.random(in: .min ... .max), at: BootClock.now())
+        mqtt = MQTTClientMachine(
+            configuration: MQTTClientMachine.Configuration(configuration), restoring: durable)
+        clientID = durable.assignedClientID ?? configuration.clientID
+        log = SessionLog(session: name, logger: surroundings.logger)
+    }
+
+    // MARK: Commands
+
+    /// Takes up the session as the configuration, or what happened before the daemon was started, has it.
+    func start(verdict: Verdict?) {
+        var actions: [MQTTClientMachine.Action] = []
+        for (filter, qos) in consumers.filters { subscribe(to: filter, qos: qos, into: &actions) }
+        perform(actions)
+        if let verdict, verdict.bootID == surroundings.bootID {
+            let code = SessionCore.ReasonCode(rawValue: verdict.reasonCode) ?? .unknown
+            machine.restore(
+                isFailed: verdict.state == SessionState.failed.rawValue,
+                reason: Reason(code, verdict.message, serverCode: verdict.serverCode))
+            since = RFC3339(milliseconds: verdict.since.rawValue)
+        } else if configuration.autoconnect {
+            run(.session(.connect(Reason(.autoconnect))))
+        }
+        surroundings.report(name, nil)
+    }
+
+    func connect() -> SessionState {
+        run(.session(.connect(Reason(.userConnect))))
+        return machine.status.state
+    }
+
+    func disconnect(_ code: SessionCore.ReasonCode = .userDisconnect) -> SessionState {
+        run(.session(.disconnect(Reason(code))))
+        return machine.status.state
+    }
+
+    func reconnect(_ mode: ReconnectMode?) -> SessionState {
+        run(.session(.reconnect(mode)))
+        return machine.status.state
+    }
+
+    func pathChanged(_ change: PathChange) {
+        run(.session(.pathChanged(EndpointIndex(change.target.endpoint), to: change.to, change.pathClass)))
+    }
+
+    /// Leaves the server and returns when the session is down; nothing happens afterwards.
+    ///
+    /// What was accepted stays in the store. Those who wait for a delivery are told that it has not happened yet.
+    func stop(_ code: SessionCore.ReasonCode) async -> LiveConsumers {
+        switch machine.status.state {
+        case .connected, .connecting, .reconnecting: run(.session(.disconnect(Reason(code))))
+        case .disconnecting, .disconnected, .failed: break
+        }
+        if machine.status.state == .disconnecting {
+            await withCheckedContinuation { stopWaiters.append($0) }
+        }
+        dropLink()
+        await everythingCommitted()
+        for (sequence, publisher) in publishers {
+            publisher.answer(
+                .success(.init(id: sequence.rawValue, accepted: true, delivered: false, reasonCode: nil)))
+        }
+        publishers = [:]
+        surroundings.network.forget(name)
+        return consumers
+    }
+
+    private func everythingCommitted() async {
+        let (commits, name) = (surroundings.commits, name)
+        await withCheckedContinuation { continuation in
+            commits.assumeIsolated { $0.commit([], of: name) { _ in continuation.resume() } }
+        }
+    }
+
+    // MARK: The funnel
+
+    func run(_ input: MQTTClientMachine.Input) { run(.mqtt(input)) }
+
+    private func run(_ item: Work) {
+        work.append(item)
+        guard !isWorking else { return }
+        isWorking = true
+        while !work.isEmpty { carryOut(work.removeFirst()) }
+        isWorking = false
+        schedule()
+    }
+
+    private func carryOut(_ item: Work) {
+        switch item {
+        case .session(let input):
+            var actions: [SessionMachine.Action] = []
+            machine.handle(input, at: BootClock.now(), into: &actions)
+            for action in actions { perform(action) }
+        case .mqtt(let input):
+            handle(input)
+        case .retire(let generation, let ending):
+            if link?.generation == generation {
+                link = nil
+                handle(.connectionClosed)
+            }
+            work.append(.session(.ended(generation, ending)))
+        }
+    }
+
+    /// One timer at most, and none when there is nothing to wait for.
+    private func schedule() {
+        guard let deadline = machine.nextDeadline else {
+            timer?.scheduled.cancel()
+            timer = nil
+            return
+        }
+        // A timer that fires too early is harmless and re-armed then: deadlines mostly move away, with every byte read.
+        if let timer, timer.deadline <= deadline { return }
+        timer?.scheduled.cancel()
+        let wait = max(.zero, BootClock.now().duration(to: deadline))
+        let scheduled = eventLoop.scheduleTask(in: .nanoseconds(wait.nanoseconds)) { [weak self] in
+            guard let self else { return }
+            self.assumeIsolated { $0.timeReached() }
+        }
+        timer = (deadline, scheduled)
+    }
+
+    private func timeReached() {
+        timer = nil
+        run(.session(.timeReached))
+    }
+
+    // MARK: Actions of the session machine
+
+    private func perform(_ action: SessionMachine.Action) {
+        switch action {
+        case .open(let attempt):
+            open(attempt)
+        case .abandon(let generation):
+            if link?.generation == generation { dropLink() }
+        case .flush:
+            isFlushing = true
+            checkFlushed()
+        case .sayGoodbye:
+            isFlushing = false
+            work.append(.mqtt(.disconnect(.normalDisconnection)))
+        case .sendHeartbeat:
+            work.append(.mqtt(.ping))
+        case .report(let event):
+            report(event)
+        }
+    }
+
+    /// Drops the connection without a word, and lets the protocol know before anything else happens.
+    private func dropLink() {
+        isFlushing = false
+        guard let link else { return }
+        self.link = nil
+        link.connection?.close(.abort)
+        handle(.connectionClosed)
+    }
+
+    private func handle(_ input: MQTTClientMachine.Input) {
+        if case .connectionClosed = input { consumers.connectionEnded() }
+        var actions: [MQTTClientMachine.Action] = []
+        mqtt.handle(input, at: .now, into: &actions)
+        perform(actions)
+    }
+
+    func checkFlushed() {
+        guard isFlushing, let link, mqtt.counts.queued == 0, mqtt.counts.inFlight == 0 else { return }
+        isFlushing = false
+        work.append(.session(.flushed(link.generation)))
+    }
+
+    private func open(_ attempt: Attempt) {
+        precondition(link == nil, "an attempt begins when the one before it is over")
+        link = Link(attempt: attempt)
+        guard let reference = configuration.password else {
+            dial(attempt)
+            return
+        }
+        let (pool, generation) = (surroundings.threadPool, attempt.generation)
+        Task {
+            do {
+                let password = try await pool.runIfActive { try Credential.read(reference) }
+                guard link?.generation == generation else { return }
+                link?.password = password
+                dial(attempt)
+            } catch {
+                run(.retire(generation, .init(Reason(.credentialUnreadable, "the password cannot be read: \(error)"))))
+            }
+        }
+    }
+
+    private func dial(_ attempt: Attempt) {
+        let generation = attempt.generation
+        link?.connection = Connection.open(
+            configuration.endpoints[attempt.endpoint.rawValue], options: Connection.Options(configuration),
+            eventLoop: eventLoop, threadPool: surroundings.threadPool, contexts: tlsContexts
+        ) { [weak self] event in
+            self?.assumeIsolated { $0.connectionEvent(event, generation) }
+        }
+    }
+
+    // MARK: The connection's events
+
+    private func connectionEvent(_ event: ConnectionEvent, _ generation: Generation) {
+        guard let link, link.generation == generation else { return }
+        switch event {
+        case .resolving, .writabilityChanged:
+            break
+        case .resolved(let addresses):
+            resolved(link.attempt, addresses)
+        case .dialing:
+            run(.session(.progressed(generation, .dialing)))
+        case .tlsFilesRejected(let failure):
+            log.tlsFilesRejected(failure)
+        case .securing:
+            run(.session(.progressed(generation, .securing)))
+        case .opened(let opened):
+            self.link?.opened = opened
+            run(.session(.progressed(generation, .authenticating)))
+            let credentials = MQTTCredentials(
+                username: configuration.username, password: link.password.map { ByteBuffer(bytes: $0) })
+            run(.mqtt(.connectionOpened(credentials, forceCleanStart: link.attempt.discardsSession)))
+        case .received(let bytes):
+            machine.heard(generation, at: BootClock.now())
+            run(.mqtt(.received(bytes)))
+        case .closed(let end):
+            if end == .closedLocally { run(.session(.closed(generation))) }
+            run(.retire(generation, .init(Reason(end))))
+        }
+    }
+
+    private func resolved(_ attempt: Attempt, _ addresses: [SocketAddress]) {
+        let path = surroundings.network.resolved(attempt.endpoint, of: name, to: addresses)
+        run(.session(.pathChanged(attempt.endpoint, to: path, .none)))
+    }
+
+    /// Ends the connection because of what the server said or did; what the machine still sends goes out first.
+    func protocolEnded(because reason: Reason) {
+        guard let link else { return }
+        let generation = link.generation
+        guard reason.code.group == .auth, let reference = configuration.password else {
+            work.append(.retire(generation, .init(reason)))
+            return
+        }
+        let (pool, used) = (surroundings.threadPool, link.password)
+        Task {
+            let now = try? await pool.runIfActive { try Credential.read(reference) }
+            run(.retire(generation, .init(reason, hasNewCredential: now != nil && now != used)))
+        }
+    }
+
+    /// The session machine learns what the protocol machine found out about the present link.
+    func tellSession(_ input: (Generation) -> SessionMachine.Input) {
+        guard let link else { return }
+        work.append(.session(input(link.generation)))
+    }
+
+    func stateChanged(to state: SessionState) {
+        since = .now
+        rememberVerdict(state)
+        guard state == .disconnected || state == .failed else { return }
+        for waiter in stopWaiters { waiter.resume() }
+        stopWaiters = []
+    }
+
+    /// An explicit disconnect and a terminal reason outlive the daemon; everything else is decided anew.
+    private func rememberVerdict(_ state: SessionState) {
+        let reason = machine.reason
+        let outlives = state == .failed || state == .disconnected && reason.code == .userDisconnect
+        guard outlives || state == .connecting else { return }
+        let verdict = outlives
+            ? Verdict(
+                state: state.rawValue, reasonCode: reason.code.rawValue, message: reason.message,
+                serverCode: reason.serverCode, bootID: surroundings.bootID, since: .now) : nil
+        let (store, name, logger) = (surroundings.store, name, surroundings.logger)
+        Task {
+            do {
+                try await store.setVerdict(name, verdict)
+            } catch {
+                logger.error("\(name): the state could not be remembered: \(error)")
+            }
+        }
+    }
+}

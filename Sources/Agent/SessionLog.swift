@@ -1,0 +1,157 @@
+import Logging
+import MQTT
+import SessionCore
+import Systemd
+import Transport
+
+/// What a session writes to the journal: one line when it is lost, one when it is back, and between them a summary after
+/// 1, 5, 15 and every further 60 minutes. Nothing while it is connected.
+struct SessionLog {
+    private let session: SessionName
+    private let logger: Logger
+    /// Since when the session tries; `nil` when it does not.
+    private var tryingSince: Instant?
+    /// How many summaries were written since then.
+    private var summaries = 0
+    private var lastTLSFailure: TransportFailure?
+
+    init(session: SessionName, logger: Logger) {
+        self.session = session
+        self.logger = logger
+    }
+
+    mutating func tell(
+        _ event: SessionMachine.Event, status: SessionMachine.Status, endpoint: String?, at now: Instant
+    ) {
+        switch event {
+        case .stateChanged(let from, _):
+            tell(from: from, status: status, endpoint: endpoint, at: now)
+        case .reconnectCompleted(let mode, let outage):
+            write(
+                .info, .sessionConnected, status: status, endpoint: endpoint,
+                "connected again to \(endpoint ?? "the server") after \(Self.text(outage)), \(mode.rawValue) reconnect",
+                [.outage: "\(outage.nanoseconds / 1000)", .mode: mode.rawValue])
+        case .pathChanged(let pathClass, _, _, _):
+            logger.debug(
+                "\(session): path \(pathClass.rawValue)",
+                metadata: metadata(.pathChanged, status: status, endpoint: endpoint, [.pathClass: pathClass.rawValue]))
+        case .reconnectStarted, .connectionLost:
+            break
+        }
+    }
+
+    private mutating func tell(
+        from: SessionState, status: SessionMachine.Status, endpoint: String?, at now: Instant
+    ) {
+        let previous = [JournalFieldName.previousState: from.rawValue]
+        switch (from, status.state) {
+        case (.connecting, .connected):
+            tryingSince = nil
+            write(
+                .info, .sessionConnected, status: status, endpoint: endpoint,
+                "connected to \(endpoint ?? "the server")" + (status.resumed == true ? ", session resumed" : ""), previous)
+        case (_, .connected):
+            tryingSince = nil
+        case (.connected, .reconnecting):
+            begin(at: now)
+            write(.warning, .sessionLost, status: status, endpoint: endpoint, "lost: \(status.reason.message)", previous)
+        case (_, .failed):
+            tryingSince = nil
+            write(
+                .error, .failed, status: status, endpoint: endpoint,
+                "failed (\(status.reason.code.rawValue)): \(status.reason.message)"
+                    + (status.reason.code.hint.map { "; \($0)" } ?? ""), previous)
+        case (_, .disconnected):
+            tryingSince = nil
+            guard from != .disconnected else { return }
+            write(.info, nil, status: status, endpoint: endpoint, "disconnected: \(status.reason.message)", previous)
+        case (_, .connecting), (_, .reconnecting):
+            if tryingSince == nil { begin(at: now) }
+            summarize(status: status, at: now)
+        case (_, .disconnecting):
+            break
+        }
+    }
+
+    private mutating func begin(at now: Instant) {
+        tryingSince = now
+        summaries = 0
+    }
+
+    /// A first failure of a session that was never up is told at once; everything else at its minute. There is no timer
+    /// for it: it is looked at when an attempt begins or ends.
+    private mutating func summarize(status: SessionMachine.Status, at now: Instant) {
+        guard let tryingSince else { return }
+        let minutes = tryingSince.duration(to: now).components.seconds / 60
+        let due: Int =
+            switch minutes {
+            case ..<1: 0
+            case ..<5: 1
+            case ..<15: 2
+            default: 3 + Int(minutes / 60)
+            }
+        let isFirstFailure = status.state == .connecting && summaries == 0 && status.phase.map(Self.isPause) ?? false
+        guard due > summaries || isFirstFailure else { return }
+        summaries = max(due, summaries)
+        if isFirstFailure { summaries = max(summaries, 1) }
+        let wait = status.retryAt.map { ", next attempt in \(Self.text(now.duration(to: $0)))" } ?? ""
+        write(
+            .notice, .stillTrying, status: status, endpoint: nil,
+            "not connected after \(status.attempt) attempt\(status.attempt == 1 ? "" : "s"): "
+                + "\(status.reason.message)\(wait)", [:])
+    }
+
+    private static func isPause(_ phase: Phase) -> Bool { phase == .waiting || phase == .waitingForNetwork }
+
+    mutating func tlsFilesRejected(_ failure: TransportFailure) {
+        guard failure != lastTLSFailure else { return }
+        lastTLSFailure = failure
+        logger.warning("\(session): \(failure.message); those in use stay in use", metadata: identity)
+    }
+
+    func quarantined(_ sequence: MessageSequence, _ sentence: String) {
+        logger.warning(
+            "\(session): message \(sequence.rawValue) was rejected and is quarantined: \(sentence)",
+            metadata: identity.merging(["MESSAGE_ID": "\(MessageID.itemQuarantined)"]) { $1 })
+    }
+
+    // MARK: Fields
+
+    private var identity: Logger.Metadata { ["HOLDFAST_SESSION": "\(session)"] }
+
+    private func write(
+        _ level: Logger.Level, _ id: MessageID?, status: SessionMachine.Status, endpoint: String?, _ text: String,
+        _ fields: [JournalFieldName: String]
+    ) {
+        logger.log(
+            level: level, "\(session): \(text)",
+            metadata: metadata(id, status: status, endpoint: endpoint, fields))
+    }
+
+    private func metadata(
+        _ id: MessageID?, status: SessionMachine.Status, endpoint: String?, _ fields: [JournalFieldName: String]
+    ) -> Logger.Metadata {
+        var metadata = identity
+        func set(_ name: JournalFieldName, _ value: String?) {
+            if let value { metadata[name.description] = .string(value) }
+        }
+        set(.messageID, id?.description)
+        set(.state, status.state.rawValue)
+        set(.reason, status.reason.code.rawValue)
+        set(.mode, status.mode?.rawValue)
+        set(.endpoint, endpoint)
+        set(.interface, status.path?.interface)
+        set(.attempt, status.attempt > 0 ? String(status.attempt) : nil)
+        for (name, value) in fields { set(name, value) }
+        return metadata
+    }
+
+    /// A duration as people say it: `0.3 s`, `41 s`, `12 min`, `3 h`.
+    static func text(_ duration: Duration) -> String {
+        let seconds = max(0, duration.seconds)
+        if seconds < 10 { return "\((seconds * 10).rounded() / 10) s" }
+        if seconds < 120 { return "\(Int(seconds.rounded())) s" }
+        if seconds < 7200 { return "\(Int((seconds / 60).rounded())) min" }
+        return "\(Int((seconds / 3600).rounded())) h"
+    }
+}

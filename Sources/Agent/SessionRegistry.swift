@@ -1,0 +1,281 @@
+import ControlAPI
+import DurableStore
+import Logging
+import MQTT
+import NIOCore
+import NetworkPath
+import SessionCore
+import Systemd
+import Transport
+
+/// All sessions of the daemon, what happens to them, and who watches.
+actor SessionRegistry {
+    private enum Entry {
+        case running(SessionDriver)
+        /// The session's file has errors; nothing is known of the session but these.
+        case broken(ConfigurationErrors, since: RFC3339)
+    }
+
+    private struct Watcher {
+        var session: SessionName?
+        var deliver: @Sendable (SessionEvent) -> Void
+    }
+
+    nonisolated let eventLoop: any EventLoop
+    nonisolated var unownedExecutor: UnownedSerialExecutor { eventLoop.executor.asUnownedSerialExecutor() }
+
+    private var surroundings: SessionDriver.Surroundings?
+    private let logger: Logger
+    private let notifier: StatusNotifier
+    private var entries: [SessionName: Entry] = [:]
+    private var events = EventLog()
+    private var watchers: [WatchID: Watcher] = [:]
+    private var lastWatch = 0
+    private var lastSubscription = 0
+    private var isStopping = false
+    private var isReloading = false
+
+    init(notifier: StatusNotifier, logger: Logger, eventLoop: any EventLoop) {
+        self.notifier = notifier
+        self.logger = logger
+        self.eventLoop = eventLoop
+    }
+
+    // MARK: Life
+
+    /// Takes up all sessions. Called once, before anything else.
+    func start(
+        _ sessions: [SessionName: Result<SessionConfiguration, ConfigurationErrors>],
+        in surroundings: SessionDriver.Surroundings
+    ) async throws(StoreError) {
+        self.surroundings = surroundings
+        for (name, result) in sessions.sorted(by: { $0.key < $1.key }) {
+            switch result {
+            case .success(let configuration): try await start(name, configuration, LiveConsumers())
+            case .failure(let errors): listBroken(name, errors)
+            }
+        }
+        statusMayHaveChanged()
+    }
+
+    private func start(
+        _ name: SessionName, _ configuration: SessionConfiguration, _ consumers: LiveConsumers
+    ) async throws(StoreError) {
+        guard var surroundings else { preconditionFailure("sessions are started with their surroundings") }
+        surroundings.report = { [weak self] session, event in
+            self?.assumeIsolated { $0.report(session, event) }
+        }
+        let durable = try await surroundings.store.session(name)
+        let verdict = try await surroundings.store.verdict(name)
+        let driver = SessionDriver(
+            name: name, configuration: configuration, durable: durable, consumers: consumers,
+            surroundings: surroundings)
+        entries[name] = .running(driver)
+        await driver.start(verdict: verdict)
+    }
+
+    private func listBroken(_ name: SessionName, _ errors: ConfigurationErrors) {
+        entries[name] = .broken(errors, since: .now)
+        logger.error(
+            "\(name): failed (bad-configuration): \(errors)",
+            metadata: [
+                "MESSAGE_ID": "\(MessageID.failed)", "HOLDFAST_SESSION": "\(name)", "HOLDFAST_STATE": "failed",
+                "HOLDFAST_REASON": "bad-configuration",
+            ])
+    }
+
+    /// Brings all sessions down gracefully, all at once.
+    func stop() async {
+        isStopping = true
+        await withTaskGroup(of: Void.self) { group in
+            for case .running(let driver) in entries.values {
+                group.addTask { _ = await driver.stop(.shutdown) }
+            }
+        }
+    }
+
+    /// Applies another configuration: sessions that are new, changed and gone; the others do not notice.
+    func apply(_ loaded: LoadedConfiguration) async throws(RPCError) -> DaemonReloadMethod.Result {
+        guard !isStopping else { throw .shuttingDown }
+        guard !isReloading else { throw .tooManyRequests("a reload is under way") }
+        isReloading = true
+        defer { isReloading = false }
+        var result = DaemonReloadMethod.Result()
+        for (name, entry) in entries.sorted(by: { $0.key < $1.key }) where loaded.sessions[name] == nil {
+            if case .running(let driver) = entry { _ = await driver.stop(.configurationChanged) }
+            entries[name] = nil
+            result.removed.append(name.description)
+        }
+        for (name, configuration) in loaded.sessions.sorted(by: { $0.key < $1.key }) {
+            do throws(StoreError) {
+                try await apply(configuration, to: name, &result)
+            } catch {
+                throw .internalError("the state of session \(name) cannot be read: \(error)")
+            }
+        }
+        result.errors = loaded.errors.map { error in
+            ConfigurationProblem(
+                session: nil, file: error.file, line: error.line, column: error.column,
+                message: error.message + (error.suggestion.map { "; did you mean \"\($0)\"?" } ?? ""))
+        }
+        statusMayHaveChanged()
+        return result
+    }
+
+    private func apply(
+        _ configuration: Result<SessionConfiguration, ConfigurationErrors>, to name: SessionName,
+        _ result: inout DaemonReloadMethod.Result
+    ) async throws(StoreError) {
+        switch (entries[name], configuration) {
+        case (.running(let driver)?, .success(let new)):
+            guard driver.configuration != new else { return }
+            let consumers = await driver.stop(.configurationChanged)
+            // A terminal state is over when the configuration changes; an explicit disconnect is not.
+            if await driver.machine.status.state == .failed {
+                try await surroundings?.store.setVerdict(name, nil)
+            }
+            try await start(name, new, consumers)
+            result.changed.append(name.description)
+        case (.running(let driver)?, .failure(let errors)):
+            _ = await driver.stop(.badConfiguration)
+            listBroken(name, errors)
+            result.changed.append(name.description)
+        case (.broken(let old, _)?, .failure(let errors)):
+            if old != errors { listBroken(name, errors) }
+        case (.broken?, .success(let new)):
+            try await start(name, new, LiveConsumers())
+            result.changed.append(name.description)
+        case (nil, .success(let new)):
+            try await start(name, new, LiveConsumers())
+            result.added.append(name.description)
+        case (nil, .failure(let errors)):
+            listBroken(name, errors)
+            result.added.append(name.description)
+        }
+    }
+
+    // MARK: Looking things up
+
+    /// - Throws: `unknown-session`, or `wrong-state` when its configuration is broken.
+    func driver(_ name: String) throws(RPCError) -> SessionDriver {
+        guard !isStopping else { throw .shuttingDown }
+        switch try entry(name) {
+        case .running(let driver):
+            return driver
+        case .broken(let errors, _):
+            throw .wrongState(
+                name, is: "failed (bad-configuration)", hint: "\(errors.description); correct it, then holdfastctl reload")
+        }
+    }
+
+    private func entry(_ text: String) throws(RPCError) -> Entry {
+        guard let name = SessionName(text), let entry = entries[name] else {
+            throw .unknownSession(text, among: entries.keys.map(\.description))
+        }
+        return entry
+    }
+
+    func status(_ name: String) throws(RPCError) -> SessionStatus {
+        status(of: name, try entry(name))
+    }
+
+    func statuses() -> [SessionStatus] {
+        entries.sorted { $0.key < $1.key }.map { status(of: $0.key.description, $0.value) }
+    }
+
+    private func status(of name: String, _ entry: Entry) -> SessionStatus {
+        switch entry {
+        case .running(let driver):
+            return driver.assumeIsolated { $0.status() }
+        case .broken(let errors, let since):
+            return SessionStatus(
+                session: name, state: .failed, since: since,
+                reason: .init(Reason(.badConfiguration, errors.description)))
+        }
+    }
+
+    var endpoints: [String: [Endpoint]] {
+        entries.reduce(into: [:]) { result, element in
+            if case .running(let driver) = element.value {
+                result[element.key.description] = driver.configuration.endpoints
+            }
+        }
+    }
+
+    // MARK: Events
+
+    /// Takes what a session reports; `nil` when only numbers changed.
+    func report(_ session: SessionName, _ event: SessionEvent?) {
+        if let event {
+            let numbered = events.append(event)
+            for (id, watcher) in watchers where watcher.session == nil || watcher.session == session {
+                var own = numbered
+                own.watch = id
+                watcher.deliver(own)
+            }
+        }
+        statusMayHaveChanged()
+    }
+
+    private func statusMayHaveChanged() {
+        let statuses: @Sendable () -> [SessionStatus] = { [weak self] in self?.assumeIsolated { $0.statuses() } ?? [] }
+        notifier.assumeIsolated { $0.statusMayHaveChanged(statuses) }
+    }
+
+    func pathChanged(_ change: PathChange) {
+        guard let name = SessionName(change.target.session), case .running(let driver)? = entries[name] else { return }
+        driver.assumeIsolated { $0.pathChanged(change) }
+    }
+
+    /// Adds a watcher: the answer has the snapshot, and the events after `since` that are still kept come with it. They
+    /// begin with `dropped` if some are kept no more.
+    func watch(
+        _ session: String?, since: Int64?, deliver: @escaping @Sendable (SessionEvent) -> Void
+    ) -> Result<(SessionWatchMethod.Result, missed: [SessionEvent]), RPCError> {
+        let statuses: [SessionStatus]
+        do throws(RPCError) {
+            statuses = try session.map { text throws(RPCError) in [try status(text)] } ?? self.statuses()
+        } catch {
+            return .failure(error)
+        }
+        lastWatch += 1
+        let id = WatchID(rawValue: "w\(lastWatch)")
+        watchers[id] = Watcher(session: session.flatMap { SessionName($0) }, deliver: deliver)
+        let result = SessionWatchMethod.Result(
+            watch: id, snapshot: SessionSnapshot(sessions: statuses), sequence: events.sequence)
+        return .success((result, missed: since.map { missed(after: $0, session: session, by: id) } ?? []))
+    }
+
+    private func missed(after sequence: Int64, session: String?, by id: WatchID) -> [SessionEvent] {
+        let (kept, forgotten) = events.events(since: sequence)
+        var missed = kept.filter { session == nil || $0.session == session }
+        if forgotten > 0 {
+            var event = SessionEvent(watch: id, sequence: sequence + forgotten, time: .now, session: nil, event: .dropped)
+            event.count = Int(forgotten)
+            missed.insert(event, at: 0)
+        }
+        for index in missed.indices { missed[index].watch = id }
+        return missed
+    }
+
+    func removeWatch(_ id: WatchID) {
+        watchers[id] = nil
+    }
+
+    // MARK: Consumers
+
+    func nextSubscription() -> SubscriptionID {
+        lastSubscription += 1
+        return SubscriptionID(rawValue: "s\(lastSubscription)")
+    }
+
+    func unsubscribe(_ id: SubscriptionID, from session: SessionName) {
+        guard case .running(let driver)? = entries[session] else { return }
+        driver.assumeIsolated { $0.unsubscribe(id) }
+    }
+
+    /// Answers when every session's driver has.
+    func answer() async {
+        for case .running(let driver) in entries.values { _ = await driver.status() }
+    }
+}

@@ -1,0 +1,71 @@
+import ControlAPI
+
+/// The one line that `systemctl status` shows.
+enum StatusLine {
+    /// - Parameters:
+    ///   - sessions: all of them, in order of their names.
+    ///   - now: for how long each state has lasted.
+    static func text(_ sessions: [SessionStatus], at now: RFC3339) -> String {
+        switch sessions.count {
+        case 0: "no sessions are configured"
+        case 1: "\(sessions[0].session): \(text(sessions[0], at: now))"
+        default: overview(sessions)
+        }
+    }
+
+    private static func text(_ session: SessionStatus, at now: RFC3339) -> String {
+        switch session.state {
+        case .connected:
+            var text = "connected to \(host(of: session.endpoint))"
+            if let path = session.path { text += " via \(path.interface)" }
+            text += " for \(duration(now.seconds(since: session.since)))"
+            if let rtt = session.rtt { text += ", RTT \(milliseconds(rtt))" }
+            return text
+        case .connecting, .reconnecting:
+            guard session.phase != .waitingForNetwork else { return "no network" }
+            let reason = session.reason.map { " after \($0.code)" } ?? ""
+            if session.phase == .waiting, let retryIn = session.retryIn {
+                return "retry \(session.attempt + 1) in \(Int(retryIn.rounded(.up))) s\(reason)"
+            }
+            return "\(session.state.rawValue), attempt \(session.attempt) \(session.phase?.rawValue ?? "")\(reason)"
+        case .disconnected, .disconnecting, .failed:
+            return session.state.rawValue + (session.reason.map { " (\($0.code))" } ?? "")
+        }
+    }
+
+    private static func overview(_ sessions: [SessionStatus]) -> String {
+        let order: [SessionStatus.State] = [
+            .connected, .connecting, .reconnecting, .disconnecting, .disconnected, .failed,
+        ]
+        let parts = order.compactMap { state -> String? in
+            let those = sessions.filter { $0.state == state }
+            guard !those.isEmpty else { return nil }
+            let names = those.prefix(3).map { "\($0.session)\($0.reason.map { ": \($0.code)" } ?? "")" }
+            let list = names.joined(separator: ", ") + (those.count > 3 ? ", …" : "")
+            return "\(those.count) \(state.rawValue)" + (state == .connected ? "" : " (\(list))")
+        }
+        return "\(sessions.count) sessions: " + parts.joined(separator: ", ")
+    }
+
+    private static func host(of endpoint: String?) -> String {
+        guard let endpoint, let scheme = endpoint.firstRange(of: "://") else { return "the server" }
+        let authority = endpoint[scheme.upperBound...].prefix { $0 != "/" }
+        guard let colon = authority.lastIndex(of: ":") else { return String(authority) }
+        return String(authority[..<colon])
+    }
+
+    /// In whole units, so that the text changes seldom.
+    private static func duration(_ seconds: Double) -> String {
+        switch max(0, seconds) {
+        case ..<60: "less than a minute"
+        case ..<3600: "\(Int(seconds / 60))min"
+        case ..<172_800: "\(Int(seconds / 3600))h"
+        default: "\(Int(seconds / 86_400))d"
+        }
+    }
+
+    private static func milliseconds(_ seconds: Double) -> String {
+        let value = seconds * 1000
+        return value < 10 ? "\((value * 10).rounded() / 10) ms" : "\(Int(value.rounded())) ms"
+    }
+}

@@ -1,0 +1,39 @@
+import ControlAPI
+import NIOCore
+import Systemd
+
+/// Sends the status line to systemd when it changed, at most once a second.
+actor StatusNotifier {
+    static let interval = TimeAmount.seconds(1)
+
+    nonisolated let eventLoop: any EventLoop
+    nonisolated var unownedExecutor: UnownedSerialExecutor { eventLoop.executor.asUnownedSerialExecutor() }
+
+    private let notifier: Notifier
+    private var last = ""
+    private var lastSent: NIODeadline?
+    private var scheduled: Scheduled<Void>?
+
+    init(notifier: Notifier, eventLoop: any EventLoop) {
+        self.notifier = notifier
+        self.eventLoop = eventLoop
+    }
+
+    /// - Parameter statuses: asked for only when the line is made.
+    func statusMayHaveChanged(_ statuses: @escaping @Sendable () -> [SessionStatus]) {
+        guard scheduled == nil else { return }
+        let due = lastSent.map { $0 + Self.interval } ?? .now()
+        scheduled = eventLoop.scheduleTask(deadline: due) { [weak self] in
+            guard let self else { return }
+            self.assumeIsolated { $0.send(StatusLine.text(statuses(), at: .now)) }
+        }
+    }
+
+    private func send(_ text: String) {
+        scheduled = nil
+        guard text != last else { return }
+        last = text
+        lastSent = .now()
+        notifier.status(text)
+    }
+}

@@ -1,0 +1,64 @@
+import ControlAPI
+import Glibc
+import SessionCore
+
+// The machines' words as the control socket writes them. Raw values are the same on both sides; a test compares them.
+
+extension ControlAPI.SessionStatus.Reason {
+    init(_ reason: Reason) {
+        self.init(
+            code: reason.code.rawValue, group: reason.code.group.rawValue, terminal: reason.isTerminal,
+            serverCode: reason.serverCode.map { Int($0) }, message: reason.message, hint: reason.code.hint)
+    }
+}
+
+extension ControlAPI.SessionStatus.Path {
+    init(_ path: Path) {
+        self.init(
+            interface: path.interface, type: path.type.rawValue, source: path.source, gateway: path.gateway)
+    }
+}
+
+extension ControlAPI.SessionStatus.State {
+    init(_ state: SessionState) {
+        self =
+            switch state {
+            case .disconnected: .disconnected
+            case .connecting: .connecting
+            case .connected: .connected
+            case .reconnecting: .reconnecting
+            case .disconnecting: .disconnecting
+            case .failed: .failed
+            }
+    }
+}
+
+extension ControlAPI.SessionStatus.Phase {
+    init(_ phase: Phase) {
+        self =
+            switch phase {
+            case .waitingForNetwork: .waitingForNetwork
+            case .waiting: .waiting
+            case .resolving: .resolving
+            case .dialing: .dialing
+            case .securing: .securing
+            case .authenticating: .authenticating
+            case .restoring: .restoring
+            }
+    }
+}
+
+extension ControlAPI.SessionStatus.Mode {
+    init(_ mode: ReconnectMode) {
+        self = mode == .quick ? .quick : .full
+    }
+}
+
+extension RFC3339 {
+    /// The wall clock's time.
+    static var now: RFC3339 {
+        var time = timespec()
+        clock_gettime(CLOCK_REALTIME, &time)
+        return RFC3339(seconds: Int64(time.tv_sec), nanoseconds: Int64(time.tv_nsec))
+    }
+}

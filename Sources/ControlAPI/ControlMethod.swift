@@ -1,0 +1,56 @@
+/// What a caller may do. Roles are given one by one in `[access]`; none includes another.
+public enum Role: String, Sendable, Codable, CaseIterable {
+    /// See states, watch, list.
+    case observe
+    /// Publish and subscribe.
+    case message
+    /// Connect, disconnect, reconnect, reload.
+    case control
+}
+
+/// An object of a request, of which every member is known: one that is not listed is refused.
+public protocol ClosedObject: Codable, Hashable, Sendable {
+    /// The names of all members.
+    static var members: [String] { get }
+}
+
+/// One method of the control socket: its name, who may call it, what it takes and what it answers.
+public protocol ControlMethod: Sendable {
+    /// The `params` of the request: always an object, which may be left out when it is empty.
+    associatedtype Parameters: ClosedObject
+    /// The `result` of the answer: always an object. Readers ignore members that they do not know.
+    associatedtype Result: Codable & Hashable & Sendable
+    static var name: String { get }
+    /// The role that the caller needs; `nil` when whoever may connect to the socket may call it.
+    static var role: Role? { get }
+}
+
+/// One notification that the daemon sends.
+public protocol ControlNotification: Codable, Hashable, Sendable {
+    static var name: String { get }
+}
+
+/// The catalogue of methods.
+public enum ControlMethods {
+    /// The version of this protocol. It changes only when an old client would misunderstand.
+    public static let protocolVersion = 1
+
+    public static let all: [any ControlMethod.Type] = [
+        RPCHelloMethod.self,
+        DaemonStatusMethod.self, DaemonReloadMethod.self,
+        SessionListMethod.self, SessionStatusMethod.self, SessionConnectMethod.self, SessionDisconnectMethod.self,
+        SessionReconnectMethod.self, SessionWatchMethod.self,
+        MessagePublishMethod.self, MessageSubscribeMethod.self, MessageUnsubscribeMethod.self,
+        NetworkStatusMethod.self,
+    ]
+
+    /// The names of all methods.
+    public static var names: [String] { all.map { $0.name } }
+}
+
+/// The parameters of a method that takes none.
+public struct NoParameters: ClosedObject {
+    public static let members: [String] = []
+
+    public init() {}
+}

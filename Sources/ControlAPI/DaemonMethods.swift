@@ -1,0 +1,167 @@
+/// `rpc.hello`: who is there, what it can do, and what this caller may do.
+public enum RPCHelloMethod: ControlMethod {
+    public static let name = "rpc.hello"
+    public static let role: Role? = nil
+
+    public struct Parameters: ClosedObject {
+        /// What the caller calls itself, for the journal, for example `holdfastctl 0.1.0`.
+        public var client: String?
+        /// The version of the protocol that the caller speaks; another one than the daemon's is refused.
+        public var `protocol`: Int?
+
+        public init(client: String? = nil, protocol: Int? = nil) {
+            self.client = client
+            self.protocol = `protocol`
+        }
+
+        enum CodingKeys: String, CodingKey, CaseIterable {
+            case client, `protocol`
+        }
+        public static var members: [String] { CodingKeys.allCases.map(\.stringValue) }
+    }
+
+    public struct Result: Codable, Hashable, Sendable {
+        /// The version of the daemon.
+        public var version: String
+        /// See ``ControlMethods/protocolVersion``.
+        public var `protocol`: Int
+        /// Names of what this daemon has beside the methods of protocol 1.
+        public var capabilities: [String]
+        /// The roles of the caller.
+        public var roles: [Role]
+
+        public init(version: String, protocol: Int, capabilities: [String], roles: [Role]) {
+            self.version = version
+            self.protocol = `protocol`
+            self.capabilities = capabilities
+            self.roles = roles
+        }
+    }
+}
+
+/// `daemon.status`
+public enum DaemonStatusMethod: ControlMethod {
+    public static let name = "daemon.status"
+    public static let role: Role? = .observe
+    public typealias Parameters = NoParameters
+    public typealias Result = DaemonStatus
+}
+
+/// The state of the daemon itself.
+public struct DaemonStatus: Codable, Hashable, Sendable {
+    public var version: String
+    public var pid: Int32
+    /// When it was started.
+    public var since: RFC3339
+    public var sessions: SessionCounts
+    /// Numbers of the store, by name: rows, bytes, commits and the like.
+    public var store: [String: Int64]
+    /// Numbers of the network watcher, by name: messages, overruns and the like.
+    public var netlink: [String: Int64]
+
+    public init(
+        version: String, pid: Int32, since: RFC3339, sessions: SessionCounts, store: [String: Int64],
+        netlink: [String: Int64]
+    ) {
+        self.version = version
+        self.pid = pid
+        self.since = since
+        self.sessions = sessions
+        self.store = store
+        self.netlink = netlink
+    }
+
+    /// How many sessions are in which state.
+    public struct SessionCounts: Codable, Hashable, Sendable {
+        public var total: Int
+        public var connected: Int
+        public var connecting: Int
+        public var reconnecting: Int
+        public var disconnecting: Int
+        public var disconnected: Int
+        public var failed: Int
+
+        public init(
+            connected: Int = 0, connecting: Int = 0, reconnecting: Int = 0, disconnecting: Int = 0,
+            disconnected: Int = 0, failed: Int = 0
+        ) {
+            self.total = connected + connecting + reconnecting + disconnecting + disconnected + failed
+            self.connected = connected
+            self.connecting = connecting
+            self.reconnecting = reconnecting
+            self.disconnecting = disconnecting
+            self.disconnected = disconnected
+            self.failed = failed
+        }
+
+        /// Counts the states of all sessions.
+        public init(states: some Sequence<SessionStatus.State>) {
+            self.init()
+            for state in states {
+                total += 1
+                switch state {
+                case .connected: connected += 1
+                case .connecting: connecting += 1
+                case .reconnecting: reconnecting += 1
+                case .disconnecting: disconnecting += 1
+                case .disconnected: disconnected += 1
+                case .failed: failed += 1
+                }
+            }
+        }
+    }
+}
+
+/// `daemon.reload`: reads the configuration again. Answers when it is in effect; what is broken is listed and the old
+/// configuration of that session stays.
+public enum DaemonReloadMethod: ControlMethod {
+    public static let name = "daemon.reload"
+    public static let role: Role? = .control
+    public typealias Parameters = NoParameters
+
+    public struct Result: Codable, Hashable, Sendable {
+        /// Sessions whose configuration changed.
+        public var changed: [String]
+        public var added: [String]
+        public var removed: [String]
+        public var errors: [ConfigurationProblem]
+
+        public init(
+            changed: [String] = [], added: [String] = [], removed: [String] = [], errors: [ConfigurationProblem] = []
+        ) {
+            self.changed = changed
+            self.added = added
+            self.removed = removed
+            self.errors = errors
+        }
+    }
+}
+
+/// One error in a configuration file.
+public struct ConfigurationProblem: Codable, Hashable, Sendable {
+    /// `nil` when the file belongs to no session.
+    public var session: String?
+    public var file: String
+    /// From 1; `nil` when the error concerns the whole file.
+    public var line: Int?
+    /// From 1.
+    public var column: Int?
+    public var message: String
+
+    public init(session: String?, file: String, line: Int?, column: Int?, message: String) {
+        self.session = session
+        self.file = file
+        self.line = line
+        self.column = column
+        self.message = message
+    }
+
+    public func encode(to encoder: any Encoder) throws {
+        var container = encoder.container(keyedBy: CodingKeys.self)
+        try container.encode(session, forKey: .session)
+        try container.encode(file, forKey: .file)
+        try container.encode(line, forKey: .line)
+        try container.encode(column, forKey: .column)
+        try container.encode(message, forKey: .message)
+    }
+}

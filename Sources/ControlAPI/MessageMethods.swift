@@ -1,0 +1,193 @@
+/// The quality of service of a message or a subscription (MQTT 5, section 4.3).
+public enum MessageQoS: Int, Codable, Sendable, CaseIterable {
+    case atMostOnce = 0
+    case atLeastOnce = 1
+    case exactlyOnce = 2
+}
+
+/// `message.publish`
+public enum MessagePublishMethod: ControlMethod {
+    public static let name = "message.publish"
+    public static let role: Role? = .message
+
+    /// When the answer comes.
+    public enum Wait: String, Codable, Sendable, CaseIterable {
+        /// Committed to disk.
+        case accepted
+        /// Acknowledged by the server.
+        case delivered
+    }
+
+    public struct Parameters: ClosedObject {
+        public var session: String
+        public var topic: String
+        public var payload: MessagePayload
+        /// Default: at least once.
+        public var qos: MessageQoS
+        /// Default: no.
+        public var retain: Bool
+        /// Seconds after which the message is no longer worth delivering; `nil`: never. Above 0.
+        public var expiry: Double?
+        public var properties: MessageProperties?
+        /// Default: accepted.
+        public var wait: Wait
+
+        public init(
+            session: String, topic: String, payload: MessagePayload, qos: MessageQoS = .atLeastOnce,
+            retain: Bool = false, expiry: Double? = nil, properties: MessageProperties? = nil, wait: Wait = .accepted
+        ) {
+            self.session = session
+            self.topic = topic
+            self.payload = payload
+            self.qos = qos
+            self.retain = retain
+            self.expiry = expiry
+            self.properties = properties
+            self.wait = wait
+        }
+
+        enum CodingKeys: String, CodingKey, CaseIterable {
+            case session, topic, payload, payloadBase64, qos, retain, expiry, properties, wait
+        }
+        public static var members: [String] { CodingKeys.allCases.map(\.stringValue) }
+
+        public init(from decoder: any Decoder) throws {
+            let container = try decoder.container(keyedBy: CodingKeys.self)
+            self.session = try container.decode(String.self, forKey: .session)
+            self.topic = try container.decode(String.self, forKey: .topic)
+            self.payload = try MessagePayload(from: container, text: .payload, base64: .payloadBase64)
+            self.qos = try container.decodeIfPresent(MessageQoS.self, forKey: .qos) ?? .atLeastOnce
+            self.retain = try container.decodeIfPresent(Bool.self, forKey: .retain) ?? false
+            self.expiry = try container.decodeIfPresent(Double.self, forKey: .expiry)
+            if let expiry, expiry <= 0 {
+                throw DecodingError.dataCorruptedError(
+                    forKey: .expiry, in: container, debugDescription: "must be a number of seconds above 0")
+            }
+            self.properties = try container.decodeIfPresent(MessageProperties.self, forKey: .properties)
+            self.wait = try container.decodeIfPresent(Wait.self, forKey: .wait) ?? .accepted
+        }
+
+        public func encode(to encoder: any Encoder) throws {
+            var container = encoder.container(keyedBy: CodingKeys.self)
+            try container.encode(session, forKey: .session)
+            try container.encode(topic, forKey: .topic)
+            try payload.encode(to: &container, text: .payload, base64: .payloadBase64)
+            try container.encode(qos, forKey: .qos)
+            try container.encode(retain, forKey: .retain)
+            try container.encodeIfPresent(expiry, forKey: .expiry)
+            try container.encodeIfPresent(properties, forKey: .properties)
+            try container.encode(wait, forKey: .wait)
+        }
+    }
+
+    public struct Result: Codable, Hashable, Sendable {
+        /// The message's number in the outbox of its session.
+        public var id: Int64
+        /// Committed to disk.
+        public var accepted: Bool
+        /// Acknowledged by the server.
+        public var delivered: Bool
+        /// The reason code of the server's acknowledgement; `nil` before it.
+        public var reasonCode: Int?
+
+        public init(id: Int64, accepted: Bool, delivered: Bool, reasonCode: Int?) {
+            self.id = id
+            self.accepted = accepted
+            self.delivered = delivered
+            self.reasonCode = reasonCode
+        }
+
+        public func encode(to encoder: any Encoder) throws {
+            var container = encoder.container(keyedBy: CodingKeys.self)
+            try container.encode(id, forKey: .id)
+            try container.encode(accepted, forKey: .accepted)
+            try container.encode(delivered, forKey: .delivered)
+            try container.encode(reasonCode, forKey: .reasonCode)
+        }
+    }
+}
+
+/// `message.subscribe`: ``ReceivedMessage`` notifications follow the answer.
+public enum MessageSubscribeMethod: ControlMethod {
+    public static let name = "message.subscribe"
+    public static let role: Role? = .message
+
+    public struct Parameters: ClosedObject {
+        public var session: String
+        /// A topic filter (MQTT 5, section 4.7).
+        public var filter: String
+        /// The highest wanted; default: at least once.
+        public var qos: MessageQoS
+        /// With a name: durable, at least once until acknowledged, from where it left off. Without: live.
+        public var consumer: String?
+
+        public init(session: String, filter: String, qos: MessageQoS = .atLeastOnce, consumer: String? = nil) {
+            self.session = session
+            self.filter = filter
+            self.qos = qos
+            self.consumer = consumer
+        }
+
+        public init(from decoder: any Decoder) throws {
+            let container = try decoder.container(keyedBy: CodingKeys.self)
+            self.session = try container.decode(String.self, forKey: .session)
+            self.filter = try container.decode(String.self, forKey: .filter)
+            self.qos = try container.decodeIfPresent(MessageQoS.self, forKey: .qos) ?? .atLeastOnce
+            self.consumer = try container.decodeIfPresent(String.self, forKey: .consumer)
+        }
+
+        enum CodingKeys: String, CodingKey, CaseIterable {
+            case session, filter, qos, consumer
+        }
+        public static var members: [String] { CodingKeys.allCases.map(\.stringValue) }
+    }
+
+    public struct Result: Codable, Hashable, Sendable {
+        public var subscription: SubscriptionID
+        /// What the server granted; `nil` while the session is not connected: it is asked when the session is.
+        public var grantedQoS: MessageQoS?
+
+        public init(subscription: SubscriptionID, grantedQoS: MessageQoS?) {
+            self.subscription = subscription
+            self.grantedQoS = grantedQoS
+        }
+
+        public func encode(to encoder: any Encoder) throws {
+            var container = encoder.container(keyedBy: CodingKeys.self)
+            try container.encode(subscription, forKey: .subscription)
+            try container.encode(grantedQoS, forKey: .grantedQoS)
+        }
+    }
+}
+
+/// `message.unsubscribe`
+public enum MessageUnsubscribeMethod: ControlMethod {
+    public static let name = "message.unsubscribe"
+    public static let role: Role? = .message
+
+    public struct Parameters: ClosedObject {
+        public var subscription: SubscriptionID
+
+        public init(subscription: SubscriptionID) {
+            self.subscription = subscription
+        }
+
+        enum CodingKeys: String, CodingKey, CaseIterable {
+            case subscription
+        }
+        public static var members: [String] { CodingKeys.allCases.map(\.stringValue) }
+    }
+
+    public struct Result: Codable, Hashable, Sendable {
+        public init() {}
+    }
+}
+
+/// Names a subscription on one connection to the control socket, for example `s1`.
+public struct SubscriptionID: RawRepresentable, Codable, Hashable, Sendable {
+    public var rawValue: String
+
+    public init(rawValue: String) {
+        self.rawValue = rawValue
+    }
+}

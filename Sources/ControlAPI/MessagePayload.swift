@@ -1,0 +1,110 @@
+import FoundationEssentials
+
+/// What a message carries. In JSON it is `payload` when it is text, and `payloadBase64` (RFC 4648, section 4) when not.
+public struct MessagePayload: Hashable, Sendable {
+    public var bytes: [UInt8]
+
+    public init(bytes: [UInt8]) {
+        self.bytes = bytes
+    }
+
+    public init(text: String) {
+        self.bytes = Array(text.utf8)
+    }
+
+    /// The payload as text; `nil` when it is not UTF-8.
+    public var text: String? { String(validating: bytes, as: UTF8.self) }
+
+    init<Key: CodingKey>(
+        from container: KeyedDecodingContainer<Key>, text textKey: Key, base64 base64Key: Key
+    ) throws {
+        let text = try container.decodeIfPresent(String.self, forKey: textKey)
+        let base64 = try container.decodeIfPresent(String.self, forKey: base64Key)
+        switch (text, base64) {
+        case (let text?, nil):
+            self.init(text: text)
+        case (nil, let base64?):
+            guard let data = Data(base64Encoded: base64) else {
+                throw DecodingError.dataCorruptedError(
+                    forKey: base64Key, in: container, debugDescription: "must be base64 text")
+            }
+            self.init(bytes: Array(data))
+        case (nil, nil):
+            throw DecodingError.keyNotFound(
+                textKey, .init(codingPath: container.codingPath, debugDescription: "is missing"))
+        case (_?, _?):
+            throw DecodingError.dataCorruptedError(
+                forKey: base64Key, in: container, debugDescription: "cannot be given together with payload")
+        }
+    }
+
+    func encode<Key: CodingKey>(
+        to container: inout KeyedEncodingContainer<Key>, text textKey: Key, base64 base64Key: Key
+    ) throws {
+        if let text {
+            try container.encode(text, forKey: textKey)
+        } else {
+            try container.encode(Data(bytes).base64EncodedString(), forKey: base64Key)
+        }
+    }
+}
+
+/// What stands beside a message (MQTT 5, section 3.3.2.3).
+public struct MessageProperties: ClosedObject {
+    /// The MIME type of the payload.
+    public var contentType: String?
+    /// Where an answer is expected.
+    public var responseTopic: String?
+    /// Base64 of what the answer is to carry along.
+    public var correlationDataBase64: String?
+    /// Names and values, in order; names may repeat.
+    public var user: [UserProperty]?
+
+    public struct UserProperty: ClosedObject {
+        public var name: String
+        public var value: String
+
+        public init(name: String, value: String) {
+            self.name = name
+            self.value = value
+        }
+
+        enum CodingKeys: String, CodingKey, CaseIterable {
+            case name, value
+        }
+        public static var members: [String] { CodingKeys.allCases.map(\.stringValue) }
+    }
+
+    /// - Parameter correlationData: the bytes themselves.
+    public init(
+        contentType: String? = nil, responseTopic: String? = nil, correlationData: [UInt8]? = nil,
+        user: [UserProperty]? = nil
+    ) {
+        self.contentType = contentType
+        self.responseTopic = responseTopic
+        self.correlationDataBase64 = correlationData.map { Data($0).base64EncodedString() }
+        self.user = user
+    }
+
+    /// The bytes that ``correlationDataBase64`` stands for; `nil` when it is absent or no base64.
+    public var correlationData: [UInt8]? {
+        correlationDataBase64.flatMap { Data(base64Encoded: $0) }.map { Array($0) }
+    }
+
+    public init(from decoder: any Decoder) throws {
+        let container = try decoder.container(keyedBy: CodingKeys.self)
+        self.contentType = try container.decodeIfPresent(String.self, forKey: .contentType)
+        self.responseTopic = try container.decodeIfPresent(String.self, forKey: .responseTopic)
+        self.correlationDataBase64 = try container.decodeIfPresent(String.self, forKey: .correlationDataBase64)
+        self.user = try container.decodeIfPresent([UserProperty].self, forKey: .user)
+        if correlationDataBase64 != nil, correlationData == nil {
+            throw DecodingError.dataCorruptedError(
+                forKey: .correlationDataBase64, in: container, debugDescription: "must be base64 text")
+        }
+    }
+
+    enum CodingKeys: String, CodingKey, CaseIterable {
+        case contentType, responseTopic, correlationDataBase64, user
+    }
+    public static var members: [String] { CodingKeys.allCases.map(\.stringValue) }
+}

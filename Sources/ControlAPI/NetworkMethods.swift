@@ -1,0 +1,112 @@
+/// `network.status`
+public enum NetworkStatusMethod: ControlMethod {
+    public static let name = "network.status"
+    public static let role: Role? = .observe
+    public typealias Parameters = NoParameters
+    public typealias Result = NetworkStatus
+}
+
+/// What the kernel says about the network, and what it means for the sessions.
+public struct NetworkStatus: Codable, Hashable, Sendable {
+    public var interfaces: [Interface]
+    /// One per session and endpoint.
+    public var paths: [EndpointPath]
+    /// The last 32, oldest first.
+    public var changes: [Change]
+    /// Numbers of the network watcher, by name.
+    public var counters: [String: Int64]
+
+    public init(
+        interfaces: [Interface], paths: [EndpointPath], changes: [Change], counters: [String: Int64]
+    ) {
+        self.interfaces = interfaces
+        self.paths = paths
+        self.changes = changes
+        self.counters = counters
+    }
+
+    public struct Interface: Codable, Hashable, Sendable {
+        public var name: String
+        public var index: Int32
+        /// `ethernet`, `wifi`, `cellular`, `vpn`, `loopback` or `other`.
+        public var type: String
+        /// Set up by the administrator.
+        public var up: Bool
+        public var carrier: Bool
+        /// With prefix length, for example `192.168.1.20/24`.
+        public var addresses: [String]
+        /// The gateways of the default routes through it; `on-link` for one without.
+        public var defaultRoutes: [String]
+
+        public init(
+            name: String, index: Int32, type: String, up: Bool, carrier: Bool, addresses: [String],
+            defaultRoutes: [String]
+        ) {
+            self.name = name
+            self.index = index
+            self.type = type
+            self.up = up
+            self.carrier = carrier
+            self.addresses = addresses
+            self.defaultRoutes = defaultRoutes
+        }
+    }
+
+    /// The kernel's answer for one endpoint; without a path, the members after `endpoint` are `null`.
+    public struct EndpointPath: Codable, Hashable, Sendable {
+        public var session: String
+        public var endpoint: String
+        public var interface: String?
+        public var type: String?
+        public var source: String?
+        public var gateway: String?
+
+        public init(session: String, endpoint: String, path: SessionStatus.Path?) {
+            self.session = session
+            self.endpoint = endpoint
+            self.interface = path?.interface
+            self.type = path?.type
+            self.source = path?.source
+            self.gateway = path?.gateway
+        }
+
+        public func encode(to encoder: any Encoder) throws {
+            var container = encoder.container(keyedBy: CodingKeys.self)
+            try container.encode(session, forKey: .session)
+            try container.encode(endpoint, forKey: .endpoint)
+            try container.encode(interface, forKey: .interface)
+            try container.encode(type, forKey: .type)
+            try container.encode(source, forKey: .source)
+            try container.encode(gateway, forKey: .gateway)
+        }
+    }
+
+    /// One change of the path of a session.
+    public struct Change: Codable, Hashable, Sendable {
+        public var time: RFC3339
+        /// For example `moved-source-gone`.
+        public var `class`: String
+        public var session: String?
+        public var from: SessionStatus.Path?
+        public var to: SessionStatus.Path?
+
+        public init(
+            time: RFC3339, class: String, session: String?, from: SessionStatus.Path?, to: SessionStatus.Path?
+        ) {
+            self.time = time
+            self.class = `class`
+            self.session = session
+            self.from = from
+            self.to = to
+        }
+
+        public func encode(to encoder: any Encoder) throws {
+            var container = encoder.container(keyedBy: CodingKeys.self)
+            try container.encode(time, forKey: .time)
+            try container.encode(`class`, forKey: .class)
+            try container.encode(session, forKey: .session)
+            try container.encode(from, forKey: .from)
+            try container.encode(to, forKey: .to)
+        }
+    }
+}

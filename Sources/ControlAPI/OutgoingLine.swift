@@ -1,0 +1,70 @@
+import FoundationEssentials
+
+/// Writes the lines of the control socket: one JSON text and a newline each.
+///
+/// Members are in alphabetical order, so that the same value is always the same line. An internal value that JSON
+/// cannot express (a number that is not finite) is answered with an internal error and never traps.
+public enum OutgoingLine {
+    /// An answer with a result.
+    public static func answer(_ id: RequestID, result: some Encodable) -> [UInt8] {
+        encode(Answer(id: id, result: result))
+            ?? failure(id, .internalError("the result cannot be written as JSON"))
+    }
+
+    /// An answer with an error.
+    public static func failure(_ id: RequestID, _ error: RPCError) -> [UInt8] {
+        encode(Failure(id: id, error: error)) ?? []
+    }
+
+    /// A notification; `nil` when it cannot be written as JSON.
+    public static func notification<Notification: ControlNotification>(_ notification: Notification) -> [UInt8]? {
+        encode(Call<Notification>(id: nil, method: Notification.name, params: notification))
+    }
+
+    /// A request; `nil` when the parameters cannot be written as JSON.
+    public static func request<Method: ControlMethod>(
+        _ method: Method.Type, _ parameters: Method.Parameters, id: RequestID
+    ) -> [UInt8]? {
+        encode(Call(id: id, method: Method.name, params: parameters))
+    }
+
+    /// Several answers to one batch, each as the functions above return it.
+    public static func batch(_ lines: [[UInt8]]) -> [UInt8] {
+        var joined: [UInt8] = [UInt8(ascii: "[")]
+        for line in lines {
+            if joined.count > 1 { joined.append(UInt8(ascii: ",")) }
+            joined.append(contentsOf: line.last == UInt8(ascii: "\n") ? line.dropLast() : line[...])
+        }
+        joined.append(contentsOf: [UInt8(ascii: "]"), UInt8(ascii: "\n")])
+        return joined
+    }
+
+    /// Any value as one line; `nil` when it cannot be written as JSON.
+    public static func encode(_ value: some Encodable) -> [UInt8]? {
+        let encoder = JSONEncoder()
+        encoder.outputFormatting = [.sortedKeys, .withoutEscapingSlashes]
+        guard let data = try? encoder.encode(value) else { return nil }
+        var line = Array(data)
+        line.append(UInt8(ascii: "\n"))
+        return line
+    }
+
+    private struct Answer<Value: Encodable>: Encodable {
+        var jsonrpc = "2.0"
+        var id: RequestID
+        var result: Value
+    }
+
+    private struct Failure: Encodable {
+        var jsonrpc = "2.0"
+        var id: RequestID
+        var error: RPCError
+    }
+
+    private struct Call<Value: Encodable>: Encodable {
+        var jsonrpc = "2.0"
+        var id: RequestID?
+        var method: String
+        var params: Value
+    }
+}

@@ -1,0 +1,201 @@
+/// A time as the control socket writes it: RFC 3339, UTC, with milliseconds, for example `2026-11-20T09:12:44.120Z`.
+///
+/// Years 0000 to 9999; a time outside is written as the nearest one inside.
+public struct RFC3339: Hashable, Sendable, Comparable {
+    /// Milliseconds since 1970-01-01T00:00:00Z, without leap seconds.
+    public var milliseconds: Int64
+
+    /// - Parameter milliseconds: since 1970-01-01T00:00:00Z.
+    public init(milliseconds: Int64) {
+        self.milliseconds = milliseconds
+    }
+
+    /// - Parameter seconds: since 1970-01-01T00:00:00Z, of `CLOCK_REALTIME`.
+    /// - Parameter nanoseconds: the part below a second, 0 to 999 999 999.
+    public init(seconds: Int64, nanoseconds: Int64) {
+        let whole = min(max(seconds, Self.earliest / 1000), Self.latest / 1000)
+        self.milliseconds = whole * 1000 + nanoseconds / 1_000_000
+    }
+
+    /// Reads `YYYY-MM-DDThh:mm:ss[.fraction](Z|±hh:mm)`; `nil` for anything else. Digits beyond milliseconds are cut.
+    public init?(_ text: String) {
+        var reader = Reader(text: Array(text.utf8))
+        guard let year = reader.number(4), reader.skip("-"),
+            let month = reader.number(2), (1...12).contains(month), reader.skip("-"),
+            let day = reader.number(2), day >= 1, day <= Self.days(in: month, of: year),
+            reader.skip("T") || reader.skip("t"),
+            let hour = reader.number(2), hour <= 23, reader.skip(":"),
+            let minute = reader.number(2), minute <= 59, reader.skip(":"),
+            let second = reader.number(2), second <= 60
+        else { return nil }
+        var fraction: Int64 = 0
+        if reader.skip(".") {
+            guard let read = reader.fraction() else { return nil }
+            fraction = read
+        }
+        guard let offset = reader.offset(), reader.isAtEnd else { return nil }
+        let days = Self.daysSince1970(year: year, month: month, day: day)
+        let seconds = days * 86_400 + hour * 3600 + minute * 60 + second - offset * 60
+        self.milliseconds = seconds * 1000 + fraction
+    }
+
+    public static func < (left: RFC3339, right: RFC3339) -> Bool {
+        left.milliseconds < right.milliseconds
+    }
+
+    /// Seconds from the other time to this one.
+    public func seconds(since other: RFC3339) -> Double {
+        let (difference, overflow) = milliseconds.subtractingReportingOverflow(other.milliseconds)
+        return overflow ? 0 : Double(difference) / 1000
+    }
+}
+
+extension RFC3339: CustomStringConvertible {
+    /// For example `2026-11-20T09:12:44.120Z`.
+    public var description: String {
+        let (year, month, day, hour, minute, second, millisecond) = fields(offset: 0)
+        return Self.pad(year, 4) + "-" + Self.pad(month, 2) + "-" + Self.pad(day, 2)
+            + "T" + Self.pad(hour, 2) + ":" + Self.pad(minute, 2) + ":" + Self.pad(second, 2)
+            + "." + Self.pad(millisecond, 3) + "Z"
+    }
+
+    /// The date on a clock that is ahead of UTC by `offset` seconds, for example `2026-11-20`.
+    public func date(offset: Int64) -> String {
+        let (year, month, day, _, _, _, _) = fields(offset: offset)
+        return Self.pad(year, 4) + "-" + Self.pad(month, 2) + "-" + Self.pad(day, 2)
+    }
+
+    /// The time of day on a clock that is ahead of UTC by `offset` seconds, for example `09:12:44.120`.
+    public func time(offset: Int64) -> String {
+        let (_, _, _, hour, minute, second, millisecond) = fields(offset: offset)
+        return Self.pad(hour, 2) + ":" + Self.pad(minute, 2) + ":" + Self.pad(second, 2) + "."
+            + Self.pad(millisecond, 3)
+    }
+
+    private typealias Fields = (Int64, Int64, Int64, Int64, Int64, Int64, Int64)
+
+    private func fields(offset: Int64) -> Fields {
+        let inside = min(max(milliseconds, Self.earliest), Self.latest)
+        let local = min(max(inside + offset * 1000, Self.earliest), Self.latest)
+        let days = Self.floor(local, by: 86_400_000)
+        let rest = local - days * 86_400_000
+        let (year, month, day) = Self.date(daysSince1970: days)
+        return (
+            year, month, day, rest / 3_600_000, rest / 60_000 % 60, rest / 1000 % 60, rest % 1000
+        )
+    }
+
+    private static func pad(_ value: Int64, _ width: Int) -> String {
+        let digits = String(value)
+        return String(repeating: "0", count: max(0, width - digits.count)) + digits
+    }
+}
+
+extension RFC3339: Codable {
+    public init(from decoder: any Decoder) throws {
+        let container = try decoder.singleValueContainer()
+        let text = try container.decode(String.self)
+        guard let time = RFC3339(text) else {
+            throw DecodingError.dataCorruptedError(
+                in: container, debugDescription: "must be a time like 2026-11-20T09:12:44.120Z")
+        }
+        self = time
+    }
+
+    public func encode(to encoder: any Encoder) throws {
+        var container = encoder.singleValueContainer()
+        try container.encode(description)
+    }
+}
+
+// The proleptic Gregorian calendar, counted in eras of 400 years that begin on the first of March, so that the leap day
+// is the last day of a year.
+extension RFC3339 {
+    private static let earliest: Int64 = -62_167_219_200_000
+    private static let latest: Int64 = 253_402_300_799_999
+
+    private static func floor(_ value: Int64, by divisor: Int64) -> Int64 {
+        value >= 0 ? value / divisor : -((-value + divisor - 1) / divisor)
+    }
+
+    private static func daysSince1970(year: Int64, month: Int64, day: Int64) -> Int64 {
+        let shifted = month > 2 ? year : year - 1
+        let era = floor(shifted, by: 400)
+        let yearOfEra = shifted - era * 400
+        let monthFromMarch = (month + 9) % 12
+        let dayOfYear = (153 * monthFromMarch + 2) / 5 + day - 1
+        let dayOfEra = yearOfEra * 365 + yearOfEra / 4 - yearOfEra / 100 + dayOfYear
+        return era * 146_097 + dayOfEra - 719_468
+    }
+
+    private static func date(daysSince1970 days: Int64) -> (Int64, Int64, Int64) {
+        let shifted = days + 719_468
+        let era = floor(shifted, by: 146_097)
+        let dayOfEra = shifted - era * 146_097
+        let yearOfEra = (dayOfEra - dayOfEra / 1460 + dayOfEra / 36_524 - dayOfEra / 146_096) / 365
+        let dayOfYear = dayOfEra - (365 * yearOfEra + yearOfEra / 4 - yearOfEra / 100)
+        let monthFromMarch = (5 * dayOfYear + 2) / 153
+        let day = dayOfYear - (153 * monthFromMarch + 2) / 5 + 1
+        let month = monthFromMarch < 10 ? monthFromMarch + 3 : monthFromMarch - 9
+        return (yearOfEra + era * 400 + (month <= 2 ? 1 : 0), month, day)
+    }
+
+    private static func days(in month: Int64, of year: Int64) -> Int64 {
+        switch month {
+        case 4, 6, 9, 11: 30
+        case 2: year % 4 == 0 && (year % 100 != 0 || year % 400 == 0) ? 29 : 28
+        default: 31
+        }
+    }
+
+    private struct Reader {
+        var text: [UInt8]
+        var position = 0
+
+        var isAtEnd: Bool { position == text.count }
+
+        mutating func digit() -> Int64? {
+            guard position < text.count, (0x30...0x39).contains(text[position]) else { return nil }
+            position += 1
+            return Int64(text[position - 1] - 0x30)
+        }
+
+        mutating func number(_ width: Int) -> Int64? {
+            var value: Int64 = 0
+            for _ in 0..<width {
+                guard let digit = digit() else { return nil }
+                value = value * 10 + digit
+            }
+            return value
+        }
+
+        mutating func skip(_ character: Unicode.Scalar) -> Bool {
+            guard position < text.count, UInt32(text[position]) == character.value else { return false }
+            position += 1
+            return true
+        }
+
+        /// Milliseconds.
+        mutating func fraction() -> Int64? {
+            guard let first = digit() else { return nil }
+            var value = first * 100
+            var weight: Int64 = 10
+            while let next = digit() {
+                value += next * weight
+                weight /= 10
+            }
+            return value
+        }
+
+        /// Minutes ahead of UTC.
+        mutating func offset() -> Int64? {
+            if skip("Z") || skip("z") { return 0 }
+            let sign: Int64
+            if skip("+") { sign = 1 } else if skip("-") { sign = -1 } else { return nil }
+            guard let hours = number(2), hours <= 23, skip(":"), let minutes = number(2), minutes <= 59 else {
+                return nil
+            }
+            return sign * (hours * 60 + minutes)
+        }
+    }
+}

@@ -1,0 +1,226 @@
+/// Why a request was not carried out: the `error` member of a JSON-RPC 2.0 answer (section 5.1).
+public struct RPCError: Error, Hashable, Sendable {
+    /// The number: one of JSON-RPC's own, or one of the families in ``Code``.
+    public var code: Int
+    /// What is wrong, in one sentence without the final full stop.
+    public var message: String
+    public var data: Details?
+
+    /// What programs and people do with an error.
+    public struct Details: Hashable, Sendable, Codable {
+        /// Stable and kebab-case, for example `unknown-session`.
+        public var code: String
+        /// What to do about it; `nil` when there is nothing to do.
+        public var hint: String?
+        /// The reason code of the wire protocol, when the server gave one.
+        public var reasonCode: Int?
+
+        public init(code: String, hint: String? = nil, reasonCode: Int? = nil) {
+            self.code = code
+            self.hint = hint
+            self.reasonCode = reasonCode
+        }
+
+        public func encode(to encoder: any Encoder) throws {
+            var container = encoder.container(keyedBy: CodingKeys.self)
+            try container.encode(code, forKey: .code)
+            try container.encode(hint, forKey: .hint)
+            try container.encodeIfPresent(reasonCode, forKey: .reasonCode)
+        }
+    }
+
+    /// The numbers and their stable names. New ones may be added; none changes its meaning.
+    public enum Code: Int, Sendable, CaseIterable {
+        // JSON-RPC 2.0, section 5.1.
+        case parseError = -32700
+        case invalidRequest = -32600
+        case unknownMethod = -32601
+        case invalidParameters = -32602
+        case internalError = -32603
+        // 10 to 19: the session, and the state it is in.
+        case unknownSession = -32010
+        case wrongState = -32011
+        case notConnected = -32012
+        // 20 to 29: messages.
+        case outboxFull = -32020
+        case storeFull = -32021
+        case invalidTopic = -32022
+        case messageRejected = -32023
+        case subscriptionRefused = -32024
+        case unknownSubscription = -32025
+        // 30 to 39: what this caller may do.
+        case notPermitted = -32030
+        case tooManyRequests = -32031
+        // 40 to 49: configuration.
+        case badConfiguration = -32040
+        // 50 to 59: what this daemon can do.
+        case notSupported = -32050
+        case versionMismatch = -32051
+        // 60 to 69: the daemon itself.
+        case shuttingDown = -32060
+
+        /// Stable and kebab-case, for example `unknown-session`.
+        public var name: String {
+            switch self {
+            case .parseError: "parse-error"
+            case .invalidRequest: "invalid-request"
+            case .unknownMethod: "unknown-method"
+            case .invalidParameters: "invalid-parameters"
+            case .internalError: "internal-error"
+            case .unknownSession: "unknown-session"
+            case .wrongState: "wrong-state"
+            case .notConnected: "not-connected"
+            case .outboxFull: "outbox-full"
+            case .storeFull: "store-full"
+            case .invalidTopic: "invalid-topic"
+            case .messageRejected: "message-rejected"
+            case .subscriptionRefused: "subscription-refused"
+            case .unknownSubscription: "unknown-subscription"
+            case .notPermitted: "not-permitted"
+            case .tooManyRequests: "too-many-requests"
+            case .badConfiguration: "bad-configuration"
+            case .notSupported: "not-supported"
+            case .versionMismatch: "version-mismatch"
+            case .shuttingDown: "shutting-down"
+            }
+        }
+    }
+
+    /// The number as one of those known here.
+    public var known: Code? { Code(rawValue: code) }
+
+    /// Any error of ours.
+    public init(_ code: Code, _ message: String, hint: String? = nil, reasonCode: Int? = nil) {
+        self.code = code.rawValue
+        self.message = message
+        self.data = Details(code: code.name, hint: hint, reasonCode: reasonCode)
+    }
+}
+
+extension RPCError: Codable {
+    enum CodingKeys: String, CodingKey {
+        case code, message, data
+    }
+}
+
+extension RPCError {
+    /// The line is no JSON text. - Parameter detail: what is wrong and where.
+    public static func parseError(_ detail: String) -> RPCError {
+        RPCError(.parseError, "not a JSON text: \(detail)", hint: "send one JSON-RPC 2.0 request per line, in UTF-8")
+    }
+
+    /// JSON, but no JSON-RPC 2.0 request.
+    public static func invalidRequest(_ detail: String) -> RPCError {
+        RPCError(
+            .invalidRequest, "not a JSON-RPC 2.0 request: \(detail)",
+            hint: #"a request looks like {"jsonrpc":"2.0","id":1,"method":"session.list"}"#)
+    }
+
+    /// The line is longer than ``RequestLine/maximumLineLength``. The server closes after answering it.
+    public static var lineTooLong: RPCError {
+        RPCError(
+            .invalidRequest, "the line is longer than \(RequestLine.maximumLineLength) bytes",
+            hint: "send larger messages in parts")
+    }
+
+    public static func unknownMethod(_ name: String) -> RPCError {
+        RPCError(
+            .unknownMethod, "there is no method \(quoted(name))",
+            hint: didYouMean(nearest(to: name, among: ControlMethods.names)))
+    }
+
+    /// - Parameter hint: for example the nearest valid member.
+    public static func invalidParameters(_ message: String, hint: String? = nil) -> RPCError {
+        RPCError(.invalidParameters, message, hint: hint)
+    }
+
+    public static func internalError(_ detail: String) -> RPCError {
+        RPCError(.internalError, detail, hint: "see journalctl -u holdfast, and please report it")
+    }
+
+    /// - Parameter sessions: the names that exist; the nearest are in the hint.
+    public static func unknownSession(_ name: String, among sessions: [String]) -> RPCError {
+        let near = nearest(to: name, among: sessions)
+        let hint =
+            if !near.isEmpty { didYouMean(near) } else if sessions.isEmpty {
+                "no session is configured; add /etc/holdfast/sessions.d/NAME.toml, then holdfastctl reload"
+            } else { "the sessions are " + sessions.sorted().prefix(10).joined(separator: ", ") }
+        return RPCError(.unknownSession, "there is no session \(quoted(name))", hint: hint)
+    }
+
+    /// The method exists, but not in this state.
+    public static func wrongState(_ session: String, is state: String, hint: String? = nil) -> RPCError {
+        RPCError(.wrongState, "session \(session) is \(state)", hint: hint)
+    }
+
+    public static func notConnected(_ session: String, hint: String? = nil) -> RPCError {
+        RPCError(
+            .notConnected, "session \(session) is not connected",
+            hint: hint ?? "holdfastctl status \(session) says why")
+    }
+
+    public static func outboxFull(_ session: String) -> RPCError {
+        RPCError(
+            .outboxFull, "the outbox of session \(session) is full",
+            hint: "try again when messages were delivered, or raise [outbox] in the session's file")
+    }
+
+    public static var storeFull: RPCError {
+        RPCError(.storeFull, "the message could not be committed: no space left", hint: "free space, then try again")
+    }
+
+    /// - Parameter detail: what is wrong with it.
+    public static func invalidTopic(_ topic: String, _ detail: String) -> RPCError {
+        RPCError(.invalidTopic, "\(quoted(topic)) is no valid topic: \(detail)")
+    }
+
+    /// - Parameter reasonCode: of the server's PUBACK or PUBREC.
+    public static func messageRejected(_ detail: String, reasonCode: Int?) -> RPCError {
+        RPCError(.messageRejected, "the server rejected the message: \(detail)", reasonCode: reasonCode)
+    }
+
+    /// - Parameter reasonCode: of the server's SUBACK.
+    public static func subscriptionRefused(_ filter: String, _ detail: String, reasonCode: Int?) -> RPCError {
+        RPCError(
+            .subscriptionRefused, "the server refused the subscription to \(quoted(filter)): \(detail)",
+            reasonCode: reasonCode)
+    }
+
+    public static func unknownSubscription(_ id: SubscriptionID) -> RPCError {
+        RPCError(
+            .unknownSubscription, "there is no subscription \(quoted(id.rawValue)) on this connection",
+            hint: "a subscription ends with the connection to the control socket that made it")
+    }
+
+    /// The caller lacks a role.
+    public static func notPermitted(_ method: String, role: Role) -> RPCError {
+        RPCError(
+            .notPermitted, "you may not call \(method): it needs the role \(role.rawValue)",
+            hint: role == .control
+                ? "root and members of the group holdfast-admin may, unless [access] in holdfast.toml says otherwise"
+                : "members of the group holdfast may, unless [access] in holdfast.toml says otherwise")
+    }
+
+    /// - Parameter what: for example "more than 64 requests are in flight".
+    public static func tooManyRequests(_ what: String) -> RPCError {
+        RPCError(.tooManyRequests, what, hint: "wait for answers before sending more")
+    }
+
+    public static func badConfiguration(_ message: String, hint: String? = nil) -> RPCError {
+        RPCError(.badConfiguration, message, hint: hint)
+    }
+
+    public static func notSupported(_ what: String) -> RPCError {
+        RPCError(.notSupported, "\(what) is not supported by this version of the daemon")
+    }
+
+    public static func versionMismatch(client: Int) -> RPCError {
+        RPCError(
+            .versionMismatch, "the client speaks protocol \(client), the daemon \(ControlMethods.protocolVersion)",
+            hint: "install the client and the daemon from the same release")
+    }
+
+    public static var shuttingDown: RPCError {
+        RPCError(.shuttingDown, "the daemon is stopping", hint: "try again when it has started")
+    }
+}

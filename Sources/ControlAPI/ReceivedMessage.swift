@@ -1,0 +1,62 @@
+/// `message.received`: a message for a subscription.
+public struct ReceivedMessage: ControlNotification {
+    public static let name = "message.received"
+
+    public var subscription: SubscriptionID
+    public var session: String
+    /// Counts the messages of the subscription; what `message.ack` names for a durable one.
+    public var id: Int64
+    public var topic: String
+    /// Written as `payload` when it is UTF-8 text, otherwise as `payloadBase64`.
+    public var payload: MessagePayload
+    public var qos: MessageQoS
+    public var retain: Bool
+    /// Whether this may be the second time that the message is given.
+    public var duplicate: Bool
+    public var properties: MessageProperties?
+
+    public init(
+        subscription: SubscriptionID, session: String, id: Int64, topic: String, payload: MessagePayload,
+        qos: MessageQoS, retain: Bool, duplicate: Bool, properties: MessageProperties? = nil
+    ) {
+        self.subscription = subscription
+        self.session = session
+        self.id = id
+        self.topic = topic
+        self.payload = payload
+        self.qos = qos
+        self.retain = retain
+        self.duplicate = duplicate
+        self.properties = properties
+    }
+
+    enum CodingKeys: String, CodingKey, CaseIterable {
+        case subscription, session, id, topic, payload, payloadBase64, qos, retain, duplicate, properties
+    }
+
+    public init(from decoder: any Decoder) throws {
+        let container = try decoder.container(keyedBy: CodingKeys.self)
+        self.subscription = try container.decode(SubscriptionID.self, forKey: .subscription)
+        self.session = try container.decode(String.self, forKey: .session)
+        self.id = try container.decode(Int64.self, forKey: .id)
+        self.topic = try container.decode(String.self, forKey: .topic)
+        self.payload = try MessagePayload(from: container, text: .payload, base64: .payloadBase64)
+        self.qos = try container.decode(MessageQoS.self, forKey: .qos)
+        self.retain = try container.decode(Bool.self, forKey: .retain)
+        self.duplicate = try container.decode(Bool.self, forKey: .duplicate)
+        self.properties = try container.decodeIfPresent(MessageProperties.self, forKey: .properties)
+    }
+
+    public func encode(to encoder: any Encoder) throws {
+        var container = encoder.container(keyedBy: CodingKeys.self)
+        try container.encode(subscription, forKey: .subscription)
+        try container.encode(session, forKey: .session)
+        try container.encode(id, forKey: .id)
+        try container.encode(topic, forKey: .topic)
+        try payload.encode(to: &container, text: .payload, base64: .payloadBase64)
+        try container.encode(qos, forKey: .qos)
+        try container.encode(retain, forKey: .retain)
+        try container.encode(duplicate, forKey: .duplicate)
+        try container.encode(properties, forKey: .properties)
+    }
+}

@@ -1,0 +1,129 @@
+/// The `id` of a request (JSON-RPC 2.0, section 4): what the answer repeats.
+public enum RequestID: Hashable, Sendable {
+    case string(String)
+    /// Only whole numbers; a fraction is refused.
+    case number(Int64)
+    case null
+}
+
+/// One request or notification of a client.
+public enum ClientCall: Hashable, Sendable {
+    /// To be answered under its id.
+    case request(RequestID, method: String, parameters: JSONValue?)
+    /// Not to be answered, not even with an error.
+    case notification(method: String, parameters: JSONValue?)
+    /// No valid request: to be answered with the error.
+    case invalid(RequestID, RPCError)
+}
+
+/// One line that a client sent.
+public enum RequestLine: Hashable, Sendable {
+    /// Bytes in a line, without the newline. A longer one is answered with ``RPCError/lineTooLong``.
+    public static let maximumLineLength = 1 << 20
+    /// Calls in a batch.
+    public static let maximumBatchCount = 1000
+
+    case single(ClientCall)
+    /// Answered by one array with the answers of its requests, in any order; by nothing if it has no requests.
+    case batch([ClientCall])
+
+    /// Reads a line, without its newline. Whatever is wrong with it is a call that is ``ClientCall/invalid(_:_:)``.
+    public init(parsing line: ArraySlice<UInt8>) {
+        guard line.count <= Self.maximumLineLength else {
+            self = .single(.invalid(.null, .lineTooLong))
+            return
+        }
+        let value: JSONValue
+        do {
+            value = try JSONValue(parsing: line)
+        } catch {
+            self = .single(.invalid(.null, .parseError(error.description)))
+            return
+        }
+        if case .array(let elements) = value {
+            if elements.isEmpty {
+                self = .single(.invalid(.null, .invalidRequest("the batch is empty")))
+            } else if elements.count > Self.maximumBatchCount {
+                let detail = "the batch has more than \(Self.maximumBatchCount) calls"
+                self = .single(.invalid(.null, .invalidRequest(detail)))
+            } else {
+                self = .batch(elements.map(ClientCall.init))
+            }
+        } else {
+            self = .single(ClientCall(value))
+        }
+    }
+
+    /// Reads a line, without its newline.
+    public init(parsing line: [UInt8]) {
+        self.init(parsing: line[...])
+    }
+}
+
+extension ClientCall {
+    private static let members = ["jsonrpc", "id", "method", "params"]
+
+    init(_ value: JSONValue) {
+        guard let members = value.members else {
+            self = .invalid(.null, .invalidRequest("\(value.kind) instead of an object"))
+            return
+        }
+        var id: RequestID?
+        switch members["id"] {
+        case nil: id = nil
+        case .null?: id = .null
+        case .string(let text)?: id = .string(text)
+        case .integer(let number)?: id = .number(number)
+        case .some:
+            self = .invalid(.null, .invalidRequest("id must be a string or a whole number"))
+            return
+        }
+        guard members["jsonrpc"] == .string("2.0") else {
+            self = .invalid(id ?? .null, .invalidRequest(#""jsonrpc" must be "2.0""#))
+            return
+        }
+        guard case .string(let method)? = members["method"] else {
+            self = .invalid(id ?? .null, .invalidRequest("method must be a string"))
+            return
+        }
+        if let unknown = members.keys.filter({ !Self.members.contains($0) }).min() {
+            self = .invalid(id ?? .null, .invalidRequest("unknown member \(quoted(unknown))"))
+            return
+        }
+        let parameters = members["params"]
+        switch parameters {
+        case nil, .object?, .array?: break
+        case let other?:
+            self = .invalid(id ?? .null, .invalidRequest("params must be an object, not \(other.kind)"))
+            return
+        }
+        self =
+            if let id {
+                .request(id, method: method, parameters: parameters)
+            } else {
+                .notification(method: method, parameters: parameters)
+            }
+    }
+}
+
+extension RequestID: Codable {
+    public init(from decoder: any Decoder) throws {
+        let container = try decoder.singleValueContainer()
+        if container.decodeNil() {
+            self = .null
+        } else if let number = try? container.decode(Int64.self) {
+            self = .number(number)
+        } else {
+            self = .string(try container.decode(String.self))
+        }
+    }
+
+    public func encode(to encoder: any Encoder) throws {
+        var container = encoder.singleValueContainer()
+        switch self {
+        case .string(let text): try container.encode(text)
+        case .number(let number): try container.encode(number)
+        case .null: try container.encodeNil()
+        }
+    }
+}

@@ -1,0 +1,86 @@
+/// `session.event`: something happened to a session that is watched.
+///
+/// Which members stand beside the first five depends on the event; those that do not are left out.
+public struct SessionEvent: ControlNotification {
+    public static let name = "session.event"
+
+    public var watch: WatchID
+    /// Grows by one with every event of the daemon, so a watch of one session sees gaps.
+    public var sequence: Int64
+    public var time: RFC3339
+    /// `nil` only for `dropped`.
+    public var session: String?
+    public var event: Kind
+
+    // state-changed: the members of the status that changed, and where it came from.
+    public var from: SessionStatus.State?
+    public var state: SessionStatus.State?
+    public var phase: SessionStatus.Phase?
+    /// Also of reconnect-started and reconnect-completed.
+    public var mode: SessionStatus.Mode?
+    public var resumed: Bool?
+    public var attempt: Int?
+    /// Seconds.
+    public var retryIn: Double?
+    public var lost: Bool?
+    /// Also of connection-lost and displaced.
+    public var reason: SessionStatus.Reason?
+    public var endpoint: String?
+    /// Also of path-changed.
+    public var path: SessionStatus.Path?
+
+    /// connection-lost, reconnect-completed: the outage's length in seconds until now.
+    public var outage: Double?
+    /// quality-changed.
+    public var quality: SessionStatus.Quality?
+    /// quality-changed, in seconds.
+    public var rtt: Double?
+    /// quality-changed, in seconds.
+    public var jitter: Double?
+    /// path-changed: the class of the change, for example `moved-source-gone`.
+    public var change: String?
+    /// credential-expiring: when it ends.
+    public var expires: RFC3339?
+    /// participant-joined, participant-left.
+    public var user: String?
+    public var device: String?
+    /// message-rejected, message-dropped: the number that `message.publish` answered.
+    public var id: Int64?
+    public var topic: String?
+    /// message-rejected: the server's reason code.
+    public var reasonCode: Int?
+    /// dropped: how many events this reader was too slow for.
+    public var count: Int?
+
+    /// The fixed members; the ones of the event are set afterwards.
+    public init(watch: WatchID, sequence: Int64, time: RFC3339, session: String?, event: Kind) {
+        self.watch = watch
+        self.sequence = sequence
+        self.time = time
+        self.session = session
+        self.event = event
+    }
+
+    /// What happened. A reader meets kinds that it does not know, and ignores them.
+    public struct Kind: RawRepresentable, Codable, Hashable, Sendable {
+        public var rawValue: String
+
+        public init(rawValue: String) {
+            self.rawValue = rawValue
+        }
+
+        public static let stateChanged = Kind(rawValue: "state-changed")
+        public static let connectionLost = Kind(rawValue: "connection-lost")
+        public static let reconnectStarted = Kind(rawValue: "reconnect-started")
+        public static let reconnectCompleted = Kind(rawValue: "reconnect-completed")
+        public static let displaced = Kind(rawValue: "displaced")
+        public static let credentialExpiring = Kind(rawValue: "credential-expiring")
+        public static let qualityChanged = Kind(rawValue: "quality-changed")
+        public static let pathChanged = Kind(rawValue: "path-changed")
+        public static let participantJoined = Kind(rawValue: "participant-joined")
+        public static let participantLeft = Kind(rawValue: "participant-left")
+        public static let messageRejected = Kind(rawValue: "message-rejected")
+        public static let messageDropped = Kind(rawValue: "message-dropped")
+        public static let dropped = Kind(rawValue: "dropped")
+    }
+}

@@ -1,0 +1,252 @@
+/// Everything that is known about a session now: the answer of `session.status`.
+///
+/// Times are RFC 3339, durations are seconds, and what is absent is written as `null`.
+public struct SessionStatus: Codable, Hashable, Sendable {
+    /// The session's name.
+    public var session: String
+    public var state: State
+    /// When the state was entered.
+    public var since: RFC3339
+    /// What is going on while connecting and reconnecting; otherwise `nil`.
+    public var phase: Phase?
+    /// How it reconnects while reconnecting; otherwise `nil`.
+    public var mode: Mode?
+    /// While connected: whether the server still had the session. Otherwise `nil`.
+    public var resumed: Bool?
+    /// The number of the attempt, from 1, since the last time the session was stable; 0 when none is needed.
+    public var attempt: Int
+    /// Seconds until the next attempt while the phase is `waiting`; otherwise `nil`.
+    public var retryIn: Double?
+    /// Whether the outage has lasted longer than `lost-after`.
+    public var lost: Bool
+    /// Why the state was entered.
+    public var reason: Reason?
+    /// The endpoint that is used or tried, as a URL.
+    public var endpoint: String?
+    /// Address and port of the server's end of the connection.
+    public var peer: String?
+    /// The version of TLS, for example `TLSv1.3`; `nil` without TLS.
+    public var tls: String?
+    public var path: Path?
+    public var user: String?
+    public var device: String?
+    public var room: String?
+    public var clientID: String?
+    /// How good the connection is, while connected.
+    public var quality: Quality?
+    /// Smoothed round-trip time in seconds.
+    public var rtt: Double?
+    /// Its variation in seconds.
+    public var jitter: Double?
+    /// Seconds since anything was heard from the server.
+    public var lastHeard: Double?
+    public var outbox: Outbox
+    public var counters: Counters
+
+    public init(
+        session: String, state: State, since: RFC3339, phase: Phase? = nil, mode: Mode? = nil, resumed: Bool? = nil,
+        attempt: Int = 0, retryIn: Double? = nil, lost: Bool = false, reason: Reason? = nil, endpoint: String? = nil,
+        peer: String? = nil, tls: String? = nil, path: Path? = nil, user: String? = nil, device: String? = nil,
+        room: String? = nil, clientID: String? = nil, quality: Quality? = nil, rtt: Double? = nil,
+        jitter: Double? = nil, lastHeard: Double? = nil, outbox: Outbox = Outbox(), counters: Counters = Counters()
+    ) {
+        self.session = session
+        self.state = state
+        self.since = since
+        self.phase = phase
+        self.mode = mode
+        self.resumed = resumed
+        self.attempt = attempt
+        self.retryIn = retryIn
+        self.lost = lost
+        self.reason = reason
+        self.endpoint = endpoint
+        self.peer = peer
+        self.tls = tls
+        self.path = path
+        self.user = user
+        self.device = device
+        self.room = room
+        self.clientID = clientID
+        self.quality = quality
+        self.rtt = rtt
+        self.jitter = jitter
+        self.lastHeard = lastHeard
+        self.outbox = outbox
+        self.counters = counters
+    }
+
+    public enum State: String, Codable, Sendable, CaseIterable {
+        case disconnected, connecting, connected, reconnecting, disconnecting, failed
+    }
+
+    public enum Phase: String, Codable, Sendable, CaseIterable {
+        case waitingForNetwork = "waiting-for-network"
+        case waiting, resolving, dialing, securing, authenticating, restoring
+    }
+
+    public enum Mode: String, Codable, Sendable, CaseIterable {
+        case quick, full
+    }
+
+    public enum Quality: String, Codable, Sendable, CaseIterable {
+        case excellent, good, poor, lost
+    }
+
+    /// Why a state was entered.
+    public struct Reason: Codable, Hashable, Sendable {
+        /// Stable and kebab-case, for example `heartbeat-timeout`.
+        public var code: String
+        public var group: String
+        /// Whether the session stays down until a person, a new configuration or a new credential changes something.
+        public var terminal: Bool
+        /// The reason code of the wire protocol, if the server gave one.
+        public var serverCode: Int?
+        /// What happened, in one sentence.
+        public var message: String
+        /// What to do about it.
+        public var hint: String?
+
+        public init(
+            code: String, group: String, terminal: Bool, serverCode: Int? = nil, message: String, hint: String? = nil
+        ) {
+            self.code = code
+            self.group = group
+            self.terminal = terminal
+            self.serverCode = serverCode
+            self.message = message
+            self.hint = hint
+        }
+
+        public func encode(to encoder: any Encoder) throws {
+            var container = encoder.container(keyedBy: CodingKeys.self)
+            try container.encode(code, forKey: .code)
+            try container.encode(group, forKey: .group)
+            try container.encode(terminal, forKey: .terminal)
+            try container.encode(serverCode, forKey: .serverCode)
+            try container.encode(message, forKey: .message)
+            try container.encode(hint, forKey: .hint)
+        }
+    }
+
+    /// What the kernel uses to reach the endpoint.
+    public struct Path: Codable, Hashable, Sendable {
+        public var interface: String
+        /// `ethernet`, `wifi`, `cellular`, `vpn`, `loopback` or `other`.
+        public var type: String
+        public var source: String
+        /// `nil` when the endpoint is on the link.
+        public var gateway: String?
+
+        public init(interface: String, type: String, source: String, gateway: String?) {
+            self.interface = interface
+            self.type = type
+            self.source = source
+            self.gateway = gateway
+        }
+
+        public func encode(to encoder: any Encoder) throws {
+            var container = encoder.container(keyedBy: CodingKeys.self)
+            try container.encode(interface, forKey: .interface)
+            try container.encode(type, forKey: .type)
+            try container.encode(source, forKey: .source)
+            try container.encode(gateway, forKey: .gateway)
+        }
+    }
+
+    /// Messages accepted and not yet acknowledged by the server.
+    public struct Outbox: Codable, Hashable, Sendable {
+        /// Not sent yet.
+        public var queued: Int
+        /// Sent and not acknowledged.
+        public var inFlight: Int
+        /// Set aside after the server rejected them.
+        public var quarantined: Int
+        public var bytes: Int64
+        /// When the oldest was accepted.
+        public var oldest: RFC3339?
+
+        public init(
+            queued: Int = 0, inFlight: Int = 0, quarantined: Int = 0, bytes: Int64 = 0, oldest: RFC3339? = nil
+        ) {
+            self.queued = queued
+            self.inFlight = inFlight
+            self.quarantined = quarantined
+            self.bytes = bytes
+            self.oldest = oldest
+        }
+
+        public func encode(to encoder: any Encoder) throws {
+            var container = encoder.container(keyedBy: CodingKeys.self)
+            try container.encode(queued, forKey: .queued)
+            try container.encode(inFlight, forKey: .inFlight)
+            try container.encode(quarantined, forKey: .quarantined)
+            try container.encode(bytes, forKey: .bytes)
+            try container.encode(oldest, forKey: .oldest)
+        }
+    }
+
+    /// Counted since the session was created.
+    public struct Counters: Codable, Hashable, Sendable {
+        public var attempts: Int64
+        public var connects: Int64
+        public var resumes: Int64
+        public var outages: Int64
+        /// Seconds; `nil` before the first outage.
+        public var longestOutage: Double?
+        public var published: Int64
+        public var received: Int64
+
+        public init(
+            attempts: Int64 = 0, connects: Int64 = 0, resumes: Int64 = 0, outages: Int64 = 0,
+            longestOutage: Double? = nil, published: Int64 = 0, received: Int64 = 0
+        ) {
+            self.attempts = attempts
+            self.connects = connects
+            self.resumes = resumes
+            self.outages = outages
+            self.longestOutage = longestOutage
+            self.published = published
+            self.received = received
+        }
+
+        public func encode(to encoder: any Encoder) throws {
+            var container = encoder.container(keyedBy: CodingKeys.self)
+            try container.encode(attempts, forKey: .attempts)
+            try container.encode(connects, forKey: .connects)
+            try container.encode(resumes, forKey: .resumes)
+            try container.encode(outages, forKey: .outages)
+            try container.encode(longestOutage, forKey: .longestOutage)
+            try container.encode(published, forKey: .published)
+            try container.encode(received, forKey: .received)
+        }
+    }
+
+    public func encode(to encoder: any Encoder) throws {
+        var container = encoder.container(keyedBy: CodingKeys.self)
+        try container.encode(session, forKey: .session)
+        try container.encode(state, forKey: .state)
+        try container.encode(since, forKey: .since)
+        try container.encode(phase, forKey: .phase)
+        try container.encode(mode, forKey: .mode)
+        try container.encode(resumed, forKey: .resumed)
+        try container.encode(attempt, forKey: .attempt)
+        try container.encode(retryIn, forKey: .retryIn)
+        try container.encode(lost, forKey: .lost)
+        try container.encode(reason, forKey: .reason)
+        try container.encode(endpoint, forKey: .endpoint)
+        try container.encode(peer, forKey: .peer)
+        try container.encode(tls, forKey: .tls)
+        try container.encode(path, forKey: .path)
+        try container.encode(user, forKey: .user)
+        try container.encode(device, forKey: .device)
+        try container.encode(room, forKey: .room)
+        try container.encode(clientID, forKey: .clientID)
+        try container.encode(quality, forKey: .quality)
+        try container.encode(rtt, forKey: .rtt)
+        try container.encode(jitter, forKey: .jitter)
+        try container.encode(lastHeard, forKey: .lastHeard)
+        try container.encode(outbox, forKey: .outbox)
+        try container.encode(counters, forKey: .counters)
+    }
+}

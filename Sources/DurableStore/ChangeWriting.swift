@@ -1,0 +1,156 @@
+internal import MQTT
+internal import SessionCore
+
+/// How each change becomes rows. Everything here runs inside the transaction of a commit.
+extension DurableStore {
+    func apply(_ changes: [DurableChange], to session: SessionName, in database: Database) throws(StoreError) {
+        let id = try makeSession(session, in: database)
+        var last: MessageSequence?
+        for change in changes {
+            if let sequence = change.newSequence {
+                if last == nil { last = try lastSequence(of: id, in: database) }
+                guard let previous = last, sequence > previous else {
+                    throw .inconsistent("message \(sequence) of \(session) comes after \(last ?? .zero)")
+                }
+                last = sequence
+            }
+            try apply(change, to: id, in: database)
+        }
+        // In the same transaction as the inserts: a sequence is used up for ever, also when its message is gone.
+        if let last {
+            try database.run(
+                "UPDATE session SET next_sequence = ? WHERE id = ?", .integer(last.next.rawValue), .integer(id))
+        }
+    }
+
+    /// The row of the session, which is made if there is none.
+    func makeSession(_ session: SessionName, in database: Database) throws(StoreError) -> Int64 {
+        if let id = sessionIDs[session] { return id }
+        try database.run("INSERT INTO session (name) VALUES (?)", .text(session.description))
+        guard
+            let id = try database.integer("SELECT id FROM session WHERE name = ?", .text(session.description)),
+            MessageKey.sessions.contains(id)
+        else { throw .inconsistent("there is no room for another session than the 32767 that there were") }
+        sessionIDs[session] = id
+        return id
+    }
+
+    private func lastSequence(of session: Int64, in database: Database) throws(StoreError) -> MessageSequence {
+        let next = try database.integer("SELECT next_sequence FROM session WHERE id = ?", .integer(session)) ?? 1
+        return MessageSequence(rawValue: next - 1)
+    }
+
+    private func apply(_ change: DurableChange, to session: Int64, in database: Database) throws(StoreError) {
+        switch change {
+        case .insert(let stored):
+            try insert(stored, session, database)
+        case .assign(let sequence, let packetID):
+            try markInFlight(key(session, sequence), packetID, released: false, database)
+        case .unassign(let sequence):
+            try database.run("DELETE FROM in_flight WHERE key = ?", .integer(key(session, sequence).rawValue))
+        case .release(let sequence):
+            try database.run(
+                "UPDATE in_flight SET released = 1 WHERE key = ?", .integer(key(session, sequence).rawValue))
+        case .remove(let sequence):
+            let key = Database.Value.integer(try key(session, sequence).rawValue)
+            try database.run("DELETE FROM message WHERE key = ?", key)
+            messages -= database.changes
+            try database.run("DELETE FROM in_flight WHERE key = ?", key)
+            try database.run("DELETE FROM quarantine WHERE key = ?", key)
+        case .quarantine(let sequence, let code, let message):
+            try quarantine(key(session, sequence), code, message, database)
+        case .requeue(let sequence, let newSequence):
+            let (old, new) = (try key(session, sequence).rawValue, try key(session, newSequence).rawValue)
+            try database.run("UPDATE message SET key = ? WHERE key = ?", .integer(new), .integer(old))
+            try database.run("DELETE FROM quarantine WHERE key = ?", .integer(old))
+        case .insertInbound(let packetID):
+            try database.run(
+                "INSERT OR IGNORE INTO inbound (session, packet_id) VALUES (?, ?)", .integer(session),
+                .integer(packetID.rawValue))
+        case .removeInbound(let packetID):
+            try database.run(
+                "DELETE FROM inbound WHERE session = ? AND packet_id = ?", .integer(session),
+                .integer(packetID.rawValue))
+        case .removeAllInbound:
+            try database.run("DELETE FROM inbound WHERE session = ?", .integer(session))
+        case .rememberSubscription(let filter):
+            try database.run(
+                "INSERT OR IGNORE INTO subscription (session, filter) VALUES (?, ?)", .integer(session),
+                .text(filter.string))
+        case .forgetSubscription(let filter):
+            try database.run(
+                "DELETE FROM subscription WHERE session = ? AND filter = ?", .integer(session), .text(filter.string))
+        case .forgetAllSubscriptions:
+            try database.run("DELETE FROM subscription WHERE session = ?", .integer(session))
+        case .setAssignedClientID(let clientID):
+            try database.run(
+                "UPDATE session SET assigned_client_id = ? WHERE id = ?", .text(clientID), .integer(session))
+        case .setEstablished(let established):
+            try database.run(
+                "UPDATE session SET established = ? WHERE id = ?", .integer(established ? 1 : 0), .integer(session))
+        }
+    }
+
+    private func key(_ session: Int64, _ sequence: MessageSequence) throws(StoreError) -> MessageKey {
+        guard let key = MessageKey(session: session, sequence: sequence) else {
+            throw .inconsistent("\(sequence) is no place in a session's order")
+        }
+        return key
+    }
+
+    private func insert(_ stored: StoredMessage, _ session: Int64, _ database: Database) throws(StoreError) {
+        let key = try key(session, stored.sequence)
+        let message = stored.message
+        try database.run(
+            """
+            INSERT INTO message (key, accepted_at, expires_at, size, qos, retain, topic, properties, payload)
+            VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)
+            """,
+            .integer(key.rawValue), .integer(Self.now().rawValue), .optional(message.expiresAt?.rawValue),
+            .integer(message.size), .integer(message.qos.rawValue), .integer(message.retain ? 1 : 0),
+            .text(message.topic), StoredProperties.encode(message.properties).map { .blob($0) } ?? .null,
+            .blob(message.payload))
+        messages += 1
+        switch stored.state {
+        case .queued: break
+        case .inFlight(let packetID): try markInFlight(key, packetID, released: false, database)
+        case .released(let packetID): try markInFlight(key, packetID, released: true, database)
+        case .quarantined(let code, let message): try quarantine(key, code, message, database)
+        }
+    }
+
+    /// Only a message that is there, and that nobody has to decide about, goes anywhere.
+    private func markInFlight(
+        _ key: MessageKey, _ packetID: PacketID, released: Bool, _ database: Database
+    ) throws(StoreError) {
+        try database.run(
+            """
+            INSERT OR REPLACE INTO in_flight (key, packet_id, released)
+            SELECT key, ?, ? FROM message WHERE key = ? AND key NOT IN (SELECT key FROM quarantine)
+            """,
+            .integer(packetID.rawValue), .integer(released ? 1 : 0), .integer(key.rawValue))
+    }
+
+    private func quarantine(
+        _ key: MessageKey, _ code: MQTT.ReasonCode, _ message: String, _ database: Database
+    ) throws(StoreError) {
+        try database.run(
+            """
+            INSERT OR REPLACE INTO quarantine (key, reason_code, message)
+            SELECT key, ?, ? FROM message WHERE key = ?
+            """,
+            .integer(code.rawValue), .text(message), .integer(key.rawValue))
+        try database.run("DELETE FROM in_flight WHERE key = ?", .integer(key.rawValue))
+    }
+}
+
+extension DurableChange {
+    /// The sequence that the change uses up.
+    fileprivate var newSequence: MessageSequence? {
+        switch self {
+        case .insert(let stored): stored.sequence
+        case .requeue(_, as: let sequence): sequence
+        default: nil
+        }
+    }
+}

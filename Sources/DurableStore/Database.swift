@@ -1,0 +1,220 @@
+internal import CSQLite
+internal import Glibc
+internal import NIOCore
+
+/// SQLite's C API, as much of it as the store needs. The only file that calls it.
+///
+/// Statements are prepared once and kept. Values are always bound, never written into the text of a statement.
+final class Database {
+    let path: String
+    private let handle: OpaquePointer
+    private var statements: [String: OpaquePointer] = [:]
+
+    /// A value on its way into a statement.
+    enum Value {
+        case null
+        case int64(Int64)
+        case text(String)
+        /// Copied once, into the library.
+        case blob(ByteBuffer)
+
+        static func integer(_ value: some FixedWidthInteger) -> Value { .int64(Int64(value)) }
+        static func optional(_ text: String?) -> Value { text.map { .text($0) } ?? .null }
+        static func optional(_ value: (some BinaryInteger)?) -> Value { value.map { Value.int64(Int64($0)) } ?? .null }
+    }
+
+    /// Opens the file, or makes it.
+    init(path: String) throws(StoreError) {
+        var opened: OpaquePointer?
+        let flags = SQLITE_OPEN_READWRITE | SQLITE_OPEN_CREATE | SQLITE_OPEN_NOMUTEX | SQLITE_OPEN_EXRESCODE
+        let result = sqlite3_open_v2(path, &opened, flags, nil)
+        guard let opened else { throw .failed(path: path, cause: "out of memory") }
+        guard result == SQLITE_OK else {
+            let error = Self.error(opened, result, path)
+            sqlite3_close_v2(opened)
+            throw error
+        }
+        self.path = path
+        handle = opened
+        // An administrator who reads the file must not make a commit fail.
+        sqlite3_busy_timeout(handle, 5000)
+    }
+
+    deinit {
+        for statement in statements.values { sqlite3_finalize(statement) }
+        sqlite3_close_v2(handle)
+    }
+
+    /// Whether a transaction is open.
+    var inTransaction: Bool { sqlite3_get_autocommit(handle) == 0 }
+
+    /// How many rows the last insert, update or delete concerned.
+    var changes: Int { Int(sqlite3_changes64(handle)) }
+
+    /// Runs statements that are constants of ours, without values.
+    func execute(_ sql: String) throws(StoreError) {
+        let result = sqlite3_exec(handle, sql, nil, nil, nil)
+        guard result == SQLITE_OK else { throw error(result) }
+    }
+
+    /// Runs one statement that gives no rows.
+    func run(_ sql: String, _ values: Value...) throws(StoreError) {
+        let statement = try prepared(sql, values)
+        defer { reset(statement) }
+        while true {
+            let result = sqlite3_step(statement)
+            if result == SQLITE_DONE { return }
+            guard result == SQLITE_ROW else { throw error(result) }
+        }
+    }
+
+    /// Runs one query; `each` is called with every row until it answers `false`.
+    func query(
+        _ sql: String, _ values: Value..., each: (Row) throws(StoreError) -> Bool
+    ) throws(StoreError) {
+        let statement = try prepared(sql, values)
+        defer { reset(statement) }
+        while true {
+            let result = sqlite3_step(statement)
+            if result == SQLITE_DONE { return }
+            guard result == SQLITE_ROW else { throw error(result) }
+            guard try each(Row(statement: statement)) else { return }
+        }
+    }
+
+    /// The integer in the first column of the only row; `nil` without a row.
+    func integer(_ sql: String, _ values: Value...) throws(StoreError) -> Int64? {
+        let statement = try prepared(sql, values)
+        defer { reset(statement) }
+        let result = sqlite3_step(statement)
+        if result == SQLITE_DONE { return nil }
+        guard result == SQLITE_ROW else { throw error(result) }
+        return Row(statement: statement).integer(0)
+    }
+
+    /// Everything in `body`, or nothing of it.
+    func transaction<Result>(_ body: () throws(StoreError) -> Result) throws(StoreError) -> Result {
+        try run("BEGIN IMMEDIATE")
+        do {
+            let result = try body()
+            try run("COMMIT")
+            return result
+        } catch {
+            // After some failures SQLite has rolled back already. A rollback only drops pages in memory; should it fail
+            // all the same, the next BEGIN says so.
+            if inTransaction { try? run("ROLLBACK") }
+            throw error
+        }
+    }
+
+    private func prepared(_ sql: String, _ values: [Value]) throws(StoreError) -> OpaquePointer {
+        let statement = try prepared(sql)
+        for (index, value) in values.enumerated() {
+            let result = Self.bind(value, to: statement, at: Int32(index) + 1)
+            guard result == SQLITE_OK else {
+                let error = error(result)
+                reset(statement)
+                throw error
+            }
+        }
+        return statement
+    }
+
+    private func prepared(_ sql: String) throws(StoreError) -> OpaquePointer {
+        if let statement = statements[sql] { return statement }
+        var statement: OpaquePointer?
+        let result = sqlite3_prepare_v3(handle, sql, -1, UInt32(SQLITE_PREPARE_PERSISTENT), &statement, nil)
+        guard result == SQLITE_OK, let statement else { throw error(result) }
+        statements[sql] = statement
+        return statement
+    }
+
+    /// Makes the statement ready for its next use, and lets go of the values, payloads among them.
+    private func reset(_ statement: OpaquePointer) {
+        sqlite3_reset(statement)
+        sqlite3_clear_bindings(statement)
+    }
+
+    private static func bind(_ value: Value, to statement: OpaquePointer, at index: Int32) -> Int32 {
+        // SQLITE_TRANSIENT, the cast of -1 to a pointer to a function, which Swift does not import: copy it now.
+        let copied = unsafeBitCast(-1, to: sqlite3_destructor_type.self)
+        switch value {
+        case .null:
+            return sqlite3_bind_null(statement, index)
+        case .int64(let integer):
+            return sqlite3_bind_int64(statement, index, integer)
+        case .text(var text):
+            return text.withUTF8 { bytes in
+                bytes.withMemoryRebound(to: CChar.self) { characters in
+                    // A null pointer would be NULL, and no characters are something else than no text.
+                    sqlite3_bind_text64(
+                        statement, index, characters.baseAddress ?? UnsafePointer(bitPattern: 1),
+                        UInt64(characters.count), copied, UInt8(SQLITE_UTF8))
+                }
+            }
+        case .blob(let buffer):
+            return buffer.withUnsafeReadableBytes { bytes in
+                // A null pointer would be NULL, and no bytes are something else than no value.
+                bytes.isEmpty
+                    ? sqlite3_bind_zeroblob(statement, index, 0)
+                    : sqlite3_bind_blob64(statement, index, bytes.baseAddress, UInt64(bytes.count), copied)
+            }
+        }
+    }
+
+    private func error(_ result: Int32) -> StoreError { Self.error(handle, result, path) }
+
+    private static func error(_ handle: OpaquePointer, _ result: Int32, _ path: String) -> StoreError {
+        let code = sqlite3_system_errno(handle)
+        var cause = sqlite3_errmsg(handle).map { String(cString: $0) } ?? "error \(result)"
+        switch result & 0xFF {
+        case SQLITE_FULL:
+            return .full(path: path, cause: cause)
+        case SQLITE_CORRUPT, SQLITE_NOTADB:
+            return .corrupt(path: path, cause: cause)
+        case SQLITE_READONLY, SQLITE_CANTOPEN, SQLITE_PERM, SQLITE_AUTH:
+            if code != 0 { cause += " (\(systemText(code)))" }
+            return .unwritable(path: path, cause: cause)
+        case SQLITE_IOERR where code == ENOSPC || code == EDQUOT:
+            return .full(path: path, cause: systemText(code))
+        case SQLITE_IOERR where code == EROFS || code == EACCES || code == EPERM:
+            return .unwritable(path: path, cause: systemText(code))
+        case SQLITE_CONSTRAINT:
+            return .inconsistent(cause)
+        default:
+            if code != 0 { cause += " (\(systemText(code)))" }
+            return .failed(path: path, cause: "\(cause) [\(result)]")
+        }
+    }
+}
+
+/// One row of an answer, valid only within the call that it is given to.
+struct Row {
+    fileprivate let statement: OpaquePointer
+
+    func integer(_ column: Int32) -> Int64 { sqlite3_column_int64(statement, column) }
+
+    func optionalInteger(_ column: Int32) -> Int64? {
+        sqlite3_column_type(statement, column) == SQLITE_NULL ? nil : integer(column)
+    }
+
+    func text(_ column: Int32) -> String {
+        guard let bytes = sqlite3_column_text(statement, column) else { return "" }
+        let count = Int(sqlite3_column_bytes(statement, column))
+        return String(decoding: UnsafeBufferPointer(start: bytes, count: count), as: UTF8.self)
+    }
+
+    func optionalText(_ column: Int32) -> String? {
+        sqlite3_column_type(statement, column) == SQLITE_NULL ? nil : text(column)
+    }
+
+    func optionalBlob(_ column: Int32) -> ByteBuffer? {
+        sqlite3_column_type(statement, column) == SQLITE_NULL ? nil : blob(column)
+    }
+
+    func blob(_ column: Int32) -> ByteBuffer {
+        guard let bytes = sqlite3_column_blob(statement, column) else { return ByteBuffer() }
+        let count = Int(sqlite3_column_bytes(statement, column))
+        return ByteBuffer(bytes: UnsafeRawBufferPointer(start: bytes, count: count))
+    }
+}

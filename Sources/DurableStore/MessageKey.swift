@@ -1,0 +1,29 @@
+internal import MQTT
+
+/// The key of a row about one message: session and sequence in one integer, since the integer key of a table is the
+/// only one that costs no second tree.
+struct MessageKey: Hashable {
+    let rawValue: Int64
+
+    static let sequenceBits: Int64 = 48
+    static let sessions: ClosedRange<Int64> = 1...0x7FFF
+    private static let mask: Int64 = 1 << sequenceBits - 1
+
+    init(rawValue: Int64) {
+        self.rawValue = rawValue
+    }
+
+    /// `nil` for a sequence that the store cannot hold: below 0, or after 280 million million messages.
+    init?(session: Int64, sequence: MessageSequence) {
+        guard (0...Self.mask).contains(sequence.rawValue) else { return nil }
+        rawValue = session << Self.sequenceBits | sequence.rawValue
+    }
+
+    /// The keys of all messages of a session.
+    static func range(of session: Int64) -> ClosedRange<Int64> {
+        let first = session << sequenceBits
+        return first...(first | mask)
+    }
+
+    var sequence: MessageSequence { MessageSequence(rawValue: rawValue & Self.mask) }
+}

@@ -1,0 +1,108 @@
+/// The versions of the file's layout. A version is never changed after its release; the next one is appended.
+///
+/// A message is written once and deleted once, however large it is: what happens to it in between is a small row in
+/// `in_flight` or `quarantine` with the same key. A message with neither is queued.
+enum Schema {
+    /// The statements that lead from one version to the next, from nothing (version 0) on.
+    static let migrations: [String] = [version1]
+
+    private static let version1 = """
+        CREATE TABLE session (
+            id INTEGER PRIMARY KEY,
+            name TEXT NOT NULL UNIQUE,
+            established INTEGER NOT NULL DEFAULT 0,
+            assigned_client_id TEXT,
+            next_sequence INTEGER NOT NULL DEFAULT 1
+        ) STRICT;
+        -- key: session.id * 2^48 + sequence, so that a session's messages lie next to each other in order.
+        CREATE TABLE message (
+            key INTEGER PRIMARY KEY,
+            accepted_at INTEGER NOT NULL,
+            expires_at INTEGER,
+            size INTEGER NOT NULL,
+            qos INTEGER NOT NULL,
+            retain INTEGER NOT NULL,
+            topic TEXT NOT NULL,
+            properties BLOB,
+            payload BLOB NOT NULL
+        ) STRICT;
+        CREATE TABLE in_flight (
+            key INTEGER PRIMARY KEY,
+            packet_id INTEGER NOT NULL,
+            released INTEGER NOT NULL
+        ) STRICT;
+        CREATE TABLE quarantine (
+            key INTEGER PRIMARY KEY,
+            reason_code INTEGER NOT NULL,
+            message TEXT NOT NULL
+        ) STRICT;
+        CREATE TABLE inbound (
+            session INTEGER NOT NULL,
+            packet_id INTEGER NOT NULL,
+            PRIMARY KEY (session, packet_id)
+        ) STRICT, WITHOUT ROWID;
+        CREATE TABLE subscription (
+            session INTEGER NOT NULL,
+            filter TEXT NOT NULL,
+            PRIMARY KEY (session, filter)
+        ) STRICT, WITHOUT ROWID;
+        CREATE TABLE verdict (
+            session INTEGER PRIMARY KEY,
+            state TEXT NOT NULL,
+            reason_code TEXT NOT NULL,
+            message TEXT NOT NULL,
+            server_code INTEGER,
+            boot_id TEXT NOT NULL,
+            since INTEGER NOT NULL
+        ) STRICT;
+        -- For people who open the file.
+        CREATE VIEW outbox AS
+            SELECT session.name AS session, message.key & 0xFFFFFFFFFFFF AS sequence,
+                CASE
+                    WHEN quarantine.key IS NOT NULL THEN 'quarantined'
+                    WHEN in_flight.key IS NULL THEN 'queued'
+                    WHEN in_flight.released THEN 'released'
+                    ELSE 'in flight'
+                END AS state,
+                datetime(message.accepted_at / 1000, 'unixepoch') AS accepted,
+                message.topic, message.qos, message.retain, length(message.payload) AS payload_bytes,
+                in_flight.packet_id, quarantine.reason_code, quarantine.message AS reason
+            FROM message
+                JOIN session ON session.id = message.key >> 48
+                LEFT JOIN in_flight USING (key)
+                LEFT JOIN quarantine USING (key);
+        """
+
+    /// The version of the file, 0 for a new one.
+    ///
+    /// - Throws: ``StoreError/newerSchema(path:found:known:)``.
+    static func version(of database: Database, known: Int) throws(StoreError) -> Int {
+        let found = Int(try database.integer("PRAGMA user_version") ?? 0)
+        guard found <= known else { throw .newerSchema(path: database.path, found: found, known: known) }
+        return found
+    }
+
+    /// Brings the file to the newest version, one transaction per step; a file with an older version is copied first.
+    ///
+    /// - Returns: the name of the copy, if there was something to copy.
+    static func migrate(
+        _ database: Database, to migrations: [String], backupName: (Int) -> String, directory: String
+    ) throws(StoreError) -> String? {
+        let found = try version(of: database, known: migrations.count)
+        guard found < migrations.count else { return nil }
+        var backup: String?
+        if found > 0 {
+            let name = backupName(found)
+            try database.run("VACUUM INTO ?", .text("\(directory)/\(name)"))
+            backup = name
+        }
+        for (version, statements) in migrations.enumerated().dropFirst(found) {
+            try database.transaction { () throws(StoreError) in
+                try database.execute(statements)
+                // A pragma takes no bound value; this is a number of ours.
+                try database.execute("PRAGMA user_version = \(version + 1)")
+            }
+        }
+        return backup
+    }
+}

@@ -1,0 +1,172 @@
+public import MQTT
+public import SessionCore
+
+/// What the store gives back.
+extension DurableStore {
+    /// Every session that anything is kept of, in alphabetical order, configured or not.
+    public func sessions() throws(StoreError) -> [SessionName] {
+        _ = try opened()
+        return sessionIDs.keys.sorted()
+    }
+
+    /// The state of a session; the empty one of a session that never was, if the name is not known.
+    public func session(_ name: SessionName) throws(StoreError) -> DurableSession {
+        let database = try opened()
+        var session = DurableSession()
+        guard let id = sessionIDs[name] else { return session }
+        try database.query(
+            "SELECT established, assigned_client_id, next_sequence FROM session WHERE id = ?", .integer(id)
+        ) { row throws(StoreError) in
+            session.established = row.integer(0) != 0
+            session.assignedClientID = row.optionalText(1)
+            session.nextSequence = MessageSequence(rawValue: row.integer(2))
+            return false
+        }
+        session.inFlight = try messages(
+            from: "in_flight CROSS JOIN message USING (key) LEFT JOIN quarantine USING (key)",
+            MessageKey.range(of: id))
+        try database.query("SELECT packet_id FROM inbound WHERE session = ?", .integer(id)) {
+            row throws(StoreError) in
+            session.inboundIDs.insert(try self.packetID(row.integer(0)))
+            return true
+        }
+        try database.query("SELECT filter FROM subscription WHERE session = ?", .integer(id)) {
+            row throws(StoreError) in
+            guard let filter = try? TopicFilter(row.text(0)) else { throw self.damage("a topic filter is invalid") }
+            session.rememberedSubscriptions.insert(filter)
+            return true
+        }
+        let range = MessageKey.range(of: id)
+        try database.query(
+            """
+            SELECT quarantine.key IS NOT NULL AS quarantined, count(*), sum(message.size) FROM message
+                LEFT JOIN in_flight USING (key) LEFT JOIN quarantine USING (key)
+            WHERE in_flight.key IS NULL AND message.key BETWEEN ? AND ? GROUP BY quarantined
+            """,
+            .integer(range.lowerBound), .integer(range.upperBound)
+        ) { row throws(StoreError) in
+            if row.integer(0) == 0 {
+                (session.queuedCount, session.queuedBytes) = (Int(row.integer(1)), Int(row.integer(2)))
+            } else {
+                (session.quarantinedCount, session.quarantinedBytes) = (Int(row.integer(1)), Int(row.integer(2)))
+            }
+            return true
+        }
+        return session
+    }
+
+    /// Queued messages after a place in the order of acceptance, in that order.
+    ///
+    /// - Parameters:
+    ///   - maxCount: at most so many.
+    ///   - maxBytes: at most so many bytes (the sum of `size`), but always at least one message if there is any.
+    public func load(
+        _ session: SessionName, after sequence: MessageSequence, maxCount: Int, maxBytes: Int
+    ) throws(StoreError) -> [StoredMessage] {
+        let database = try opened()
+        guard maxCount > 0, let id = sessionIDs[session],
+            let after = MessageKey(session: id, sequence: max(sequence, .zero))
+        else { return [] }
+        var messages: [StoredMessage] = []
+        var bytes = 0
+        try database.query(
+            """
+            SELECT \(Self.columns) FROM message LEFT JOIN in_flight USING (key) LEFT JOIN quarantine USING (key)
+            WHERE message.key > ? AND message.key <= ? AND in_flight.key IS NULL AND quarantine.key IS NULL
+            ORDER BY message.key
+            """,
+            .integer(after.rawValue), .integer(MessageKey.range(of: id).upperBound)
+        ) { row throws(StoreError) in
+            // The size is looked at first, so that a payload that is too much is not read in vain.
+            bytes += Int(row.integer(1))
+            guard messages.isEmpty || bytes <= maxBytes else { return false }
+            messages.append(try self.message(row))
+            return messages.count < maxCount
+        }
+        return messages
+    }
+
+    /// The messages that wait for a person's decision, in order of acceptance.
+    public func quarantined(_ session: SessionName) throws(StoreError) -> [StoredMessage] {
+        _ = try opened()
+        guard let id = sessionIDs[session] else { return [] }
+        return try messages(
+            from: "quarantine CROSS JOIN message USING (key) LEFT JOIN in_flight USING (key)",
+            MessageKey.range(of: id))
+    }
+
+    /// One message, whatever its state; `nil` if it is gone.
+    public func message(_ session: SessionName, _ sequence: MessageSequence) throws(StoreError) -> StoredMessage? {
+        _ = try opened()
+        guard let id = sessionIDs[session], let key = MessageKey(session: id, sequence: sequence) else { return nil }
+        return try messages(
+            from: "message LEFT JOIN in_flight USING (key) LEFT JOIN quarantine USING (key)",
+            key.rawValue...key.rawValue
+        ).first
+    }
+
+    /// When the oldest message of the session that is still there was accepted; `nil` if there is none.
+    public func oldestMessage(of session: SessionName) throws(StoreError) -> Timestamp? {
+        let database = try opened()
+        guard let id = sessionIDs[session] else { return nil }
+        let range = MessageKey.range(of: id)
+        return try database.integer(
+            "SELECT accepted_at FROM message WHERE key BETWEEN ? AND ? ORDER BY key LIMIT 1",
+            .integer(range.lowerBound), .integer(range.upperBound)
+        ).map { Timestamp(rawValue: $0) }
+    }
+
+    private static let columns = """
+        message.key, message.size, message.expires_at, message.qos, message.retain, message.topic,
+        message.properties, message.payload, in_flight.packet_id, in_flight.released, quarantine.reason_code,
+        quarantine.message
+        """
+
+    /// The messages of a range of keys. CROSS JOIN keeps the order of the tables: the small one leads.
+    private func messages(from tables: String, _ range: ClosedRange<Int64>) throws(StoreError) -> [StoredMessage] {
+        var messages: [StoredMessage] = []
+        try opened().query(
+            "SELECT \(Self.columns) FROM \(tables) WHERE key BETWEEN ? AND ? ORDER BY key",
+            .integer(range.lowerBound), .integer(range.upperBound)
+        ) { row throws(StoreError) in
+            messages.append(try self.message(row))
+            return true
+        }
+        return messages
+    }
+
+    /// A row of ``columns``.
+    private func message(_ row: Row) throws(StoreError) -> StoredMessage {
+        guard let qos = UInt8(exactly: row.integer(3)).flatMap(QoS.init) else { throw damage("a QoS is invalid") }
+        var properties = Publish.Properties()
+        if let bytes = row.optionalBlob(6) {
+            guard let decoded = StoredProperties.decode(bytes) else { throw damage("properties are unreadable") }
+            properties = decoded
+        }
+        return StoredMessage(
+            sequence: MessageKey(rawValue: row.integer(0)).sequence,
+            message: OutboundMessage(
+                topic: row.text(5), payload: row.blob(7), qos: qos, retain: row.integer(4) != 0,
+                properties: properties, expiresAt: row.optionalInteger(2).map { Timestamp(rawValue: $0) }),
+            state: try state(row))
+    }
+
+    private func state(_ row: Row) throws(StoreError) -> StoredMessage.State {
+        if let code = row.optionalInteger(10) {
+            guard let code = UInt8(exactly: code) else { throw damage("a reason code is invalid") }
+            return .quarantined(MQTT.ReasonCode(rawValue: code), row.text(11))
+        }
+        guard let number = row.optionalInteger(8) else { return .queued }
+        let packetID = try packetID(number)
+        return row.integer(9) == 0 ? .inFlight(packetID) : .released(packetID)
+    }
+
+    private func packetID(_ number: Int64) throws(StoreError) -> PacketID {
+        guard let id = UInt16(exactly: number).flatMap(PacketID.init) else { throw damage("a packet id is invalid") }
+        return id
+    }
+
+    private func damage(_ cause: String) -> StoreError {
+        .corrupt(path: "\(directory.path)/\(Self.fileName)", cause: cause)
+    }
+}

@@ -1,0 +1,75 @@
+internal import Glibc
+
+/// The daemon's directory, held by a lock for as long as this lives: one state directory, one daemon.
+///
+/// The lock is the kernel's (flock(2)), so it ends with the process however that ends; what is written in the file only
+/// tells others who has it.
+struct StateDirectory: ~Copyable {
+    let path: String
+    private let lock: Int32
+
+    /// Makes the directory (0700) if it is not there, and takes its lock.
+    init(path: String) throws(StoreError) {
+        if mkdir(path, 0o700) != 0, errno != EEXIST {
+            throw .unwritable(path: path, cause: systemText(errno))
+        }
+        let file = "\(path)/lock"
+        let descriptor = open(file, O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0o600)
+        guard descriptor >= 0 else { throw .unwritable(path: file, cause: systemText(errno)) }
+        if flock(descriptor, LOCK_EX | LOCK_NB) != 0 {
+            let code = errno
+            let holder = Self.processID(in: descriptor)
+            close(descriptor)
+            if code == EWOULDBLOCK { throw .locked(directory: path, holder: holder) }
+            throw .unwritable(path: file, cause: systemText(code))
+        }
+        self.path = path
+        lock = descriptor
+        // Who it is, is a courtesy to the second daemon: a full disk must not keep the first one from starting.
+        let text = Array("\(getpid())\n".utf8)
+        if ftruncate(descriptor, 0) == 0 { _ = pwrite(descriptor, text, text.count, 0) }
+    }
+
+    deinit {
+        close(lock)
+    }
+
+    /// The bytes that ordinary users may still take on the file system, and how many it has in all.
+    var space: (available: UInt64, total: UInt64)? {
+        var status = statvfs()
+        guard fstatvfs(lock, &status) == 0 else { return nil }
+        return (UInt64(status.f_bavail) * UInt64(status.f_frsize), UInt64(status.f_blocks) * UInt64(status.f_frsize))
+    }
+
+    /// The size of a file in the directory; 0 if it is not there.
+    func size(of name: String) -> Int {
+        var status = stat()
+        return stat("\(path)/\(name)", &status) == 0 ? Int(status.st_size) : 0
+    }
+
+    /// Whether a file is in the directory.
+    func contains(_ name: String) -> Bool {
+        access("\(path)/\(name)", F_OK) == 0
+    }
+
+    /// Makes an empty file that only the daemon's user may read, unless it is there; SQLite gives its log the same mode.
+    func makePrivateFile(_ name: String) throws(StoreError) {
+        let file = "\(path)/\(name)"
+        let descriptor = open(file, O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0o600)
+        guard descriptor >= 0 else { throw .unwritable(path: file, cause: systemText(errno)) }
+        close(descriptor)
+    }
+
+    /// Gives a file of the directory another name there; one that does not exist is passed over.
+    func rename(_ name: String, to newName: String) throws(StoreError) {
+        guard Glibc.rename("\(path)/\(name)", "\(path)/\(newName)") != 0, errno != ENOENT else { return }
+        throw .unwritable(path: "\(path)/\(name)", cause: systemText(errno))
+    }
+
+    private static func processID(in descriptor: Int32) -> Int32? {
+        var buffer = [UInt8](repeating: 0, count: 16)
+        let count = pread(descriptor, &buffer, buffer.count, 0)
+        guard count > 0 else { return nil }
+        return Int32(String(decoding: buffer[..<count].prefix { $0 != 10 }, as: UTF8.self))
+    }
+}

@@ -1,0 +1,67 @@
+internal import Glibc
+
+/// Why the store did not do what it was asked. Whatever it is, nothing was applied in part.
+public enum StoreError: Error, Hashable, Sendable {
+    /// Another daemon has the state directory; its process id, if it could be read.
+    case locked(directory: String, holder: Int32?)
+    /// The directory or the file cannot be made, opened or written; the cause in the system's words.
+    case unwritable(path: String, cause: String)
+    /// The file was written by a later version of Holdfast.
+    case newerSchema(path: String, found: Int, known: Int)
+    /// There is no room on the disk. The same call succeeds once there is.
+    case full(path: String, cause: String)
+    /// The file is damaged. Opening the store again moves it aside.
+    case corrupt(path: String, cause: String)
+    /// The disk or the library failed otherwise.
+    case failed(path: String, cause: String)
+    /// The change contradicts what is stored, which is a mistake of the caller.
+    case inconsistent(String)
+    /// ``DurableStore/close()`` was called.
+    case closed
+}
+
+extension StoreError: CustomStringConvertible {
+    /// The stable code, in kebab-case.
+    public var code: String {
+        switch self {
+        case .locked: "store-locked"
+        case .unwritable: "store-unwritable"
+        case .newerSchema: "store-newer-schema"
+        case .full: "store-full"
+        case .corrupt: "store-corrupt"
+        case .failed: "store-failed"
+        case .inconsistent: "store-inconsistent"
+        case .closed: "store-closed"
+        }
+    }
+
+    /// What happened and what to do, for people.
+    public var description: String {
+        switch self {
+        case .locked(let directory, let holder):
+            "the state directory \(directory) is in use by another holdfastd"
+                + (holder.map { " (process \($0))" } ?? "")
+                + ": stop that one first, or give this one a directory of its own"
+        case .unwritable(let path, let cause):
+            "cannot write \(path): \(cause); the directory must belong to the user of the daemon and be writable"
+        case .newerSchema(let path, let found, let known):
+            "\(path) has schema version \(found), and this holdfastd knows none after \(known): install the newer "
+                + "version again, or move the file away and lose what is in it"
+        case .full(let path, let cause):
+            "no room for \(path): \(cause); free space on its file system"
+        case .corrupt(let path, let cause):
+            "\(path) is damaged: \(cause); restart the daemon, which moves it aside"
+        case .failed(let path, let cause):
+            "\(path): \(cause)"
+        case .inconsistent(let sentence):
+            "the change does not fit what is stored: \(sentence)"
+        case .closed:
+            "the store is closed"
+        }
+    }
+}
+
+/// What an `errno` means, in the system's words. The text is the calling thread's own since glibc 2.32.
+func systemText(_ code: Int32) -> String {
+    strerror(code).map { String(cString: $0) } ?? "error \(code)"
+}

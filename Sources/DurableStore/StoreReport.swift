@@ -1,0 +1,38 @@
+/// How many bytes and what else the store consists of, for `daemon.status`.
+public struct StoreStatistics: Hashable, Sendable {
+    /// The database file.
+    public var path: String
+    public var schemaVersion: Int
+    /// The size of the database file, in bytes.
+    public var fileBytes: Int
+    /// The size of the write-ahead log, in bytes.
+    public var logBytes: Int
+    /// What the file system has left for the daemon, in bytes; `nil` if it does not say.
+    public var freeBytes: UInt64?
+    /// Transactions since the store was opened.
+    public var commits: UInt64
+    /// Transactions since then that failed.
+    public var failedCommits: UInt64
+    public var lastCommitDuration: Duration
+    public var longestCommitDuration: Duration
+    /// Messages of all sessions, queued, in flight and quarantined.
+    public var messages: Int
+}
+
+/// What was found when the store was opened.
+public struct OpenReport: Hashable, Sendable {
+    /// There was no database before: a first start, or it was moved aside.
+    public var isNew: Bool
+    /// The database was damaged and is kept under another name. Its sessions have lost their state.
+    public var movedAside: MovedAside?
+    /// The copy that was made before the file was brought to a newer schema.
+    public var backup: String?
+
+    /// A damaged database.
+    public struct MovedAside: Hashable, Sendable {
+        /// Where it is now.
+        public var path: String
+        /// What was wrong with it.
+        public var cause: String
+    }
+}

@@ -1,0 +1,71 @@
+internal import MQTT
+public import SessionCore
+
+extension DurableStore {
+    /// The verdict about a session, of whatever boot.
+    public func verdict(_ session: SessionName) throws(StoreError) -> Verdict? {
+        let database = try opened()
+        guard let id = sessionIDs[session] else { return nil }
+        var verdict: Verdict?
+        try database.query(
+            "SELECT state, reason_code, message, server_code, boot_id, since FROM verdict WHERE session = ?",
+            .integer(id)
+        ) { row throws(StoreError) in
+            verdict = Verdict(
+                state: row.text(0), reasonCode: row.text(1), message: row.text(2),
+                serverCode: row.optionalInteger(3).flatMap { UInt8(exactly: $0) }, bootID: row.text(4),
+                since: .init(rawValue: row.integer(5)))
+            return false
+        }
+        return verdict
+    }
+
+    /// Keeps the verdict about a session, or forgets it, durably.
+    public func setVerdict(_ session: SessionName, _ verdict: Verdict?) throws(StoreError) {
+        let database = try opened()
+        let sessionIDsBefore = sessionIDs
+        do {
+            try database.transaction { () throws(StoreError) in
+                guard let verdict else {
+                    guard let id = sessionIDs[session] else { return }
+                    return try database.run("DELETE FROM verdict WHERE session = ?", .integer(id))
+                }
+                try database.run(
+                    """
+                    INSERT OR REPLACE INTO verdict
+                        (session, state, reason_code, message, server_code, boot_id, since)
+                    VALUES (?, ?, ?, ?, ?, ?, ?)
+                    """,
+                    .integer(makeSession(session, in: database)), .text(verdict.state), .text(verdict.reasonCode),
+                    .text(verdict.message), .optional(verdict.serverCode), .text(verdict.bootID),
+                    .integer(verdict.since.rawValue))
+            }
+        } catch {
+            sessionIDs = sessionIDsBefore
+            throw error
+        }
+    }
+
+    /// Forgets a session that is not configured any more, with all its messages. Its sequences begin anew should it
+    /// ever come back.
+    public func forget(_ session: SessionName) throws(StoreError) {
+        let database = try opened()
+        guard let id = sessionIDs[session] else { return }
+        let range = MessageKey.range(of: id)
+        var removed = 0
+        try database.transaction { () throws(StoreError) in
+            for table in ["in_flight", "quarantine", "message"] {
+                try database.run(
+                    "DELETE FROM \(table) WHERE key BETWEEN ? AND ?", .integer(range.lowerBound),
+                    .integer(range.upperBound))
+                removed = database.changes
+            }
+            for table in ["inbound", "subscription", "verdict"] {
+                try database.run("DELETE FROM \(table) WHERE session = ?", .integer(id))
+            }
+            try database.run("DELETE FROM session WHERE id = ?", .integer(id))
+        }
+        sessionIDs[session] = nil
+        messages -= removed
+    }
+}

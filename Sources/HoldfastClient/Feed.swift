@@ -1,0 +1,55 @@
+internal import ControlAPI
+
+/// Names a watch or a subscription of this client for as long as it lives, over all connections.
+struct FeedID: Hashable, Sendable {
+    var number: Int64
+}
+
+/// The client's end of a sequence that outlives connections: bounded, counting what it drops.
+struct Feed<Element: Sendable> {
+    private let continuation: AsyncThrowingStream<Element, any Error>.Continuation
+    private let dropped: @Sendable (Int) -> Element
+    private var droppedCount = 0
+
+    init(
+        _ continuation: AsyncThrowingStream<Element, any Error>.Continuation,
+        dropped: @escaping @Sendable (Int) -> Element
+    ) {
+        self.continuation = continuation
+        self.dropped = dropped
+    }
+
+    mutating func send(_ element: Element) {
+        // The count goes first, to the place where the elements are missing.
+        if droppedCount > 0 {
+            guard case .enqueued = continuation.yield(dropped(droppedCount)) else {
+                droppedCount += 1
+                return
+            }
+            droppedCount = 0
+        }
+        if case .dropped = continuation.yield(element) { droppedCount += 1 }
+    }
+
+    func finish(throwing error: ClientError?) {
+        continuation.finish(throwing: error)
+    }
+}
+
+/// A watch of this client.
+struct WatchFeed {
+    var session: String?
+    /// The sequence number of the last event that was seen; where it goes on after a restart of the daemon.
+    var since: Int64?
+    /// What the daemon calls it on this connection.
+    var id: WatchID?
+    var feed: Feed<SessionWatch.Element>
+}
+
+/// A subscription of this client.
+struct SubscriptionFeed {
+    var parameters: MessageSubscribeMethod.Parameters
+    /// What the daemon calls it on this connection.
+    var id: SubscriptionID?
+    var feed: Feed<MessageSubscription.Element>
+}

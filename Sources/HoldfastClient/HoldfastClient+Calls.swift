@@ -1,0 +1,155 @@
+public import ControlAPI
+internal import NIOCore
+
+extension HoldfastClient {
+    /// Calls a method and waits for its result.
+    ///
+    /// - Parameter timeout: how long to wait for the answer; `nil`: as long as the connection lasts.
+    public func call<Method: ControlMethod>(
+        _ method: Method.Type, _ parameters: Method.Parameters, timeout: Duration? = nil
+    ) async throws(ClientError) -> Method.Result {
+        try Self.decode(Method.Result.self, from: try await callUndecoded(method, parameters, timeout: timeout))
+    }
+
+    /// Calls a method and returns its result as the daemon wrote it, with members that this version does not know.
+    public func callUndecoded<Method: ControlMethod>(
+        _ method: Method.Type, _ parameters: Method.Parameters, timeout: Duration? = nil
+    ) async throws(ClientError) -> JSONValue {
+        try await attach()
+        let id = nextID()
+        let line = try Self.line(method, parameters, id: id)
+        let answer = await withTaskCancellationHandler {
+            await withCheckedContinuation { continuation in
+                send(line, id: id, as: .call(continuation), timeout: timeout)
+            }
+        } onCancel: {
+            cancel([id])
+        }
+        return try answer.get()
+    }
+
+    /// Calls a method several times. The requests are written in this order, without waiting for answers in between.
+    ///
+    /// - Parameter timeout: how long to wait for each answer; `nil`: as long as the connection lasts.
+    /// - Returns: one result for each, in the same order.
+    /// - Throws: when nothing was sent, because the daemon cannot be reached.
+    public func callInOrder<Method: ControlMethod>(
+        _ method: Method.Type, _ parameters: [Method.Parameters], timeout: Duration? = nil
+    ) async throws(ClientError) -> [Result<Method.Result, ClientError>] {
+        try await attach()
+        guard !parameters.isEmpty else { return [] }
+        let group = nextID()
+        let ids = parameters.map { _ in nextID() }
+        let answers = await withTaskCancellationHandler {
+            await withCheckedContinuation { continuation in
+                let none = [Answer?](repeating: nil, count: ids.count)
+                groups[group] = CallGroup(answers: none, missing: ids.count, continuation: continuation)
+                for (index, id) in ids.enumerated() {
+                    let role = Pending.member(of: group, index: index)
+                    do throws(ClientError) {
+                        let line = try Self.line(method, parameters[index], id: id)
+                        send(line, id: id, as: role, timeout: timeout)
+                    } catch {
+                        resolve(role, .failure(error))
+                    }
+                }
+            }
+        } onCancel: {
+            cancel(ids)
+        }
+        return answers.map { answer in
+            Result { () throws(ClientError) in
+                guard let answer else { preconditionFailure("a group is answered when no answer is missing") }
+                return try Self.decode(Method.Result.self, from: try answer.get())
+            }
+        }
+    }
+
+    func nextID() -> Int64 {
+        lastID += 1
+        return lastID
+    }
+
+    static func line<Method: ControlMethod>(
+        _ method: Method.Type, _ parameters: Method.Parameters, id: Int64
+    ) throws(ClientError) -> [UInt8] {
+        guard let line = OutgoingLine.request(method, parameters, id: .number(id)) else {
+            throw .refused(.invalidParameters("a number is not finite"))
+        }
+        guard line.count <= RequestLine.maximumLineLength else { throw .requestTooLong }
+        return line
+    }
+
+    static func decode<Value: Decodable>(_ type: Value.Type, from value: JSONValue) throws(ClientError) -> Value {
+        do {
+            return try ParameterDecoder.decodeLeniently(type, from: value)
+        } catch {
+            throw .invalidAnswer(error.message)
+        }
+    }
+
+    /// Writes a request and remembers who waits for its answer.
+    func send(_ line: [UInt8], id: Int64, as role: Pending, timeout: Duration?) {
+        let channel: any Channel
+        switch connection {
+        case .attached(let attached, _): channel = attached
+        case .attaching(let dialed?, _): channel = dialed
+        case .attaching(nil, _), .detached:
+            resolve(role, .failure(.connectionLost))
+            return
+        case .closed:
+            resolve(role, .failure(.closed))
+            return
+        }
+        pending[id] = role
+        if let timeout {
+            deadlines[id] = eventLoop.scheduleTask(in: TimeAmount(timeout)) { [weak self] in
+                self?.assumeIsolated { $0.end(id, .failure(.timeout)) }
+            }
+        }
+        channel.writeAndFlush(ByteBuffer(bytes: line), promise: nil)
+    }
+
+    /// The first end of a request counts: an answer, a time-out, a cancellation or the end of the connection.
+    func end(_ id: Int64, _ answer: Answer) {
+        deadlines.removeValue(forKey: id)?.cancel()
+        guard let role = pending.removeValue(forKey: id) else { return }
+        resolve(role, answer)
+    }
+
+    func failPending(_ error: ClientError) {
+        for id in pending.keys.sorted() { end(id, .failure(error)) }
+    }
+
+    private nonisolated func cancel(_ ids: [Int64]) {
+        eventLoop.execute {
+            self.assumeIsolated { client in
+                for id in ids { client.end(id, .failure(.cancelled)) }
+            }
+        }
+    }
+
+    func resolve(_ role: Pending, _ answer: Answer) {
+        switch role {
+        case .greeting:
+            greeted(answer)
+        case .call(let continuation):
+            continuation.resume(returning: answer)
+        case .member(let group, let index):
+            groups[group]?.answers[index] = answer
+            groups[group]?.missing -= 1
+            if let complete = groups[group], complete.missing == 0 {
+                groups[group] = nil
+                complete.continuation.resume(returning: complete.answers)
+            }
+        case .watch(let feed, let continuation):
+            watchAnswered(feed, answer, isFirst: continuation != nil)
+            continuation?.resume(returning: answer)
+        case .subscription(let feed, let continuation):
+            subscriptionAnswered(feed, answer, isFirst: continuation != nil)
+            continuation?.resume(returning: answer)
+        case .ignored:
+            break
+        }
+    }
+}

@@ -1,0 +1,164 @@
+public import ControlAPI
+internal import NIOCore
+
+extension HoldfastClient {
+    /// Watches sessions: a snapshot, then every event, also over restarts of the daemon.
+    ///
+    /// - Parameter session: `nil`: all of them.
+    /// - Parameter since: a sequence number; the events after it are replayed as far as the daemon still has them.
+    /// - Throws: when the daemon cannot be reached or refuses.
+    public func watch(session: String? = nil, since: Int64? = nil) async throws(ClientError) -> SessionWatch {
+        try await attach()
+        let id = FeedID(number: nextID())
+        let (stream, continuation) = AsyncThrowingStream.makeStream(
+            of: SessionWatch.Element.self, throwing: (any Error).self,
+            bufferingPolicy: .bufferingOldest(options.bufferedElements))
+        continuation.onTermination = { [weak self] _ in
+            guard let self else { return }
+            self.eventLoop.execute { self.assumeIsolated { $0.watches[id] = nil } }
+        }
+        let feed = Feed(continuation, dropped: SessionWatch.Element.dropped)
+        watches[id] = WatchFeed(session: session, since: since, id: nil, feed: feed)
+        let answer = await withCheckedContinuation { requestWatch(id, continuation: $0) }
+        _ = try answer.get()
+        return SessionWatch(stream: stream, client: self)
+    }
+
+    /// Subscribes to messages, also over restarts of the daemon.
+    ///
+    /// - Throws: when the daemon cannot be reached or refuses.
+    public func subscribe(
+        _ parameters: MessageSubscribeMethod.Parameters
+    ) async throws(ClientError) -> MessageSubscription {
+        try await attach()
+        let id = FeedID(number: nextID())
+        let (stream, continuation) = AsyncThrowingStream.makeStream(
+            of: MessageSubscription.Element.self, throwing: (any Error).self,
+            bufferingPolicy: .bufferingOldest(options.bufferedElements))
+        continuation.onTermination = { [weak self] _ in
+            guard let self else { return }
+            self.eventLoop.execute { self.assumeIsolated { $0.unsubscribe(id) } }
+        }
+        let feed = Feed(continuation, dropped: MessageSubscription.Element.dropped)
+        subscriptions[id] = SubscriptionFeed(parameters: parameters, id: nil, feed: feed)
+        let answer = await withCheckedContinuation { requestSubscription(id, continuation: $0) }
+        _ = try answer.get()
+        return MessageSubscription(stream: stream, client: self)
+    }
+
+    private func requestWatch(_ feed: FeedID, continuation: CheckedContinuation<Answer, Never>?) {
+        guard let watch = watches[feed] else {
+            continuation?.resume(returning: .failure(.closed))
+            return
+        }
+        request(
+            SessionWatchMethod.self, .init(session: watch.session, since: watch.since),
+            as: .watch(feed, continuation))
+    }
+
+    private func requestSubscription(_ feed: FeedID, continuation: CheckedContinuation<Answer, Never>?) {
+        guard let subscription = subscriptions[feed] else {
+            continuation?.resume(returning: .failure(.closed))
+            return
+        }
+        request(MessageSubscribeMethod.self, subscription.parameters, as: .subscription(feed, continuation))
+    }
+
+    private func request<Method: ControlMethod>(
+        _ method: Method.Type, _ parameters: Method.Parameters, as role: Pending
+    ) {
+        let id = nextID()
+        do {
+            send(try Self.line(method, parameters, id: id), id: id, as: role, timeout: nil)
+        } catch {
+            resolve(role, .failure(error))
+        }
+    }
+
+    private func unsubscribe(_ feed: FeedID) {
+        guard let id = subscriptions.removeValue(forKey: feed)?.id, case .attached = connection else { return }
+        request(MessageUnsubscribeMethod.self, .init(subscription: id), as: .ignored)
+    }
+
+    /// - Parameter isFirst: somebody waits for the watch to be made, and is told if it is not.
+    func watchAnswered(_ id: FeedID, _ answer: Answer, isFirst: Bool) {
+        guard watches[id] != nil else { return }
+        do {
+            let result = try Self.decode(SessionWatchMethod.Result.self, from: try answer.get())
+            watches[id]?.id = result.watch
+            // What is replayed follows the snapshot and has lower numbers than it: the number of the last event seen
+            // is the one to go on from, and the snapshot's only when there was none.
+            if watches[id]?.since == nil { watches[id]?.since = result.sequence }
+            watches[id]?.feed.send(.snapshot(result))
+        } catch {
+            guard isFirst || isFinal(error) else { return }
+            watches.removeValue(forKey: id)?.feed.finish(throwing: error)
+        }
+    }
+
+    /// - Parameter isFirst: somebody waits for the subscription to be made, and is told if it is not.
+    func subscriptionAnswered(_ id: FeedID, _ answer: Answer, isFirst: Bool) {
+        guard subscriptions[id] != nil else { return }
+        do {
+            let result = try Self.decode(MessageSubscribeMethod.Result.self, from: try answer.get())
+            subscriptions[id]?.id = result.subscription
+            subscriptions[id]?.feed.send(.subscribed(result))
+        } catch {
+            guard isFirst || isFinal(error) else { return }
+            subscriptions.removeValue(forKey: id)?.feed.finish(throwing: error)
+        }
+    }
+
+    /// Whether a watch that could not be made again stays so: not when the connection broke, since the next one makes
+    /// it again.
+    private func isFinal(_ error: ClientError) -> Bool {
+        guard case .attached = connection else { return false }
+        if case .refused(let error) = error { return error.known != .shuttingDown }
+        return true
+    }
+
+    func notified(_ method: String, _ parameters: JSONValue) {
+        switch method {
+        case SessionEvent.name:
+            guard let event = try? Self.decode(SessionEvent.self, from: parameters),
+                let id = watches.first(where: { $0.value.id == event.watch })?.key
+            else { return }
+            watches[id]?.since = event.sequence
+            watches[id]?.feed.send(.event(event))
+        case ReceivedMessage.name:
+            guard let message = try? Self.decode(ReceivedMessage.self, from: parameters),
+                let id = subscriptions.first(where: { $0.value.id == message.subscription })?.key
+            else { return }
+            subscriptions[id]?.feed.send(.message(message))
+        default:
+            // A newer daemon sends what this client does not know.
+            break
+        }
+    }
+
+    func detachFeeds(_ error: ClientError) {
+        for id in watches.keys {
+            watches[id]?.id = nil
+            watches[id]?.feed.send(.detached(error))
+        }
+        for id in subscriptions.keys {
+            subscriptions[id]?.id = nil
+            subscriptions[id]?.feed.send(.detached(error))
+        }
+    }
+
+    /// Makes the watches and subscriptions again that the last connection had.
+    func restoreFeeds() {
+        for id in watches.keys.sorted(by: { $0.number < $1.number }) { requestWatch(id, continuation: nil) }
+        for id in subscriptions.keys.sorted(by: { $0.number < $1.number }) {
+            requestSubscription(id, continuation: nil)
+        }
+    }
+
+    func endFeeds(_ error: ClientError) {
+        for watch in watches.values { watch.feed.finish(throwing: error) }
+        for subscription in subscriptions.values { subscription.feed.finish(throwing: error) }
+        watches = [:]
+        subscriptions = [:]
+    }
+}

@@ -1,0 +1,153 @@
+public import ControlAPI
+public import NIOCore
+internal import NIOPosix
+
+#if canImport(Glibc)
+    internal import Glibc
+#endif
+
+/// A connection to the daemon's control socket that makes itself again.
+///
+/// Calls are pipelined: any number may wait for their answers, which come in any order. The connection is made with
+/// the first call. When the daemon goes away, the calls that wait fail with ``ClientError/connectionLost``, watches and
+/// subscriptions say so and are made again as soon as it is back, and later calls make the connection again.
+///
+/// The actor runs on its event loop: nothing here is locked, and a line that is read is handled at once, so what
+/// follows an answer on the wire (the first event of a watch) finds it already carried out.
+public actor HoldfastClient {
+    public struct Options: Sendable {
+        /// What the daemon writes into its journal about this client.
+        public var name = "HoldfastClient"
+        /// How long the connection and the greeting may take.
+        public var attachTimeout: Duration = .seconds(10)
+        /// The pauses between attempts to find the daemon again; the last one is repeated.
+        public var reattachDelays: [Duration] = [
+            .milliseconds(50), .milliseconds(100), .milliseconds(250), .milliseconds(500), .seconds(1), .seconds(2),
+        ]
+        /// Elements that a watch or a subscription holds for a slow reader.
+        public var bufferedElements = 1024
+        /// Bytes in a line from the daemon; a longer one ends the connection.
+        public var maximumAnswerLength = 16 << 20
+
+        public init() {}
+    }
+
+    enum Connection {
+        /// Can transition to: attaching, closed.
+        case detached
+        /// Dialing, or waiting for the answer to the greeting. Can transition to: attached, detached, closed.
+        case attaching((any Channel)?, waiting: [CheckedContinuation<Greeting, Never>])
+        /// Can transition to: detached, closed.
+        case attached(any Channel, RPCHelloMethod.Result)
+        /// Final.
+        case closed
+    }
+
+    typealias Answer = Result<JSONValue, ClientError>
+    typealias Greeting = Result<RPCHelloMethod.Result, ClientError>
+
+    struct CallGroup {
+        var answers: [Answer?]
+        var missing: Int
+        var continuation: CheckedContinuation<[Answer?], Never>
+    }
+
+    enum Pending {
+        case greeting
+        case call(CheckedContinuation<Answer, Never>)
+        /// One of several that are waited for together.
+        case member(of: Int64, index: Int)
+        /// The continuation is that of the caller of `watch`; there is none when it is made again.
+        case watch(FeedID, CheckedContinuation<Answer, Never>?)
+        case subscription(FeedID, CheckedContinuation<Answer, Never>?)
+        /// Nobody waits for it.
+        case ignored
+    }
+
+    public nonisolated let socket: String
+    let options: Options
+    nonisolated let eventLoop: any EventLoop
+    var connection = Connection.detached
+    /// Counts connections, so that what comes late from an old one is recognised.
+    var generation = 0
+    var lastID: Int64 = 0
+    var pending: [Int64: Pending] = [:]
+    var deadlines: [Int64: Scheduled<Void>] = [:]
+    var groups: [Int64: CallGroup] = [:]
+    var watches: [FeedID: WatchFeed] = [:]
+    var subscriptions: [FeedID: SubscriptionFeed] = [:]
+    var reattachAttempts = 0
+    var reattachment: Scheduled<Void>?
+
+    public nonisolated var unownedExecutor: UnownedSerialExecutor {
+        eventLoop.executor.asUnownedSerialExecutor()
+    }
+
+    /// - Parameter socket: the path of the control socket; `nil`: ``defaultSocket``.
+    /// - Parameter eventLoop: of a `MultiThreadedEventLoopGroup` that is not shut down before the client is closed;
+    ///   `nil`: one of the process-wide group.
+    public init(socket: String? = nil, options: Options = Options(), eventLoop: (any EventLoop)? = nil) {
+        precondition(!options.reattachDelays.isEmpty, "there must be at least one delay")
+        precondition(options.bufferedElements > 0, "a buffer holds at least one element")
+        self.socket = socket ?? Self.defaultSocket
+        self.options = options
+        self.eventLoop = eventLoop ?? MultiThreadedEventLoopGroup.singleton.next()
+    }
+
+    deinit {
+        switch connection {
+        case .attached(let channel, _), .attaching(let channel?, _): channel.close(promise: nil)
+        case .attaching(nil, _), .detached, .closed: break
+        }
+        reattachment?.cancel()
+    }
+
+    /// `$HOLDFAST_SOCKET`, or `/run/holdfast/control.sock` when that is not set or empty.
+    public static var defaultSocket: String {
+        if let value = getenv("HOLDFAST_SOCKET"), value.pointee != 0 { return String(cString: value) }
+        return "/run/holdfast/control.sock"
+    }
+
+    /// Makes the connection now, if there is none, and says who answered.
+    ///
+    /// - Throws: why the daemon cannot be reached.
+    @discardableResult
+    public func attach() async throws(ClientError) -> RPCHelloMethod.Result {
+        switch connection {
+        case .attached(_, let hello):
+            return hello
+        case .closed:
+            throw .closed
+        case .detached, .attaching:
+            let greeting = await withCheckedContinuation { continuation in
+                if case .attaching(let channel, var waiting) = connection {
+                    waiting.append(continuation)
+                    connection = .attaching(channel, waiting: waiting)
+                } else {
+                    dial(waiting: [continuation])
+                }
+            }
+            return try greeting.get()
+        }
+    }
+
+    /// Ends the connection; calls that wait fail, watches and subscriptions end. The client cannot be used again.
+    public func close() {
+        let ended = connection
+        connection = .closed
+        generation += 1
+        reattachment?.cancel()
+        switch ended {
+        case .attached(let channel, _): channel.close(promise: nil)
+        case .attaching(let channel, let waiting):
+            channel?.close(promise: nil)
+            for continuation in waiting { continuation.resume(returning: .failure(.closed)) }
+        case .detached, .closed: break
+        }
+        failPending(.closed)
+        for watch in watches.values { watch.feed.finish(throwing: nil) }
+        for subscription in subscriptions.values { subscription.feed.finish(throwing: nil) }
+        watches = [:]
+        subscriptions = [:]
+    }
+}

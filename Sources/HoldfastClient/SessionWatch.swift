@@ -1,0 +1,69 @@
+public import ControlAPI
+
+/// What happens to sessions: first a snapshot, then the changes. Goes on when the daemon restarts.
+///
+/// Ends with an error when the daemon refuses the watch, and without one when the client is closed. At most
+/// ``HoldfastClient/Options/bufferedElements`` wait to be taken; what comes after is dropped and counted.
+public struct SessionWatch: AsyncSequence, Sendable {
+    public enum Element: Hashable, Sendable {
+        /// The state of all watched sessions: at the beginning, and again when the daemon was away.
+        case snapshot(SessionWatchMethod.Result)
+        case event(SessionEvent)
+        /// The connection to the daemon ended. It is being made again; a snapshot says that it is back.
+        case detached(ClientError)
+        /// So many elements were dropped because this reader is too slow.
+        case dropped(Int)
+    }
+
+    let stream: AsyncThrowingStream<Element, any Error>
+    /// Held: who reads the sequence needs the connection.
+    let client: HoldfastClient
+
+    public func makeAsyncIterator() -> AsyncIterator {
+        AsyncIterator(base: stream.makeAsyncIterator(), client: client)
+    }
+
+    public struct AsyncIterator: AsyncIteratorProtocol {
+        var base: AsyncThrowingStream<Element, any Error>.AsyncIterator
+        let client: HoldfastClient
+
+        /// The next element; `nil` when the client was closed. Throws a ``ClientError``.
+        public mutating func next(isolation: isolated (any Actor)? = #isolation) async throws -> Element? {
+            try await base.next(isolation: isolation)
+        }
+    }
+}
+
+/// The messages of a live subscription. Goes on when the daemon restarts; what is sent meanwhile is not received.
+///
+/// Ends with an error when the daemon refuses the subscription, and without one when the client is closed. At most
+/// ``HoldfastClient/Options/bufferedElements`` wait to be taken; what comes after is dropped and counted.
+public struct MessageSubscription: AsyncSequence, Sendable {
+    public enum Element: Hashable, Sendable {
+        /// The subscription is made: at the beginning, and again when the daemon was away.
+        case subscribed(MessageSubscribeMethod.Result)
+        case message(ReceivedMessage)
+        /// The connection to the daemon ended. It is being made again; `subscribed` says that it is back.
+        case detached(ClientError)
+        /// So many elements were dropped because this reader is too slow.
+        case dropped(Int)
+    }
+
+    let stream: AsyncThrowingStream<Element, any Error>
+    /// Held: who reads the sequence needs the connection.
+    let client: HoldfastClient
+
+    public func makeAsyncIterator() -> AsyncIterator {
+        AsyncIterator(base: stream.makeAsyncIterator(), client: client)
+    }
+
+    public struct AsyncIterator: AsyncIteratorProtocol {
+        var base: AsyncThrowingStream<Element, any Error>.AsyncIterator
+        let client: HoldfastClient
+
+        /// The next element; `nil` when the client was closed. Throws a ``ClientError``.
+        public mutating func next(isolation: isolated (any Actor)? = #isolation) async throws -> Element? {
+            try await base.next(isolation: isolation)
+        }
+    }
+}

@@ -1,0 +1,69 @@
+import NIOCore
+
+extension Connack {
+    func put(into sink: inout some PacketSink) {
+        sink.put(byte: sessionPresent ? 1 : 0)
+        sink.put(byte: reasonCode.rawValue)
+        sink.put(properties)
+    }
+
+    init(from reader: inout PacketReader) throws(MalformedPacket) {
+        let flagsField = Field("Connect Acknowledge Flags", "3.2.2.1")
+        let flags = try reader.byte(flagsField)
+        guard flags & 0xFE == 0 else { throw reader.error(flagsField, "has reserved flags set") }
+        self.init(
+            sessionPresent: flags == 1,
+            reasonCode: try reader.reasonCode(Field("Reason Code", "3.2.2.2")),
+            properties: try reader.properties(Properties()))
+    }
+}
+
+extension Connack.Properties: PropertySet {
+    static var section: StaticString { "3.2.2.3" }
+
+    func put(into sink: inout some PacketSink) {
+        sink.put(.sessionExpiryInterval, uint32: sessionExpiryInterval)
+        sink.put(.receiveMaximum, uint16: receiveMaximum)
+        if maximumQoS != .exactlyOnce { sink.put(.maximumQoS, byte: maximumQoS?.rawValue) }
+        sink.put(.retainAvailable, flag: retainAvailable)
+        sink.put(.maximumPacketSize, uint32: maximumPacketSize)
+        sink.put(.assignedClientIdentifier, string: assignedClientID)
+        sink.put(.topicAliasMaximum, uint16: topicAliasMaximum)
+        sink.put(.reasonString, string: reasonString)
+        sink.put(userProperties)
+        sink.put(.wildcardSubscriptionAvailable, flag: wildcardSubscriptionAvailable)
+        sink.put(.subscriptionIdentifierAvailable, flag: subscriptionIDsAvailable)
+        sink.put(.sharedSubscriptionAvailable, flag: sharedSubscriptionAvailable)
+        sink.put(.serverKeepAlive, uint16: serverKeepAlive)
+        sink.put(.responseInformation, string: responseInformation)
+        sink.put(.serverReference, string: serverReference)
+        sink.put(.authenticationMethod, string: authenticationMethod)
+        sink.put(.authenticationData, binary: authenticationData)
+    }
+
+    mutating func take(
+        _ id: PropertyID, _ field: Field, from reader: inout PacketReader
+    ) throws(MalformedPacket) -> Bool {
+        switch id {
+        case .sessionExpiryInterval: sessionExpiryInterval = try reader.uint32(field)
+        case .receiveMaximum: receiveMaximum = try reader.nonZeroUInt16(field)
+        case .maximumQoS: maximumQoS = try reader.flag(field) ? .atLeastOnce : .atMostOnce
+        case .retainAvailable: retainAvailable = try reader.flag(field)
+        case .maximumPacketSize: maximumPacketSize = try reader.nonZeroUInt32(field)
+        case .assignedClientIdentifier: assignedClientID = try reader.string(field)
+        case .topicAliasMaximum: topicAliasMaximum = try reader.uint16(field)
+        case .reasonString: reasonString = try reader.string(field)
+        case .userProperty: userProperties.append(try reader.userProperty(field))
+        case .wildcardSubscriptionAvailable: wildcardSubscriptionAvailable = try reader.flag(field)
+        case .subscriptionIdentifierAvailable: subscriptionIDsAvailable = try reader.flag(field)
+        case .sharedSubscriptionAvailable: sharedSubscriptionAvailable = try reader.flag(field)
+        case .serverKeepAlive: serverKeepAlive = try reader.uint16(field)
+        case .responseInformation: responseInformation = try reader.string(field)
+        case .serverReference: serverReference = try reader.string(field)
+        case .authenticationMethod: authenticationMethod = try reader.string(field)
+        case .authenticationData: authenticationData = try reader.binary(field)
+        default: return false
+        }
+        return true
+    }
+}

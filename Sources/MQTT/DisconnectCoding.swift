@@ -1,0 +1,51 @@
+import NIOCore
+
+extension Disconnect {
+    /// A normal disconnection without properties is empty, any other reason without properties is one byte (3.14.2).
+    func put(into sink: inout some PacketSink) {
+        guard reasonCode != .normalDisconnection || !properties.isEmpty else { return }
+        sink.put(byte: reasonCode.rawValue)
+        guard !properties.isEmpty else { return }
+        sink.put(properties)
+    }
+
+    init(from reader: inout PacketReader) throws(MalformedPacket) {
+        self.init()
+        guard !reader.isAtEnd else { return }
+        reasonCode = try reader.reasonCode(Field("Disconnect Reason Code", "3.14.2.1"))
+        guard !reader.isAtEnd else { return }
+        properties = try reader.properties(Properties())
+    }
+}
+
+extension Disconnect.Properties: PropertySet {
+    static var section: StaticString { "3.14.2.2" }
+
+    fileprivate var isEmpty: Bool {
+        sessionExpiryInterval == nil && reasonString == nil && userProperties.isEmpty && serverReference == nil
+    }
+
+    func put(into sink: inout some PacketSink) {
+        sink.put(.sessionExpiryInterval, uint32: sessionExpiryInterval)
+        sink.put(.reasonString, string: reasonString)
+        sink.put(userProperties)
+        sink.put(.serverReference, string: serverReference)
+    }
+
+    mutating func take(
+        _ id: PropertyID, _ field: Field, from reader: inout PacketReader
+    ) throws(MalformedPacket) -> Bool {
+        switch id {
+        case .sessionExpiryInterval:
+            guard reader.sender == .client else {
+                throw reader.error(field, "is not sent by a server", .protocolError)
+            }
+            sessionExpiryInterval = try reader.uint32(field)
+        case .reasonString: reasonString = try reader.string(field)
+        case .userProperty: userProperties.append(try reader.userProperty(field))
+        case .serverReference: serverReference = try reader.string(field)
+        default: return false
+        }
+        return true
+    }
+}

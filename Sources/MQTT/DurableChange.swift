@@ -1,0 +1,35 @@
+/// One change of a session's durable state, for the store to carry out.
+///
+/// The changes of one `commit` action are atomic and in order; commits complete in the order of their numbers. A change
+/// of a row that is not there does nothing and is no error (its insert may have been refused for want of space).
+public enum DurableChange: Hashable, Sendable {
+    /// A new message, `queued` or already `inFlight`.
+    case insert(StoredMessage)
+    /// queued → inFlight: before the PUBLISH is sent.
+    case assign(MessageSequence, PacketID)
+    /// inFlight → queued: the server lost the session; the message goes out as a new one.
+    case unassign(MessageSequence)
+    /// inFlight → released: before the PUBREL is sent. The payload is not needed any more.
+    case release(MessageSequence)
+    /// The message is done: delivered, expired or discarded.
+    case remove(MessageSequence)
+    /// Any state → quarantined, with the server's reason code and a sentence.
+    case quarantine(MessageSequence, ReasonCode, String)
+    /// quarantined → queued under a new sequence, the last one, with the state and payload it has. Needs no room, so it
+    /// is not an insert.
+    case requeue(MessageSequence, as: MessageSequence)
+    /// An inbound QoS 2 identifier is in use: before the PUBREC is sent. No error if it is there already.
+    case insertInbound(PacketID)
+    /// An inbound QoS 2 identifier is free: before the PUBCOMP is sent.
+    case removeInbound(PacketID)
+    case removeAllInbound
+    /// The server may from now on hold this subscription: before the SUBSCRIBE is sent. No error if it is there already.
+    case rememberSubscription(TopicFilter)
+    /// The server does not hold this subscription (any more).
+    case forgetSubscription(TopicFilter)
+    case forgetAllSubscriptions
+    /// The client identifier that the server gave us; used from now on.
+    case setAssignedClientID(String)
+    /// Whether we may claim a session at the server: Clean Start is 0 if so.
+    case setEstablished(Bool)
+}

@@ -1,0 +1,45 @@
+/// The durable state of a session, as the store gives it back when the daemon starts.
+public struct DurableSession: Hashable, Sendable {
+    /// Whether we may claim a session at the server. Lost or unreadable state must be `false` (rule 2).
+    public var established: Bool
+    public var assignedClientID: String?
+    /// The sequence of the next message: above every one that was ever inserted, also of those removed since.
+    public var nextSequence: MessageSequence
+    /// Every message that is `inFlight` or `released`, in order of sequence.
+    public var inFlight: [StoredMessage]
+    /// Inbound QoS 2 identifiers between PUBREC and PUBREL.
+    public var inboundIDs: Set<PacketID>
+    /// What the server may hold of our subscriptions.
+    public var rememberedSubscriptions: Set<TopicFilter>
+    /// Messages that are `queued`, and the sum of their `size`.
+    public var queuedCount: Int
+    public var queuedBytes: Int
+    /// Messages that are `quarantined`, and the sum of their `size`.
+    public var quarantinedCount: Int
+    public var quarantinedBytes: Int
+
+    /// A session that never was.
+    public init(
+        established: Bool = false,
+        assignedClientID: String? = nil,
+        nextSequence: MessageSequence = MessageSequence(rawValue: 1),
+        inFlight: [StoredMessage] = [],
+        inboundIDs: Set<PacketID> = [],
+        rememberedSubscriptions: Set<TopicFilter> = [],
+        queuedCount: Int = 0,
+        queuedBytes: Int = 0,
+        quarantinedCount: Int = 0,
+        quarantinedBytes: Int = 0
+    ) {
+        self.established = established
+        self.assignedClientID = assignedClientID
+        self.nextSequence = nextSequence
+        self.inFlight = inFlight
+        self.inboundIDs = inboundIDs
+        self.rememberedSubscriptions = rememberedSubscriptions
+        self.queuedCount = queuedCount
+        self.queuedBytes = queuedBytes
+        self.quarantinedCount = quarantinedCount
+        self.quarantinedBytes = quarantinedBytes
+    }
+}

@@ -1,0 +1,59 @@
+/// The QoS 1 and 2 messages from the server that are not finished.
+struct InboundExchanges: Sendable {
+    /// QoS 2 identifiers between PUBLISH and PUBREL. A PUBLISH with one of them is not delivered again [MQTT-4.3.3-10].
+    private(set) var identifiers: Set<PacketID>
+    /// Identifiers that may belong to a session that the server has lost meanwhile. A PUBLISH with one of them and DUP 0
+    /// is a new message: one that is sent again has DUP 1 [MQTT-3.3.1-1].
+    private var doubtful: Set<PacketID> = []
+    /// What the server has sent on this connection and we have not acknowledged for good.
+    var outstanding: Set<PacketID> = []
+    private var receiveMaximum = 0
+
+    init(_ identifiers: Set<PacketID>) {
+        self.identifiers = identifiers
+    }
+
+    mutating func connectionOpened(receiveMaximum: Int) {
+        self.receiveMaximum = max(1, receiveMaximum)
+    }
+
+    mutating func connectionClosed() {
+        outstanding.removeAll()
+    }
+
+    mutating func resumed(isCertain: Bool) {
+        if !isCertain { doubtful = identifiers }
+    }
+
+    /// Answers whether there was anything to forget.
+    mutating func sessionLost() -> Bool {
+        doubtful.removeAll()
+        guard !identifiers.isEmpty else { return false }
+        identifiers.removeAll()
+        return true
+    }
+
+    /// A QoS 1 or 2 PUBLISH arrived. Answers whether the server keeps to our Receive Maximum.
+    mutating func arrived(_ id: PacketID) -> Bool {
+        outstanding.insert(id)
+        return outstanding.count <= receiveMaximum
+    }
+
+    enum Arrival {
+        case new
+        case duplicate
+    }
+
+    /// A QoS 2 PUBLISH arrived.
+    mutating func begin(_ id: PacketID, duplicate: Bool) -> Arrival {
+        let wasDoubtful = doubtful.remove(id) != nil
+        if identifiers.insert(id).inserted { return .new }
+        return wasDoubtful && !duplicate ? .new : .duplicate
+    }
+
+    /// PUBREL arrived. Answers whether the identifier was in use.
+    mutating func end(_ id: PacketID) -> Bool {
+        doubtful.remove(id)
+        return identifiers.remove(id) != nil
+    }
+}

@@ -1,0 +1,261 @@
+import NIOCore
+
+extension MQTTClientMachine {
+    /// What the machine knows of the transport.
+    enum ConnectionState: Sendable {
+        /// There is none. Can transition to: connecting.
+        case closed
+        /// CONNECT is sent, or waits for a commit. Can transition to: connected, closing, closed.
+        case connecting(Connecting)
+        /// CONNACK was received. Can transition to: closing, closed.
+        case connected(ServerSession)
+        /// One side has ended the connection: nothing is sent, and what arrives is ignored. Can transition to: closed.
+        case closing
+    }
+
+    struct Connecting: Sendable {
+        var credentials: MQTTCredentials
+        var cleanStart: Bool
+        /// `isSessionCertain` as it was before CONNECT.
+        var wasSessionCertain: Bool
+        var isSent = false
+    }
+
+    /// What holds on one connection.
+    struct ServerSession: Sendable {
+        var limits: ServerLimits
+    }
+
+    mutating func connectionOpened(_ credentials: MQTTCredentials, forceCleanStart: Bool, _ step: inout Step) {
+        guard case .closed = connection else {
+            preconditionFailure("a connection is opened only after the one before was reported closed")
+        }
+        decoder = PacketDecoder(sender: .server, maximumPacketSize: Int(max(1, configuration.maximumPacketSize)))
+        inbox.connectionOpened(receiveMaximum: Int(configuration.receiveMaximum))
+        if forceCleanStart, isEstablished {
+            // The server forgets its session as soon as it has read CONNECT. If we are killed then, we must not take the
+            // new, empty session for the old one at the next start.
+            isEstablished = false
+            step.changes.append(.setEstablished(false))
+        }
+        connection = .connecting(
+            Connecting(
+                credentials: credentials, cleanStart: !isEstablished, wasSessionCertain: isSessionCertain))
+        enqueue(.connect, step)
+    }
+
+    mutating func sendConnect(_ step: inout Step) {
+        guard case .connecting(var connecting) = connection else { return }
+        connecting.isSent = true
+        connection = .connecting(connecting)
+        isSessionCertain = false
+        var connect = Connect(clientID: clientID, cleanStart: connecting.cleanStart)
+        connect.keepAlive = configuration.keepAlive
+        connect.username = connecting.credentials.username
+        connect.password = connecting.credentials.password
+        connect.will = configuration.will
+        connect.properties.sessionExpiryInterval = configuration.sessionExpiry
+        connect.properties.receiveMaximum = max(1, configuration.receiveMaximum)
+        connect.properties.maximumPacketSize = max(1, configuration.maximumPacketSize)
+        connect.properties.requestProblemInformation = true
+        step.write(.connect(connect))
+    }
+
+    mutating func connectionClosed() {
+        connection = .closed
+        work.removeAll()
+        outbox.connectionClosed()
+        inbox.connectionClosed()
+        for id in subscriptions.connectionClosed() { packetIDs.free(id) }
+    }
+
+    /// Nothing is sent from here on.
+    private mutating func end(_ step: inout Step) {
+        connection = .closing
+        work.removeAll()
+        step.closes = true
+    }
+
+    mutating func disconnect(_ code: ReasonCode, _ step: inout Step) {
+        switch connection {
+        case .closed, .closing: return
+        case .connecting(let connecting) where !connecting.isSent: end(&step)
+        case .connecting, .connected:
+            step.write(.disconnect(Disconnect(reasonCode: code)))
+            end(&step)
+        }
+    }
+
+    mutating func violate(_ code: ReasonCode, _ message: String, _ step: inout Step) {
+        step.emit(.protocolViolation(code, message))
+        disconnect(code, &step)
+    }
+
+    // MARK: Packets
+
+    mutating func received(_ bytes: ByteBuffer, _ step: inout Step) {
+        switch connection {
+        case .closed, .closing: return
+        case .connecting, .connected: decoder.append(bytes)
+        }
+        do throws(MalformedPacket) {
+            while let packet = try decoder.next() {
+                switch connection {
+                case .closed, .closing: return
+                case .connecting(let connecting): answered(packet, connecting, &step)
+                case .connected(let session): received(packet, session, &step)
+                }
+            }
+        } catch {
+            switch connection {
+            case .closed, .closing: return
+            case .connecting, .connected: violate(error.reasonCode, error.message, &step)
+            }
+        }
+    }
+
+    /// The first packet of a connection.
+    private mutating func answered(_ packet: Packet, _ connecting: Connecting, _ step: inout Step) {
+        guard connecting.isSent else {
+            return violate(.protocolError, "the server sent \(packet.kind) before CONNECT", &step)
+        }
+        switch packet {
+        case .connack(let connack): accept(connack, connecting, &step)
+        case .disconnect(let disconnect): disconnected(disconnect, &step)
+        case .auth:
+            violate(.protocolError, "the server sent AUTH, but CONNECT had no authentication method", &step)
+        default:
+            violate(.protocolError, "the server sent \(packet.kind) before CONNACK", &step)
+        }
+    }
+
+    private mutating func accept(_ connack: Connack, _ connecting: Connecting, _ step: inout Step) {
+        guard !connack.reasonCode.isError else {
+            // The server has not touched the session.
+            isSessionCertain = connecting.wasSessionCertain
+            step.emit(
+                .refused(
+                    ServerReason(
+                        code: connack.reasonCode, reasonString: connack.properties.reasonString,
+                        serverReference: connack.properties.serverReference)))
+            return end(&step)
+        }
+        if connack.sessionPresent, connecting.cleanStart {
+            return violate(.protocolError, "the server claims a session after Clean Start (MQTT 5, 3.2.2.1.1)", &step)
+        }
+        if clientID.isEmpty {
+            guard let assigned = connack.properties.assignedClientID, !assigned.isEmpty else {
+                return violate(.protocolError, "the server assigned no client identifier (MQTT 5, 3.2.2.3.7)", &step)
+            }
+            assignedClientID = assigned
+            step.changes.append(.setAssignedClientID(assigned))
+        }
+        if !isEstablished {
+            isEstablished = true
+            step.changes.append(.setEstablished(true))
+        }
+        let limits = ServerLimits(connack.properties)
+        connection = .connected(ServerSession(limits: limits))
+        step.emit(
+            .connected(
+                Connected(
+                    resumed: connack.sessionPresent, sessionLost: !connecting.cleanStart && !connack.sessionPresent,
+                    clientID: clientID, keepAlive: connack.properties.serverKeepAlive ?? configuration.keepAlive,
+                    sessionExpiry: connack.properties.sessionExpiryInterval ?? configuration.sessionExpiry,
+                    limits: limits)))
+        if connack.sessionPresent {
+            resume(isCertain: connecting.wasSessionCertain, &step)
+        } else {
+            loseSession(&step)
+        }
+        isSessionCertain = true
+        restoreSubscriptions(
+            resumed: connack.sessionPresent, isCertain: connecting.wasSessionCertain, limits, &step)
+    }
+
+    /// Session Present 1: both sides go on where they were (4.4).
+    private mutating func resume(isCertain: Bool, _ step: inout Step) {
+        inbox.resumed(isCertain: isCertain)
+        for id in outbox.identifiersInOrder {
+            guard let entry = outbox.inFlight[id] else { continue }
+            if entry.isReleased {
+                // Not subject to the window [MQTT-3.3.4-8], so it does not wait for its turn.
+                outbox.inFlight[id]?.progress = .onWire
+                enqueue(.pubrel(id, .success), step)
+            } else {
+                outbox.resend.append(id)
+            }
+        }
+    }
+
+    /// Session Present 0: there is no exchange to go on with [MQTT-3.2.2-5].
+    private mutating func loseSession(_ step: inout Step) {
+        for id in outbox.identifiersInOrder {
+            guard let entry = outbox.inFlight[id] else { continue }
+            outbox.counts.inFlight -= 1
+            if entry.isReleased {
+                // PUBREC made the server its owner (4.3.3).
+                outbox.counts.bytes -= entry.size
+                step.changes.append(.remove(entry.sequence))
+                step.emit(.delivered(entry.sequence, entry.answer))
+            } else {
+                outbox.counts.queued += 1
+                step.changes.append(.unassign(entry.sequence))
+            }
+        }
+        if !outbox.inFlight.isEmpty { outbox.sessionLost() }
+        packetIDs.freeAll()
+        if inbox.sessionLost() { step.changes.append(.removeAllInbound) }
+        if subscriptions.sessionLost() { step.changes.append(.forgetAllSubscriptions) }
+    }
+
+    private mutating func received(_ packet: Packet, _ session: ServerSession, _ step: inout Step) {
+        switch packet {
+        case .publish(let publish): received(publish, &step)
+        case .puback(let answer): receivedPuback(answer, &step)
+        case .pubrec(let answer): receivedPubrec(answer, &step)
+        case .pubrel(let answer): receivedPubrel(answer, &step)
+        case .pubcomp(let answer): receivedPubcomp(answer, &step)
+        case .suback(let suback): received(suback, &step)
+        case .unsuback(let unsuback): received(unsuback, &step)
+        case .pingresp: step.emit(.pingAnswered)
+        case .disconnect(let disconnect): disconnected(disconnect, &step)
+        case .connack: violate(.protocolError, "the server sent a second CONNACK", &step)
+        case .auth: violate(.protocolError, "the server sent AUTH, but CONNECT had no authentication method", &step)
+        case .connect, .subscribe, .unsubscribe, .pingreq:
+            violate(.protocolError, "the server sent \(packet.kind), which only a client may send", &step)
+        }
+    }
+
+    private mutating func disconnected(_ disconnect: Disconnect, _ step: inout Step) {
+        step.emit(
+            .disconnectedByServer(
+                ServerReason(
+                    code: disconnect.reasonCode, reasonString: disconnect.properties.reasonString,
+                    serverReference: disconnect.properties.serverReference)))
+        if case .connected(let session) = connection { blame(disconnect, session, &step) }
+        end(&step)
+    }
+
+    /// Finds the message that the server ended the connection for, so that it does not do so for ever.
+    private mutating func blame(_ disconnect: Disconnect, _ session: ServerSession, _ step: inout Step) {
+        let isCertain: Bool
+        switch disconnect.reasonCode {
+        case .receiveMaximumExceeded:
+            windowCap = max(1, window(session.limits) / 2)
+            return
+        case .topicNameInvalid, .packetTooLarge, .payloadFormatInvalid: isCertain = true
+        case .malformedPacket, .protocolError: isCertain = isolateThrough != nil
+        default: return
+        }
+        let suspects = outbox.inFlight.filter { $0.value.progress == .onWire && !$0.value.isReleased }
+        guard let last = suspects.map(\.value.sequence).max() else { return }
+        if suspects.count == 1, isCertain, let suspect = suspects.first {
+            quarantine(
+                suspect.key, disconnect.reasonCode,
+                disconnect.properties.reasonString ?? "the server ended the connection for this message", &step)
+        } else {
+            isolateThrough = max(isolateThrough ?? last, last)
+        }
+    }
+}

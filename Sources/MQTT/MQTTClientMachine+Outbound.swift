@@ -1,0 +1,395 @@
+import NIOCore
+
+// MARK: Accepting
+
+extension MQTTClientMachine {
+    /// Takes a message into the outbox. `accepted` follows when it is durable, `notAccepted` if the store has no room.
+    ///
+    /// - Throws: why not, when that is known at once; nothing has changed then.
+    public mutating func publish(
+        _ message: OutboundMessage, at now: Timestamp, into actions: inout [Action]
+    ) throws(PublishError) -> MessageSequence {
+        var message = message
+        message.properties.topicAlias = nil
+        message.properties.messageExpiryInterval = nil
+        message.properties.subscriptionIDs = []
+        try check(message)
+        let counts = outbox.counts
+        guard counts.total < configuration.outboxMaxMessages,
+            counts.bytes + message.size <= configuration.outboxMaxBytes
+        else { throw .outboxFull }
+        return step(at: now, into: &actions) { $0.accept(message, &$1) }
+    }
+
+    /// Sends a quarantined message again, as a new one at the end of the queue: its row gets the new sequence.
+    /// The caller sees to it that the row is still there.
+    public mutating func retry(
+        _ stored: StoredMessage, at now: Timestamp, into actions: inout [Action]
+    ) throws(PublishError) -> MessageSequence {
+        guard case .quarantined = stored.state else {
+            preconditionFailure("only a quarantined message can be retried")
+        }
+        try check(stored.message)
+        return step(at: now, into: &actions) { machine, step in
+            machine.outbox.counts.quarantined -= 1
+            machine.outbox.counts.bytes -= stored.message.size
+            let sequence = machine.outbox.nextSequence()
+            machine.enqueue(stored.message, sequence)
+            step.changes.append(.requeue(stored.sequence, as: sequence))
+            machine.acceptances.append(
+                Acceptance(
+                    commit: machine.nextCommit(step), sequence: sequence, size: stored.message.size, isRetry: true))
+            return sequence
+        }
+    }
+
+    /// Drops a message that is quarantined, or queued and not on its way. Answers whether it was dropped. The caller sees
+    /// to it that the row is still there.
+    public mutating func discard(_ stored: StoredMessage, at now: Timestamp, into actions: inout [Action]) -> Bool {
+        step(at: now, into: &actions) { machine, step in
+            switch stored.state {
+            case .inFlight, .released: return false
+            case .quarantined: machine.outbox.counts.quarantined -= 1
+            case .queued:
+                if stored.sequence > machine.outbox.loadedThrough {
+                    machine.outbox.makeLoadStale()
+                } else if !machine.outbox.removeFromReadAhead(stored.sequence) {
+                    return false
+                }
+                machine.outbox.counts.queued -= 1
+            }
+            machine.outbox.counts.bytes -= stored.message.size
+            step.changes.append(.remove(stored.sequence))
+            return true
+        }
+    }
+
+    private mutating func accept(_ message: OutboundMessage, _ step: inout Step) -> MessageSequence {
+        let goesAtOnce = message.qos != .atMostOnce && outbox.isQueueEmpty && hasRoom(outbox.lastSequence.next)
+        let sequence = outbox.nextSequence()
+        var stored = StoredMessage(sequence: sequence, message: message)
+        var packetID: PacketID?
+        if goesAtOnce, let id = packetIDs.allocate() {
+            packetID = id
+            stored.state = .inFlight(id)
+            outbox.counts.inFlight += 1
+            outbox.counts.bytes += message.size
+        } else {
+            enqueue(message, sequence)
+        }
+        step.changes.append(.insert(stored))
+        acceptances.append(
+            Acceptance(commit: nextCommit(step), sequence: sequence, size: message.size, packetID: packetID))
+        if let packetID { letThrough(Outbox.Queued(sequence: sequence, message: message), packetID, step) }
+        return sequence
+    }
+
+    private mutating func enqueue(_ message: OutboundMessage, _ sequence: MessageSequence) {
+        outbox.enqueue(
+            message, sequence, messages: configuration.readAheadMessages, bytes: configuration.readAheadBytes)
+    }
+
+    /// What can be known before a message is accepted (rule 17).
+    private func check(_ message: OutboundMessage) throws(PublishError) {
+        do throws(InvalidTopic) {
+            try TopicName.validate(message.topic)
+            if let topic = message.properties.responseTopic { try TopicName.validate(topic) }
+        } catch {
+            throw .invalidTopic(error)
+        }
+        for property in message.properties.userProperties {
+            try check(property.name, "the name of a user property")
+            try check(property.value, "the value of a user property")
+        }
+        if let type = message.properties.contentType { try check(type, "the content type") }
+        guard message.properties.correlationData?.readableBytes ?? 0 <= Packet.maximumStringLength else {
+            throw .invalidProperty("the correlation data has more than 65,535 bytes")
+        }
+        var limits = ServerLimits()
+        if case .connected(let session) = connection { limits = session.limits }
+        switch refusal(of: message, limits) {
+        case nil: break
+        case .tooLarge(let length)?: throw .tooLarge(length, limit: limits.maximumPacketSize)
+        case .qos?: throw .qosNotSupported(maximum: limits.maximumQoS)
+        case .retain?: throw .retainNotSupported
+        }
+    }
+
+    private func check(_ string: String, _ what: String) throws(PublishError) {
+        guard string.utf8.count <= Packet.maximumStringLength else {
+            throw .invalidProperty("\(what) has more than 65,535 UTF-8 bytes")
+        }
+        guard !string.utf8.contains(0) else { throw .invalidProperty("\(what) contains U+0000") }
+    }
+
+    private enum Refusal {
+        case tooLarge(Int)
+        case qos
+        case retain
+
+        var code: ReasonCode {
+            switch self {
+            case .tooLarge: .packetTooLarge
+            case .qos: .qosNotSupported
+            case .retain: .retainNotSupported
+            }
+        }
+
+        var sentence: String {
+            switch self {
+            case .tooLarge(let length): "a packet of \(length) bytes is larger than the server takes"
+            case .qos: "the server does not take this QoS"
+            case .retain: "the server does not retain messages"
+            }
+        }
+    }
+
+    /// Why a server with these limits must not be sent the message.
+    private func refusal(of message: OutboundMessage, _ limits: ServerLimits) -> Refusal? {
+        if message.qos > limits.maximumQoS { return .qos }
+        if message.retain, !limits.retainAvailable { return .retain }
+        // Everything but the counted fields takes less than this; most messages need not be measured.
+        let roughly = message.size + 64 + 5 * message.properties.userProperties.count
+        guard roughly > limits.maximumPacketSize else { return nil }
+        var publish = Publish(
+            topic: message.topic, payload: message.payload, qos: message.qos, properties: message.properties)
+        if message.qos != .atMostOnce { publish.packetID = PacketID(rawValue: 1) }
+        if message.expiresAt != nil { publish.properties.messageExpiryInterval = 1 }
+        let length = Packet.publish(publish).encodedLength
+        return length > limits.maximumPacketSize ? .tooLarge(length) : nil
+    }
+}
+
+// MARK: Sending
+
+extension MQTTClientMachine {
+    /// Unanswered QoS 1 and 2 messages that a server with these limits may be sent.
+    func window(_ limits: ServerLimits) -> Int {
+        min(limits.receiveMaximum, max(1, configuration.maximumInFlight), windowCap)
+    }
+
+    /// Whether this QoS 1 or 2 message may go out now, if nothing has to go before it.
+    private mutating func hasRoom(_ sequence: MessageSequence) -> Bool {
+        guard case .connected(let session) = connection else { return false }
+        guard outbox.backlogBytes < max(1, configuration.maximumUnflushedBytes) else { return false }
+        if let last = isolateThrough {
+            if sequence <= last || outbox.inFlight.contains(where: { $0.value.sequence <= last }) {
+                return outbox.outstandingCount == 0
+            }
+            isolateThrough = nil
+        }
+        return outbox.outstandingCount < window(session.limits)
+    }
+
+    /// Lets messages through to the connection, in order of acceptance, as far as window and transport have room:
+    /// first what has to be sent again, then what is queued. A QoS 0 message keeps its place among them.
+    mutating func pump(_ step: inout Step) {
+        guard case .connected(let session) = connection else { return }
+        while outbox.backlogBytes < max(1, configuration.maximumUnflushedBytes) {
+            let queued = outbox.first
+            if let id = outbox.resend.first, let entry = outbox.inFlight[id] {
+                if let queued, queued.sequence < entry.sequence {
+                    guard passUnacknowledged(queued, session, &step) else { return }
+                } else {
+                    guard hasRoom(entry.sequence), let message = entry.message else { return }
+                    if let refusal = refusal(of: message, session.limits) {
+                        quarantine(id, refusal.code, refusal.sentence, &step)
+                    } else {
+                        outbox.resend.removeFirst()
+                        letThrough(Outbox.Queued(sequence: entry.sequence, message: message), id, step)
+                    }
+                }
+            } else if let queued {
+                guard pass(queued, session, &step) else { return }
+            } else {
+                return
+            }
+        }
+    }
+
+    /// The next message of the queue. Answers whether the one behind it may be tried.
+    private mutating func pass(_ queued: Outbox.Queued, _ session: ServerSession, _ step: inout Step) -> Bool {
+        let message = queued.message
+        if isExpired(message, step) || message.qos == .atMostOnce || refusal(of: message, session.limits) != nil {
+            return passUnacknowledged(queued, session, &step)
+        }
+        guard hasRoom(queued.sequence), let id = packetIDs.allocate() else { return false }
+        outbox.removeFirst()
+        outbox.counts.queued -= 1
+        outbox.counts.inFlight += 1
+        step.changes.append(.assign(queued.sequence, id))
+        letThrough(queued, id, step)
+        return true
+    }
+
+    /// A message of the queue that takes no room in the window: QoS 0, expired, or refused.
+    private mutating func passUnacknowledged(
+        _ queued: Outbox.Queued, _ session: ServerSession, _ step: inout Step
+    ) -> Bool {
+        if isExpired(queued.message, step) {
+            outbox.removeFirst()
+            outbox.counts.queued -= 1
+            expire(queued.sequence, size: queued.message.size, &step)
+        } else if let refusal = refusal(of: queued.message, session.limits) {
+            outbox.removeFirst()
+            outbox.counts.queued -= 1
+            reject(queued.sequence, refusal.code, refusal.sentence, &step)
+        } else {
+            guard queued.message.qos == .atMostOnce,
+                outbox.unflushedCount < max(1, configuration.maximumUnflushedQoS0)
+            else { return false }
+            outbox.removeFirst()
+            outbox.letThroughUnacknowledged(queued)
+            enqueue(.publishUnacknowledged, step)
+        }
+        return true
+    }
+
+    private mutating func letThrough(_ queued: Outbox.Queued, _ id: PacketID, _ step: Step) {
+        let size = queued.message.size
+        if outbox.inFlight[id] == nil {
+            outbox.inFlight[id] = Outbox.InFlight(
+                sequence: queued.sequence, size: size, message: queued.message, wasAttempted: false)
+        }
+        outbox.inFlight[id]?.progress = .letThrough
+        outbox.letThrough(bytes: size)
+        enqueue(.publish(queued.sequence, id), step)
+    }
+
+    /// Answers whether it was sent.
+    mutating func sendPublish(_ sequence: MessageSequence, _ id: PacketID, _ step: inout Step) -> Bool {
+        guard let entry = outbox.inFlight[id], entry.sequence == sequence, let message = entry.message else {
+            // Answered, or refused by the store, in the meantime.
+            return false
+        }
+        if !entry.wasAttempted, isExpired(message, step) {
+            finish(id, &step)
+            expire(sequence, size: entry.size, &step)
+            return false
+        }
+        outbox.inFlight[id]?.wasAttempted = true
+        outbox.inFlight[id]?.progress = .onWire
+        write(message, id, duplicate: entry.wasAttempted, &step)
+        return true
+    }
+
+    mutating func sendUnacknowledged(_ step: inout Step) {
+        guard let message = outbox.nextToWrite() else { return }
+        write(message, nil, duplicate: false, &step)
+    }
+
+    private func write(_ message: OutboundMessage, _ id: PacketID?, duplicate: Bool, _ step: inout Step) {
+        var publish = Publish(
+            topic: message.topic, payload: message.payload, qos: message.qos, retain: message.retain,
+            duplicate: duplicate, packetID: id, properties: message.properties)
+        if let expiresAt = message.expiresAt {
+            // A message that was sent before is finished even if its time is up, and 0 means different things to servers.
+            publish.properties.messageExpiryInterval = max(1, step.now.secondsLeft(until: expiresAt))
+        }
+        step.write(.publish(publish))
+        step.messageBytes += message.size
+        step.hasMessages = true
+    }
+
+    private func isExpired(_ message: OutboundMessage, _ step: Step) -> Bool {
+        message.expiresAt.map { $0 <= step.now } ?? false
+    }
+
+    private mutating func expire(_ sequence: MessageSequence, size: Int, _ step: inout Step) {
+        outbox.counts.bytes -= size
+        step.changes.append(.remove(sequence))
+        step.emit(.expired(sequence))
+    }
+
+    // MARK: Answers
+
+    mutating func flushed(_ number: FlushNumber, _ step: inout Step) {
+        for done in outbox.flushed(number) {
+            outbox.counts.queued -= 1
+            outbox.counts.bytes -= done.size
+            step.changes.append(.remove(done.sequence))
+            step.emit(.delivered(done.sequence, .success))
+        }
+    }
+
+    mutating func receivedPuback(_ answer: Acknowledgement, _ step: inout Step) {
+        let id = answer.packetID
+        guard let entry = outbox.inFlight[id], entry.wasAttempted else { return }
+        guard entry.message?.qos == .atLeastOnce else {
+            return violate(.protocolError, "the server answered a QoS 2 PUBLISH with PUBACK", &step)
+        }
+        if answer.reasonCode.isError { return quarantine(answer, &step) }
+        deliver(id, entry, answer.reasonCode, &step)
+    }
+
+    mutating func receivedPubrec(_ answer: Acknowledgement, _ step: inout Step) {
+        let id = answer.packetID
+        guard let entry = outbox.inFlight[id], entry.wasAttempted else {
+            // With an error the server has freed the identifier already (4.3.3).
+            if !answer.reasonCode.isError { enqueue(.pubrel(id, .packetIdentifierNotFound), step) }
+            return
+        }
+        if let message = entry.message {
+            guard message.qos == .exactlyOnce else {
+                return violate(.protocolError, "the server answered a QoS 1 PUBLISH with PUBREC", &step)
+            }
+            if answer.reasonCode.isError { return quarantine(answer, &step) }
+            if entry.progress == .letThrough { outbox.takeBack(bytes: entry.size) }
+            if entry.progress == .idle { outbox.resend.removeAll { $0 == id } }
+            outbox.inFlight[id]?.message = nil
+            outbox.inFlight[id]?.progress = .onWire
+            outbox.inFlight[id]?.answer = answer.reasonCode
+            step.changes.append(.release(entry.sequence))
+        } else if answer.reasonCode.isError {
+            // The server does not know the identifier of a message that it owned: there is nothing left to do for it.
+            return deliver(id, entry, entry.answer, &step)
+        }
+        enqueue(.pubrel(id, .success), step)
+    }
+
+    mutating func receivedPubcomp(_ answer: Acknowledgement, _ step: inout Step) {
+        let id = answer.packetID
+        guard let entry = outbox.inFlight[id], entry.wasAttempted else { return }
+        guard entry.isReleased else {
+            return violate(.protocolError, "the server sent PUBCOMP before PUBREL", &step)
+        }
+        // 0x92 is success too: an earlier PUBCOMP was lost.
+        deliver(id, entry, entry.answer, &step)
+    }
+
+    private mutating func deliver(
+        _ id: PacketID, _ entry: Outbox.InFlight, _ code: ReasonCode, _ step: inout Step
+    ) {
+        finish(id, &step)
+        outbox.counts.bytes -= entry.size
+        step.changes.append(.remove(entry.sequence))
+        step.emit(.delivered(entry.sequence, code))
+    }
+
+    /// The exchange is over; the caller says what becomes of the message.
+    private mutating func finish(_ id: PacketID, _ step: inout Step) {
+        outbox.remove(id)
+        outbox.counts.inFlight -= 1
+        packetIDs.free(id)
+    }
+
+    private mutating func quarantine(_ answer: Acknowledgement, _ step: inout Step) {
+        quarantine(answer.packetID, answer.reasonCode, answer.properties.reasonString, &step)
+        // The server holds on to the identifier: it is not used again in this session.
+        if answer.reasonCode == .packetIdentifierInUse { packetIDs.reserve(answer.packetID) }
+    }
+
+    mutating func quarantine(_ id: PacketID, _ code: ReasonCode, _ sentence: String?, _ step: inout Step) {
+        guard let entry = outbox.inFlight[id] else { return }
+        finish(id, &step)
+        reject(entry.sequence, code, sentence, &step)
+    }
+
+    private mutating func reject(
+        _ sequence: MessageSequence, _ code: ReasonCode, _ sentence: String?, _ step: inout Step
+    ) {
+        outbox.counts.quarantined += 1
+        step.changes.append(.quarantine(sequence, code, sentence ?? code.name))
+        step.emit(.rejected(sequence, code, sentence))
+    }
+}

@@ -1,0 +1,211 @@
+import NIOCore
+
+extension MQTTClientMachine {
+    /// From now on this subscription is wanted, with these options, on this connection and every later one. `subscribed`
+    /// follows with the server's answer each time that it was asked.
+    public mutating func subscribe(
+        _ subscription: Subscription, at now: Timestamp, into actions: inout [Action]
+    ) throws(InvalidTopic) {
+        let filter = try TopicFilter(subscription.filter)
+        var subscription = subscription
+        // A protocol error on a shared subscription [MQTT-3.8.3-4].
+        if filter.isShared { subscription.noLocal = false }
+        step(at: now, into: &actions) { machine, step in
+            machine.subscriptions.wanted[filter] = subscription
+            machine.subscriptions.confirmed.remove(filter)
+            guard case .connected(let session) = machine.connection else { return }
+            machine.subscriptions.needs.append(.subscribe(filter, again: false))
+            machine.issueRequests(session.limits, &step)
+        }
+    }
+
+    /// What is wanted.
+    public var wantedSubscriptions: [TopicFilter: Subscription] { subscriptions.wanted }
+
+    /// From now on nothing is wanted of this filter. Without a connection `unsubscribed` comes at once, and the server is
+    /// told on the next one.
+    mutating func unsubscribe(_ filter: TopicFilter, _ step: inout Step) {
+        subscriptions.wanted[filter] = nil
+        subscriptions.confirmed.remove(filter)
+        subscriptions.answered(filter)
+        if case .connected(let session) = connection {
+            subscriptions.needs.append(.unsubscribe(filter))
+            issueRequests(session.limits, &step)
+        } else {
+            step.emit(.unsubscribed(filter, .success))
+        }
+        reportRestored(&step)
+    }
+
+    mutating func restoreSubscriptions(
+        resumed: Bool, isCertain: Bool, _ limits: ServerLimits, _ step: inout Step
+    ) {
+        subscriptions.restore(isCertain: resumed && isCertain)
+        issueRequests(limits, &step)
+        reportRestored(&step)
+    }
+
+    private mutating func reportRestored(_ step: inout Step) {
+        if subscriptions.takeRestored() { step.emit(.restored) }
+    }
+
+    // MARK: Asking
+
+    /// Asks for as much as may wait for answers at once.
+    private mutating func issueRequests(_ limits: ServerLimits, _ step: inout Step) {
+        while subscriptions.requests.count < max(1, configuration.maximumSubscribeRequests),
+            let need = subscriptions.needs.first
+        {
+            guard let id = packetIDs.allocate() else { return }
+            let isIssued =
+                switch need {
+                case .subscribe: issueSubscribe(id, limits, &step)
+                case .unsubscribe: issueUnsubscribe(id, limits, &step)
+                }
+            if isIssued {
+                enqueue(.request(id), step)
+            } else {
+                packetIDs.free(id)
+            }
+        }
+    }
+
+    /// Bytes of a SUBSCRIBE or UNSUBSCRIBE without filters, at most.
+    private static var requestOverhead: Int { 16 }
+
+    /// One SUBSCRIBE for as many of the next needs as fit. Answers whether there is anything to ask.
+    private mutating func issueSubscribe(_ id: PacketID, _ limits: ServerLimits, _ step: inout Step) -> Bool {
+        var asked: [Subscription] = []
+        var wanted: [(filter: TopicFilter, subscription: Subscription)] = []
+        var filters: Set<TopicFilter> = []
+        var new: Set<TopicFilter> = []
+        var length = Self.requestOverhead
+        while asked.count < max(1, configuration.filtersPerPacket),
+            case .subscribe(let filter, let again)? = subscriptions.needs.first, !filters.contains(filter)
+        {
+            guard var subscription = subscriptions.wanted[filter] else {
+                subscriptions.needs.removeFirst()
+                continue
+            }
+            let size = 3 + filter.string.utf8.count
+            if let code = refusal(of: filter, size, limits) {
+                subscriptions.needs.removeFirst()
+                subscriptions.answered(filter)
+                step.emit(.subscribed(filter, code))
+                continue
+            }
+            guard length + size <= limits.maximumPacketSize else { break }
+            subscriptions.needs.removeFirst()
+            length += size
+            filters.insert(filter)
+            wanted.append((filter, subscription))
+            if again, subscription.retainHandling == .sendOnSubscribe { subscription.retainHandling = .sendIfNew }
+            asked.append(subscription)
+            subscriptions.latest[filter] = id
+            if subscriptions.remembered.insert(filter).inserted {
+                new.insert(filter)
+                step.changes.append(.rememberSubscription(filter))
+            }
+        }
+        guard !asked.isEmpty else { return false }
+        subscriptions.requests[id] = .subscribe(asked, wanted: wanted, new: new)
+        return true
+    }
+
+    private mutating func issueUnsubscribe(_ id: PacketID, _ limits: ServerLimits, _ step: inout Step) -> Bool {
+        var filters: [TopicFilter] = []
+        var length = Self.requestOverhead
+        while filters.count < max(1, configuration.filtersPerPacket),
+            case .unsubscribe(let filter)? = subscriptions.needs.first
+        {
+            // Wanted again since: the SUBSCRIBE behind it says so, and this would only lose messages in between.
+            let isWanted = subscriptions.wanted[filter] != nil
+            let size = 2 + filter.string.utf8.count
+            let isAskable = Self.requestOverhead + size <= limits.maximumPacketSize
+            if isWanted || !subscriptions.remembered.contains(filter) || !isAskable {
+                subscriptions.needs.removeFirst()
+                step.emit(.unsubscribed(filter, isWanted ? .success : .noSubscriptionExisted))
+                continue
+            }
+            guard length + size <= limits.maximumPacketSize else { break }
+            subscriptions.needs.removeFirst()
+            length += size
+            filters.append(filter)
+            subscriptions.confirmed.remove(filter)
+            subscriptions.latest[filter] = id
+        }
+        guard !filters.isEmpty else { return false }
+        subscriptions.requests[id] = .unsubscribe(filters)
+        return true
+    }
+
+    /// Why the server cannot be asked for this (rule 19).
+    private func refusal(of filter: TopicFilter, _ size: Int, _ limits: ServerLimits) -> ReasonCode? {
+        if filter.isShared, !limits.sharedSubscriptions { return .sharedSubscriptionsNotSupported }
+        if filter.hasWildcard, !limits.wildcardSubscriptions { return .wildcardSubscriptionsNotSupported }
+        return Self.requestOverhead + size > limits.maximumPacketSize ? .packetTooLarge : nil
+    }
+
+    mutating func sendRequest(_ id: PacketID, _ step: inout Step) {
+        switch subscriptions.requests[id] {
+        case .subscribe(let asked, _, _)?:
+            step.write(.subscribe(Subscribe(packetID: id, subscriptions: asked)))
+        case .unsubscribe(let filters)?:
+            step.write(.unsubscribe(Unsubscribe(packetID: id, filters: filters.map(\.string))))
+        case nil: return
+        }
+    }
+
+    // MARK: Answers
+
+    mutating func received(_ suback: Suback, _ step: inout Step) {
+        let id = suback.packetID
+        guard case .subscribe(_, let wanted, let new)? = subscriptions.requests[id] else { return }
+        guard suback.reasonCodes.count == wanted.count else {
+            return violate(.protocolError, "SUBACK answers another number of filters than were asked for", &step)
+        }
+        finishRequest(id)
+        for ((filter, subscription), code) in zip(wanted, suback.reasonCodes)
+        where subscriptions.latest[filter] == id {
+            subscriptions.latest[filter] = nil
+            if code.isError {
+                if new.contains(filter), subscriptions.remembered.remove(filter) != nil {
+                    step.changes.append(.forgetSubscription(filter))
+                }
+            } else if subscriptions.wanted[filter] == subscription {
+                subscriptions.confirmed.insert(filter)
+            }
+            subscriptions.answered(filter)
+            step.emit(.subscribed(filter, code))
+        }
+        afterAnswer(&step)
+    }
+
+    mutating func received(_ unsuback: Unsuback, _ step: inout Step) {
+        let id = unsuback.packetID
+        guard case .unsubscribe(let filters)? = subscriptions.requests[id] else { return }
+        guard unsuback.reasonCodes.count == filters.count else {
+            return violate(.protocolError, "UNSUBACK answers another number of filters than were asked for", &step)
+        }
+        finishRequest(id)
+        for (filter, code) in zip(filters, unsuback.reasonCodes) where subscriptions.latest[filter] == id {
+            subscriptions.latest[filter] = nil
+            if !code.isError, subscriptions.remembered.remove(filter) != nil {
+                step.changes.append(.forgetSubscription(filter))
+            }
+            step.emit(.unsubscribed(filter, code))
+        }
+        afterAnswer(&step)
+    }
+
+    private mutating func finishRequest(_ id: PacketID) {
+        subscriptions.requests[id] = nil
+        packetIDs.free(id)
+    }
+
+    private mutating func afterAnswer(_ step: inout Step) {
+        reportRestored(&step)
+        if case .connected(let session) = connection { issueRequests(session.limits, &step) }
+        reportRestored(&step)
+    }
+}

@@ -1,0 +1,242 @@
+import NIOCore
+
+/// The client's side of MQTT 5 for one session: packets, packet identifiers, QoS 1 and 2 exchanges, flow control,
+/// subscriptions, resume. A value without I/O and clocks; `MQTTClientMachineAction.swift` has what goes in and out.
+///
+/// What makes it safe to be killed at any point is one rule: *nothing is sent before everything that was decided before
+/// it is durable*. A packet that follows from state waits in `work` for the last commit that was issued when it was
+/// decided; commits complete in order, so the packets leave in order too. Thus a packet identifier is durable before its
+/// PUBLISH leaves, PUBREC's effect before the PUBREL, an inbound identifier before the PUBREC, its removal before the
+/// PUBCOMP, and the subscription before the SUBSCRIBE. Only PINGREQ and DISCONNECT, which carry no state, do not wait.
+/// What waits dies with its connection, so an acknowledgement can never reach the next one.
+///
+///     handle ─▶ mutate ─▶ pump: let messages through ─▶ drain: send what is durable ─▶ commit, load, send, close
+///
+/// Files: this one is the funnel; `+Connection` opens, ends and classifies; `+Outbound` and `+Inbound` are the two
+/// directions of messages; `+Subscriptions` restores what is wanted.
+public struct MQTTClientMachine: Sendable {
+    /// May be changed at any time; what CONNECT announces changes with the next one.
+    public var configuration: Configuration
+
+    var connection = ConnectionState.closed
+    var decoder = PacketDecoder()
+    var outbox: Outbox
+    var inbox: InboundExchanges
+    var subscriptions: Subscriptions
+    var packetIDs = PacketIDAllocator()
+
+    /// Whether we may claim a session at the server.
+    var isEstablished: Bool
+    var assignedClientID: String?
+    /// Whether what we remember of the server's session is known to be about the session that it has. Not so after a
+    /// start of the daemon, and not after a CONNECT whose answer was lost: the server may have begun a new session then.
+    var isSessionCertain = false
+    /// Set by 0x93: half of the window that was too much.
+    var windowCap = Int.max
+    /// While messages up to this one are unanswered they are sent one by one, to find the one that the server ends the
+    /// connection for.
+    var isolateThrough: MessageSequence?
+
+    /// What is to be sent, in order, each when a commit is durable.
+    var work = CircularBuffer<PendingWork>()
+    /// Inserts that are not durable yet, in order.
+    var acceptances = CircularBuffer<Acceptance>()
+    var issuedCommit = CommitNumber(rawValue: 0)
+    var completedCommit = CommitNumber(rawValue: 0)
+    var lastFlush = FlushNumber(rawValue: 0)
+
+    /// - Parameter durable: what the store had; a session that never was, for a new one.
+    public init(configuration: Configuration, restoring durable: DurableSession = DurableSession()) {
+        self.configuration = configuration
+        isEstablished = durable.established
+        assignedClientID = durable.assignedClientID
+        outbox = Outbox(durable)
+        inbox = InboundExchanges(durable.inboundIDs)
+        subscriptions = Subscriptions(remembered: durable.rememberedSubscriptions)
+        let identifiers = outbox.identifiersInOrder
+        for id in identifiers { packetIDs.reserve(id) }
+        if let last = identifiers.last { packetIDs.resume(after: last) }
+    }
+
+    /// Takes one input and appends what is to be done.
+    public mutating func handle(_ input: Input, at now: Timestamp, into actions: inout [Action]) {
+        step(at: now, into: &actions) { machine, step in
+            switch input {
+            case .connectionOpened(let credentials, let forceCleanStart):
+                machine.connectionOpened(credentials, forceCleanStart: forceCleanStart, &step)
+            case .received(let bytes): machine.received(bytes, &step)
+            case .connectionClosed: machine.connectionClosed()
+            case .ping: if case .connected = machine.connection { step.write(.pingreq) }
+            case .disconnect(let code): machine.disconnect(code, &step)
+            case .unsubscribe(let filter): machine.unsubscribe(filter, &step)
+            case .committed(let number): machine.committed(number, &step)
+            case .committedWithoutInserts(let number): machine.committedWithoutInserts(number, &step)
+            case .loaded(let messages): machine.outbox.loaded(messages)
+            case .flushed(let number): machine.flushed(number, &step)
+            }
+        }
+    }
+
+    /// How many messages there are, and in which state.
+    public var counts: Counts { outbox.counts }
+
+    /// Whether a CONNACK with success was received and the connection was not ended since.
+    public var isConnected: Bool {
+        if case .connected = connection { true } else { false }
+    }
+
+    /// The client identifier that is used; empty until the server has assigned one.
+    public var clientID: String {
+        configuration.clientID.isEmpty ? assignedClientID ?? "" : configuration.clientID
+    }
+}
+
+// MARK: The funnel
+
+extension MQTTClientMachine {
+    /// Something to be sent when its commit is durable. Small, since there can be as many as the windows allow.
+    enum Work: Sendable {
+        case connect
+        /// The PUBLISH of a message in flight.
+        case publish(MessageSequence, PacketID)
+        /// The next of the QoS 0 messages that were let through.
+        case publishUnacknowledged
+        case puback(PacketID)
+        case pubrec(PacketID)
+        case pubrel(PacketID, ReasonCode)
+        case pubcomp(PacketID, ReasonCode)
+        /// The SUBSCRIBE or UNSUBSCRIBE with this identifier.
+        case request(PacketID)
+    }
+
+    struct PendingWork: Sendable {
+        var commit: CommitNumber
+        var work: Work
+    }
+
+    /// A message whose row is not durable yet.
+    struct Acceptance: Sendable {
+        var commit: CommitNumber
+        var sequence: MessageSequence
+        var size: Int
+        /// The identifier that it was inserted with.
+        var packetID: PacketID?
+        /// It needs no room in the store: it is there already, under another sequence.
+        var isRetry = false
+    }
+
+    /// What one input led to.
+    struct Step: Sendable {
+        let now: Timestamp
+        var actions: [Action] = []
+        var changes: [DurableChange] = []
+        var output = ByteBuffer()
+        /// Bytes of messages in `output`.
+        var messageBytes = 0
+        var hasMessages = false
+        var closes = false
+
+        mutating func emit(_ event: Event) {
+            actions.append(.event(event))
+        }
+
+        mutating func write(_ packet: Packet) {
+            packet.encode(into: &output)
+        }
+    }
+
+    /// Every way into the machine: mutates, and appends the actions in their one order.
+    mutating func step<Result>(
+        at now: Timestamp, into actions: inout [Action],
+        _ body: (inout MQTTClientMachine, inout Step) -> Result
+    ) -> Result {
+        var step = Step(now: now)
+        swap(&step.actions, &actions)
+        let result = body(&self, &step)
+        // A message that turns out to be expired or refused makes room for the next one.
+        repeat { pump(&step) } while drain(&step)
+        if !step.changes.isEmpty {
+            issuedCommit = nextCommit(step)
+            step.actions.append(.commit(step.changes, issuedCommit))
+        }
+        if isConnected,
+            let load = outbox.nextLoad(
+                messages: configuration.readAheadMessages, bytes: configuration.readAheadBytes)
+        {
+            step.actions.append(load)
+        }
+        if step.output.readableBytes > 0 {
+            var flush: FlushNumber?
+            if step.hasMessages {
+                lastFlush = FlushNumber(rawValue: lastFlush.rawValue + 1)
+                outbox.assign(lastFlush, bytes: step.messageBytes)
+                flush = lastFlush
+            }
+            step.actions.append(.send(step.output, flush: flush))
+        }
+        if step.closes { step.actions.append(.close) }
+        swap(&step.actions, &actions)
+        return result
+    }
+
+    /// The commit that makes everything durable that was decided up to now.
+    func nextCommit(_ step: Step) -> CommitNumber {
+        step.changes.isEmpty ? issuedCommit : CommitNumber(rawValue: issuedCommit.rawValue + 1)
+    }
+
+    /// Sends this as soon as everything that was decided up to now is durable.
+    mutating func enqueue(_ item: Work, _ step: Step) {
+        work.append(PendingWork(commit: nextCommit(step), work: item))
+    }
+
+    /// Sends what is durable, in order. Answers whether that made room in the window.
+    private mutating func drain(_ step: inout Step) -> Bool {
+        var madeRoom = false
+        while let next = work.first, next.commit <= completedCommit {
+            work.removeFirst()
+            switch next.work {
+            case .connect: sendConnect(&step)
+            case .publish(let sequence, let id):
+                if !sendPublish(sequence, id, &step) { madeRoom = true }
+            case .publishUnacknowledged: sendUnacknowledged(&step)
+            case .puback(let id):
+                inbox.outstanding.remove(id)
+                step.write(.puback(Acknowledgement(packetID: id)))
+            case .pubrec(let id): step.write(.pubrec(Acknowledgement(packetID: id)))
+            case .pubrel(let id, let code): step.write(.pubrel(Acknowledgement(packetID: id, reasonCode: code)))
+            case .pubcomp(let id, let code):
+                inbox.outstanding.remove(id)
+                step.write(.pubcomp(Acknowledgement(packetID: id, reasonCode: code)))
+            case .request(let id): sendRequest(id, &step)
+            }
+        }
+        return madeRoom
+    }
+
+    private mutating func committed(_ number: CommitNumber, _ step: inout Step) {
+        precondition(number <= issuedCommit, "only commits that were issued complete")
+        completedCommit = max(completedCommit, number)
+        while let acceptance = acceptances.first, acceptance.commit <= number {
+            acceptances.removeFirst()
+            outbox.settledThrough = acceptance.sequence
+            step.emit(.accepted(acceptance.sequence))
+        }
+    }
+
+    private mutating func committedWithoutInserts(_ number: CommitNumber, _ step: inout Step) {
+        precondition(number.rawValue > 0, "commits are numbered from 1")
+        committed(CommitNumber(rawValue: number.rawValue - 1), &step)
+        while let acceptance = acceptances.first, acceptance.commit <= number {
+            acceptances.removeFirst()
+            outbox.settledThrough = acceptance.sequence
+            if acceptance.isRetry {
+                step.emit(.accepted(acceptance.sequence))
+                continue
+            }
+            let id = outbox.forget(acceptance.sequence, size: acceptance.size, packetID: acceptance.packetID)
+            if let id { packetIDs.free(id) }
+            step.emit(.notAccepted(acceptance.sequence))
+        }
+        committed(number, &step)
+    }
+}

@@ -1,0 +1,231 @@
+public import NIOCore
+
+/// Numbers the `commit` actions of one machine, in order. They start anew with each start of the daemon.
+public struct CommitNumber: RawRepresentable, Hashable, Comparable, Sendable {
+    public let rawValue: UInt64
+
+    public init(rawValue: UInt64) {
+        self.rawValue = rawValue
+    }
+
+    public static func < (left: CommitNumber, right: CommitNumber) -> Bool {
+        left.rawValue < right.rawValue
+    }
+}
+
+/// Numbers the `send` actions of one machine that want to know when they were flushed, in order, over all connections.
+public struct FlushNumber: RawRepresentable, Hashable, Comparable, Sendable {
+    public let rawValue: UInt64
+
+    public init(rawValue: UInt64) {
+        self.rawValue = rawValue
+    }
+
+    public static func < (left: FlushNumber, right: FlushNumber) -> Bool {
+        left.rawValue < right.rawValue
+    }
+}
+
+/// User name and password of one CONNECT.
+public struct MQTTCredentials: Hashable, Sendable {
+    /// At most 65,535 UTF-8 bytes.
+    public var username: String?
+    /// At most 65,535 bytes.
+    public var password: ByteBuffer?
+
+    public init(username: String? = nil, password: ByteBuffer? = nil) {
+        self.username = username
+        self.password = password
+    }
+}
+
+extension MQTTClientMachine {
+    /// What happened, or what somebody asks. Publishing and subscribing are methods of their own, since they can fail.
+    public enum Input: Sendable {
+        /// The transport is up: send CONNECT. Only after `connectionClosed`, or at first.
+        /// `forceCleanStart` gives up the server's session, not our messages.
+        case connectionOpened(MQTTCredentials, forceCleanStart: Bool)
+        /// Bytes from the server. Late bytes of a connection that was closed are ignored.
+        case received(ByteBuffer)
+        /// The transport is gone, for whatever reason, also after `close`. Bytes given to it may or may not have arrived.
+        case connectionClosed
+        /// Send PINGREQ, if connected.
+        case ping
+        /// Leave: DISCONNECT with this code, then `close`.
+        case disconnect(ReasonCode)
+        case unsubscribe(TopicFilter)
+        /// Every commit up to this one is durable.
+        case committed(CommitNumber)
+        /// Every commit before this one is durable, and so is this one, but without its inserts: there was no room.
+        /// Everything else in it must be retried by the driver until it succeeds.
+        case committedWithoutInserts(CommitNumber)
+        /// The answer to `load`. Messages in order; empty if there are none.
+        case loaded([StoredMessage])
+        /// Everything up to this flush was handed to the kernel.
+        case flushed(FlushNumber)
+    }
+
+    /// What the driver does, in this order. None of it may call back into the machine before all are carried out.
+    public enum Action: Hashable, Sendable {
+        case event(Event)
+        /// Make the changes durable, then answer `committed`. May be done together with other commits.
+        case commit([DurableChange], CommitNumber)
+        /// Read `queued` messages with a sequence above `after`, in order: at most `messages` of them and, but for the
+        /// first, at most `bytes` (sum of `size`). It has to see every commit that was issued before. Answer `loaded`,
+        /// also when there are none. At most one is outstanding.
+        case load(after: MessageSequence, messages: Int, bytes: Int)
+        /// Write the bytes. With a number, answer `flushed` when the kernel has them (unless the connection closes first).
+        case send(ByteBuffer, flush: FlushNumber?)
+        /// Close the connection when all that was sent before is flushed, then answer `connectionClosed`.
+        case close
+    }
+
+    public enum Event: Hashable, Sendable {
+        /// CONNACK with success.
+        case connected(Connected)
+        /// CONNACK with 0x80 or more; `close` comes along.
+        case refused(ServerReason)
+        /// Every subscription that is wanted was answered for, granted or not. Once after each `connected`.
+        case restored
+        /// PINGRESP.
+        case pingAnswered
+        /// The message is durable.
+        case accepted(MessageSequence)
+        /// The store had no room: the message is forgotten, as if never published.
+        case notAccepted(MessageSequence)
+        /// PUBACK, or PUBCOMP, or flushed for QoS 0. The code is below 0x80.
+        case delivered(MessageSequence, ReasonCode)
+        /// The server (or what it announced) refuses the message; it is quarantined.
+        case rejected(MessageSequence, ReasonCode, String?)
+        /// Its time was up before it was sent; it is removed.
+        case expired(MessageSequence)
+        /// A message from the server. It is acknowledged by the machine after this event.
+        case received(InboundMessage)
+        /// The answer to a wanted subscription: the granted QoS, or an error. Also after a reconnect.
+        case subscribed(TopicFilter, ReasonCode)
+        case unsubscribed(TopicFilter, ReasonCode)
+        /// DISCONNECT from the server; `close` comes along.
+        case disconnectedByServer(ServerReason)
+        /// The server broke the protocol; DISCONNECT with this code is sent if that is allowed, and `close` comes along.
+        case protocolViolation(ReasonCode, String)
+    }
+
+    /// What the server said when it refused or ended the connection.
+    public struct ServerReason: Hashable, Sendable {
+        public var code: ReasonCode
+        /// For people.
+        public var reasonString: String?
+        /// Another server, with 0x9C and 0x9D.
+        public var serverReference: String?
+
+        public init(code: ReasonCode, reasonString: String? = nil, serverReference: String? = nil) {
+            self.code = code
+            self.reasonString = reasonString
+            self.serverReference = serverReference
+        }
+    }
+
+    /// What a CONNACK said.
+    public struct Connected: Hashable, Sendable {
+        /// Session Present: the server still had the session.
+        public var resumed: Bool
+        /// Whether we had claimed a session that the server no longer had.
+        public var sessionLost: Bool
+        /// The client identifier in use, ours or the server's.
+        public var clientID: String
+        /// Seconds, 0 is off: the server's value, else ours.
+        public var keepAlive: UInt16
+        /// Seconds: the server's value, else ours.
+        public var sessionExpiry: UInt32
+        public var limits: ServerLimits
+
+        public init(
+            resumed: Bool, sessionLost: Bool, clientID: String, keepAlive: UInt16, sessionExpiry: UInt32,
+            limits: ServerLimits
+        ) {
+            self.resumed = resumed
+            self.sessionLost = sessionLost
+            self.clientID = clientID
+            self.keepAlive = keepAlive
+            self.sessionExpiry = sessionExpiry
+            self.limits = limits
+        }
+    }
+
+    /// What the server can do, with the standard's defaults filled in (3.2.2.3).
+    public struct ServerLimits: Hashable, Sendable {
+        public var receiveMaximum: Int
+        public var maximumQoS: QoS
+        public var retainAvailable: Bool
+        /// Bytes.
+        public var maximumPacketSize: Int
+        public var wildcardSubscriptions: Bool
+        public var sharedSubscriptions: Bool
+
+        public init(_ connack: Connack.Properties = Connack.Properties()) {
+            receiveMaximum = Int(connack.receiveMaximum ?? .max)
+            maximumQoS = connack.maximumQoS ?? .exactlyOnce
+            retainAvailable = connack.retainAvailable ?? true
+            maximumPacketSize = connack.maximumPacketSize.map { Int($0) } ?? Packet.maximumLength
+            wildcardSubscriptions = connack.wildcardSubscriptionAvailable ?? true
+            sharedSubscriptions = connack.sharedSubscriptionAvailable ?? true
+        }
+    }
+
+    /// A message from the server.
+    public struct InboundMessage: Hashable, Sendable {
+        public var topic: String
+        /// A slice of the bytes that arrived.
+        public var payload: ByteBuffer
+        public var qos: QoS
+        public var retain: Bool
+        /// The server may have sent it before.
+        public var duplicate: Bool
+        public var properties: Publish.Properties
+
+        public init(
+            topic: String, payload: ByteBuffer, qos: QoS, retain: Bool, duplicate: Bool, properties: Publish.Properties
+        ) {
+            self.topic = topic
+            self.payload = payload
+            self.qos = qos
+            self.retain = retain
+            self.duplicate = duplicate
+            self.properties = properties
+        }
+    }
+
+    /// Why a message is not accepted.
+    public enum PublishError: Error, Hashable, Sendable {
+        case invalidTopic(InvalidTopic)
+        /// A property that MQTT cannot express; the sentence says which.
+        case invalidProperty(String)
+        /// The outbox is at its limit of messages or bytes.
+        case outboxFull
+        /// Larger than the connected server takes, or than MQTT can express. Bytes of the packet, and the limit.
+        case tooLarge(Int, limit: Int)
+        /// The connected server takes no more than this QoS.
+        case qosNotSupported(maximum: QoS)
+        /// The connected server does not retain messages.
+        case retainNotSupported
+    }
+
+    /// How many messages there are, and in which state; those count that are not committed yet.
+    public struct Counts: Hashable, Sendable {
+        public var queued: Int
+        /// In flight or released.
+        public var inFlight: Int
+        public var quarantined: Int
+        /// The sum of `size` over all of them.
+        public var bytes: Int
+
+        public init(queued: Int = 0, inFlight: Int = 0, quarantined: Int = 0, bytes: Int = 0) {
+            self.queued = queued
+            self.inFlight = inFlight
+            self.quarantined = quarantined
+            self.bytes = bytes
+        }
+
+        public var total: Int { queued + inFlight + quarantined }
+    }
+}

@@ -1,0 +1,69 @@
+extension MQTTClientMachine {
+    /// What a session's configuration decides about the protocol.
+    public struct Configuration: Sendable {
+        /// Empty asks the server to assign one, which is then kept.
+        public var clientID: String
+        /// Seconds; what CONNECT asks for. The server's value comes with the `connected` event.
+        public var keepAlive: UInt16
+        /// Seconds that the server keeps the session; what CONNECT asks for.
+        public var sessionExpiry: UInt32
+        /// Unacknowledged QoS 1 and 2 messages that we take from the server at once, 1 or more.
+        public var receiveMaximum: UInt16
+        /// The largest packet that we take, in bytes, 1 or more.
+        public var maximumPacketSize: UInt32
+        /// What the server publishes when we go without a goodbye. Used by the next CONNECT.
+        public var will: Will?
+        /// Our own bound on unacknowledged outbound QoS 1 and 2 messages, besides the server's Receive Maximum; 1 or more.
+        public var maximumInFlight: Int
+        /// Bytes of messages that are given to the transport and not flushed before sending pauses. One message of any
+        /// size always goes.
+        public var maximumUnflushedBytes: Int
+        /// QoS 0 messages that are given to the transport and not flushed before sending pauses; 1 or more.
+        public var maximumUnflushedQoS0: Int
+        /// Messages, and bytes of messages, that are held in memory ahead of the window. The rest is in the store only.
+        public var readAheadMessages: Int
+        public var readAheadBytes: Int
+        /// Messages, and bytes of messages, that the outbox holds, quarantined ones included. At the limit publishing is
+        /// refused with `outboxFull`.
+        public var outboxMaxMessages: Int
+        public var outboxMaxBytes: Int
+        /// Topic filters in one SUBSCRIBE or UNSUBSCRIBE, 1 or more. Some servers take no more than 8.
+        public var filtersPerPacket: Int
+        /// SUBSCRIBE and UNSUBSCRIBE packets that wait for their answers at once, 1 or more.
+        public var maximumSubscribeRequests: Int
+
+        public init(
+            clientID: String,
+            keepAlive: UInt16 = 60,
+            sessionExpiry: UInt32 = 86_400,
+            receiveMaximum: UInt16 = 1024,
+            maximumPacketSize: UInt32 = 16 << 20,
+            will: Will? = nil,
+            maximumInFlight: Int = 1024,
+            maximumUnflushedBytes: Int = 1 << 20,
+            maximumUnflushedQoS0: Int = 256,
+            readAheadMessages: Int = 1024,
+            readAheadBytes: Int = 4 << 20,
+            outboxMaxMessages: Int = 100_000,
+            outboxMaxBytes: Int = 256 << 20,
+            filtersPerPacket: Int = 8,
+            maximumSubscribeRequests: Int = 64
+        ) {
+            self.clientID = clientID
+            self.keepAlive = keepAlive
+            self.sessionExpiry = sessionExpiry
+            self.receiveMaximum = receiveMaximum
+            self.maximumPacketSize = maximumPacketSize
+            self.will = will
+            self.maximumInFlight = maximumInFlight
+            self.maximumUnflushedBytes = maximumUnflushedBytes
+            self.maximumUnflushedQoS0 = maximumUnflushedQoS0
+            self.readAheadMessages = readAheadMessages
+            self.readAheadBytes = readAheadBytes
+            self.outboxMaxMessages = outboxMaxMessages
+            self.outboxMaxBytes = outboxMaxBytes
+            self.filtersPerPacket = filtersPerPacket
+            self.maximumSubscribeRequests = maximumSubscribeRequests
+        }
+    }
+}

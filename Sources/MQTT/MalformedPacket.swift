@@ -1,0 +1,16 @@
+/// Why bytes from the peer are not a packet. The connection cannot go on: send DISCONNECT with the reason code, close.
+public struct MalformedPacket: Error, Hashable, Sendable {
+    /// What the DISCONNECT should say (4.13): usually 0x81 or 0x82; 0x84, 0x94 and 0x95 where the standard wants them.
+    public let reasonCode: ReasonCode
+    /// One sentence without the final full stop, naming packet, field and section of the standard.
+    public let message: String
+
+    public init(reasonCode: ReasonCode, message: String) {
+        self.reasonCode = reasonCode
+        self.message = message
+    }
+}
+
+extension MalformedPacket: CustomStringConvertible {
+    public var description: String { "\(message): \(reasonCode)" }
+}

@@ -1,0 +1,45 @@
+public import NIOCore
+
+/// A message from a local program to the server, without anything that belongs to one connection.
+public struct OutboundMessage: Hashable, Sendable {
+    /// A topic name: 1...65,535 UTF-8 bytes without wildcards and U+0000 (4.7).
+    public var topic: String
+    public var payload: ByteBuffer
+    public var qos: QoS
+    public var retain: Bool
+    /// What the program gave along. `topicAlias`, `messageExpiryInterval` and `subscriptionIDs` are the machine's business
+    /// or the server's, and are ignored.
+    public var properties: Publish.Properties
+    /// When nobody wants it any more; `nil` means never. Before that time the rest is sent as Message Expiry Interval
+    /// (3.3.2.3.3), after it the message is not sent at all, unless it may have been sent before.
+    public var expiresAt: Timestamp?
+
+    public init(
+        topic: String,
+        payload: ByteBuffer = ByteBuffer(),
+        qos: QoS = .atLeastOnce,
+        retain: Bool = false,
+        properties: Publish.Properties = Publish.Properties(),
+        expiresAt: Timestamp? = nil
+    ) {
+        self.topic = topic
+        self.payload = payload
+        self.qos = qos
+        self.retain = retain
+        self.properties = properties
+        self.expiresAt = expiresAt
+    }
+
+    /// What the message counts for against limits in bytes: topic, payload and properties. The same for the whole life of
+    /// the message, so that the store can sum it up.
+    public var size: Int {
+        var size = topic.utf8.count + payload.readableBytes
+        size += properties.responseTopic?.utf8.count ?? 0
+        size += properties.correlationData?.readableBytes ?? 0
+        size += properties.contentType?.utf8.count ?? 0
+        for property in properties.userProperties {
+            size += property.name.utf8.count + property.value.utf8.count
+        }
+        return size
+    }
+}

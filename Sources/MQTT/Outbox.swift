@@ -1,0 +1,295 @@
+import NIOCore
+
+/// The outbound messages of a session that are in memory: the window, and a bounded read-ahead of the queue. The rest of
+/// the queue is in the store only.
+///
+///     sequence:   1 … 40              41 … 90                        91 … 5,000
+///                 in flight (by id)   read-ahead: the queue's head   in the store only
+///                                              loadedThrough = 90 ┘        lastSequence = 5,000 ┘
+///
+/// A message is settled when its insert is durable. Inserts become durable in order of sequence, so one number tells
+/// which are. QoS 0 messages stay `queued` in the store until they are flushed, and are in `unflushed` meanwhile.
+struct Outbox: Sendable {
+    /// A message that has a packet identifier.
+    struct InFlight: Sendable {
+        var sequence: MessageSequence
+        var size: Int
+        /// `nil` as soon as only PUBREL can follow.
+        var message: OutboundMessage?
+        /// It may have reached the server, on this connection or an earlier one: DUP is set from now on.
+        var wasAttempted: Bool
+        var progress = Progress.idle
+        /// What PUBREC said.
+        var answer = ReasonCode.success
+
+        var isReleased: Bool { message == nil }
+    }
+
+    /// How far a message in flight is on this connection.
+    enum Progress: Sendable {
+        /// Not yet its turn. Can transition to: letThrough.
+        case idle
+        /// Counted in the backlog, waits for commits. Can transition to: onWire, idle (closed).
+        case letThrough
+        /// Written, waits for its answer. Can transition to: idle (closed).
+        case onWire
+    }
+
+    /// A message of the queue.
+    struct Queued: Sendable {
+        var sequence: MessageSequence
+        var message: OutboundMessage
+    }
+
+    /// A QoS 0 message on its way through the transport.
+    struct Unflushed: Sendable {
+        var sequence: MessageSequence
+        var message: OutboundMessage
+        var flush: FlushNumber?
+    }
+
+    /// Bytes of messages that went out with one flush.
+    struct Flush: Sendable {
+        var number: FlushNumber
+        var bytes: Int
+    }
+
+    var counts: MQTTClientMachine.Counts
+
+    /// The sequence that was given out last.
+    private(set) var lastSequence: MessageSequence
+    /// The inserts of all messages up to this one are decided: durable, or refused.
+    var settledThrough: MessageSequence
+    /// Every queued message up to this one is in memory.
+    private(set) var loadedThrough = MessageSequence.zero
+
+    var inFlight: [PacketID: InFlight] = [:]
+    /// What is in flight and not yet sent again on this connection, in order of sequence.
+    var resend = CircularBuffer<PacketID>()
+    private(set) var readAhead = CircularBuffer<Queued>()
+    private(set) var readAheadBytes = 0
+    private var unflushed = CircularBuffer<Unflushed>()
+    /// How many of `unflushed`, from its start, were written.
+    private var writtenCount = 0
+    private var flushes = CircularBuffer<Flush>()
+    /// Bytes of messages that are let through to the connection and not flushed yet.
+    private(set) var backlogBytes = 0
+
+    /// A load is outstanding, and was issued when this much was settled.
+    private var loadingThrough: MessageSequence?
+    /// What the outstanding load brings is out of date.
+    private var loadIsStale = false
+
+    init(_ durable: DurableSession) {
+        lastSequence = MessageSequence(rawValue: durable.nextSequence.rawValue - 1)
+        settledThrough = lastSequence
+        if durable.queuedCount == 0 { loadedThrough = lastSequence }
+        counts = MQTTClientMachine.Counts(
+            queued: durable.queuedCount, inFlight: 0, quarantined: durable.quarantinedCount,
+            bytes: durable.queuedBytes + durable.quarantinedBytes)
+        for stored in durable.inFlight {
+            let size = stored.message.size
+            switch stored.state {
+            case .inFlight(let id):
+                inFlight[id] = InFlight(
+                    sequence: stored.sequence, size: size, message: stored.message, wasAttempted: true)
+            case .released(let id):
+                inFlight[id] = InFlight(sequence: stored.sequence, size: size, message: nil, wasAttempted: true)
+            case .queued, .quarantined:
+                preconditionFailure("the durable session's inFlight holds only what is in flight or released")
+            }
+            counts.inFlight += 1
+            counts.bytes += size
+        }
+    }
+
+    /// Packet identifiers in flight, in order of sequence.
+    var identifiersInOrder: [PacketID] {
+        inFlight.sorted { $0.value.sequence < $1.value.sequence }.map(\.key)
+    }
+
+    /// What takes room in the server's window.
+    var outstandingCount: Int { inFlight.count - resend.count }
+
+    /// QoS 0 messages let through and not flushed.
+    var unflushedCount: Int { unflushed.count }
+
+    // MARK: New messages
+
+    /// Whether every message of the queue is in memory.
+    var isWholeInMemory: Bool { loadedThrough == lastSequence }
+
+    /// Whether nothing has to go before a new message.
+    var isQueueEmpty: Bool { isWholeInMemory && readAhead.isEmpty && resend.isEmpty }
+
+    mutating func nextSequence() -> MessageSequence {
+        let wasWhole = isWholeInMemory
+        lastSequence = lastSequence.next
+        // `enqueue` takes this back if there is no room for the message.
+        if wasWhole { loadedThrough = lastSequence }
+        return lastSequence
+    }
+
+    /// Puts a new message at the end of the queue: into memory if everything before it is there and there is room.
+    mutating func enqueue(_ message: OutboundMessage, _ sequence: MessageSequence, messages: Int, bytes: Int) {
+        counts.queued += 1
+        counts.bytes += message.size
+        guard loadedThrough == sequence else { return }
+        if readAhead.isEmpty || (readAhead.count < messages && readAheadBytes + message.size <= bytes) {
+            append(Queued(sequence: sequence, message: message))
+        } else {
+            loadedThrough = MessageSequence(rawValue: sequence.rawValue - 1)
+        }
+    }
+
+    /// Takes a message that the store refused out of memory. Answers the identifier that it had.
+    mutating func forget(_ sequence: MessageSequence, size: Int, packetID: PacketID?) -> PacketID? {
+        counts.bytes -= size
+        if let packetID, inFlight[packetID]?.sequence == sequence {
+            counts.inFlight -= 1
+            remove(packetID)
+            return packetID
+        }
+        counts.queued -= 1
+        _ = removeFromReadAhead(sequence)
+        return nil
+    }
+
+    /// Takes a message out of the window.
+    mutating func remove(_ packetID: PacketID) {
+        guard let entry = inFlight.removeValue(forKey: packetID) else { return }
+        if entry.progress == .letThrough { backlogBytes -= entry.size }
+        if let index = resend.firstIndex(of: packetID) { resend.remove(at: index) }
+    }
+
+    /// Removes a message of the queue from memory, if it is there.
+    mutating func removeFromReadAhead(_ sequence: MessageSequence) -> Bool {
+        guard let index = readAhead.lastIndex(where: { $0.sequence == sequence }) else { return false }
+        readAheadBytes -= readAhead[index].message.size
+        readAhead.remove(at: index)
+        return true
+    }
+
+    // MARK: The queue's head
+
+    /// The first message of the queue, once it is durable.
+    var first: Queued? {
+        guard let first = readAhead.first, first.sequence <= settledThrough else { return nil }
+        return first
+    }
+
+    mutating func removeFirst() {
+        readAheadBytes -= readAhead.removeFirst().message.size
+    }
+
+    private mutating func append(_ queued: Queued) {
+        readAheadBytes += queued.message.size
+        readAhead.append(queued)
+    }
+
+    private mutating func prepend(_ queued: Queued) {
+        readAheadBytes += queued.message.size
+        readAhead.prepend(queued)
+    }
+
+    // MARK: Loading
+
+    /// What to load now, if anything: when the read-ahead is half empty and the store has more.
+    mutating func nextLoad(messages: Int, bytes: Int) -> MQTTClientMachine.Action? {
+        guard loadingThrough == nil, loadedThrough < settledThrough else { return nil }
+        guard readAhead.count <= messages / 2, readAheadBytes <= bytes / 2 else { return nil }
+        loadingThrough = settledThrough
+        return .load(
+            after: loadedThrough, messages: max(1, messages - readAhead.count), bytes: max(1, bytes - readAheadBytes))
+    }
+
+    mutating func loaded(_ messages: [StoredMessage]) {
+        guard let through = loadingThrough else { return }
+        loadingThrough = nil
+        guard !loadIsStale else {
+            loadIsStale = false
+            return
+        }
+        for stored in messages where stored.sequence > loadedThrough {
+            append(Queued(sequence: stored.sequence, message: stored.message))
+            loadedThrough = stored.sequence
+        }
+        // Nothing there: whatever was settled when the load was issued is done or was refused.
+        if messages.isEmpty { loadedThrough = max(loadedThrough, through) }
+    }
+
+    /// A message that a load may bring at this moment was removed from the store.
+    mutating func makeLoadStale() {
+        if loadingThrough != nil { loadIsStale = true }
+    }
+
+    // MARK: The way through the transport
+
+    mutating func letThrough(bytes: Int) {
+        backlogBytes += bytes
+    }
+
+    /// Something let through was not sent after all.
+    mutating func takeBack(bytes: Int) {
+        backlogBytes -= bytes
+    }
+
+    mutating func letThroughUnacknowledged(_ queued: Queued) {
+        unflushed.append(Unflushed(sequence: queued.sequence, message: queued.message))
+        backlogBytes += queued.message.size
+    }
+
+    /// The next QoS 0 message to be written.
+    mutating func nextToWrite() -> OutboundMessage? {
+        guard writtenCount < unflushed.count else { return nil }
+        defer { writtenCount += 1 }
+        return unflushed[offset: writtenCount].message
+    }
+
+    /// What was written since the last flush number gets this one.
+    mutating func assign(_ number: FlushNumber, bytes: Int) {
+        flushes.append(Flush(number: number, bytes: bytes))
+        var offset = writtenCount - 1
+        while offset >= 0, unflushed[offset: offset].flush == nil {
+            unflushed[offset: offset].flush = number
+            offset -= 1
+        }
+    }
+
+    /// Answers the QoS 0 messages that are flushed, with their sizes.
+    mutating func flushed(_ number: FlushNumber) -> [(sequence: MessageSequence, size: Int)] {
+        while let flush = flushes.first, flush.number <= number {
+            backlogBytes -= flush.bytes
+            flushes.removeFirst()
+        }
+        var done: [(sequence: MessageSequence, size: Int)] = []
+        while let first = unflushed.first, let flush = first.flush, flush <= number {
+            done.append((first.sequence, first.message.size))
+            unflushed.removeFirst()
+            writtenCount -= 1
+        }
+        return done
+    }
+
+    /// The connection is gone: what was not flushed is at the head of the queue again.
+    mutating func connectionClosed() {
+        while let last = unflushed.popLast() {
+            prepend(Queued(sequence: last.sequence, message: last.message))
+        }
+        writtenCount = 0
+        flushes.removeAll()
+        backlogBytes = 0
+        resend.removeAll()
+        for id in inFlight.keys { inFlight[id]?.progress = .idle }
+    }
+
+    /// The server lost the session, and what was in flight is queued in the store: the queue is read anew.
+    mutating func sessionLost() {
+        inFlight.removeAll()
+        resend.removeAll()
+        readAhead.removeAll()
+        readAheadBytes = 0
+        loadedThrough = counts.queued == 0 ? lastSequence : .zero
+        makeLoadStale()
+    }
+}

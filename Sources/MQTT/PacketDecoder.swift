@@ -1,0 +1,125 @@
+public import NIOCore
+
+/// Turns the bytes of one connection into packets, however the bytes are cut into chunks.
+///
+///     decoder.append(chunk)
+///     while let packet = try decoder.next() { … }
+///
+/// Call `next()` until it answers `nil` after each `append`: a packet over the maximum is then refused from its fixed
+/// header, and never more than one packet and one chunk are held. Payloads and binary fields are slices of the chunks.
+/// Any bytes are survived: they give packets or `MalformedPacket`, and after the first error that error for ever, since
+/// nothing tells where the next packet would begin.
+public struct PacketDecoder: Sendable {
+    /// The largest packet that is taken, in bytes with its fixed header.
+    public let maximumPacketSize: Int
+    /// Whose packets these are. What only the other side may send is refused.
+    public let sender: Sender
+
+    private var buffer = ByteBuffer()
+    private var failure: MalformedPacket?
+
+    /// - Parameters:
+    ///   - sender: who sends the bytes.
+    ///   - maximumPacketSize: what we announced as Maximum Packet Size; by default all that MQTT can express.
+    public init(sender: Sender = .server, maximumPacketSize: Int = Packet.maximumLength) {
+        self.sender = sender
+        self.maximumPacketSize = maximumPacketSize
+    }
+
+    /// Bytes that have arrived and are not yet part of a packet that was handed out.
+    public var bufferedBytes: Int { buffer.readableBytes }
+
+    /// Takes the next chunk.
+    public mutating func append(_ bytes: ByteBuffer) {
+        guard buffer.readableBytes > 0 else {
+            buffer = bytes
+            return
+        }
+        // What was handed out may still point into the old storage; the write below copies only what is left then.
+        if buffer.readerIndex > buffer.readableBytes { buffer.discardReadBytes() }
+        buffer.writeImmutableBuffer(bytes)
+    }
+
+    /// The next whole packet, or `nil` if more bytes are needed.
+    public mutating func next() throws(MalformedPacket) -> Packet? {
+        if let failure { throw failure }
+        do {
+            return try decode()
+        } catch {
+            failure = error
+            buffer = ByteBuffer()
+            throw error
+        }
+    }
+
+    private mutating func decode() throws(MalformedPacket) -> Packet? {
+        guard let first = buffer.getInteger(at: buffer.readerIndex, as: UInt8.self) else { return nil }
+        guard let kind = Packet.Kind(rawValue: first >> 4) else {
+            throw MalformedPacket(
+                reasonCode: .malformedPacket, message: "fixed header: packet type 0 is reserved (MQTT 5, 2.1.2)")
+        }
+        let flags = first & 0x0F
+        let header = PacketReader(ByteBuffer(), kind: kind, sender: sender)
+        guard kind == .publish || flags == kind.fixedFlags else {
+            throw header.error(Field("fixed header", "2.1.3"), "has reserved flags set wrongly")
+        }
+        guard kind.maySend(sender) else {
+            throw header.error(Field("packet", "2.1.2"), "is not sent by a \(sender)", .protocolError)
+        }
+        let lengthField = Field("Remaining Length", "2.1.4")
+        let remaining: Int
+        let headerLength: Int
+        switch VariableByteInteger(at: buffer.readerIndex + 1, of: buffer) {
+        case .value(let value, let length): (remaining, headerLength) = (value, 1 + length)
+        case .incomplete: return nil
+        case .tooLong: throw header.error(lengthField, "has more than four bytes")
+        case .notShortest: throw header.error(lengthField, "is not in its shortest form")
+        }
+        guard headerLength + remaining <= maximumPacketSize else {
+            throw header.error(
+                lengthField, "makes a packet of \(headerLength + remaining) bytes, over our \(maximumPacketSize)",
+                .packetTooLarge)
+        }
+        guard buffer.readableBytes >= headerLength + remaining else { return nil }
+        buffer.moveReaderIndex(forwardBy: headerLength)
+        guard let body = buffer.readSlice(length: remaining) else { return nil }
+        var reader = PacketReader(body, kind: kind, sender: sender)
+        let packet = try Packet(flags: flags, from: &reader)
+        try reader.end(lengthField)
+        return packet
+    }
+}
+
+extension Packet {
+    /// Variable header and payload of one packet.
+    init(flags: UInt8, from reader: inout PacketReader) throws(MalformedPacket) {
+        switch reader.kind {
+        case .connect: self = .connect(try Connect(from: &reader))
+        case .connack: self = .connack(try Connack(from: &reader))
+        case .publish: self = .publish(try Publish(flags: flags, from: &reader))
+        case .puback: self = .puback(try Acknowledgement(from: &reader))
+        case .pubrec: self = .pubrec(try Acknowledgement(from: &reader))
+        case .pubrel: self = .pubrel(try Acknowledgement(from: &reader))
+        case .pubcomp: self = .pubcomp(try Acknowledgement(from: &reader))
+        case .subscribe: self = .subscribe(try Subscribe(from: &reader))
+        case .suback: self = .suback(try Suback(from: &reader))
+        case .unsubscribe: self = .unsubscribe(try Unsubscribe(from: &reader))
+        case .unsuback: self = .unsuback(try Unsuback(from: &reader))
+        case .pingreq: self = .pingreq
+        case .pingresp: self = .pingresp
+        case .disconnect: self = .disconnect(try Disconnect(from: &reader))
+        case .auth: self = .auth(try Auth(from: &reader))
+        }
+    }
+}
+
+extension Packet.Kind {
+    /// The direction of flow (2.1.2).
+    func maySend(_ sender: Sender) -> Bool {
+        switch self {
+        case .connect, .subscribe, .unsubscribe, .pingreq: sender == .client
+        case .connack, .suback, .unsuback, .pingresp: sender == .server
+        case .publish, .puback, .pubrec, .pubrel, .pubcomp, .disconnect, .auth: true
+        }
+    }
+}

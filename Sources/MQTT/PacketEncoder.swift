@@ -1,0 +1,87 @@
+public import NIOCore
+
+extension Packet {
+    /// The largest value of a Variable Byte Integer, and so of a Remaining Length (1.5.5).
+    public static let maximumVariableByteInteger = 268_435_455
+    /// The largest packet that MQTT can express, in bytes with its fixed header.
+    public static let maximumLength = 5 + maximumVariableByteInteger
+    /// The most bytes in a string or in binary data (1.5.4, 1.5.6).
+    public static let maximumStringLength = 65_535
+
+    /// The bytes that `encode(into:)` writes, the fixed header included: what a Maximum Packet Size is compared with.
+    public var encodedLength: Int {
+        let remaining = remainingLength
+        return 1 + Self.lengthOfVariableByteInteger(remaining) + remaining
+    }
+
+    /// Appends the packet. Nothing but `buffer` is allocated.
+    ///
+    /// The packet must be encodable, as `checkEncodable()` tells: a string or binary field over 65,535 bytes, a packet
+    /// over 268,435,455 bytes, a packet identifier that is missing at QoS 1 and 2 or present at QoS 0 are programming
+    /// errors and trap. What comes from users has to be checked where it is accepted.
+    public func encode(into buffer: inout ByteBuffer) {
+        if case .publish(let publish) = self {
+            precondition(
+                (publish.packetID == nil) == (publish.qos == .atMostOnce),
+                "a PUBLISH has a packet identifier exactly when its QoS is 1 or 2")
+        }
+        let remaining = remainingLength
+        precondition(remaining <= Self.maximumVariableByteInteger, "a packet has at most 268,435,455 bytes")
+        buffer.reserveCapacity(minimumWritableBytes: 5 + remaining)
+        buffer.put(byte: kind.rawValue << 4 | flags)
+        buffer.put(variable: remaining)
+        putBody(into: &buffer)
+    }
+
+    static func lengthOfVariableByteInteger(_ value: Int) -> Int {
+        switch value {
+        case ..<0x80: 1
+        case ..<0x4000: 2
+        case ..<0x20_0000: 3
+        default: 4
+        }
+    }
+
+    private var remainingLength: Int {
+        var length = PacketLength()
+        putBody(into: &length)
+        return length.bytes
+    }
+
+    /// The lower half of the first byte (2.1.3).
+    private var flags: UInt8 {
+        switch self {
+        case .publish(let publish): publish.flags
+        default: kind.fixedFlags
+        }
+    }
+
+    /// Variable header and payload.
+    func putBody(into sink: inout some PacketSink) {
+        switch self {
+        case .connect(let connect): connect.put(into: &sink)
+        case .connack(let connack): connack.put(into: &sink)
+        case .publish(let publish): publish.put(into: &sink)
+        case .puback(let acknowledgement), .pubrec(let acknowledgement), .pubrel(let acknowledgement),
+            .pubcomp(let acknowledgement):
+            acknowledgement.put(into: &sink)
+        case .subscribe(let subscribe): subscribe.put(into: &sink)
+        case .suback(let suback): suback.put(into: &sink)
+        case .unsubscribe(let unsubscribe): unsubscribe.put(into: &sink)
+        case .unsuback(let unsuback): unsuback.put(into: &sink)
+        case .pingreq, .pingresp: break
+        case .disconnect(let disconnect): disconnect.put(into: &sink)
+        case .auth(let auth): auth.put(into: &sink)
+        }
+    }
+}
+
+extension Packet.Kind {
+    /// The flags that every packet of the kind has (2.1.3). PUBLISH has flags of its own.
+    var fixedFlags: UInt8 {
+        switch self {
+        case .pubrel, .subscribe, .unsubscribe: 0b0010
+        default: 0
+        }
+    }
+}

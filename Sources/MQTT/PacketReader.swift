@@ -1,0 +1,225 @@
+import NIOCore
+
+/// A field's name and the section of the standard that describes it: what an error message says.
+struct Field {
+    let name: StaticString
+    let section: StaticString
+
+    init(_ name: StaticString, _ section: StaticString) {
+        self.name = name
+        self.section = section
+    }
+}
+
+/// Takes the fields off the bytes of one packet, in order. Every length is compared with the bytes that are really
+/// there before anything is made of it.
+struct PacketReader {
+    private(set) var bytes: ByteBuffer
+    let kind: Packet.Kind
+    let sender: Sender
+
+    var isAtEnd: Bool { bytes.readableBytes == 0 }
+
+    init(_ bytes: ByteBuffer, kind: Packet.Kind, sender: Sender) {
+        self.bytes = bytes
+        self.kind = kind
+        self.sender = sender
+    }
+
+    /// What is wrong with a field, as an error. The problem continues "PUBLISH: Topic Name …".
+    func error(_ field: Field, _ problem: String, _ code: ReasonCode = .malformedPacket) -> MalformedPacket {
+        MalformedPacket(reasonCode: code, message: "\(kind): \(field.name) \(problem) (MQTT 5, \(field.section))")
+    }
+
+    mutating func byte(_ field: Field) throws(MalformedPacket) -> UInt8 {
+        guard let value = bytes.readInteger(as: UInt8.self) else { throw truncated(field) }
+        return value
+    }
+
+    mutating func uint16(_ field: Field) throws(MalformedPacket) -> UInt16 {
+        guard let value = bytes.readInteger(as: UInt16.self) else { throw truncated(field) }
+        return value
+    }
+
+    mutating func uint32(_ field: Field) throws(MalformedPacket) -> UInt32 {
+        guard let value = bytes.readInteger(as: UInt32.self) else { throw truncated(field) }
+        return value
+    }
+
+    /// A Variable Byte Integer in its shortest form [MQTT-1.5.5-1].
+    mutating func variable(_ field: Field) throws(MalformedPacket) -> Int {
+        switch VariableByteInteger(at: bytes.readerIndex, of: bytes) {
+        case .value(let value, let length):
+            bytes.moveReaderIndex(forwardBy: length)
+            return value
+        case .incomplete: throw truncated(field)
+        case .tooLong: throw error(field, "has more than four bytes")
+        case .notShortest: throw error(field, "is not in its shortest form")
+        }
+    }
+
+    /// A UTF-8 Encoded String (1.5.4).
+    mutating func string(_ field: Field) throws(MalformedPacket) -> String {
+        let length = Int(try uint16(field))
+        guard length <= bytes.readableBytes else { throw truncated(field) }
+        let (string, containsNull) = bytes.withUnsafeReadableBytes { all in
+            let text = UnsafeRawBufferPointer(rebasing: all.prefix(length))
+            return (String(validating: text, as: UTF8.self), text.contains(0))
+        }
+        bytes.moveReaderIndex(forwardBy: length)
+        guard let string else { throw error(field, "is not valid UTF-8") }
+        guard !containsNull else { throw error(field, "contains U+0000") }
+        return string
+    }
+
+    /// Binary Data (1.5.6), as a slice.
+    mutating func binary(_ field: Field) throws(MalformedPacket) -> ByteBuffer {
+        let length = Int(try uint16(field))
+        guard let slice = bytes.readSlice(length: length) else { throw truncated(field) }
+        return slice
+    }
+
+    /// All that is left, as a slice.
+    mutating func rest() -> ByteBuffer {
+        let rest = bytes.slice()
+        bytes.moveReaderIndex(to: bytes.writerIndex)
+        return rest
+    }
+
+    mutating func packetID(_ field: Field) throws(MalformedPacket) -> PacketID {
+        guard let packetID = PacketID(rawValue: try uint16(field)) else { throw error(field, "is 0", .protocolError) }
+        return packetID
+    }
+
+    mutating func reasonCode(_ field: Field) throws(MalformedPacket) -> ReasonCode {
+        ReasonCode(rawValue: try byte(field))
+    }
+
+    /// A topic name or topic to answer to: no wildcards.
+    mutating func topic(_ field: Field) throws(MalformedPacket) -> String {
+        let topic = try string(field)
+        guard !TopicName.containsWildcard(topic) else { throw error(field, "contains a wildcard", .protocolError) }
+        return topic
+    }
+
+    mutating func filter(_ field: Field) throws(MalformedPacket) -> String {
+        let filter = try string(field)
+        do {
+            try TopicFilter.validate(filter)
+        } catch {
+            throw self.error(field, "is invalid: \(error)", .protocolError)
+        }
+        return filter
+    }
+
+    func end(_ field: Field) throws(MalformedPacket) {
+        guard isAtEnd else { throw error(field, "is followed by \(bytes.readableBytes) bytes too many") }
+    }
+
+    private func truncated(_ field: Field) -> MalformedPacket {
+        error(field, "ends before it should")
+    }
+}
+
+// MARK: Properties
+
+extension PacketReader {
+    /// The Property Length and the properties (2.2.2), added to an empty set of the packet's properties.
+    mutating func properties<Properties: PropertySet>(
+        _ empty: Properties
+    ) throws(MalformedPacket) -> Properties {
+        let section = Field("Property Length", Properties.section)
+        let length = try variable(section)
+        guard let slice = bytes.readSlice(length: length) else { throw error(section, "is beyond the packet") }
+        var reader = PacketReader(slice, kind: kind, sender: sender)
+        var properties = empty
+        var seen: UInt64 = 0
+        while !reader.isAtEnd {
+            let number = try reader.variable(Field("Property Identifier", Properties.section))
+            guard let raw = UInt8(exactly: number), let id = PropertyID(rawValue: raw) else {
+                throw error(Field("Property Identifier", Properties.section), "\(number) does not exist")
+            }
+            let field = Field(id.name, Properties.section)
+            let bit: UInt64 = 1 << UInt64(id.rawValue)
+            guard seen & bit == 0 || mayRepeat(id) else { throw error(field, "is there twice", .protocolError) }
+            seen |= bit
+            guard try properties.take(id, field, from: &reader) else {
+                throw error(field, "is not a property of this packet")
+            }
+        }
+        return properties
+    }
+
+    /// Only these may be there more than once (2.2.2.2, 3.3.2.3.8).
+    private func mayRepeat(_ id: PropertyID) -> Bool {
+        id == .userProperty || (id == .subscriptionIdentifier && kind == .publish)
+    }
+
+    mutating func flag(_ field: Field) throws(MalformedPacket) -> Bool {
+        switch try byte(field) {
+        case 0: return false
+        case 1: return true
+        case let value: throw error(field, "is \(value), not 0 or 1", .protocolError)
+        }
+    }
+
+    mutating func nonZeroUInt16(
+        _ field: Field, _ code: ReasonCode = .protocolError
+    ) throws(MalformedPacket) -> UInt16 {
+        let value = try uint16(field)
+        guard value != 0 else { throw error(field, "is 0", code) }
+        return value
+    }
+
+    mutating func nonZeroUInt32(_ field: Field) throws(MalformedPacket) -> UInt32 {
+        let value = try uint32(field)
+        guard value != 0 else { throw error(field, "is 0", .protocolError) }
+        return value
+    }
+
+    mutating func subscriptionID(_ field: Field) throws(MalformedPacket) -> UInt32 {
+        let value = try variable(field)
+        guard value != 0 else { throw error(field, "is 0", .protocolError) }
+        return UInt32(value)
+    }
+
+    mutating func payloadFormat(_ field: Field) throws(MalformedPacket) -> PayloadFormat {
+        let value = try byte(field)
+        guard let format = PayloadFormat(rawValue: value) else {
+            throw error(field, "is \(value), not 0 or 1", .protocolError)
+        }
+        return format
+    }
+
+    mutating func userProperty(_ field: Field) throws(MalformedPacket) -> UserProperty {
+        let name = try string(field)
+        return UserProperty(name: name, value: try string(field))
+    }
+}
+
+/// A Variable Byte Integer (1.5.5), as far as it has arrived.
+enum VariableByteInteger: Equatable {
+    case value(Int, length: Int)
+    case incomplete
+    case tooLong
+    /// A last byte of 0 says nothing; the standard wants the fewest bytes [MQTT-1.5.5-1].
+    case notShortest
+
+    init(at index: Int, of bytes: ByteBuffer) {
+        var value = 0
+        for position in 0..<4 {
+            guard index + position < bytes.writerIndex,
+                let byte = bytes.getInteger(at: index + position, as: UInt8.self)
+            else {
+                self = .incomplete
+                return
+            }
+            value |= Int(byte & 0x7F) << (7 * position)
+            if byte & 0x80 == 0 {
+                self = byte == 0 && position > 0 ? .notShortest : .value(value, length: position + 1)
+                return
+            }
+        }
+        self = .tooLong
+    }
+}

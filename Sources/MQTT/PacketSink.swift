@@ -1,0 +1,126 @@
+import NIOCore
+
+/// Where a packet's fields go. Each packet says once, in order, what its fields are; a sink writes them, counts them or
+/// checks them, so that the length that is announced cannot differ from what is written.
+protocol PacketSink {
+    mutating func put(byte: UInt8)
+    mutating func put(uint16: UInt16)
+    mutating func put(uint32: UInt32)
+    /// At most `Packet.maximumVariableByteInteger`.
+    mutating func put(variable: Int)
+    /// With its length in front; at most `Packet.maximumStringLength` UTF-8 bytes.
+    mutating func put(string: String)
+    /// With its length in front; at most `Packet.maximumStringLength` bytes.
+    mutating func put(binary: ByteBuffer)
+    /// Without a length: a payload that fills the rest of the packet.
+    mutating func put(rest: ByteBuffer)
+}
+
+extension PacketSink {
+    mutating func put(_ packetID: PacketID) {
+        put(uint16: packetID.rawValue)
+    }
+
+    /// The Property Length and the properties (2.2.2).
+    mutating func put(_ properties: some PropertySet) {
+        var length = PacketLength()
+        properties.put(into: &length)
+        put(variable: length.bytes)
+        properties.put(into: &self)
+    }
+
+    mutating func put(_ id: PropertyID, byte: UInt8?) {
+        guard let byte else { return }
+        put(byte: id.rawValue)
+        put(byte: byte)
+    }
+
+    mutating func put(_ id: PropertyID, flag: Bool?) {
+        put(id, byte: flag.map { $0 ? 1 : 0 })
+    }
+
+    mutating func put(_ id: PropertyID, uint16: UInt16?) {
+        guard let uint16 else { return }
+        put(byte: id.rawValue)
+        put(uint16: uint16)
+    }
+
+    mutating func put(_ id: PropertyID, uint32: UInt32?) {
+        guard let uint32 else { return }
+        put(byte: id.rawValue)
+        put(uint32: uint32)
+    }
+
+    mutating func put(_ id: PropertyID, variable: UInt32?) {
+        guard let variable else { return }
+        put(byte: id.rawValue)
+        put(variable: Int(variable))
+    }
+
+    mutating func put(_ id: PropertyID, string: String?) {
+        guard let string else { return }
+        put(byte: id.rawValue)
+        put(string: string)
+    }
+
+    mutating func put(_ id: PropertyID, binary: ByteBuffer?) {
+        guard let binary else { return }
+        put(byte: id.rawValue)
+        put(binary: binary)
+    }
+
+    mutating func put(_ userProperties: [UserProperty]) {
+        for property in userProperties {
+            put(byte: PropertyID.userProperty.rawValue)
+            put(string: property.name)
+            put(string: property.value)
+        }
+    }
+}
+
+/// Counts the bytes.
+struct PacketLength: PacketSink {
+    private(set) var bytes = 0
+
+    mutating func put(byte: UInt8) { bytes += 1 }
+    mutating func put(uint16: UInt16) { bytes += 2 }
+    mutating func put(uint32: UInt32) { bytes += 4 }
+    mutating func put(variable: Int) { bytes += Packet.lengthOfVariableByteInteger(variable) }
+    mutating func put(string: String) { bytes += 2 + string.utf8.count }
+    mutating func put(binary: ByteBuffer) { bytes += 2 + binary.readableBytes }
+    mutating func put(rest: ByteBuffer) { bytes += rest.readableBytes }
+}
+
+/// Writes the bytes.
+extension ByteBuffer: PacketSink {
+    mutating func put(byte: UInt8) { writeInteger(byte) }
+    mutating func put(uint16: UInt16) { writeInteger(uint16) }
+    mutating func put(uint32: UInt32) { writeInteger(uint32) }
+
+    mutating func put(variable: Int) {
+        precondition(
+            0...Packet.maximumVariableByteInteger ~= variable, "a Variable Byte Integer is at most 268,435,455")
+        var rest = variable
+        while rest >= 0x80 {
+            writeInteger(UInt8(truncatingIfNeeded: rest) | 0x80)
+            rest >>= 7
+        }
+        writeInteger(UInt8(rest))
+    }
+
+    mutating func put(string: String) {
+        let length = string.utf8.count
+        precondition(length <= Packet.maximumStringLength, "a string in a packet has at most 65,535 UTF-8 bytes")
+        writeInteger(UInt16(length))
+        writeString(string)
+    }
+
+    mutating func put(binary: ByteBuffer) {
+        precondition(
+            binary.readableBytes <= Packet.maximumStringLength, "binary data in a packet has at most 65,535 bytes")
+        writeInteger(UInt16(binary.readableBytes))
+        writeImmutableBuffer(binary)
+    }
+
+    mutating func put(rest: ByteBuffer) { writeImmutableBuffer(rest) }
+}

@@ -1,0 +1,85 @@
+import NIOCore
+
+/// The flags in the fixed header of PUBLISH (3.3.1).
+private enum PublishFlags {
+    static let retain: UInt8 = 0x01
+    static let duplicate: UInt8 = 0x08
+    static let qosShift: UInt8 = 1
+}
+
+extension Publish {
+    var flags: UInt8 {
+        var flags = qos.rawValue << PublishFlags.qosShift
+        if retain { flags |= PublishFlags.retain }
+        if duplicate { flags |= PublishFlags.duplicate }
+        return flags
+    }
+
+    func put(into sink: inout some PacketSink) {
+        sink.put(string: topic)
+        if let packetID { sink.put(packetID) }
+        sink.put(properties)
+        sink.put(rest: payload)
+    }
+
+    init(flags: UInt8, from reader: inout PacketReader) throws(MalformedPacket) {
+        guard let qos = QoS(rawValue: flags >> PublishFlags.qosShift & 0b11) else {
+            throw reader.error(Field("QoS", "3.3.1.2"), "is 3")
+        }
+        let duplicate = flags & PublishFlags.duplicate != 0
+        guard !duplicate || qos != .atMostOnce else {
+            throw reader.error(Field("DUP", "3.3.1.1"), "is set with QoS 0")
+        }
+        let topicField = Field("Topic Name", "3.3.2.1")
+        let topic = try reader.topic(topicField)
+        let packetID = qos == .atMostOnce ? nil : try reader.packetID(Field("Packet Identifier", "3.3.2.2"))
+        let properties = try reader.properties(Properties())
+        guard !topic.isEmpty || properties.topicAlias != nil else {
+            throw reader.error(topicField, "is empty and there is no Topic Alias", .protocolError)
+        }
+        self.init(
+            topic: topic,
+            payload: reader.rest(),
+            qos: qos,
+            retain: flags & PublishFlags.retain != 0,
+            duplicate: duplicate,
+            packetID: packetID,
+            properties: properties)
+    }
+}
+
+extension Publish.Properties: PropertySet {
+    static var section: StaticString { "3.3.2.3" }
+
+    func put(into sink: inout some PacketSink) {
+        sink.put(.payloadFormatIndicator, byte: payloadFormat?.rawValue)
+        sink.put(.messageExpiryInterval, uint32: messageExpiryInterval)
+        sink.put(.topicAlias, uint16: topicAlias)
+        sink.put(.responseTopic, string: responseTopic)
+        sink.put(.correlationData, binary: correlationData)
+        sink.put(userProperties)
+        for subscriptionID in subscriptionIDs { sink.put(.subscriptionIdentifier, variable: subscriptionID) }
+        sink.put(.contentType, string: contentType)
+    }
+
+    mutating func take(
+        _ id: PropertyID, _ field: Field, from reader: inout PacketReader
+    ) throws(MalformedPacket) -> Bool {
+        switch id {
+        case .payloadFormatIndicator: payloadFormat = try reader.payloadFormat(field)
+        case .messageExpiryInterval: messageExpiryInterval = try reader.uint32(field)
+        case .topicAlias: topicAlias = try reader.nonZeroUInt16(field, .topicAliasInvalid)
+        case .responseTopic: responseTopic = try reader.topic(field)
+        case .correlationData: correlationData = try reader.binary(field)
+        case .userProperty: userProperties.append(try reader.userProperty(field))
+        case .subscriptionIdentifier:
+            guard reader.sender == .server else {
+                throw reader.error(field, "is not sent by a client", .protocolError)
+            }
+            subscriptionIDs.append(try reader.subscriptionID(field))
+        case .contentType: contentType = try reader.string(field)
+        default: return false
+        }
+        return true
+    }
+}

@@ -1,0 +1,87 @@
+import NIOCore
+
+/// Which subscriptions are wanted, and which the server holds.
+///
+/// The durable part is the set of filters that the server *may* hold: a filter enters it before its SUBSCRIBE is sent and
+/// leaves it after its UNSUBACK. So whatever was cut off or killed in between, what is no longer wanted is found and
+/// removed. What was confirmed is kept in memory only, and only as long as it is certain that the server still has the
+/// same session; otherwise everything that is wanted is subscribed again, which does no harm.
+struct Subscriptions: Sendable {
+    /// What is still to be asked for on this connection.
+    enum Need: Sendable {
+        /// `again`: the server may hold it, and must not send retained messages a second time.
+        case subscribe(TopicFilter, again: Bool)
+        case unsubscribe(TopicFilter)
+    }
+
+    typealias Wanted = (filter: TopicFilter, subscription: Subscription)
+
+    /// A packet that waits for its answer.
+    enum Request: Sendable {
+        /// What is asked for, what was wanted at that time, and the filters that the server did not hold before.
+        case subscribe([Subscription], wanted: [Wanted], new: Set<TopicFilter>)
+        case unsubscribe([TopicFilter])
+    }
+
+    var wanted: [TopicFilter: Subscription] = [:]
+    /// What the server may hold; durable.
+    var remembered: Set<TopicFilter>
+    /// What the server holds for certain, with the options that are wanted.
+    var confirmed: Set<TopicFilter> = []
+    var needs = CircularBuffer<Need>()
+    var requests: [PacketID: Request] = [:]
+    /// The last request for each filter; answers to earlier ones do not count.
+    var latest: [TopicFilter: PacketID] = [:]
+    /// What has to be answered before the session is restored; `nil` when it is.
+    var restoring: Set<TopicFilter>?
+
+    init(remembered: Set<TopicFilter>) {
+        self.remembered = remembered
+    }
+
+    /// Answers the identifiers that are free now: requests are not part of the session (rule 6).
+    mutating func connectionClosed() -> [PacketID] {
+        let identifiers = Array(requests.keys)
+        requests.removeAll()
+        latest.removeAll()
+        needs.removeAll()
+        restoring = nil
+        return identifiers
+    }
+
+    /// Answers whether there was anything to forget.
+    mutating func sessionLost() -> Bool {
+        confirmed.removeAll()
+        guard !remembered.isEmpty else { return false }
+        remembered.removeAll()
+        return true
+    }
+
+    /// A connection is up: what has to be asked for, in a stable order.
+    mutating func restore(isCertain: Bool) {
+        if !isCertain { confirmed.removeAll() }
+        let stale = remembered.filter { wanted[$0] == nil }
+        let missing = wanted.keys.filter { !confirmed.contains($0) }
+        for filter in stale.sorted(by: Self.isBefore) { needs.append(.unsubscribe(filter)) }
+        for filter in missing.sorted(by: Self.isBefore) {
+            needs.append(.subscribe(filter, again: remembered.contains(filter)))
+        }
+        restoring = Set(missing)
+    }
+
+    private static func isBefore(_ left: TopicFilter, _ right: TopicFilter) -> Bool {
+        left.string.utf8.lexicographicallyPrecedes(right.string.utf8)
+    }
+
+    /// One thing less to wait for.
+    mutating func answered(_ filter: TopicFilter) {
+        restoring?.remove(filter)
+    }
+
+    /// Whether everything was answered for, told once.
+    mutating func takeRestored() -> Bool {
+        guard let restoring, restoring.isEmpty else { return false }
+        self.restoring = nil
+        return true
+    }
+}

@@ -1,0 +1,21 @@
+/// A time on the wall clock. Only the expiry of messages is measured with it, since that must go on across reboots.
+public struct Timestamp: RawRepresentable, Hashable, Comparable, Sendable {
+    /// Milliseconds since 1970-01-01T00:00:00Z.
+    public let rawValue: Int64
+
+    public init(rawValue: Int64) {
+        self.rawValue = rawValue
+    }
+
+    public static func < (left: Timestamp, right: Timestamp) -> Bool {
+        left.rawValue < right.rawValue
+    }
+
+    /// Whole seconds from this time until another one, rounded up, at least 0 and at most what MQTT can express.
+    func secondsLeft(until other: Timestamp) -> UInt32 {
+        let (milliseconds, overflow) = other.rawValue.subtractingReportingOverflow(rawValue)
+        guard !overflow else { return other > self ? .max : 0 }
+        guard milliseconds > 0 else { return 0 }
+        return UInt32(clamping: milliseconds / 1000 + (milliseconds % 1000 == 0 ? 0 : 1))
+    }
+}

@@ -1,0 +1,176 @@
+/// Why a string is not a topic name or a topic filter (4.7).
+public enum InvalidTopic: Error, Hashable, Sendable, CaseIterable {
+    case empty
+    /// More than 65,535 UTF-8 bytes [MQTT-4.7.3-3].
+    case tooLong
+    /// U+0000 [MQTT-4.7.3-2].
+    case containsNull
+    /// `+` or `#` in a topic name [MQTT-4.7.1-1].
+    case wildcardInName
+    /// `+` that is not a whole level, or `#` that is not the whole last level of a filter.
+    case misplacedWildcard
+    /// `$share/` without a share name and a filter behind it, or with a wildcard in the name (4.8.2).
+    case invalidShare
+}
+
+extension InvalidTopic: CustomStringConvertible {
+    /// A sentence without the final full stop.
+    public var description: String {
+        switch self {
+        case .empty: "a topic has at least one character (MQTT 5, 4.7.3)"
+        case .tooLong: "a topic has at most 65,535 UTF-8 bytes (MQTT 5, 4.7.3)"
+        case .containsNull: "a topic does not contain U+0000 (MQTT 5, 4.7.3)"
+        case .wildcardInName: "a topic name does not contain the wildcards + and # (MQTT 5, 4.7.1)"
+        case .misplacedWildcard: "+ stands for one whole level and # for the whole end of a filter (MQTT 5, 4.7.1)"
+        case .invalidShare: "a shared subscription is $share/NAME/FILTER, without wildcards in NAME (MQTT 5, 4.8.2)"
+        }
+    }
+}
+
+/// A valid topic name (4.7): what a message is published to. Compared byte by byte, never normalized.
+public struct TopicName: Sendable {
+    public let string: String
+
+    public init(_ string: String) throws(InvalidTopic) {
+        try Self.validate(string)
+        self.string = string
+    }
+
+    /// Throws unless the string is 1...65,535 UTF-8 bytes without U+0000, `+` and `#`.
+    public static func validate(_ string: String) throws(InvalidTopic) {
+        try validateTopicText(string)
+        guard !containsWildcard(string) else { throw .wildcardInName }
+    }
+
+    static func containsWildcard(_ string: String) -> Bool {
+        string.utf8.contains { $0 == Character8.plus || $0 == Character8.number }
+    }
+}
+
+extension TopicName: Hashable, CustomStringConvertible {
+    public static func == (left: TopicName, right: TopicName) -> Bool {
+        left.string.utf8.elementsEqual(right.string.utf8)
+    }
+
+    public func hash(into hasher: inout Hasher) {
+        hashBytes(of: string, into: &hasher)
+    }
+
+    public var description: String { string }
+}
+
+/// A valid topic filter (4.7), shared or not (4.8.2). Compared byte by byte, never normalized.
+public struct TopicFilter: Sendable {
+    public let string: String
+
+    public init(_ string: String) throws(InvalidTopic) {
+        try Self.validate(string)
+        self.string = string
+    }
+
+    /// Throws unless the string is 1...65,535 UTF-8 bytes without U+0000, with wildcards only as whole levels, `#` only
+    /// at the end, and `$share/` only as `$share/NAME/FILTER`.
+    public static func validate(_ string: String) throws(InvalidTopic) {
+        try validateTopicText(string)
+        var levels = string.utf8[...]
+        if isShared(string) {
+            levels = levels.dropFirst(sharePrefix.utf8.count)
+            let name = levels.prefix { $0 != Character8.slash }
+            levels = levels[name.endIndex...].dropFirst()
+            guard !name.isEmpty, !levels.isEmpty, !name.contains(where: Character8.isWildcard) else {
+                throw .invalidShare
+            }
+        }
+        while true {
+            let level = levels.prefix { $0 != Character8.slash }
+            let isLast = level.endIndex == levels.endIndex
+            if level.contains(where: Character8.isWildcard) {
+                guard level.count == 1, isLast || level.first == Character8.plus else { throw .misplacedWildcard }
+            }
+            if isLast { return }
+            levels = levels[level.endIndex...].dropFirst()
+        }
+    }
+
+    /// Whether this is a shared subscription: `$share/NAME/FILTER` (4.8.2).
+    public var isShared: Bool { Self.isShared(string) }
+
+    /// NAME of `$share/NAME/FILTER`.
+    public var shareName: String? {
+        guard isShared else { return nil }
+        return String(Substring(string.utf8.dropFirst(Self.sharePrefix.utf8.count).prefix { $0 != Character8.slash }))
+    }
+
+    /// Whether any level is `+` or `#`.
+    public var hasWildcard: Bool { levels.contains(where: Character8.isWildcard) }
+
+    /// Whether a message to this topic belongs to the filter (4.7). A shared filter is compared without its `$share/NAME/`.
+    /// A filter that starts with a wildcard does not match a topic that starts with `$` [MQTT-4.7.2-1].
+    public func matches(topic: String) -> Bool {
+        var filter = levels
+        var topic = topic.utf8[...]
+        guard let firstOfTopic = topic.first, let firstOfFilter = filter.first else { return false }
+        if firstOfTopic == Character8.dollar, Character8.isWildcard(firstOfFilter) { return false }
+        while true {
+            let wanted = filter.prefix { $0 != Character8.slash }
+            if wanted.first == Character8.number { return true }
+            let level = topic.prefix { $0 != Character8.slash }
+            guard wanted.first == Character8.plus || wanted.elementsEqual(level) else { return false }
+            let filterEnds = wanted.endIndex == filter.endIndex
+            let topicEnds = level.endIndex == topic.endIndex
+            filter = filter[wanted.endIndex...].dropFirst()
+            topic = topic[level.endIndex...].dropFirst()
+            if topicEnds {
+                // "a/#" also matches "a", the parent of all those levels (4.7.1.2).
+                return filterEnds || (filter.count == 1 && filter.first == Character8.number)
+            }
+            if filterEnds { return false }
+        }
+    }
+
+    static func isShared(_ string: String) -> Bool {
+        string.utf8.starts(with: sharePrefix.utf8)
+    }
+
+    private static let sharePrefix = "$share/"
+
+    /// The filter without `$share/NAME/`.
+    private var levels: Substring.UTF8View {
+        guard isShared else { return string.utf8[...] }
+        let named = string.utf8.dropFirst(Self.sharePrefix.utf8.count)
+        return named.drop { $0 != Character8.slash }.dropFirst()
+    }
+}
+
+extension TopicFilter: Hashable, CustomStringConvertible {
+    public static func == (left: TopicFilter, right: TopicFilter) -> Bool {
+        left.string.utf8.elementsEqual(right.string.utf8)
+    }
+
+    public func hash(into hasher: inout Hasher) {
+        hashBytes(of: string, into: &hasher)
+    }
+
+    public var description: String { string }
+}
+
+/// The UTF-8 bytes that mean something in topics.
+private enum Character8 {
+    static let slash = UInt8(ascii: "/")
+    static let plus = UInt8(ascii: "+")
+    static let number = UInt8(ascii: "#")
+    static let dollar = UInt8(ascii: "$")
+
+    static func isWildcard(_ byte: UInt8) -> Bool { byte == plus || byte == number }
+}
+
+private func validateTopicText(_ string: String) throws(InvalidTopic) {
+    guard !string.isEmpty else { throw .empty }
+    guard string.utf8.count <= Packet.maximumStringLength else { throw .tooLong }
+    guard !string.utf8.contains(0) else { throw .containsNull }
+}
+
+private func hashBytes(of string: String, into hasher: inout Hasher) {
+    var string = string
+    string.withUTF8 { hasher.combine(bytes: UnsafeRawBufferPointer($0)) }
+}

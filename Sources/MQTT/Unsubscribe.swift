@@ -1,0 +1,38 @@
+/// UNSUBSCRIBE (3.10).
+public struct Unsubscribe: Hashable, Sendable {
+    public var packetID: PacketID
+    /// At least one [MQTT-3.10.3-2].
+    public var filters: [String]
+    public var properties: Properties
+
+    public init(packetID: PacketID, filters: [String], properties: Properties = Properties()) {
+        self.packetID = packetID
+        self.filters = filters
+        self.properties = properties
+    }
+
+    /// The properties of UNSUBSCRIBE (3.10.2.1). Empty means absent.
+    public struct Properties: Hashable, Sendable {
+        public var userProperties: [UserProperty]
+
+        public init(userProperties: [UserProperty] = []) {
+            self.userProperties = userProperties
+        }
+    }
+}
+
+/// UNSUBACK (3.11).
+public struct Unsuback: Hashable, Sendable {
+    public typealias Properties = Acknowledgement.Properties
+
+    public var packetID: PacketID
+    /// One for each filter of the UNSUBSCRIBE, in its order.
+    public var reasonCodes: [ReasonCode]
+    public var properties: Properties
+
+    public init(packetID: PacketID, reasonCodes: [ReasonCode], properties: Properties = Properties()) {
+        self.packetID = packetID
+        self.reasonCodes = reasonCodes
+        self.properties = properties
+    }
+}

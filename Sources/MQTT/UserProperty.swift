@@ -1,0 +1,12 @@
+/// A name and a value that the application gives meaning to. Names may repeat and the order is kept (1.5.7).
+public struct UserProperty: Hashable, Sendable {
+    /// At most 65,535 UTF-8 bytes, without U+0000.
+    public var name: String
+    /// At most 65,535 UTF-8 bytes, without U+0000.
+    public var value: String
+
+    public init(name: String, value: String) {
+        self.name = name
+        self.value = value
+    }
+}

@@ -1,0 +1,58 @@
+public import NIOCore
+
+/// The will message in CONNECT (3.1.2.5, 3.1.3.2 to 3.1.3.4).
+public struct Will: Hashable, Sendable {
+    /// A topic name: not empty, no wildcards.
+    public var topic: String
+    /// At most 65,535 bytes.
+    public var payload: ByteBuffer
+    public var qos: QoS
+    public var retain: Bool
+    public var properties: Properties
+
+    public init(
+        topic: String,
+        payload: ByteBuffer = ByteBuffer(),
+        qos: QoS = .atMostOnce,
+        retain: Bool = false,
+        properties: Properties = Properties()
+    ) {
+        self.topic = topic
+        self.payload = payload
+        self.qos = qos
+        self.retain = retain
+        self.properties = properties
+    }
+
+    /// The will properties (3.1.3.2). `nil` or empty means absent.
+    public struct Properties: Hashable, Sendable {
+        /// Seconds between losing the connection and publishing the will; absent means 0 (3.1.3.2.2).
+        public var willDelay: UInt32?
+        public var payloadFormat: PayloadFormat?
+        /// Seconds that the will message lives once published; absent means for ever (3.1.3.2.4).
+        public var messageExpiryInterval: UInt32?
+        public var contentType: String?
+        /// Makes the will a request; a topic name without wildcards (3.1.3.2.6).
+        public var responseTopic: String?
+        public var correlationData: ByteBuffer?
+        public var userProperties: [UserProperty]
+
+        public init(
+            willDelay: UInt32? = nil,
+            payloadFormat: PayloadFormat? = nil,
+            messageExpiryInterval: UInt32? = nil,
+            contentType: String? = nil,
+            responseTopic: String? = nil,
+            correlationData: ByteBuffer? = nil,
+            userProperties: [UserProperty] = []
+        ) {
+            self.willDelay = willDelay
+            self.payloadFormat = payloadFormat
+            self.messageExpiryInterval = messageExpiryInterval
+            self.contentType = contentType
+            self.responseTopic = responseTopic
+            self.correlationData = correlationData
+            self.userProperties = userProperties
+        }
+    }
+}

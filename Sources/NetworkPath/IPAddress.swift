@@ -1,0 +1,50 @@
+import Glibc
+
+/// An IPv4 or IPv6 address without zone and port.
+public struct IPAddress: Hashable, Sendable {
+    /// The version of IP.
+    public enum Family: String, Hashable, Sendable, CaseIterable {
+        case ipv4, ipv6
+    }
+
+    /// The version of IP.
+    public let family: Family
+    /// In network order: 4 bytes for IPv4, 16 for IPv6.
+    public let bytes: [UInt8]
+
+    /// - Parameter bytes: in network order; `nil` unless there are 4 or 16 of them.
+    public init?(bytes: some Collection<UInt8>) {
+        switch bytes.count {
+        case 4: family = .ipv4
+        case 16: family = .ipv6
+        default: return nil
+        }
+        self.bytes = Array(bytes)
+    }
+
+    /// - Parameter text: `192.0.2.1` or `2001:db8::1`, without brackets, zone or port; `nil` if it is neither.
+    public init?(_ text: String) {
+        var bytes = [UInt8](repeating: 0, count: 16)
+        if inet_pton(AF_INET, text, &bytes) == 1 {
+            family = .ipv4
+            self.bytes = Array(bytes[..<4])
+        } else if inet_pton(AF_INET6, text, &bytes) == 1 {
+            family = .ipv6
+            self.bytes = bytes
+        } else {
+            return nil
+        }
+    }
+}
+
+extension IPAddress: CustomStringConvertible {
+    /// The canonical text form (RFC 5952 for IPv6).
+    public var description: String {
+        withUnsafeTemporaryAllocation(of: CChar.self, capacity: Int(INET6_ADDRSTRLEN)) { text in
+            let written = inet_ntop(
+                family == .ipv4 ? AF_INET : AF_INET6, bytes, text.baseAddress, socklen_t(text.count))
+            precondition(written != nil, "an address of 4 or 16 bytes always fits INET6_ADDRSTRLEN characters")
+            return text.baseAddress.map { String(cString: $0) } ?? ""
+        }
+    }
+}

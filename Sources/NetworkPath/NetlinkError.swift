@@ -1,0 +1,34 @@
+import Glibc
+
+/// Why the kernel's routing tables cannot be watched or read.
+public enum NetlinkError: Error, Hashable, Sendable {
+    /// A system call failed.
+    /// - Parameters:
+    ///   - call: its name, for example `socket`.
+    ///   - number: the `errno`.
+    case system(call: String, number: Int32)
+    /// The kernel refused a request.
+    /// - Parameters:
+    ///   - number: the `errno`, positive.
+    ///   - text: the kernel's own words (extended acknowledgement), if it gave any.
+    case refused(number: Int32, text: String?)
+    /// The kernel's tables changed while they were read, and did so again at every repetition.
+    case interrupted
+    /// The kernel did not answer as it must.
+    case noAnswer
+    /// The watcher was stopped, or was started already.
+    case notStartable
+}
+
+extension NetlinkError: CustomStringConvertible {
+    public var description: String {
+        switch self {
+        case .system(let call, let number): "\(call) failed: \(String(cString: strerror(number)))"
+        case .refused(let number, let text):
+            "the kernel refused a netlink request: \(String(cString: strerror(number)))" + (text.map { " (\($0))" } ?? "")
+        case .interrupted: "the kernel's tables kept changing while they were read"
+        case .noAnswer: "the kernel did not answer a netlink request"
+        case .notStartable: "the network watcher has been started already"
+        }
+    }
+}

@@ -1,0 +1,115 @@
+import CNetlink
+
+/// One message of the kernel, as far as the watcher needs it.
+struct NetlinkMessage: Equatable {
+    /// What it says.
+    enum Body: Equatable {
+        case link(LinkMessage)
+        case linkRemoved(index: Int32)
+        case address(AddressMessage)
+        case addressRemoved(AddressMessage)
+        case route(RouteMessage)
+        case routeRemoved(RouteMessage)
+        case ruleChanged
+        /// The answer to a request that was refused (`number` is the positive errno) or carried out (0).
+        case error(number: Int32, text: String?)
+        /// The end of a dump; `number` is the positive errno if it failed half-way.
+        case done(number: Int32, text: String?)
+        /// A kind that the watcher does not know, or one whose contents are too short.
+        case skipped(type: UInt16)
+    }
+
+    var sequence: UInt32
+    /// The tables changed while they were dumped (`NLM_F_DUMP_INTR`).
+    var isInterrupted: Bool
+    var body: Body
+}
+
+extension NetlinkMessage {
+    /// The messages of one datagram. A length that cannot be true ends the reading; what was read before it counts.
+    static func parse(_ datagram: ArraySlice<UInt8>) -> [NetlinkMessage] {
+        let bytes = NetlinkBytes(datagram)
+        var messages: [NetlinkMessage] = []
+        var offset = 0
+        while let length = bytes.number(at: offset, as: UInt32.self).map(Int.init),
+            length >= headerLength, let message = bytes.part(from: offset, length: length)
+        {
+            guard let type = message.number(at: 4, as: UInt16.self),
+                let flags = message.number(at: 6, as: UInt16.self),
+                let sequence = message.number(at: 8, as: UInt32.self)
+            else { break }
+            let body = Body(type: type, flags: flags, payload: message.dropFirst(headerLength))
+            messages.append(
+                NetlinkMessage(
+                    sequence: sequence, isInterrupted: flags & UInt16(NLM_F_DUMP_INTR) != 0, body: body))
+            offset += align(length)
+        }
+        return messages
+    }
+
+    /// The number of messages in a datagram, without looking into them.
+    static func count(_ datagram: ArraySlice<UInt8>) -> Int {
+        let bytes = NetlinkBytes(datagram)
+        var count = 0
+        var offset = 0
+        while let length = bytes.number(at: offset, as: UInt32.self).map(Int.init),
+            length >= headerLength, length <= bytes.count - offset
+        {
+            count += 1
+            offset += align(length)
+        }
+        return count
+    }
+
+    /// `struct nlmsghdr`: length, type, flags, sequence, sender's port.
+    static let headerLength = 16
+}
+
+extension NetlinkMessage.Body {
+    fileprivate init(type: UInt16, flags: UInt16, payload: NetlinkBytes) {
+        let understood: NetlinkMessage.Body? =
+            switch Int(type) {
+            case Int(NLMSG_ERROR): .error(payload, flags: flags)
+            case Int(NLMSG_DONE): .done(payload, flags: flags)
+            case RTM_NEWLINK: LinkMessage(payload).map { .link($0) }
+            case RTM_DELLINK: payload.number(at: 4).map { .linkRemoved(index: $0) }
+            case RTM_NEWADDR: AddressMessage(payload).map { .address($0) }
+            case RTM_DELADDR: AddressMessage(payload).map { .addressRemoved($0) }
+            case RTM_NEWROUTE: RouteMessage(payload).map { .route($0) }
+            case RTM_DELROUTE: RouteMessage(payload).map { .routeRemoved($0) }
+            case RTM_NEWRULE, RTM_DELRULE: .ruleChanged
+            default: nil
+            }
+        self = understood ?? .skipped(type: type)
+    }
+
+    /// `struct nlmsgerr`: the negative errno and the refused request, of which only the header is repeated if
+    /// `NLM_F_CAPPED` is set; then attributes with the kernel's words, if `NLM_F_ACK_TLVS` is set.
+    private static func error(_ payload: NetlinkBytes, flags: UInt16) -> Self? {
+        guard let code = payload.number(at: 0, as: Int32.self) else { return nil }
+        let isCapped = flags & UInt16(NLM_F_CAPPED) != 0
+        let requestLength = payload.number(at: 4, as: UInt32.self).map(Int.init) ?? 0
+        let request = isCapped ? NetlinkMessage.headerLength : max(requestLength, NetlinkMessage.headerLength)
+        return .error(
+            number: positive(code), text: words(payload.dropFirst(4 + align(min(request, payload.count))), flags: flags))
+    }
+
+    private static func done(_ payload: NetlinkBytes, flags: UInt16) -> Self? {
+        let code = payload.number(at: 0, as: Int32.self) ?? 0
+        return .done(number: positive(code), text: words(payload.dropFirst(4), flags: flags))
+    }
+
+    /// The kernel sends `-errno`; no other number is one, and the most negative one has no positive.
+    private static func positive(_ code: Int32) -> Int32 {
+        code < 0 && code > .min ? -code : 0
+    }
+
+    private static func words(_ attributes: NetlinkBytes, flags: UInt16) -> String? {
+        guard flags & UInt16(NLM_F_ACK_TLVS) != 0 else { return nil }
+        var text: String?
+        attributes.forEachAttribute { type, payload in
+            if type == Int(NLMSGERR_ATTR_MSG.rawValue) { text = payload.text }
+        }
+        return text
+    }
+}

@@ -1,0 +1,242 @@
+import Glibc
+public import SessionCore
+
+/// Watches the kernel's routing tables and says what their changes mean for each target's path.
+///
+/// The shell around ``HintPacer`` (when to look) and ``PathClassifier`` (what a difference means). The kernel's messages
+/// are only hints; what counts is the kernel's answer to a route lookup for the endpoint's own addresses. It runs on the
+/// executor that it is given, needs no capability, never blocks, and has no timer while the network is quiet.
+public actor NetworkWatcher {
+    private nonisolated let executor: any SerialExecutor
+    public nonisolated var unownedExecutor: UnownedSerialExecutor { executor.asUnownedSerialExecutor() }
+
+    private let receiveBuffer: Int32
+    private let now: @Sendable () -> Instant
+    private let sleep: @Sendable (Duration) async throws -> Void
+    private let pathChanged: @Sendable (PathChange) -> Void
+
+    /// Can transition to: running (`start`), stopped (`stop`).
+    private enum State {
+        case idle, running, stopped
+    }
+    private var state = State.idle
+    private var hints: HintSource?
+    private var lookup: RouteLookup?
+    private var tables: TableReader?
+    private var pacer = HintPacer()
+    private var timer: (at: Instant, task: Task<Void, Never>)?
+    private var isDumping = false
+    private var dumpAgain = false
+    /// When the first hint came that no look has followed yet.
+    private var oldestHint: Instant?
+
+    private struct Watched {
+        var addresses: [IPAddress]
+        var classifier: PathClassifier
+    }
+    private var watched: [Target: Watched] = [:]
+    private var view = NetworkSnapshot()
+
+    /// - Parameters:
+    ///   - executor: where everything runs; the daemon's event loop.
+    ///   - now: the boot clock.
+    ///   - sleep: a one-shot timer; it is used for 20 ms to 1 s after hints, and not at all in a quiet network.
+    ///   - receiveBuffer: bytes of kernel messages that may wait to be read.
+    ///   - pathChanged: called on `executor` for every change of a target's path, within a millisecond of the kernel's
+    ///     message. Never with class `none`.
+    public init(
+        executor: any SerialExecutor, now: @escaping @Sendable () -> Instant = { BootClock.now() },
+        sleep: @escaping @Sendable (Duration) async throws -> Void = { try await Task.sleep(for: $0) },
+        receiveBuffer: Int32 = 1 << 20, pathChanged: @escaping @Sendable (PathChange) -> Void
+    ) {
+        self.executor = executor
+        self.now = now
+        self.sleep = sleep
+        self.receiveBuffer = receiveBuffer
+        self.pathChanged = pathChanged
+    }
+
+    /// Opens the sockets and reads the tables; when it returns, everything can be asked.
+    ///
+    /// The sockets belong to the network namespace of the executor's thread.
+    /// - Throws: ``NetlinkError/notStartable`` when it was called before, and what opening the sockets met. Tables that
+    ///   change too fast to be read are no error: they are read a second later.
+    public func start() async throws(NetlinkError) {
+        guard state == .idle else { throw .notStartable }
+        hints = try HintSource(receiveBuffer: receiveBuffer, now: now) { [weak self] batch in
+            // One hop: the task runs here until it has to change to the watcher's executor.
+            Task.immediate { await self?.hinted(batch) }
+        }
+        lookup = try RouteLookup()
+        tables = TableReader(try RequestSocket())
+        state = .running
+        await dump()
+    }
+
+    /// Closes the sockets. Nothing is reported after it, and the watcher cannot be started again.
+    public func stop() {
+        state = .stopped
+        hints = nil
+        timer?.task.cancel()
+        timer = nil
+        lookup = nil
+        tables = nil
+    }
+
+    /// Watches exactly these targets and says their paths.
+    ///
+    /// A target that was watched before with the same addresses is looked at as after a hint: if its path changed, that
+    /// is reported. The others are only answered.
+    /// - Parameter targets: with the addresses of each, the preferred first; none if the name does not resolve yet.
+    /// - Returns: the path of each target; `nil` as value where there is none.
+    @discardableResult
+    public func setTargets(_ targets: [Target: [IPAddress]]) -> [Target: Path?] {
+        watched = watched.filter { targets[$0.key] != nil }
+        return Dictionary(
+            targets.sorted { $0.key < $1.key }.map { ($0.key, setTarget($0.key, addresses: $0.value)) },
+            uniquingKeysWith: { first, _ in first })
+    }
+
+    /// Watches one target more, or with other addresses, and says its path; as ``setTargets(_:)`` does for all.
+    /// - Parameters:
+    ///   - target: whose path is watched.
+    ///   - addresses: the preferred first; none if the name does not resolve yet.
+    /// - Returns: the path; `nil` if there is none.
+    @discardableResult
+    public func setTarget(_ target: Target, addresses: [IPAddress]) -> Path? {
+        if watched[target]?.addresses == addresses {
+            look(at: target, receivedAt: now())
+        } else {
+            let observation = lookup?.observe(addresses) ?? .init()
+            watched[target] = Watched(
+                addresses: addresses, classifier: PathClassifier(observation, isUnresolved: addresses.isEmpty))
+        }
+        return watched[target]?.classifier.current.path
+    }
+
+    /// Watches no target of this session any more.
+    /// - Parameter session: the session's name.
+    public func removeTargets(ofSession session: String) {
+        watched = watched.filter { $0.key.session != session }
+    }
+
+    /// The path to the first of the addresses that has one, looked up now.
+    /// - Parameter addresses: the preferred first; none for the path of the default routes.
+    /// - Returns: `nil` if there is no path, and before ``start()``.
+    public func path(to addresses: [IPAddress]) -> Path? {
+        lookup?.observe(addresses).path
+    }
+
+    /// What people see.
+    public func snapshot() -> NetworkSnapshot {
+        var snapshot = view
+        snapshot.paths = watched.mapValues(\.classifier.current.path)
+        snapshot.counters.lookups = lookup?.count ?? 0
+        return snapshot
+    }
+
+    // MARK: - Hints and deadlines
+
+    private func hinted(_ batch: HintBatch) {
+        guard state == .running else { return }
+        view.counters.hints += batch.messages
+        view.counters.overruns += batch.overruns
+        oldestHint = oldestHint ?? batch.receivedAt
+        perform(pacer.hinted(at: now()))
+    }
+
+    private func deadlineReached() {
+        guard state == .running else { return }
+        timer = nil
+        perform(pacer.deadlineReached(at: now()))
+    }
+
+    private func perform(_ actions: [HintPacer.Action]) {
+        for action in actions {
+            switch action {
+            case .look: look()
+            case .dump: Task { await dump() }
+            }
+        }
+        arm()
+    }
+
+    private func arm() {
+        guard timer?.at != pacer.nextDeadline else { return }
+        timer?.task.cancel()
+        guard let deadline = pacer.nextDeadline else {
+            timer = nil
+            return
+        }
+        let delay = max(.zero, now().duration(to: deadline))
+        let task = Task { [weak self, sleep] in
+            do { try await sleep(delay) } catch { return }
+            await self?.deadlineReached()
+        }
+        timer = (deadline, task)
+    }
+
+    // MARK: - Looking
+
+    private func look() {
+        let receivedAt = oldestHint ?? now()
+        oldestHint = nil
+        for target in watched.keys.sorted() {
+            look(at: target, receivedAt: receivedAt)
+        }
+    }
+
+    private func look(at target: Target, receivedAt: Instant) {
+        guard lookup != nil, let addresses = watched[target]?.addresses, let before = watched[target]?.classifier.current,
+            let observation = lookup?.observe(addresses)
+        else { return }
+        let oldSource = before.path.flatMap { IPAddress($0.source) }
+        let pathClass = watched[target]?.classifier.handle(
+            observation, oldSourceRemains: { oldSource.map { lookup?.isLocal($0) ?? false } ?? false }, at: now())
+        guard let pathClass else { return }
+        view.counters.changes[pathClass, default: 0] += 1
+        guard pathClass != .none else { return }
+        let change = PathChange(
+            target: target, pathClass: pathClass, from: before.path, to: observation.path, receivedAt: receivedAt)
+        if view.changes.count == Self.changesKept { view.changes.removeFirst() }
+        view.changes.append(change)
+        pathChanged(change)
+    }
+
+    private static let changesKept = 32
+
+    // MARK: - Reading the tables
+
+    private func dump() async {
+        guard let tables else { return }
+        guard !isDumping else {
+            dumpAgain = true
+            return
+        }
+        isDumping = true
+        let result: Result<TableReader.Tables, NetlinkError>
+        do throws(NetlinkError) {
+            result = .success(try await tables.read())
+        } catch {
+            result = .failure(error)
+        }
+        isDumping = false
+        guard state == .running else { return }
+        switch result {
+        case .success(let tables):
+            view.interfaces = tables.interfaces
+            view.defaultRoutes = tables.defaultRoutes
+            view.takenAt = now()
+            view.counters.dumps += 1
+            lookup?.keepTypes(ofInterfaces: tables.interfaces)
+        case .failure:
+            view.counters.interruptedDumps += 1
+            pacer.dumpFailed(at: now())
+        }
+        if dumpAgain {
+            dumpAgain = false
+            pacer.dumpFailed(at: now())
+        }
+        arm()
+    }
+}

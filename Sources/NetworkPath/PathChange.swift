@@ -1,0 +1,29 @@
+public import SessionCore
+
+/// What a change in the kernel's tables meant for one target. Never of class `none`.
+public struct PathChange: Hashable, Sendable {
+    /// Whose path changed.
+    public var target: Target
+    /// What the change means.
+    public var pathClass: PathClass
+    /// The path before; `nil` if there was none. For `returned` it is `nil` too: the path had been lost.
+    public var from: Path?
+    /// The path now; `nil` if there is none.
+    public var to: Path?
+    /// When the kernel's message that led to this was read.
+    public var receivedAt: Instant
+
+    /// - Parameters:
+    ///   - target: whose path changed.
+    ///   - pathClass: what the change means.
+    ///   - from: the path before; `nil` if there was none.
+    ///   - to: the path now; `nil` if there is none.
+    ///   - receivedAt: when the kernel's message that led to this was read.
+    public init(target: Target, pathClass: PathClass, from: Path?, to: Path?, receivedAt: Instant) {
+        self.target = target
+        self.pathClass = pathClass
+        self.from = from
+        self.to = to
+        self.receivedAt = receivedAt
+    }
+}

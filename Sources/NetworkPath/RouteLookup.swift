@@ -1,0 +1,77 @@
+import CNetlink
+import Glibc
+import SessionCore
+
+/// Asks the kernel which way a packet to an address would go.
+struct RouteLookup: ~Copyable {
+    private var requests: RequestSocket
+    /// What kind of network is behind an interface does not change while it exists under its name.
+    private var types: [Int32: (name: String, type: NetworkType)] = [:]
+    /// The lookups made so far.
+    private(set) var count: UInt64 = 0
+
+    init() throws(NetlinkError) {
+        requests = try RequestSocket()
+    }
+
+    /// The path to the first of the addresses that has one, and the families of all that have one.
+    /// - Parameter addresses: the endpoint's; for none, the paths of the default routes are given.
+    mutating func observe(_ addresses: [IPAddress]) -> PathClassifier.Observation {
+        var observation = PathClassifier.Observation()
+        for address in addresses.isEmpty ? Self.anywhere : addresses {
+            // One path decides, and one of the other family is worth knowing; more are not.
+            guard !observation.families.contains(address.family), let path = path(to: address) else { continue }
+            observation.path = observation.path ?? path
+            observation.families.insert(address.family)
+        }
+        return observation
+    }
+
+    /// The path to one address; `nil` if the kernel has no usable route or its interface has no carrier.
+    mutating func path(to address: IPAddress) -> Path? {
+        guard let route = route(to: address), let hop = route.hops.first, let source = route.source,
+            route.kind == UInt8(RTN_UNICAST) || route.kind == UInt8(RTN_LOCAL),
+            hop.flags & UInt32(RTNH_F_LINKDOWN | RTNH_F_DEAD) == 0,
+            let interface = requests.interface(index: hop.interfaceIndex),
+            interface.flags & LinkFlag.up != 0, interface.flags & LinkFlag.running != 0
+        else { return nil }
+        return Path(
+            interface: interface.name, interfaceIndex: hop.interfaceIndex,
+            type: type(of: hop.interfaceIndex, name: interface.name), source: source.description,
+            gateway: hop.gateway?.description, table: route.table)
+    }
+
+    /// Whether an address belongs to this host and is usable: packets to it are delivered here.
+    mutating func isLocal(_ address: IPAddress) -> Bool {
+        route(to: address)?.kind == UInt8(RTN_LOCAL)
+    }
+
+    private mutating func route(to address: IPAddress) -> RouteMessage? {
+        count += 1
+        // Whatever the kernel refuses with (unreachable, prohibited, no such family), the address cannot be reached.
+        guard case .route(let route)? = try? requests.first(.route(to: address)) else { return nil }
+        return route
+    }
+
+    private mutating func type(of index: Int32, name: String) -> NetworkType {
+        if let known = types[index], known.name == name { return known.type }
+        guard case .link(let link)? = try? requests.first(.link(index: index)) else { return .other }
+        let type = NetworkType(link: link)
+        types[index] = (link.name, type)
+        return type
+    }
+
+    /// Forgets interfaces that are gone.
+    mutating func keepTypes(ofInterfaces interfaces: [NetworkInterface]) {
+        types = Dictionary(
+            interfaces.map { ($0.index, ($0.name, $0.type)) }, uniquingKeysWith: { first, _ in first })
+    }
+
+    /// Public addresses that stand for the rest of the world: those of a root name server, far from every host, so that
+    /// half-default routes of a VPN (0.0.0.0/1) and lists of excluded networks treat them like any server. Addresses
+    /// reserved for documentation would not do: laboratories use them. Looking up a route sends nothing.
+    private static let anywhere = [
+        IPAddress(bytes: [198, 41, 0, 4]),
+        IPAddress(bytes: [0x20, 0x01, 0x05, 0x03, 0xba, 0x3e, 0, 0, 0, 0, 0, 0, 0, 2, 0, 0x30]),
+    ].compactMap(\.self)
+}

@@ -1,0 +1,107 @@
+/// Decides when to ask a connection for a sign of life, and when it is dead.
+///
+/// Silence counts in both directions: a server that is only written to must be asked, and a server that is only read
+/// from must hear something within the keep-alive (MQTT 5, 3.1.2.10). A busy client goes on asking.
+struct Heartbeat: Hashable, Sendable {
+    /// What is due at a point in time.
+    enum Due: Hashable, Sendable {
+        case nothing
+        case ask
+        case dead(ReasonCode)
+    }
+
+    private struct Question: Hashable, Sendable {
+        var askedAt: Instant
+        var deadline: Instant
+        var isProbe: Bool
+    }
+
+    private let policy: HeartbeatPolicy
+    private let interval: Duration
+    private(set) var lastHeard: Instant
+    private var lastSent: Instant
+    private var question: Question?
+    /// When the question that awaits its answer for the round-trip time was asked; outlives `question`, which any byte
+    /// settles.
+    private var sampleStart: Instant?
+    private(set) var roundTrip = RoundTripTime()
+
+    /// - Parameter serverInterval: the server's own keep-alive, which overrides ours (MQTT 5, 3.2.2.3.14); zero turns the
+    ///   server's check off (3.1.2.10), and leaves ours.
+    init(policy: HeartbeatPolicy, serverInterval: Duration?, at now: Instant) {
+        self.policy = policy
+        if let serverInterval, serverInterval > .zero {
+            interval = max(serverInterval, .seconds(1))
+        } else {
+            interval = policy.interval
+        }
+        lastHeard = now
+        lastSent = now
+    }
+
+    var isProbing: Bool { question?.isProbe ?? false }
+
+    var deadline: Instant {
+        question?.deadline ?? min(lastHeard, lastSent).advanced(by: interval)
+    }
+
+    mutating func heard(at now: Instant) {
+        lastHeard = now
+        question = nil
+    }
+
+    mutating func sent(at now: Instant) {
+        lastSent = now
+    }
+
+    mutating func answered(at now: Instant) {
+        if let sampleStart { roundTrip.add(sampleStart.duration(to: now)) }
+        sampleStart = nil
+        heard(at: now)
+    }
+
+    mutating func due(at now: Instant) -> Due {
+        guard now >= deadline else { return .nothing }
+        if let question { return .dead(question.isProbe ? .probeTimeout : .heartbeatTimeout) }
+        ask(within: policy.timeout, isProbe: false, at: now)
+        return .ask
+    }
+
+    /// Asks at once, with a short deadline.
+    /// - Returns: whether a question has to be sent: not when a probe already runs.
+    mutating func probe(at now: Instant) -> Bool {
+        if isProbing { return false }
+        ask(within: roundTrip.probeTimeout(atMost: policy.probeTimeout), isProbe: true, at: now)
+        return true
+    }
+
+    private mutating func ask(within timeout: Duration, isProbe: Bool, at now: Instant) {
+        question = Question(askedAt: now, deadline: now.advanced(by: timeout), isProbe: isProbe)
+        sampleStart = sampleStart ?? now
+        lastSent = now
+    }
+}
+
+/// Smoothed round-trip time and its variation, by the estimator of RFC 6298.
+public struct RoundTripTime: Hashable, Sendable {
+    /// `nil` before the first sample.
+    public private(set) var smoothed: Duration?
+    public private(set) var variation: Duration?
+
+    mutating func add(_ sample: Duration) {
+        if let smoothed, let variation {
+            let difference = smoothed > sample ? smoothed - sample : sample - smoothed
+            self.variation = (variation * 3 + difference) / 4
+            self.smoothed = (smoothed * 7 + sample) / 8
+        } else {
+            smoothed = sample
+            variation = sample / 2
+        }
+    }
+
+    /// Several round trips, but no less than a second: a path that just moved is slower at first.
+    func probeTimeout(atMost limit: Duration) -> Duration {
+        guard let smoothed else { return limit }
+        return min(limit, max(.seconds(1), smoothed * 8))
+    }
+}

@@ -1,0 +1,51 @@
+/// When a session tries again, when it waits and when it gives up. The defaults are those of the configuration manual.
+public struct ReconnectPolicy: Hashable, Sendable {
+    /// The delays before the first, second, … attempt; the last one is used for ever. Never empty.
+    public var delays: [Duration] = [
+        .milliseconds(50), .milliseconds(250), .milliseconds(500), .seconds(1), .seconds(2), .seconds(4), .seconds(8),
+        .seconds(16), .seconds(32), .seconds(64),
+    ]
+    /// The range of the first, random delay after a remote cause; zero turns all randomness off.
+    public var spread: Duration = .seconds(1)
+    /// How long a connection must have lasted for the table to restart.
+    public var stableAfter: Duration = .seconds(30)
+    /// When an outage is reported as lost; `nil` is never.
+    public var lostAfter: Duration? = .seconds(10)
+    /// When an outage ends in failed; `nil` is never.
+    public var giveUpAfter: Duration?
+
+    /// How long a connection is kept after its path was lost, so that a flap costs nothing.
+    public var hold: Duration = .seconds(5)
+    /// How often an attempt is made without any path, in case a kernel event was missed.
+    public var safetyInterval: Duration = .seconds(300)
+    /// The least delay after a server said that it is busy; doubles each time.
+    public var busyFloor: Duration = .seconds(5)
+
+    public init() {}
+}
+
+/// How long each part of an attempt may take.
+public struct AttemptTimeouts: Hashable, Sendable {
+    /// TCP and TLS, per address; also the time for resolving the name.
+    public var dial: Duration = .seconds(10)
+    /// From CONNECT to CONNACK.
+    public var authenticate: Duration = .seconds(10)
+    /// From CONNACK until all subscriptions are acknowledged.
+    public var restore: Duration = .seconds(30)
+    /// How long an explicit disconnect waits for unacknowledged messages.
+    public var flush: Duration = .seconds(3)
+    /// How long an explicit disconnect waits for the connection to close.
+    public var goodbye: Duration = .seconds(2)
+
+    public init() {}
+}
+
+/// How soon a silent connection is asked for a sign of life, and how long it has to answer.
+public struct HeartbeatPolicy: Hashable, Sendable {
+    public var interval: Duration = .seconds(15)
+    public var timeout: Duration = .seconds(5)
+    /// The longest that a probe waits for its answer.
+    public var probeTimeout: Duration = .seconds(3)
+
+    public init() {}
+}

@@ -1,0 +1,80 @@
+// What a change of the path to an endpoint means: the class table of the network manual, state by state.
+
+extension SessionMachine {
+    mutating func pathChanged(
+        _ endpoint: EndpointIndex, to path: Path?, _ pathClass: PathClass, at now: Instant, into actions: inout [Action]
+    ) {
+        precondition(paths.indices.contains(endpoint.rawValue), "paths change only for the session's own endpoints")
+        let old = paths[endpoint.rawValue]
+        paths[endpoint.rawValue] = path
+        guard pathClass != .none else { return }
+        actions.append(.report(.pathChanged(pathClass, endpoint, from: old, to: path)))
+        switch state {
+        case .disconnected, .disconnecting, .failed:
+            return
+        case .connected(let connected):
+            guard connected.attempt.endpoint == endpoint else { return }
+            pathChanged(of: connected, pathClass, at: now, into: &actions)
+        case .trying(let trying):
+            pathChanged(during: trying, endpoint, pathClass, at: now, into: &actions)
+        }
+    }
+
+    private mutating func pathChanged(
+        of connected: Connected, _ pathClass: PathClass, at now: Instant, into actions: inout [Action]
+    ) {
+        var connected = connected
+        let hasPath = paths[connected.attempt.endpoint.rawValue] != nil
+        switch pathClass {
+        case .none:
+            return
+        case .movedSourceGone:
+            actions.append(.abandon(connected.attempt.generation))
+            lose(connected, because: Reason(.pathMoved), at: now, into: &actions)
+        case .lost:
+            connected.heldUntil = connected.heldUntil ?? now.advanced(by: policy.hold)
+            state = .connected(connected)
+        case .movedSourceKept, .returned, .gained, .maybe:
+            // Without a path there is nothing to probe, and only a path ends the hold.
+            guard hasPath || connected.heldUntil == nil else { return }
+            connected.heldUntil = nil
+            if connected.heartbeat.probe(at: now) { actions.append(.sendHeartbeat(connected.attempt.generation)) }
+            state = .connected(connected)
+        }
+    }
+
+    private mutating func pathChanged(
+        during trying: Trying, _ endpoint: EndpointIndex, _ pathClass: PathClass, at now: Instant,
+        into actions: inout [Action]
+    ) {
+        switch (trying.activity, pathClass) {
+        case (_, .none), (.attempting, .maybe), (.waitingForNetwork, .lost):
+            return
+        case (.waiting, .lost):
+            if !hasPath { waitForNetwork(trying, because: Reason(.pathLost), at: now) }
+        case (.attempting(let attempt, _, _, _), .lost):
+            // Another endpoint may have a path still.
+            guard attempt.endpoint == endpoint else { return }
+            kick(trying, because: Reason(.pathLost), at: now, into: &actions)
+        case (.attempting(let attempt, _, _, _), _):
+            // A dial that began on the old path is not moved by the kernel: it would only time out. Nor will a safety
+            // attempt, which has no path, get anywhere sooner than the endpoint that now has one.
+            guard attempt.endpoint == endpoint || paths[attempt.endpoint.rawValue] == nil else { return }
+            kick(trying, because: Self.kickReason(pathClass), at: now, into: &actions)
+        case (.waiting, _), (.waitingForNetwork, _):
+            guard hasPath else { return }
+            kick(trying, because: Self.kickReason(pathClass), at: now, into: &actions)
+        }
+    }
+
+    /// - Returns: `nil` for a change that only may matter.
+    private static func kickReason(_ pathClass: PathClass) -> Reason? {
+        switch pathClass {
+        case .gained: Reason(.pathGained)
+        case .returned: Reason(.pathReturned)
+        case .movedSourceGone, .movedSourceKept: Reason(.pathMoved)
+        case .lost: Reason(.pathLost)
+        case .none, .maybe: nil
+        }
+    }
+}

@@ -1,0 +1,108 @@
+// What people see of a session, derived from its state and never stored beside it.
+
+extension SessionMachine {
+    /// What status, events and logs tell of the session at one moment.
+    public struct Status: Hashable, Sendable {
+        public var state: SessionState
+        public var phase: Phase?
+        public var mode: ReconnectMode?
+        /// Whether the server still had the session; `nil` unless connected.
+        public var resumed: Bool?
+        /// The number of the attempt under way or of the last one; 0 when connected or not trying.
+        public var attempt: Int
+        /// When the next attempt is due; `nil` when none is scheduled.
+        public var retryAt: Instant?
+        /// Whether the outage is longer than `lost-after`.
+        public var isLost: Bool
+        /// Whether a connection is kept although its path is gone, or a probe awaits its answer.
+        public var isInDoubt: Bool
+        public var reason: Reason
+        public var endpoint: EndpointIndex?
+        public var path: Path?
+    }
+
+    public var status: Status {
+        var status = Status(
+            state: .disconnected, phase: nil, mode: nil, resumed: nil, attempt: 0, retryAt: nil, isLost: false,
+            isInDoubt: false, reason: reason, endpoint: nil, path: nil)
+        switch state {
+        case .disconnected:
+            break
+        case .failed:
+            status.state = .failed
+        case .trying(let trying):
+            status.state = trying.outage == nil ? .connecting : .reconnecting
+            status.mode = trying.outage == nil ? nil : mode
+            status.attempt = trying.attempts
+            status.isLost = trying.outage?.isReportedLost ?? false
+            switch trying.activity {
+            case .waitingForNetwork:
+                status.phase = .waitingForNetwork
+            case .waiting(let until, _):
+                status.phase = .waiting
+                status.retryAt = until
+            case .attempting(let attempt, let phase, _, _):
+                status.phase = phase
+                status.endpoint = attempt.endpoint
+            }
+        case .connected(let connected):
+            status.state = .connected
+            status.resumed = connected.resumed
+            status.endpoint = connected.attempt.endpoint
+            status.isInDoubt = connected.heldUntil != nil || connected.heartbeat.isProbing
+        case .disconnecting(let disconnecting):
+            status.state = .disconnecting
+            status.endpoint = disconnecting.attempt.endpoint
+        }
+        status.path = status.endpoint.flatMap { paths[$0.rawValue] }
+        return status
+    }
+
+    /// The part of the status whose change is an event. Doubt and path come and go with events of their own.
+    var visible: Status {
+        var visible = status
+        visible.isInDoubt = false
+        visible.path = nil
+        return visible
+    }
+
+    /// The server's sign of life, with the measured round trip; `nil` unless connected.
+    public var liveness: (lastHeard: Instant, roundTrip: RoundTripTime)? {
+        guard case .connected(let connected) = state else { return nil }
+        return (connected.heartbeat.lastHeard, connected.heartbeat.roundTrip)
+    }
+
+    /// When `timeReached` is due; `nil` when there is nothing to wait for.
+    public var nextDeadline: Instant? {
+        switch state {
+        case .disconnected, .failed:
+            return nil
+        case .disconnecting(let disconnecting):
+            return disconnecting.deadline
+        case .connected(let connected):
+            return min(connected.heartbeat.deadline, connected.heldUntil ?? connected.heartbeat.deadline)
+        case .trying(let trying):
+            return [trying.activityDeadline, lostDeadline(of: trying), giveUpDeadline(of: trying)].compactMap { $0 }
+                .min()
+        }
+    }
+
+    func lostDeadline(of trying: Trying) -> Instant? {
+        guard let outage = trying.outage, !outage.isReportedLost, let lostAfter = policy.lostAfter else { return nil }
+        return outage.since.advanced(by: lostAfter)
+    }
+
+    func giveUpDeadline(of trying: Trying) -> Instant? {
+        policy.giveUpAfter.map { trying.startedAt.advanced(by: $0) }
+    }
+}
+
+extension SessionMachine.Trying {
+    var activityDeadline: Instant {
+        switch activity {
+        case .waitingForNetwork(let safetyAttempt): safetyAttempt
+        case .waiting(let until, _): until
+        case .attempting(_, _, let deadline, _): deadline
+        }
+    }
+}

@@ -1,0 +1,275 @@
+// What each input does in each state.
+
+extension SessionMachine {
+    mutating func transition(on input: Input, at now: Instant, into actions: inout [Action]) {
+        switch input {
+        case .connect(let reason): connect(reason, at: now, into: &actions)
+        case .disconnect(let reason): disconnect(reason, at: now, into: &actions)
+        case .reconnect(let mode): reconnect(mode, at: now, into: &actions)
+        case .pathChanged(let endpoint, let path, let pathClass):
+            pathChanged(endpoint, to: path, pathClass, at: now, into: &actions)
+        case .progressed(let generation, let phase): progressed(generation, to: phase, at: now)
+        case .established(let generation, let resumed, let serverKeepAlive):
+            established(generation, resumed: resumed, serverKeepAlive: serverKeepAlive, at: now)
+        case .restored(let generation): restored(generation, at: now, into: &actions)
+        case .ended(let generation, let ending): ended(generation, ending, at: now, into: &actions)
+        case .heartbeatAnswered(let generation): heartbeatAnswered(generation, at: now)
+        case .flushed(let generation): flushed(generation, at: now, into: &actions)
+        case .closed(let generation): closed(generation)
+        case .timeReached: timeReached(at: now, into: &actions)
+        }
+    }
+
+    // MARK: Commands
+
+    private mutating func connect(_ reason: Reason, at now: Instant, into actions: inout [Action]) {
+        switch state {
+        case .connected:
+            return
+        case .trying(let trying):
+            // Somebody who asks again does not want to wait; but an attempt under way is what they ask for.
+            if case .attempting = trying.activity { return }
+            tryNow(trying, because: reason, at: now, into: &actions)
+        case .disconnecting(let disconnecting):
+            actions.append(.abandon(disconnecting.attempt.generation))
+            startTrying(because: reason, at: now, into: &actions)
+        case .disconnected, .failed:
+            startTrying(because: reason, at: now, into: &actions)
+        }
+    }
+
+    private mutating func disconnect(_ reason: Reason, at now: Instant, into actions: inout [Action]) {
+        switch state {
+        case .disconnected where reason.code == .shutdown, .disconnecting where reason.code == .shutdown:
+            // The daemon's end is no news for a session that somebody else ended before.
+            return
+        default:
+            self.reason = reason
+        }
+        switch state {
+        case .connected(let connected):
+            let generation = connected.attempt.generation
+            actions.append(.flush(generation))
+            state = .disconnecting(
+                Disconnecting(attempt: connected.attempt, step: .flushing, deadline: now.advanced(by: timeouts.flush)))
+        case .trying(let trying):
+            if case .attempting(let attempt, _, _, _) = trying.activity { actions.append(.abandon(attempt.generation)) }
+            state = .disconnected
+        case .disconnecting:
+            return
+        case .disconnected, .failed:
+            state = .disconnected
+        }
+    }
+
+    private mutating func reconnect(_ mode: ReconnectMode?, at now: Instant, into actions: inout [Action]) {
+        let reason = Reason(.userReconnect)
+        if mode == .full { escalation = .discard }
+        switch state {
+        case .connected(let connected):
+            actions.append(.abandon(connected.attempt.generation))
+            lose(connected, because: reason, at: now, into: &actions)
+        case .trying(let trying):
+            tryNow(trying, because: reason, at: now, into: &actions)
+        case .disconnecting(let disconnecting):
+            actions.append(.abandon(disconnecting.attempt.generation))
+            startTrying(because: reason, at: now, into: &actions)
+        case .disconnected, .failed:
+            startTrying(because: reason, at: now, into: &actions)
+        }
+    }
+
+    // MARK: The course of an attempt
+
+    private mutating func progressed(_ generation: Generation, to phase: Phase, at now: Instant) {
+        guard case .trying(var trying) = state, case .attempting(let attempt, _, _, let established) = trying.activity,
+            attempt.generation == generation
+        else { return }
+        trying.activity = .attempting(
+            attempt, phase: phase, deadline: now.advanced(by: limit(of: phase)), established: established)
+        state = .trying(trying)
+    }
+
+    /// The transport has its own limits, per address; this one guards against a transport that never answers.
+    private func limit(of phase: Phase) -> Duration {
+        switch phase {
+        case .waitingForNetwork, .waiting, .resolving: timeouts.dial
+        case .dialing, .securing: timeouts.dial * 2
+        case .authenticating: timeouts.authenticate
+        case .restoring: timeouts.restore
+        }
+    }
+
+    private mutating func established(
+        _ generation: Generation, resumed: Bool, serverKeepAlive: Duration?, at now: Instant
+    ) {
+        guard case .trying(var trying) = state, case .attempting(let attempt, _, _, _) = trying.activity,
+            attempt.generation == generation
+        else { return }
+        if !resumed { escalation = max(escalation, .full) }
+        trying.activity = .attempting(
+            attempt, phase: .restoring, deadline: now.advanced(by: timeouts.restore),
+            established: Established(serverKeepAlive: serverKeepAlive))
+        state = .trying(trying)
+    }
+
+    private mutating func restored(_ generation: Generation, at now: Instant, into actions: inout [Action]) {
+        guard case .trying(let trying) = state,
+            case .attempting(let attempt, _, _, let established?) = trying.activity, attempt.generation == generation
+        else { return }
+        let mode = mode
+        counters.connects += 1
+        if mode == .quick { counters.resumes += 1 }
+        escalation = .none
+        notBefore = nil
+        state = .connected(
+            Connected(
+                attempt: attempt, resumed: mode == .quick, since: now,
+                heartbeat: Heartbeat(
+                    policy: heartbeatPolicy, serverInterval: established.serverKeepAlive, at: now)))
+        reason = trying.kick ?? trying.cause
+        if let outage = trying.outage {
+            let length = outage.since.duration(to: now)
+            counters.longestOutage = max(counters.longestOutage, length)
+            actions.append(.report(.reconnectCompleted(mode, outage: length)))
+        }
+    }
+
+    private mutating func ended(
+        _ generation: Generation, _ ending: Ending, at now: Instant, into actions: inout [Action]
+    ) {
+        switch state {
+        case .trying(var trying):
+            guard case .attempting(let attempt, _, _, _) = trying.activity, attempt.generation == generation else {
+                return
+            }
+            if ending.reason.code.group == .auth, ending.hasNewCredential, !trying.hasRenewedCredential {
+                trying.hasRenewedCredential = true
+                attemptAgain(trying, attempt, because: ending.reason, at: now, into: &actions)
+            } else if ending.reason.isTerminal {
+                fail(because: ending.reason)
+            } else if escalate(because: ending.reason.code), ending.retryAfter == nil {
+                attemptAgain(trying, attempt, because: ending.reason, at: now, into: &actions)
+            } else {
+                cursor = endpoint(after: attempt.endpoint)
+                wait(trying, after: ending, at: now)
+            }
+        case .connected(let connected) where connected.attempt.generation == generation:
+            if ending.reason.isTerminal, !(ending.reason.code.group == .auth && ending.hasNewCredential) {
+                fail(because: ending.reason)
+            } else {
+                lose(connected, ending, at: now, into: &actions)
+            }
+        case .disconnecting(let disconnecting) where disconnecting.attempt.generation == generation:
+            state = .disconnected
+        case .disconnected, .connected, .disconnecting, .failed:
+            return
+        }
+    }
+
+    private mutating func heartbeatAnswered(_ generation: Generation, at now: Instant) {
+        guard case .connected(var connected) = state, connected.attempt.generation == generation else { return }
+        connected.heartbeat.answered(at: now)
+        state = .connected(connected)
+    }
+
+    private mutating func flushed(_ generation: Generation, at now: Instant, into actions: inout [Action]) {
+        guard case .disconnecting(let disconnecting) = state, disconnecting.step == .flushing,
+            disconnecting.attempt.generation == generation
+        else { return }
+        sayGoodbye(disconnecting, at: now, into: &actions)
+    }
+
+    private mutating func sayGoodbye(
+        _ disconnecting: Disconnecting, at now: Instant, into actions: inout [Action]
+    ) {
+        actions.append(.sayGoodbye(disconnecting.attempt.generation))
+        state = .disconnecting(
+            Disconnecting(
+                attempt: disconnecting.attempt, step: .sayingGoodbye, deadline: now.advanced(by: timeouts.goodbye)))
+    }
+
+    private mutating func closed(_ generation: Generation) {
+        guard case .disconnecting(let disconnecting) = state, disconnecting.attempt.generation == generation else {
+            return
+        }
+        state = .disconnected
+    }
+
+    // MARK: Time
+
+    private mutating func timeReached(at now: Instant, into actions: inout [Action]) {
+        switch state {
+        case .disconnected, .failed:
+            return
+        case .disconnecting(let disconnecting):
+            guard now >= disconnecting.deadline else { return }
+            switch disconnecting.step {
+            case .flushing:
+                sayGoodbye(disconnecting, at: now, into: &actions)
+            case .sayingGoodbye:
+                actions.append(.abandon(disconnecting.attempt.generation))
+                state = .disconnected
+            }
+        case .connected(let connected):
+            checkLife(of: connected, at: now, into: &actions)
+        case .trying(let trying):
+            timeReached(trying, at: now, into: &actions)
+        }
+    }
+
+    private mutating func checkLife(of connected: Connected, at now: Instant, into actions: inout [Action]) {
+        var connected = connected
+        if let heldUntil = connected.heldUntil, now >= heldUntil {
+            actions.append(.abandon(connected.attempt.generation))
+            lose(connected, because: Reason(.pathLost), at: now, into: &actions)
+            return
+        }
+        switch connected.heartbeat.due(at: now) {
+        case .nothing:
+            return
+        case .ask:
+            actions.append(.sendHeartbeat(connected.attempt.generation))
+            state = .connected(connected)
+        case .dead(let code):
+            actions.append(.abandon(connected.attempt.generation))
+            lose(connected, because: Reason(code), at: now, into: &actions)
+        }
+    }
+
+    private mutating func timeReached(_ trying: Trying, at now: Instant, into actions: inout [Action]) {
+        var trying = trying
+        if let giveUp = giveUpDeadline(of: trying), now >= giveUp {
+            if case .attempting(let attempt, _, _, _) = trying.activity { actions.append(.abandon(attempt.generation)) }
+            fail(because: Reason(.retryTimeout))
+            return
+        }
+        if let lost = lostDeadline(of: trying), now >= lost, let outage = trying.outage {
+            trying.outage?.isReportedLost = true
+            state = .trying(trying)
+            actions.append(.report(.connectionLost(outage: outage.since.duration(to: now))))
+        }
+        guard now >= trying.activityDeadline else { return }
+        switch trying.activity {
+        case .waiting(_, let isKick):
+            if isKick { kicks.kicked(at: now) }
+            attemptNow(trying, at: now, into: &actions)
+        case .waitingForNetwork:
+            attemptNow(trying, at: now, into: &actions)
+        case .attempting(let attempt, let phase, _, _):
+            actions.append(.abandon(attempt.generation))
+            cursor = endpoint(after: attempt.endpoint)
+            wait(trying, after: Ending(Reason(Self.timeout(of: phase))), at: now)
+        }
+    }
+
+    private static func timeout(of phase: Phase) -> ReasonCode {
+        switch phase {
+        case .resolving: .dnsFailed
+        case .waitingForNetwork, .waiting, .dialing: .dialTimeout
+        case .securing: .tlsTimeout
+        case .authenticating: .authenticateTimeout
+        case .restoring: .restoreTimeout
+        }
+    }
+}

@@ -1,0 +1,251 @@
+/// Keeps one session connected: decides when to try, where, in which mode, when to pause, when a connection is dead and
+/// when to give up. A value without I/O and clocks; the driver feeds it and carries out what it answers.
+///
+/// The states, with what leads from one to the next:
+///
+///     disconnected ──connect──▶ connecting ──restored──▶ connected ──lost──▶ reconnecting ──restored──▶ connected
+///
+/// A terminal reason or the end of `giveUpAfter` leads from connecting, connected and reconnecting to failed, from where
+/// only connect leads on. Disconnect leads from every state to disconnected, through disconnecting where there is
+/// something to say goodbye to. Nothing else leads anywhere: in particular, nothing that completes late does, because
+/// each input about a connection carries the generation of the attempt that opened it.
+///
+/// While it tries, a session waits for the network (no path to any endpoint), waits for a delay of its table, or has an
+/// attempt under way; these are the cases of `Trying.Activity`.
+public struct SessionMachine: Sendable {
+    let policy: ReconnectPolicy
+    let timeouts: AttemptTimeouts
+    let heartbeatPolicy: HeartbeatPolicy
+
+    var state: State = .disconnected
+    /// Why the present state was entered, or why the last attempt failed.
+    public internal(set) var reason: Reason
+    /// When the present state was entered.
+    public internal(set) var since: Instant
+    /// The path to each endpoint; `nil` where the kernel has none.
+    var paths: [Path?]
+    /// The endpoint that the next attempt starts with.
+    var cursor = EndpointIndex(0)
+    var backoff: Backoff
+    var kicks = KickLimiter()
+    var escalation = Escalation.none
+    /// Until when the server asked to be left alone; no network event overrides it.
+    var notBefore: Instant?
+    var lastGeneration = Generation(rawValue: 0)
+    public internal(set) var counters = Counters()
+
+    /// - Parameters:
+    ///   - paths: the path to each endpoint, in the order of the session's list; at least one element.
+    ///   - seed: of the random delays; the same seed gives the same run.
+    public init(
+        policy: ReconnectPolicy = .init(), timeouts: AttemptTimeouts = .init(), heartbeat: HeartbeatPolicy = .init(),
+        paths: [Path?], seed: UInt64, at now: Instant
+    ) {
+        precondition(!paths.isEmpty, "a session has at least one endpoint")
+        self.policy = policy
+        self.timeouts = timeouts
+        self.heartbeatPolicy = heartbeat
+        self.paths = paths
+        self.backoff = Backoff(seed: seed)
+        self.reason = Reason(.userDisconnect, "the session was never connected")
+        self.since = now
+    }
+
+    /// Takes up the state that an earlier run of the daemon left: somebody had disconnected the session, or it had failed
+    /// for a reason that trying again cannot change. Only for a machine that was given no input yet.
+    public mutating func restore(isFailed: Bool, reason: Reason) {
+        precondition(state == .disconnected && lastGeneration.rawValue == 0, "only a new machine can take up a state")
+        self.reason = reason
+        state = isFailed ? .failed : .disconnected
+    }
+
+    /// What has happened since the machine was made.
+    public struct Counters: Hashable, Sendable {
+        public var attempts = 0
+        public var connects = 0
+        public var resumes = 0
+        public var outages = 0
+        public var longestOutage: Duration = .zero
+    }
+}
+
+// MARK: - States
+
+extension SessionMachine {
+    enum State: Hashable, Sendable {
+        /// Can transition to: trying.
+        case disconnected
+        /// Connecting or, with an outage, reconnecting. Can transition to: trying, connected, failed, disconnected,
+        /// disconnecting.
+        case trying(Trying)
+        /// Can transition to: trying, failed, disconnecting.
+        case connected(Connected)
+        /// Can transition to: disconnected, and to trying when connect comes meanwhile.
+        case disconnecting(Disconnecting)
+        /// Can transition to: trying, disconnected.
+        case failed
+    }
+
+    struct Trying: Hashable, Sendable {
+        enum Activity: Hashable, Sendable {
+            /// No path to any endpoint; one safety attempt at the given time.
+            case waitingForNetwork(safetyAttempt: Instant)
+            /// `isKick` when a network event brought the attempt forward, but not to now.
+            case waiting(until: Instant, isKick: Bool)
+            case attempting(Attempt, phase: Phase, deadline: Instant, established: Established?)
+        }
+
+        var activity: Activity
+        let startedAt: Instant
+        /// Why the session connects, or why the connection was lost.
+        let cause: Reason
+        /// `nil` while the session was not up since the last explicit connect.
+        var outage: Outage?
+        var attempts = 0
+        /// Whether a rejected credential was already renewed since the last success.
+        var hasRenewedCredential = false
+        /// The network event or command that started the present attempt ahead of its time.
+        var kick: Reason?
+    }
+
+    /// From the moment a connected session is lost until it is connected again.
+    struct Outage: Hashable, Sendable {
+        let since: Instant
+        var isReportedLost = false
+    }
+
+    /// What has to be set up again. It only grows until a full reconnect has succeeded: a server that lost the session has
+    /// a new one after the first try, and would call the second one resumed.
+    enum Escalation: Int, Hashable, Sendable, Comparable {
+        /// The server is expected to have the session.
+        case none
+        /// The server had lost the session.
+        case full
+        /// The server must discard the session: its state is unusable, or a person asked for it.
+        case discard
+
+        static func < (left: Escalation, right: Escalation) -> Bool { left.rawValue < right.rawValue }
+    }
+
+    /// What the server's acceptance told, kept until the session is restored.
+    struct Established: Hashable, Sendable {
+        var serverKeepAlive: Duration?
+    }
+
+    struct Connected: Hashable, Sendable {
+        let attempt: Attempt
+        let resumed: Bool
+        let since: Instant
+        var heartbeat: Heartbeat
+        /// Set while the path is lost: the connection is kept until then.
+        var heldUntil: Instant?
+    }
+
+    struct Disconnecting: Hashable, Sendable {
+        enum Step: Hashable, Sendable {
+            case flushing, sayingGoodbye
+        }
+
+        let attempt: Attempt
+        let step: Step
+        let deadline: Instant
+    }
+}
+
+// MARK: - Inputs and actions
+
+extension SessionMachine {
+    public enum Input: Hashable, Sendable {
+        /// Start, for example with reason `autoconnect` or `user-connect`.
+        case connect(Reason)
+        /// Stop; wins from every state.
+        case disconnect(Reason)
+        /// Drop what there is and try now; `nil` lets the session choose the mode.
+        case reconnect(ReconnectMode?)
+        case pathChanged(EndpointIndex, to: Path?, PathClass)
+        /// The attempt went on to another phase.
+        case progressed(Generation, Phase)
+        /// The server accepted the session; `resumed` says whether it still had it.
+        case established(Generation, resumed: Bool, serverKeepAlive: Duration?)
+        /// Subscriptions are acknowledged: the session is as it was.
+        case restored(Generation)
+        /// The attempt failed, or the connection was lost.
+        case ended(Generation, Ending)
+        /// The server answered a heartbeat.
+        case heartbeatAnswered(Generation)
+        /// Everything accepted was acknowledged, or there was nothing.
+        case flushed(Generation)
+        /// The connection is closed after goodbye.
+        case closed(Generation)
+        /// Time has passed; due when `nextDeadline` is reached.
+        case timeReached
+    }
+
+    /// How an attempt or a connection ended.
+    public struct Ending: Hashable, Sendable {
+        public var reason: Reason
+        /// How long the server asked to be left alone.
+        public var retryAfter: Duration?
+        /// Whether another credential than the rejected one is at hand.
+        public var hasNewCredential: Bool
+
+        public init(_ reason: Reason, retryAfter: Duration? = nil, hasNewCredential: Bool = false) {
+            self.reason = reason
+            self.retryAfter = retryAfter
+            self.hasNewCredential = hasNewCredential
+        }
+    }
+
+    public enum Action: Hashable, Sendable {
+        /// Open a connection for this attempt and report its progress.
+        case open(Attempt)
+        /// Drop the attempt or connection without a word.
+        case abandon(Generation)
+        /// Wait until everything that was sent is acknowledged, then report `flushed`.
+        case flush(Generation)
+        /// Leave gracefully, then report `closed`.
+        case sayGoodbye(Generation)
+        case sendHeartbeat(Generation)
+        case report(Event)
+    }
+
+    /// What happened, for those who watch the session.
+    public enum Event: Hashable, Sendable {
+        /// The status differs from what it was; `from` is the state before, which may be the same, and `lasted` the time
+        /// that was spent in it.
+        case stateChanged(from: SessionState, lasted: Duration)
+        case reconnectStarted(ReconnectMode)
+        case reconnectCompleted(ReconnectMode, outage: Duration)
+        /// Once per outage, after `lostAfter`, while attempts go on.
+        case connectionLost(outage: Duration)
+        case pathChanged(PathClass, EndpointIndex, from: Path?, to: Path?)
+    }
+
+    /// Takes one input and appends what has to be done.
+    ///
+    /// Every visible change is reported from here, and nowhere else: what people see is compared before and after.
+    public mutating func handle(_ input: Input, at now: Instant, into actions: inout [Action]) {
+        let before = visible
+        let sinceBefore = since
+        transition(on: input, at: now, into: &actions)
+        let after = visible
+        guard after != before else { return }
+        if after.state != before.state { since = now }
+        actions.append(
+            .report(.stateChanged(from: before.state, lasted: sinceBefore.duration(to: now))))
+    }
+
+    /// Bytes arrived on the connection: it lives.
+    public mutating func heard(_ generation: Generation, at now: Instant) {
+        guard case .connected(var connected) = state, connected.attempt.generation == generation else { return }
+        connected.heartbeat.heard(at: now)
+        state = .connected(connected)
+    }
+
+    /// Bytes were sent on the connection: the server knows that we live.
+    public mutating func sent(_ generation: Generation, at now: Instant) {
+        guard case .connected(var connected) = state, connected.attempt.generation == generation else { return }
+        connected.heartbeat.sent(at: now)
+        state = .connected(connected)
+    }
+}

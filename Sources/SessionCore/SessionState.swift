@@ -1,0 +1,61 @@
+/// The states of a session, as status, journal and control socket name them.
+public enum SessionState: String, Sendable, CaseIterable {
+    /// Not connected, and nothing is tried. First and final state.
+    case disconnected
+    /// Attempts to establish, before the session was ever up since the last explicit connect.
+    case connecting
+    case connected
+    /// Was connected and lost.
+    case reconnecting
+    /// On the way down after an explicit disconnect: flush, say goodbye.
+    case disconnecting
+    /// Gave up or hit a terminal reason; stays until connect, new configuration or new credential.
+    case failed
+}
+
+/// What goes on while a session is connecting or reconnecting.
+public enum Phase: String, Sendable, CaseIterable {
+    case waitingForNetwork = "waiting-for-network"
+    case waiting, resolving, dialing, securing, authenticating, restoring
+}
+
+/// Whether the server is expected to still have the session.
+public enum ReconnectMode: String, Sendable, CaseIterable {
+    /// Resume: nothing has to be set up again.
+    case quick
+    /// The server lost the session, or its state is unusable: everything is set up again.
+    case full
+}
+
+/// The number of an attempt and of the connection that it becomes. It never repeats within a machine, which makes late
+/// completions of an abandoned attempt harmless.
+public struct Generation: Hashable, Sendable, Comparable {
+    public var rawValue: UInt64
+
+    public init(rawValue: UInt64) {
+        self.rawValue = rawValue
+    }
+
+    public static func < (left: Generation, right: Generation) -> Bool { left.rawValue < right.rawValue }
+}
+
+/// The position of an endpoint in the session's list.
+public struct EndpointIndex: Hashable, Sendable, Comparable {
+    public var rawValue: Int
+
+    public init(_ rawValue: Int) {
+        self.rawValue = rawValue
+    }
+
+    public static func < (left: EndpointIndex, right: EndpointIndex) -> Bool { left.rawValue < right.rawValue }
+}
+
+/// One try to get a connection up, from resolving the name to restored.
+public struct Attempt: Hashable, Sendable {
+    public var generation: Generation
+    public var endpoint: EndpointIndex
+    /// Counts from 1 since the session was lost or was told to connect.
+    public var number: Int
+    /// Whether the server must discard the session that it may have.
+    public var discardsSession: Bool
+}

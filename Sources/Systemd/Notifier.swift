@@ -1,0 +1,97 @@
+internal import CSystemd
+internal import Glibc
+
+/// Tells the service manager how the daemon is doing: sd_notify(3).
+///
+/// Every call does nothing when the daemon was not started by systemd (`NOTIFY_SOCKET` is not set).
+public struct Notifier: Sendable {
+    /// What became of a notification.
+    public enum Delivery: Equatable, Sendable {
+        /// The service manager has it in its queue.
+        case sent
+        /// The process was not started with a notification socket.
+        case noServiceManager
+        /// The socket did not take it; the number is an `errno`.
+        case failed(Int32)
+    }
+
+    /// The service manager ignores a datagram of more than 4096 bytes, so a status is cut long before.
+    static let longestStatus = 1024
+
+    public init() {}
+
+    /// READY=1: the configuration is valid and the daemon serves. Also ends a reload.
+    @discardableResult
+    public func ready(status: String? = nil) -> Delivery {
+        send(["READY=1"] + (status.map { [Self.assignment(ofStatus: $0)] } ?? []))
+    }
+
+    /// STATUS=: the line that `systemctl status` shows. Control characters become spaces; 1024 bytes at most.
+    @discardableResult
+    public func status(_ text: String) -> Delivery {
+        send([Self.assignment(ofStatus: text)])
+    }
+
+    /// STOPPING=1: the daemon has begun to shut down.
+    @discardableResult
+    public func stopping() -> Delivery {
+        send(["STOPPING=1"])
+    }
+
+    /// RELOADING=1 with MONOTONIC_USEC: the daemon reads its configuration again; ``ready(status:)`` ends that.
+    @discardableResult
+    public func reloading() -> Delivery {
+        var now = timespec()
+        clock_gettime(CLOCK_MONOTONIC, &now)
+        let microseconds = UInt64(now.tv_sec) * 1_000_000 + UInt64(now.tv_nsec) / 1000
+        return send(["RELOADING=1", "MONOTONIC_USEC=\(microseconds)"])
+    }
+
+    /// EXTEND_TIMEOUT_USEC=: starting, stopping or reloading may take this long from now; the daemon must notify again
+    /// before then.
+    @discardableResult
+    public func extendTimeout(_ duration: Duration) -> Delivery {
+        send(["EXTEND_TIMEOUT_USEC=\(Self.microseconds(duration))"])
+    }
+
+    /// WATCHDOG=1: the daemon is alive.
+    @discardableResult
+    public func watchdog() -> Delivery {
+        send(["WATCHDOG=1"])
+    }
+
+    /// Within what time ``watchdog()`` must be called again and again, lest systemd kill the daemon; call it at half of
+    /// it. `nil` when the unit has no WatchdogSec= or it is not meant for this process.
+    public var watchdogInterval: Duration? {
+        var microseconds: UInt64 = 0
+        guard sd_watchdog_enabled(0, &microseconds) > 0 else { return nil }
+        return .microseconds(Int64(clamping: microseconds))
+    }
+
+    private func send(_ assignments: [String]) -> Delivery {
+        let result = sd_notify(0, assignments.joined(separator: "\n"))
+        if result > 0 { return .sent }
+        return result == 0 ? .noServiceManager : .failed(-result)
+    }
+
+    /// A newline would begin another assignment, and NUL would end the text, so no control character gets through.
+    static func assignment(ofStatus text: String) -> String {
+        var result = "STATUS="
+        var length = 0
+        for scalar in text.unicodeScalars {
+            let isControl = scalar.properties.generalCategory == .control
+            length += isControl ? 1 : scalar.utf8.count
+            if length > longestStatus { break }
+            result.unicodeScalars.append(isControl ? " " : scalar)
+        }
+        return result
+    }
+
+    static func microseconds(_ duration: Duration) -> Int64 {
+        let (seconds, attoseconds) = duration.components
+        let (whole, overflow) = seconds.multipliedReportingOverflow(by: 1_000_000)
+        guard !overflow else { return seconds < 0 ? 0 : .max }
+        let (sum, carried) = whole.addingReportingOverflow(attoseconds / 1_000_000_000_000)
+        return carried ? .max : max(0, sum)
+    }
+}

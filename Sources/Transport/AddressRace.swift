@@ -1,0 +1,84 @@
+import Glibc
+import NIOCore
+import NIOPosix
+
+/// TCP connections to all addresses of an endpoint, of which the first one wins (RFC 8305).
+///
+/// The race itself is NIO's. What is added is that it can be called off at once, and that its addresses are given.
+final class AddressRace {
+    private let addresses: [SocketAddress]
+    private let options: Connection.Options
+    private let eventLoop: any EventLoop
+    /// The channels that run. Kept because NIO's race has no way to be cancelled.
+    private var channels: [any Channel] = []
+    private var completion: ((Result<any Channel, TransportFailure>) -> Void)?
+
+    init(_ addresses: [SocketAddress], options: Connection.Options, eventLoop: any EventLoop) {
+        self.addresses = addresses
+        self.options = options
+        self.eventLoop = eventLoop
+    }
+
+    /// Begins. The channel that wins has `autoRead` off and no handlers.
+    func start(_ endpoint: Endpoint, completion: @escaping (Result<any Channel, TransportFailure>) -> Void) {
+        self.completion = completion
+        // The next address starts after 250 ms or a failure; the time-out is for all of them together.
+        let stagger = Duration.milliseconds(250) * (addresses.count - 1)
+        let userTimeout = Int(min(max(options.userTimeout / .milliseconds(1), 0), Double(CInt.max)))
+        let this = NIOLoopBound(self, eventLoop: eventLoop)
+        ClientBootstrap(group: eventLoop)
+            .channelOption(.socketOption(.so_keepalive), value: 1)
+            .channelOption(.tcpOption(.tcp_nodelay), value: 1)
+            .channelOption(.tcpOption(.init(rawValue: TCP_USER_TIMEOUT)), value: userTimeout)
+            .channelOption(.autoRead, value: false)
+            .connectTimeout(TimeAmount(options.dialTimeout + stagger))
+            .resolver(KnownAddresses(addresses: addresses, eventLoop: eventLoop))
+            .channelInitializer { channel in this.value.initialize(channel) }
+            .connect(host: endpoint.host, port: endpoint.port)
+            .assumeIsolated()
+            .whenComplete { self.finished($0) }
+    }
+
+    /// Stops all of them. The completion is not called any more.
+    func cancel() {
+        completion = nil
+        let running = channels
+        channels = []
+        for channel in running { channel.close(promise: nil) }
+    }
+
+    /// One more channel was made, and is not connected yet.
+    private func initialize(_ channel: any Channel) -> EventLoopFuture<Void> {
+        // After a cancel the race goes on with the addresses that are left; refused here, it ends at once.
+        guard completion != nil else { return eventLoop.makeFailedFuture(ChannelError.ioOnClosedChannel) }
+        channels.append(channel)
+        return eventLoop.makeSucceededVoidFuture()
+    }
+
+    private func finished(_ result: Result<any Channel, any Error>) {
+        channels = []
+        guard let completion = completion.take() else {
+            // A success that crossed with the cancel.
+            if case .success(let channel) = result { channel.close(promise: nil) }
+            return
+        }
+        completion(
+            result.mapError { TransportFailure(dialing: addresses, $0, within: options.dialTimeout) })
+    }
+}
+
+/// Hands addresses that are already known to NIO's race.
+private struct KnownAddresses: Resolver, Sendable {
+    let addresses: [SocketAddress]
+    let eventLoop: any EventLoop
+
+    func initiateAQuery(host: String, port: Int) -> EventLoopFuture<[SocketAddress]> {
+        eventLoop.makeSucceededFuture(addresses.filter { $0.protocol == .inet })
+    }
+
+    func initiateAAAAQuery(host: String, port: Int) -> EventLoopFuture<[SocketAddress]> {
+        eventLoop.makeSucceededFuture(addresses.filter { $0.protocol == .inet6 })
+    }
+
+    func cancelQueries() {}
+}

@@ -1,0 +1,31 @@
+import NIOSSL
+
+extension NIOSSLCertificate {
+    /// Whether the certificate was accepted for the host name, and not only for the address that the name led to.
+    ///
+    /// NIOSSL (2.37) also accepts a certificate whose IP address is the peer's when a host name was asked for. Who can
+    /// forge DNS could then pass with a certificate for an address of his own. So where the certificate names an
+    /// address, one of its DNS names must match as well (RFC 9525, 6.3); otherwise NIOSSL's answer was about the name.
+    func isFor(hostName: String) -> Bool {
+        var namesAddress = false
+        for name in _subjectAlternativeNames() {
+            switch name.nameType {
+            case .dnsName where matches(pattern: String(decoding: name.contents, as: UTF8.self), hostName): return true
+            case .ipAddress: namesAddress = true
+            default: continue
+            }
+        }
+        return !namesAddress
+    }
+}
+
+/// Compares a DNS name of a certificate with a host name. A wildcard stands for exactly one whole label, the first,
+/// and only before at least two others.
+func matches(pattern: String, _ hostName: String) -> Bool {
+    let pattern = pattern.lowercased()
+    let hostName = hostName.lowercased()
+    guard pattern.hasPrefix("*.") else { return !pattern.isEmpty && pattern == hostName }
+    guard let dot = hostName.firstIndex(of: "."), dot != hostName.startIndex else { return false }
+    let parent = pattern.dropFirst(2)
+    return parent.contains(".") && parent == hostName[hostName.index(after: dot)...]
+}

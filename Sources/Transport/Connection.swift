@@ -1,0 +1,462 @@
+public import NIOCore
+public import NIOPosix
+import NIOSSL
+
+/// One attempt's transport, and then the connection: resolve, dial, secure; then bytes in, bytes out.
+///
+/// It knows nothing of what the bytes mean. It belongs to the event loop that it was opened on: every method is called
+/// there, and every event is delivered there, synchronously. An event may be answered with ``send(_:flushed:)`` or
+/// ``close(_:)`` right away. It keeps itself alive until `closed` was delivered or it was aborted.
+///
+///     open ─▶ resolving ─▶ dialing ─▶ securing ─▶ open ─▶ closing ─▶ finished
+///                 └───────────┴──────────┴─────────┴────────────────────▲
+///
+/// The TLS files are read on the thread pool while the name is resolved and TCP is dialed, so that they delay nothing.
+public final class Connection {
+    private enum Phase {
+        case resolving
+        case dialing
+        case securing
+        case open
+        /// Closing by us: nothing is reported but the end.
+        case closing
+        case finished
+    }
+
+    /// Where the connection goes.
+    public let endpoint: Endpoint
+    private let options: Options
+    private let eventLoop: any EventLoop
+    private let contexts: TLSContextCache
+    private let lookUp: LookUp
+    private var onEvent: ((ConnectionEvent) -> Void)?
+
+    private var phase = Phase.resolving
+    private var timer: Scheduled<Void>?
+    /// What is left to be dialed.
+    private var addresses: [SocketAddress] = []
+    /// The failed handshakes with addresses that were dialed before.
+    private var earlierFailures: [TransportFailure] = []
+    private var race: AddressRace?
+    private var tls: LoadedTLS?
+
+    private var channel: (any Channel)?
+    private var handler: ConnectionHandler?
+    private var tlsHandler: NIOSSLClientHandler?
+    private var peer: SocketAddress?
+    private var unflushed = 0
+    private var isReading = true
+    /// The first failed write. The channel's end follows and tells it.
+    private var writeFailure: TransportFailure?
+
+    private init(
+        endpoint: Endpoint, options: Options, eventLoop: any EventLoop, contexts: TLSContextCache,
+        lookUp: @escaping LookUp, onEvent: @escaping (ConnectionEvent) -> Void
+    ) {
+        self.endpoint = endpoint
+        self.options = options
+        self.eventLoop = eventLoop
+        self.contexts = contexts
+        self.lookUp = lookUp
+        self.onEvent = onEvent
+    }
+
+    /// Begins to connect. The first event comes after this has returned.
+    ///
+    /// - Parameters:
+    ///   - eventLoop: the loop that this is called on and the connection belongs to.
+    ///   - threadPool: a running pool for the resolver and for reading the TLS files. A lookup that was abandoned
+    ///     occupies a thread until the resolver gives it up, so give it several.
+    ///   - contexts: keeps the TLS files between attempts; one per session.
+    public static func open(
+        _ endpoint: Endpoint,
+        options: Options,
+        eventLoop: any EventLoop,
+        threadPool: NIOThreadPool,
+        contexts: TLSContextCache = TLSContextCache(),
+        onEvent: @escaping (ConnectionEvent) -> Void
+    ) -> Connection {
+        open(
+            endpoint, options: options, eventLoop: eventLoop, threadPool: threadPool, contexts: contexts,
+            lookUp: systemLookUp, onEvent: onEvent)
+    }
+
+    /// The same with another resolver.
+    static func open(
+        _ endpoint: Endpoint,
+        options: Options,
+        eventLoop: any EventLoop,
+        threadPool: NIOThreadPool,
+        contexts: TLSContextCache = TLSContextCache(),
+        lookUp: @escaping LookUp,
+        onEvent: @escaping (ConnectionEvent) -> Void
+    ) -> Connection {
+        eventLoop.preconditionInEventLoop()
+        let connection = Connection(
+            endpoint: endpoint, options: options, eventLoop: eventLoop, contexts: contexts, lookUp: lookUp,
+            onEvent: onEvent)
+        eventLoop.assumeIsolated().execute { connection.start(threadPool) }
+        return connection
+    }
+
+    /// Whether more should be written now; false unless open. See ``ConnectionEvent/writabilityChanged(_:)``.
+    public var isWritable: Bool { phase == .open && channel?.isWritable == true }
+
+    /// Writes bytes and flushes them. Ignored unless the connection is open.
+    ///
+    /// - Parameter flushed: called on the loop when the bytes were handed to the kernel, and never when that failed or
+    ///   the connection was aborted before.
+    public func send(_ buffer: ByteBuffer, flushed: (() -> Void)? = nil) {
+        eventLoop.preconditionInEventLoop()
+        guard phase == .open, let channel else { return }
+        unflushed += 1
+        let promise = eventLoop.makePromise(of: Void.self)
+        promise.futureResult.assumeIsolated().whenComplete { result in
+            self.written(result, flushed)
+        }
+        channel.writeAndFlush(buffer, promise: promise)
+    }
+
+    /// Reads nothing more, so that the peer is held back. What was read already may still be delivered, up to 64 KiB.
+    /// While paused, the peer's close may go unnoticed.
+    public func pauseReading() { read(false) }
+
+    /// Ends ``pauseReading()``.
+    public func resumeReading() { read(true) }
+
+    /// Closes by our own will. Before the connection is open, both modes are `.abort`.
+    ///
+    /// After `.abort` has returned, no event is delivered, not even `closed`. After `.afterFlush`, only
+    /// `closed(.closedLocally)` is, within ``Options/closeTimeout``. Closing again is allowed: `.abort` shortens an
+    /// `.afterFlush`.
+    public func close(_ mode: CloseMode) {
+        eventLoop.preconditionInEventLoop()
+        switch (phase, mode) {
+        case (.finished, _), (.closing, .afterFlush):
+            return
+        case (.open, .afterFlush):
+            phase = .closing
+            startTimer(options.closeTimeout) { $0.finish(.closedLocally) }
+            try? channel?.syncOptions?.setOption(.autoRead, value: true)
+            sayGoodbyeWhenFlushed()
+        case (_, .abort), (.resolving, _), (.dialing, _), (.securing, _):
+            onEvent = nil
+            finish(.closedLocally)
+        }
+    }
+}
+
+@available(*, unavailable)
+extension Connection: Sendable {}
+
+// MARK: - Resolving and dialing
+
+extension Connection {
+    private func start(_ threadPool: NIOThreadPool) {
+        guard phase == .resolving else { return }
+        guard endpoint.isSupported else {
+            let scheme = endpoint.scheme.rawValue
+            fail(TransportFailure(.unsupported, "this version cannot open \(scheme) endpoints"))
+            return
+        }
+        if endpoint.scheme.isSecure {
+            if let name = options.tls.serverName, IPAddress(name) != nil {
+                fail(TransportFailure(.unsupported, "the TLS server name “\(name)” is an address, not a host name"))
+                return
+            }
+            let tls = options.tls
+            let last = contexts.last(for: tls)
+            threadPool.runIfActive(eventLoop: eventLoop) { LoadedTLS.load(tls, last: last) }
+                .assumeIsolated().whenComplete { self.loadedTLS($0) }
+        }
+        if let address = try? SocketAddress(ipAddress: endpoint.host, port: endpoint.port) {
+            resolved(.success(.success([address])))
+            return
+        }
+        emit(.resolving)
+        guard phase == .resolving else { return }
+        let host = endpoint.host
+        let port = endpoint.port
+        startTimer(options.dialTimeout) { connection in
+            connection.fail(
+                TransportFailure(
+                    .dnsFailed, "cannot resolve \(host): no answer within \(connection.options.dialTimeout)"))
+        }
+        let lookUp = lookUp
+        threadPool.runIfActive(eventLoop: eventLoop) { lookUp(host, port) }
+            .assumeIsolated().whenComplete { self.resolved($0) }
+    }
+
+    private func resolved(_ outcome: Result<Result<[SocketAddress], TransportFailure>, any Error>) {
+        guard phase == .resolving else { return }
+        stopTimer()
+        switch outcome {
+        case .success(.success(let addresses)):
+            self.addresses = addresses
+            emit(.resolved(addresses))
+            guard phase == .resolving else { return }
+            dial()
+        case .success(.failure(let failure)):
+            fail(failure)
+        case .failure(let error):
+            // The pool was shut down: the daemon is on its way out.
+            fail(TransportFailure(.dnsFailed, "cannot resolve \(endpoint.host): \(error)"))
+        }
+    }
+
+    private func dial() {
+        phase = .dialing
+        emit(.dialing)
+        guard phase == .dialing else { return }
+        let race = AddressRace(addresses, options: options, eventLoop: eventLoop)
+        self.race = race
+        race.start(endpoint) { self.dialed($0) }
+    }
+
+    private func dialed(_ result: Result<any Channel, TransportFailure>) {
+        race = nil
+        switch result {
+        case .failure(let failure):
+            fail(failure)
+        case .success(let channel):
+            let handler = ConnectionHandler(self)
+            self.channel = channel
+            self.handler = handler
+            guard let peer = channel.remoteAddress,
+                (try? channel.pipeline.syncOperations.addHandler(handler)) != nil
+            else {
+                fail(brokenAtOnce)
+                return
+            }
+            self.peer = peer
+            endpoint.scheme.isSecure ? secure(peer) : opened(tlsVersion: nil)
+        }
+    }
+
+    private var brokenAtOnce: TransportFailure {
+        TransportFailure(.reset, "the connection to \(endpoint.authority) broke as soon as it was made")
+    }
+}
+
+// MARK: - TLS
+
+extension Connection {
+    private func loadedTLS(_ outcome: Result<Result<LoadedTLS, TransportFailure>, any Error>) {
+        guard phase != .finished else { return }
+        switch outcome {
+        case .success(.success(let loaded)):
+            tls = loaded
+            contexts.keep(loaded)
+            if let rejected = loaded.rejected { emit(.tlsFilesRejected(rejected)) }
+            if phase == .securing { shakeHands() }
+        case .success(.failure(let failure)):
+            fail(failure)
+        case .failure(let error):
+            fail(TransportFailure(.tlsFilesUnusable, "the TLS files cannot be read: \(error)"))
+        }
+    }
+
+    private func secure(_ peer: SocketAddress) {
+        phase = .securing
+        let timeout = options.handshakeTimeout ?? options.dialTimeout
+        startTimer(timeout) { connection in
+            connection.handshakeFailed(
+                TransportFailure(
+                    .tlsTimeout, "\(peer.hostAndPort) did not finish the TLS handshake within \(timeout)"))
+        }
+        emit(.securing(peer))
+        if phase == .securing { shakeHands() }
+    }
+
+    /// Begins the handshake once both TCP and the TLS files are there.
+    private func shakeHands() {
+        guard let channel, let tls, tlsHandler == nil else { return }
+        do {
+            // Without a server name, the certificate is compared with the IP address that was dialed.
+            let handler = try NIOSSLClientHandler(context: tls.context, serverHostname: verifiedName)
+            tlsHandler = handler
+            try channel.pipeline.syncOperations.addHandler(handler, position: .first)
+            guard phase == .securing else { return }
+            try channel.syncOptions?.setOption(.autoRead, value: true)
+        } catch {
+            channelFailed(error)
+        }
+    }
+
+    /// The host name that the certificate must be for; nil when it must be for the IP address.
+    private var verifiedName: String? {
+        if let name = options.tls.serverName { return name }
+        if endpoint.isLiteral { return nil }
+        // The dot at the end is for the resolver; certificates do not have it (RFC 6066, 3).
+        return endpoint.host.hasSuffix(".") ? String(endpoint.host.dropLast()) : endpoint.host
+    }
+
+    /// The handshake was finished and the certificate verified.
+    func channelSecured() {
+        guard phase == .securing, let tlsHandler else { return }
+        if let verifiedName, tlsHandler.peerCertificate?.isFor(hostName: verifiedName) != true {
+            channelFailed(NIOSSLExtraError.failedToValidateHostname)
+            return
+        }
+        let version: String? =
+            switch tlsHandler.tlsVersion {
+            case .tlsv13: "TLSv1.3"
+            case .tlsv12: "TLSv1.2"
+            default: nil
+            }
+        opened(tlsVersion: version)
+    }
+
+    private func handshakeFailed(_ failure: TransportFailure) {
+        let left = addresses.filter { $0 != peer }
+        switch failure.code {
+        case .tlsTimeout, .tlsFailed, .reset, .unreachable:
+            // It may be that one address only; the race would choose the same one at every attempt.
+            guard !left.isEmpty else { return fail(failure) }
+            earlierFailures.append(failure)
+            stopTimer()
+            dropChannel()
+            addresses = left
+            dial()
+        default:
+            fail(failure)
+        }
+    }
+}
+
+// MARK: - Open
+
+extension Connection {
+    private func opened(tlsVersion: String?) {
+        guard let channel, let peer, let local = channel.localAddress else {
+            fail(brokenAtOnce)
+            return
+        }
+        phase = .open
+        stopTimer()
+        emit(.opened(Opened(peer: peer, local: local, tlsVersion: tlsVersion)))
+        if phase == .open { read(isReading) }
+    }
+
+    private func read(_ isReading: Bool) {
+        eventLoop.preconditionInEventLoop()
+        self.isReading = isReading
+        guard phase == .open else { return }
+        // Fails only on a closed channel, whose end is told separately.
+        try? channel?.syncOptions?.setOption(.autoRead, value: isReading)
+    }
+
+    private func written(_ result: Result<Void, any Error>, _ flushed: (() -> Void)?) {
+        unflushed -= 1
+        guard phase == .open || phase == .closing else { return }
+        switch result {
+        case .success:
+            flushed?()
+        case .failure(let error):
+            // The channel ends now, and says no more than that. A clean close by the peer shows as a closed channel.
+            if error is IOError, writeFailure == nil { writeFailure = failure(error) }
+        }
+        if phase == .closing { sayGoodbyeWhenFlushed() }
+    }
+
+    private func sayGoodbyeWhenFlushed() {
+        guard unflushed == 0, let channel else { return }
+        // TLS sends its close_notify and waits for the peer's; plain TCP sends FIN and goes on reading until the peer's.
+        // A plain close() with unread bytes would become a reset, and could take our last bytes with it.
+        channel.close(mode: tlsHandler == nil ? .output : .all, promise: nil)
+    }
+
+    func channelReceived(_ bytes: ByteBuffer) {
+        if phase == .open { emit(.received(bytes)) }
+    }
+
+    func channelWritabilityChanged(_ isWritable: Bool) {
+        if phase == .open { emit(.writabilityChanged(isWritable)) }
+    }
+
+    func channelFailed(_ error: any Error) {
+        switch phase {
+        case .resolving, .dialing, .finished:
+            return
+        case .securing:
+            handshakeFailed(
+                TransportFailure(
+                    handshake: peerText, error, name: verifiedName ?? endpoint.host,
+                    certificate: tlsHandler?.peerCertificate))
+        case .open:
+            if error as? NIOSSLError == .uncleanShutdown {
+                finish(writeFailure.map { .failed($0) } ?? .closedByPeer)
+            } else {
+                fail(failure(error))
+            }
+        case .closing:
+            finish(.closedLocally)
+        }
+    }
+
+    func channelEnded() {
+        switch phase {
+        case .resolving, .dialing, .finished:
+            return
+        case .securing:
+            handshakeFailed(
+                TransportFailure(.tlsFailed, "\(peerText) closed the connection during the TLS handshake"))
+        case .open:
+            finish(writeFailure.map { .failed($0) } ?? .closedByPeer)
+        case .closing:
+            finish(.closedLocally)
+        }
+    }
+
+    private var peerText: String { peer?.hostAndPort ?? endpoint.authority }
+
+    private func failure(_ error: any Error) -> TransportFailure { TransportFailure(connection: peerText, error) }
+}
+
+// MARK: - The end
+
+extension Connection {
+    private func emit(_ event: ConnectionEvent) { onEvent?(event) }
+
+    private func fail(_ failure: TransportFailure) {
+        let message = (earlierFailures + [failure]).map(\.message).joined(separator: "; ")
+        finish(phase == .closing ? .closedLocally : .failed(TransportFailure(failure.code, message)))
+    }
+
+    private func finish(_ end: ConnectionEnd) {
+        guard phase != .finished else { return }
+        phase = .finished
+        stopTimer()
+        race.take()?.cancel()
+        dropChannel()
+        let report = onEvent
+        onEvent = nil
+        report?(.closed(end))
+    }
+
+    /// Closes the channel at once and listens to it no more.
+    private func dropChannel() {
+        handler?.cutOff()
+        handler = nil
+        peer = nil
+        guard let channel = channel.take() else { return }
+        if let tlsHandler = tlsHandler.take(),
+            let context = try? channel.pipeline.syncOperations.context(handler: tlsHandler)
+        {
+            // Closing from here passes TLS by, which would wait for the peer's close_notify.
+            context.close(promise: nil)
+        } else {
+            channel.close(promise: nil)
+        }
+    }
+
+    private func startTimer(_ delay: Duration, _ task: @escaping (Connection) -> Void) {
+        timer?.cancel()
+        timer = eventLoop.assumeIsolated().scheduleTask(in: TimeAmount(delay)) { task(self) }
+    }
+
+    private func stopTimer() {
+        timer?.cancel()
+        timer = nil
+    }
+}

@@ -1,0 +1,62 @@
+public import NIOCore
+
+/// What happened to a connection, in the order in which it happens:
+/// `resolving?, resolved, dialing, (securing,)? opened, (received | writabilityChanged)*, closed`.
+///
+/// `closed` may come after any of them; it comes once and is the last. After ``Connection/close(_:)`` with `.abort`
+/// nothing comes, not even `closed`. When the TLS handshake with one address fails for a reason that another address
+/// of the same name need not share, `dialing` and `securing` come again for the addresses that are left.
+public enum ConnectionEvent: Sendable {
+    /// The name is being looked up. Not for IP literals.
+    case resolving
+    /// The addresses that will be dialed, in the resolver's order, with the endpoint's port. Not empty.
+    case resolved([SocketAddress])
+    /// TCP connections to the addresses are being raced (RFC 8305).
+    case dialing
+    /// The TLS files cannot be used as they are now; the last good ones stay in use for this attempt.
+    case tlsFilesRejected(TransportFailure)
+    /// TCP is connected, the TLS handshake runs.
+    case securing(SocketAddress)
+    /// Bytes can be sent, and will be received.
+    case opened(Opened)
+    /// Bytes of the server.
+    case received(ByteBuffer)
+    /// Whether more should be written now. False while more than 64 KiB wait, true again below 32 KiB.
+    case writabilityChanged(Bool)
+    /// The end.
+    case closed(ConnectionEnd)
+}
+
+/// Why a connection ended.
+public enum ConnectionEnd: Hashable, Sendable {
+    /// The server closed it without an error. A server that skips TLS's close_notify counts as well: MQTT has its own
+    /// framing, and common servers do that.
+    case closedByPeer
+    /// ``Connection/close(_:)`` with `.afterFlush` is finished.
+    case closedLocally
+    /// It could not be opened, or broke.
+    case failed(TransportFailure)
+}
+
+/// What is known about a connection when it opens.
+public struct Opened: Hashable, Sendable {
+    /// The server's address.
+    public let peer: SocketAddress
+    /// Our own address: the source that the kernel chose.
+    public let local: SocketAddress
+    /// `TLSv1.2` or `TLSv1.3`; nil without TLS.
+    public let tlsVersion: String?
+
+    /// `203.0.113.9:8883` or `[2001:db8::1]:8883`.
+    public var peerAddress: String { peer.hostAndPort }
+    /// `192.0.2.4:49152` or `[2001:db8::4]:49152`.
+    public var localAddress: String { local.hostAndPort }
+}
+
+extension SocketAddress {
+    /// `203.0.113.9:8883` or `[2001:db8::1]:8883`; the plain description for what is not IP.
+    public var hostAndPort: String {
+        guard let ipAddress, let port else { return description }
+        return ipAddress.contains(":") ? "[\(ipAddress)]:\(port)" : "\(ipAddress):\(port)"
+    }
+}

@@ -1,0 +1,39 @@
+import NIOCore
+import NIOTLS
+
+/// The last handler of a channel's pipeline: tells the connection what happens there, until it is cut off.
+final class ConnectionHandler: ChannelInboundHandler {
+    typealias InboundIn = ByteBuffer
+
+    private var connection: Connection?
+
+    init(_ connection: Connection) {
+        self.connection = connection
+    }
+
+    /// Nothing is told any more. The channel may go on closing for itself.
+    func cutOff() { connection = nil }
+
+    func channelRead(context: ChannelHandlerContext, data: NIOAny) {
+        connection?.channelReceived(unwrapInboundIn(data))
+    }
+
+    func channelWritabilityChanged(context: ChannelHandlerContext) {
+        connection?.channelWritabilityChanged(context.channel.isWritable)
+        context.fireChannelWritabilityChanged()
+    }
+
+    func userInboundEventTriggered(context: ChannelHandlerContext, event: Any) {
+        if case .handshakeCompleted? = event as? TLSUserEvent { connection?.channelSecured() }
+        context.fireUserInboundEventTriggered(event)
+    }
+
+    func errorCaught(context: ChannelHandlerContext, error: any Error) {
+        connection?.channelFailed(error)
+    }
+
+    func channelInactive(context: ChannelHandlerContext) {
+        connection?.channelEnded()
+        context.fireChannelInactive()
+    }
+}

@@ -1,0 +1,45 @@
+/// Why a connection could not be opened, or broke.
+public struct TransportFailure: Error, Hashable, Sendable {
+    /// The kinds of failure. The raw values are the codes of the session's reasons where one of the same name exists.
+    public enum Code: String, Hashable, Sendable, CaseIterable {
+        /// The name could not be resolved, or the resolver did not answer in time.
+        case dnsFailed = "dns-failed"
+        /// The network could not deliver to any address; on an open connection: what we sent was not acknowledged.
+        case unreachable
+        /// At least one address answered that nothing listens there.
+        case refused
+        /// The peer, or something on the way, broke the connection.
+        case reset
+        /// No address answered in time.
+        case dialTimeout = "dial-timeout"
+        /// TCP was connected, but the TLS handshake did not finish in time.
+        case tlsTimeout = "tls-timeout"
+        /// The TLS handshake failed, or TLS failed later.
+        case tlsFailed = "tls-failed"
+        /// The server's certificate is for another name, or not signed by a trusted authority.
+        case certificateInvalid = "certificate-invalid"
+        /// The server's certificate is expired or not yet valid. To be retried: the clock of this host may be wrong.
+        case certificateExpired = "certificate-expired"
+        /// Our own TLS files are missing, unreadable or not what they should be. To be retried: they may be on the way
+        /// of being replaced.
+        case tlsFilesUnusable = "tls-files-unusable"
+        /// This version cannot open that kind of endpoint, or an option makes no sense for it.
+        case unsupported
+        /// Anything else that the kernel said.
+        case ioError = "io-error"
+    }
+
+    /// What kind of failure it was.
+    public let code: Code
+    /// What happened, in one sentence without the final full stop, with the addresses tried and the kernel's words.
+    public let message: String
+
+    public init(_ code: Code, _ message: String) {
+        self.code = code
+        self.message = message
+    }
+}
+
+extension TransportFailure: CustomStringConvertible {
+    public var description: String { "\(code.rawValue): \(message)" }
+}

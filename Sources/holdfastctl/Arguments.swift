@@ -1,0 +1,67 @@
+public import ArgumentParser
+public import ControlAPI
+import HoldfastClient
+
+/// What every verb takes.
+struct CommonOptions: ParsableArguments {
+    @Option(
+        help: ArgumentHelp(
+            "The daemon's control socket.",
+            discussion: "Default: $HOLDFAST_SOCKET, or /run/holdfast/control.sock.", valueName: "path"))
+    var socket: String?
+
+    @Flag(help: "Print one JSON object per line, for programs.")
+    var json = false
+
+    func client() -> HoldfastClient {
+        var options = HoldfastClient.Options()
+        options.name = "holdfastctl \(Release.version)"
+        return HoldfastClient(socket: socket, options: options)
+    }
+
+    /// How long the daemon may take for an answer that waits for nothing else.
+    static let answerTimeout: Duration = .seconds(30)
+}
+
+/// A span of time on the command line, as in the configuration: `250ms`, `15s`, `20min`, `24h`, `never`.
+struct SpanArgument: ExpressibleByArgument, Equatable, CustomStringConvertible {
+    /// `nil`: never.
+    var duration: Duration?
+
+    init(duration: Duration?) {
+        self.duration = duration
+    }
+
+    init?(argument: String) {
+        if argument == "never" {
+            self.duration = nil
+            return
+        }
+        let digits = argument.prefix { $0.isASCII && $0.isNumber }
+        guard let number = Int64(digits), number <= 1_000_000_000 else { return nil }
+        switch argument.dropFirst(digits.count) {
+        case "ms": duration = .milliseconds(number)
+        case "s", "": duration = .seconds(number)
+        case "min": duration = .seconds(number * 60)
+        case "h": duration = .seconds(number * 3600)
+        case "d": duration = .seconds(number * 86_400)
+        default: return nil
+        }
+    }
+
+    var description: String {
+        duration.map { "\($0.components.seconds)s" } ?? "never"
+    }
+
+    var defaultValueDescription: String { description }
+
+    /// Seconds; `nil`: never.
+    var seconds: Double? {
+        duration.map { Double($0.components.seconds) + Double($0.components.attoseconds) / 1e18 }
+    }
+}
+
+extension MessageQoS: ExpressibleByArgument {}
+extension MessagePublishMethod.Wait: ExpressibleByArgument {}
+extension SessionReconnectMethod.Mode: ExpressibleByArgument {}
+extension SessionStatus.State: ExpressibleByArgument {}

@@ -1,0 +1,100 @@
+import ArgumentParser
+import ControlAPI
+import HoldfastClient
+
+struct NetworkCommand: AsyncParsableCommand {
+    static let configuration = CommandConfiguration(
+        commandName: "network",
+        abstract: "Show interfaces, the path to every endpoint, and the last changes.")
+
+    @OptionGroup var common: CommonOptions
+    @Flag(name: [.short, .long], help: "Show dates instead of spans.") var verbose = false
+
+    func run() async throws {
+        let answer = try await common.client().callUndecoded(
+            NetworkStatusMethod.self, NoParameters(), timeout: CommonOptions.answerTimeout)
+        let terminal = Terminal()
+        if common.json {
+            terminal.print(json: answer)
+        } else {
+            let times = Terminal.times(isAbsolute: verbose)
+            terminal.print(NetworkText.lines(for: try decode(NetworkStatus.self, answer), times: times))
+        }
+    }
+}
+
+struct ReloadCommand: AsyncParsableCommand {
+    static let configuration = CommandConfiguration(
+        commandName: "reload",
+        abstract: "Let the daemon read its configuration again.",
+        discussion: """
+            Answers when the new configuration is in effect. What is broken is listed, with exit code 1, and keeps its
+            old configuration.
+            """)
+
+    @OptionGroup var common: CommonOptions
+
+    func run() async throws {
+        let answer = try await common.client().callUndecoded(
+            DaemonReloadMethod.self, NoParameters(), timeout: CommonOptions.answerTimeout)
+        let result = try decode(DaemonReloadMethod.Result.self, answer)
+        let terminal = Terminal()
+        if common.json { terminal.print(json: answer) } else { terminal.print(ReloadText.sentence(result)) }
+        guard result.errors.isEmpty else {
+            Terminal.complain(result.errors.map(ReloadText.problem))
+            throw CommandFailure(.failed, "")
+        }
+    }
+}
+
+/// `reload` in words.
+enum ReloadText {
+    static func sentence(_ result: DaemonReloadMethod.Result) -> String {
+        let parts = [("changed", result.changed), ("added", result.added), ("removed", result.removed)]
+            .filter { !$0.1.isEmpty }.map { "\($0.0) \($0.1.joined(separator: ", "))" }
+        let effect = parts.isEmpty ? "nothing changed" : parts.joined(separator: "; ")
+        let errors = result.errors.count == 1 ? "1 error" : "\(result.errors.count) errors"
+        return printable("Reloaded: \(effect)\(result.errors.isEmpty ? "" : "; \(errors)").")
+    }
+
+    /// `file:line:column: message`, as editors read it.
+    static func problem(_ problem: ConfigurationProblem) -> String {
+        let place = ([problem.file] + [problem.line, problem.column].compactMap { $0.map(String.init) })
+        return printable("\(place.joined(separator: ":")): \(problem.message)")
+    }
+}
+
+struct VersionCommand: AsyncParsableCommand {
+    static let configuration = CommandConfiguration(
+        commandName: "version", abstract: "Show the versions of this command and of the daemon.")
+
+    @OptionGroup var common: CommonOptions
+
+    func run() async throws {
+        let terminal = Terminal()
+        let hello: RPCHelloMethod.Result
+        do {
+            hello = try await common.client().attach()
+        } catch {
+            // This command's own version is worth knowing above all when the daemon cannot be asked.
+            if common.json {
+                terminal.print(json: .object(["client": .string(Release.version), "daemon": .null]))
+            } else {
+                terminal.print("holdfastctl \(Release.version)")
+            }
+            throw error
+        }
+        if common.json {
+            terminal.print(
+                json: .object([
+                    "client": .string(Release.version), "daemon": .string(hello.version),
+                    "protocol": .integer(Int64(hello.protocol)),
+                    "capabilities": .array(hello.capabilities.map(JSONValue.string)),
+                    "roles": .array(hello.roles.map { .string($0.rawValue) }),
+                ]))
+        } else {
+            let roles = hello.roles.isEmpty ? "do nothing" : hello.roles.map(\.rawValue).joined(separator: ", ")
+            terminal.print("holdfastctl \(Release.version), holdfastd \(printable(hello.version)); you may \(roles).")
+        }
+    }
+}

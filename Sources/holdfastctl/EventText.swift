@@ -1,0 +1,59 @@
+import ControlAPI
+
+/// An event in one line, for example
+/// `09:12:44.120 main connected → reconnecting (quick) heartbeat-timeout`.
+enum EventText {
+    /// - Parameter offset: seconds that the local clock is ahead of UTC.
+    static func line(_ event: SessionEvent, offset: Int64) -> String {
+        let subject = event.session.map { " \($0)" } ?? ""
+        return printable(event.time.time(offset: offset) + subject + " " + what(event))
+    }
+
+    private static func what(_ event: SessionEvent) -> String {
+        switch event.event {
+        case .stateChanged: stateChange(event)
+        case .connectionLost:
+            words(["connection lost", event.outage.map { "for \(TimeText.duration($0))" }, event.reason?.code])
+        case .reconnectStarted:
+            words(["reconnect started", event.mode.map { "(\($0.rawValue))" }, event.reason?.code])
+        case .reconnectCompleted:
+            words([
+                "reconnect completed", event.mode.map { "(\($0.rawValue))" },
+                event.outage.map { "after \(TimeText.duration($0))" },
+            ])
+        case .displaced:
+            words(["displaced by another device", event.reason.map { "(\($0.code))" }])
+        case .credentialExpiring:
+            words(["credential expires", event.expires.map { "at \($0)" }])
+        case .qualityChanged:
+            words(["quality", event.quality?.rawValue, event.rtt.map { "RTT \(TimeText.duration($0))" }])
+        case .pathChanged:
+            words(["path", event.change ?? "changed", event.path.map { "via \($0.interface) from \($0.source)" }])
+        case .participantJoined: words([event.user, event.device.map { "(\($0))" }, "joined"])
+        case .participantLeft: words([event.user, event.device.map { "(\($0))" }, "left"])
+        case .messageRejected:
+            words(["message", event.id.map { "\($0)" }, event.topic, "rejected", event.reasonCode.map { "(\($0))" }])
+        case .messageDropped: words(["message", event.id.map { "\($0)" }, event.topic, "dropped"])
+        case .dropped: "\(event.count ?? 0) events were dropped: this reader is too slow"
+        default: event.event.rawValue
+        }
+    }
+
+    private static func stateChange(_ event: SessionEvent) -> String {
+        let state = event.state?.rawValue
+        let isSame = event.from != nil && event.from == event.state
+        let change = isSame ? state : words([event.from?.rawValue, event.from == nil ? nil : "→", state])
+        let mode = event.mode.map { "(\($0.rawValue))" }
+        let phase = event.phase.map { phase in
+            let attempt = event.attempt.flatMap { $0 > 0 && phase != .waitingForNetwork ? " \($0)" : nil } ?? ""
+            if phase == .waiting, let retryIn = event.retryIn { return "retry\(attempt) in \(TimeText.duration(retryIn))" }
+            return attempt.isEmpty ? phase.rawValue : "\(phase.rawValue), attempt\(attempt)"
+        }
+        let resumed = event.state == .connected ? event.resumed.map { $0 ? "(resumed)" : "(new session)" } : nil
+        return words([change, mode, resumed, phase, event.reason?.code])
+    }
+
+    private static func words(_ parts: [String?]) -> String {
+        parts.compactMap { $0 }.filter { !$0.isEmpty }.joined(separator: " ")
+    }
+}

@@ -1,0 +1,99 @@
+import ControlAPI
+import HoldfastClient
+
+/// What the command tells a script. The numbers are part of the interface.
+enum ExitStatus: Int32, Equatable {
+    case success = 0
+    case failed = 1
+    case usage = 2
+    /// `status --check` and `wait`.
+    case notConnected = 3
+    case timeout = 4
+    case notPermitted = 5
+    case daemonUnreachable = 6
+    case versionMismatch = 7
+}
+
+/// Why the command ends without success: a sentence, and what to do.
+struct CommandFailure: Error, Equatable {
+    var status: ExitStatus
+    /// Without the final full stop; empty when everything was said already.
+    var sentence: String
+    var advice: String?
+
+    init(_ status: ExitStatus, _ sentence: String, advice: String? = nil) {
+        self.status = status
+        self.sentence = sentence
+        self.advice = advice
+    }
+
+    /// The lines for standard error.
+    var lines: [String] {
+        guard !sentence.isEmpty else { return [] }
+        return ["holdfastctl: \(printable(sentence))"] + (advice.map { ["  " + printable($0)] } ?? [])
+    }
+}
+
+extension CommandFailure {
+    init(_ error: ClientError) {
+        switch error {
+        case .notRunning:
+            self.init(
+                .daemonUnreachable, error.description,
+                advice: "start it with: sudo systemctl start holdfast, or name another socket with --socket")
+        case .notPermitted:
+            self.init(
+                .notPermitted, error.description,
+                advice: "join its group with: sudo usermod -aG holdfast $USER, then log in again")
+        case .unreachable:
+            self.init(.daemonUnreachable, error.description, advice: "see: systemctl status holdfast")
+        case .versionMismatch:
+            self.init(
+                .versionMismatch, error.description,
+                advice: "holdfastctl is \(Release.version); after an upgrade: sudo systemctl restart holdfast")
+        case .connectionLost:
+            self.init(
+                .daemonUnreachable, error.description,
+                advice: "whether it was carried out is not known; see: systemctl status holdfast")
+        case .timeout:
+            self.init(.timeout, error.description, advice: "wait longer with --timeout")
+        case .invalidAnswer:
+            self.init(
+                .failed, error.description, advice: "holdfastctl version compares the versions of both")
+        case .requestTooLong:
+            self.init(.failed, error.description, advice: "send it in parts")
+        case .cancelled, .closed:
+            self.init(.failed, error.description)
+        case .refused(let refusal):
+            self.init(refusal)
+        }
+    }
+
+    init(_ refusal: RPCError) {
+        let status: ExitStatus =
+            switch refusal.known {
+            case .notPermitted: .notPermitted
+            case .versionMismatch: .versionMismatch
+            case .notConnected: .notConnected
+            case .shuttingDown: .daemonUnreachable
+            default: .failed
+            }
+        self.init(status, refusal.message, advice: refusal.data?.hint)
+    }
+}
+
+/// Text that may come from a server or another user, fit for a terminal: control characters are replaced.
+func printable(_ text: String) -> String {
+    guard text.unicodeScalars.contains(where: isControl) else { return text }
+    var shown = String.UnicodeScalarView()
+    for scalar in text.unicodeScalars { shown.append(isControl(scalar) ? "\u{FFFD}" : scalar) }
+    return String(shown)
+}
+
+private func isControl(_ scalar: Unicode.Scalar) -> Bool {
+    // C0, DEL and C1; and the marks that turn the direction of what follows.
+    switch scalar.value {
+    case 0..<0x20, 0x7F...0x9F, 0x202A...0x202E, 0x2066...0x2069: true
+    default: false
+    }
+}

@@ -1,0 +1,41 @@
+#if canImport(Glibc)
+    import Glibc
+#endif
+
+/// Files and standard input.
+enum InputFile {
+    /// No message may be longer than a line of the control socket, so no more is read.
+    static let maximumLength = 1 << 20
+
+    /// The contents. - Parameter path: `-` is standard input.
+    static func read(_ path: String) throws(CommandFailure) -> [UInt8] {
+        let descriptor = path == "-" ? STDIN_FILENO : open(path, O_RDONLY | O_CLOEXEC)
+        guard descriptor >= 0 else { throw failure(path) }
+        defer { if descriptor != STDIN_FILENO { close(descriptor) } }
+        var contents: [UInt8] = []
+        while contents.count <= maximumLength {
+            let part = try readSome(from: descriptor, named: path)
+            if part.isEmpty { return contents }
+            contents += part
+        }
+        throw CommandFailure(.failed, "\(path) is longer than \(maximumLength) bytes")
+    }
+
+    /// What standard input has now, at least a byte; nothing at its end.
+    static func readSome() throws(CommandFailure) -> [UInt8] {
+        try readSome(from: STDIN_FILENO, named: "standard input")
+    }
+
+    private static func readSome(from descriptor: Int32, named name: String) throws(CommandFailure) -> [UInt8] {
+        var buffer = [UInt8](repeating: 0, count: 65_536)
+        while true {
+            let count = buffer.withUnsafeMutableBytes { Glibc.read(descriptor, $0.baseAddress, $0.count) }
+            if count >= 0 { return Array(buffer[..<count]) }
+            guard errno == EINTR else { throw failure(name) }
+        }
+    }
+
+    private static func failure(_ name: String) -> CommandFailure {
+        CommandFailure(.failed, "\(name) cannot be read: \(String(cString: strerror(errno)))")
+    }
+}

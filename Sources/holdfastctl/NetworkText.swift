@@ -1,0 +1,54 @@
+import ControlAPI
+
+/// `network` in words.
+enum NetworkText {
+    static func lines(for status: NetworkStatus, times: TimeText) -> [String] {
+        var lines = [overview(status), ""]
+        lines += Columns.table(
+            ["INTERFACE", "TYPE", "STATE", "ADDRESSES", "DEFAULT ROUTE"],
+            status.interfaces.map { interface in
+                [
+                    interface.name, interface.type, interface.up ? (interface.carrier ? "up" : "no carrier") : "down",
+                    list(interface.addresses), list(interface.defaultRoutes),
+                ]
+            })
+        if !status.paths.isEmpty {
+            lines += [""]
+            lines += Columns.table(
+                ["SESSION", "ENDPOINT", "VIA", "SOURCE", "GATEWAY"],
+                status.paths.map { path in
+                    [
+                        path.session, path.endpoint, path.interface ?? "no path", path.source ?? "-",
+                        path.gateway ?? "-",
+                    ]
+                })
+        }
+        if !status.changes.isEmpty {
+            lines += ["", "Last changes:"]
+            lines += Columns.details(
+                status.changes.map { change in
+                    let from = change.from?.interface ?? "none"
+                    let to = change.to?.interface ?? "none"
+                    let session = change.session.map { "\($0): " } ?? ""
+                    return (times.moment(change.time), "\(session)\(change.class), \(from) → \(to)")
+                })
+        }
+        return lines
+    }
+
+    private static func overview(_ status: NetworkStatus) -> String {
+        let missing = status.paths.filter { $0.interface == nil }
+        if status.paths.isEmpty { return "No session needs the network." }
+        guard let first = missing.first else {
+            let interfaces = Set(status.paths.compactMap(\.interface)).sorted().joined(separator: ", ")
+            return printable("There is a path to every endpoint, via \(interfaces).")
+        }
+        return missing.count == status.paths.count
+            ? "There is no path to any endpoint."
+            : printable("There is no path to \(missing.count) of \(status.paths.count) endpoints (\(first.endpoint)).")
+    }
+
+    private static func list(_ names: [String]) -> String {
+        names.isEmpty ? "-" : names.joined(separator: ", ")
+    }
+}

@@ -1,0 +1,121 @@
+import ArgumentParser
+import ControlAPI
+import HoldfastClient
+
+struct PublishCommand: AsyncParsableCommand {
+    static let configuration = CommandConfiguration(
+        commandName: "publish",
+        abstract: "Publish messages through a session.",
+        discussion: """
+            A message is accepted when it is committed to disk: from then on it is delivered even if the network, the
+            daemon or the host fails in between. --wait delivered waits for the server's acknowledgement.
+
+            A topic that begins with ~/ is relative to the session's room.
+            """)
+
+    @OptionGroup var common: CommonOptions
+    @Argument(help: "The session.") var session: String
+    @Argument(help: "The topic.") var topic: String
+    @Argument(help: "The message.") var message: String?
+    @Option(help: ArgumentHelp("Publish the contents of a file; - is standard input.", valueName: "path"))
+    var file: String?
+    @Flag(help: "Publish every line of standard input as a message of its own.") var lines = false
+    @Option(help: "Quality of service: 0, 1 or 2.") var qos = MessageQoS.atLeastOnce
+    @Flag(help: "Let the server keep it for those who subscribe later.") var retain = false
+    @Option(help: "How long the message is worth delivering, like 30s or 24h.") var expiry: SpanArgument?
+    @Option(help: "When it is done: accepted or delivered.") var wait = MessagePublishMethod.Wait.accepted
+    @Option(help: "How long to wait for that, like 30s or never. Default: 30s when waiting for accepted.")
+    var timeout: SpanArgument?
+
+    func validate() throws {
+        let given = (message == nil ? 0 : 1) + (file == nil ? 0 : 1) + (lines ? 1 : 0)
+        guard given == 1 else { throw ValidationError("Give either a message, --file or --lines.") }
+        if let seconds = expiry?.seconds, seconds <= 0 { throw ValidationError("--expiry must be above 0.") }
+    }
+
+    func run() async throws {
+        let client = common.client()
+        if lines {
+            try await publishLines(client)
+            return
+        }
+        let payload: MessagePayload =
+            if let message { MessagePayload(text: message) } else { MessagePayload(bytes: try InputFile.read(file ?? "-")) }
+        let answer = try await client.callUndecoded(
+            MessagePublishMethod.self, parameters(payload), timeout: limit)
+        try report(answer)
+    }
+
+    private var limit: Duration? {
+        if let timeout { return timeout.duration }
+        return wait == .accepted ? CommonOptions.answerTimeout : nil
+    }
+
+    private func parameters(_ payload: MessagePayload) -> MessagePublishMethod.Parameters {
+        .init(
+            session: session, topic: topic, payload: payload, qos: qos, retain: retain, expiry: expiry?.seconds,
+            wait: wait)
+    }
+
+    private func report(_ answer: JSONValue) throws {
+        if common.json {
+            Terminal().print(json: answer)
+        } else {
+            Terminal().print(Self.sentence(try decode(MessagePublishMethod.Result.self, answer)))
+        }
+    }
+
+    static func sentence(_ result: MessagePublishMethod.Result) -> String {
+        guard result.delivered else { return "Message \(result.id) is accepted." }
+        let code = result.reasonCode.map { " (reason code \($0))" } ?? ""
+        return "Message \(result.id) is delivered\(code)."
+    }
+
+    /// What one read of standard input brings is sent at once and in order; then its answers are awaited, so that a
+    /// fast writer is slowed down to what the daemon commits.
+    private func publishLines(_ client: HoldfastClient) async throws {
+        let terminal = Terminal()
+        var splitter = LineSplitter()
+        var count = 0
+        do {
+            var isAtEnd = false
+            while !isAtEnd {
+                // Blocks this thread; nothing else of this process needs it, the client has its own.
+                let bytes = try InputFile.readSome()
+                isAtEnd = bytes.isEmpty
+                let messages = isAtEnd ? splitter.rest() : splitter.lines(bytes)
+                let results = try await client.callInOrder(
+                    MessagePublishMethod.self, messages.map { parameters(MessagePayload(bytes: $0)) }, timeout: limit)
+                for result in results {
+                    let answer = try result.get()
+                    count += 1
+                    if common.json { terminal.print(json: JSONText.value(answer)) }
+                }
+            }
+        } catch {
+            Terminal.complain(["holdfastctl: \(count) messages were \(wait.rawValue) before the error"])
+            throw error
+        }
+        if !common.json { terminal.print("\(count) messages are \(wait.rawValue).") }
+    }
+}
+
+/// Cuts bytes into lines, without their newlines.
+struct LineSplitter {
+    private var begun: [UInt8] = []
+
+    mutating func lines(_ bytes: [UInt8]) -> [[UInt8]] {
+        var parts = bytes.split(separator: UInt8(ascii: "\n"), omittingEmptySubsequences: false).map { Array($0) }
+        begun += parts[0]
+        guard parts.count > 1 else { return [] }
+        parts[0] = begun
+        begun = parts.removeLast()
+        return parts
+    }
+
+    /// The last line, if it has no newline.
+    mutating func rest() -> [[UInt8]] {
+        defer { begun = [] }
+        return begun.isEmpty ? [] : [begun]
+    }
+}

@@ -1,0 +1,137 @@
+import ArgumentParser
+import ControlAPI
+import HoldfastClient
+
+struct StatusCommand: AsyncParsableCommand {
+    static let configuration = CommandConfiguration(
+        commandName: "status",
+        abstract: "Say what sessions do and why.",
+        discussion: """
+            The first sentence says the state, since when, why, and what comes next; the details follow.
+            Without SESSION, one sentence about all of them and one about each.
+            """)
+
+    @OptionGroup var common: CommonOptions
+    @Argument(help: "The session; without it, all of them.") var session: String?
+    @Flag(help: "End with exit code 3 unless every session shown is connected.") var check = false
+    @Flag(name: [.short, .long], help: "Show dates instead of spans, and the details of every session.")
+    var verbose = false
+    @Flag(help: "Go on, and print the sentence again at every change.") var follow = false
+
+    func validate() throws {
+        if follow, check { throw ValidationError("--check ends at once and --follow does not; give one of them.") }
+    }
+
+    func run() async throws {
+        let client = common.client()
+        let terminal = Terminal()
+        if follow {
+            try await StatusFollower(client: client, terminal: terminal, common: common, verbose: verbose)
+                .run(session)
+            return
+        }
+        let sessions: [SessionStatus]
+        let answer: JSONValue
+        if let session {
+            answer = try await client.callUndecoded(
+                SessionStatusMethod.self, .init(session: session), timeout: CommonOptions.answerTimeout)
+            sessions = [try decode(SessionStatus.self, answer)]
+        } else {
+            answer = try await client.callUndecoded(
+                SessionListMethod.self, NoParameters(), timeout: CommonOptions.answerTimeout)
+            sessions = try decode(SessionSnapshot.self, answer).sessions
+        }
+        if common.json {
+            terminal.print(json: answer)
+        } else {
+            let times = Terminal.times(isAbsolute: verbose)
+            terminal.print(Self.lines(sessions, times: times, verbose: verbose, marked: terminal.marked))
+        }
+        if check, let failure = Self.failure(sessions) { throw failure }
+    }
+
+    static func lines(
+        _ sessions: [SessionStatus], times: TimeText, verbose: Bool,
+        marked: (String, SessionStatus.State) -> String
+    ) -> [String] {
+        var lines: [String] = []
+        if sessions.count != 1 { lines.append(StatusText.overview(of: sessions)) }
+        for status in sessions {
+            lines.append(marked(StatusText.sentence(for: status, times: times), status.state))
+            if sessions.count == 1 || verbose { lines += StatusDetails.lines(for: status, times: times) }
+        }
+        return lines
+    }
+
+    /// What `--check` ends with; the sentences were printed already.
+    static func failure(_ sessions: [SessionStatus]) -> CommandFailure? {
+        sessions.allSatisfy { $0.state == .connected } ? nil : CommandFailure(.notConnected, "")
+    }
+}
+
+/// Reads a result, or says what is wrong with it.
+func decode<Value: Decodable>(_ type: Value.Type, _ value: JSONValue) throws(ClientError) -> Value {
+    do {
+        return try ParameterDecoder.decodeLeniently(type, from: value)
+    } catch {
+        throw .invalidAnswer(error.message)
+    }
+}
+
+/// `status --follow`: asks again whenever an event says that something changed.
+private struct StatusFollower {
+    let client: HoldfastClient
+    let terminal: Terminal
+    let common: CommonOptions
+    let verbose: Bool
+
+    func run(_ session: String?) async throws {
+        for try await element in try await client.watch(session: session) {
+            switch element {
+            case .snapshot(let result):
+                for status in result.snapshot.sessions { show(status) }
+            case .event(let event):
+                guard event.event == .stateChanged, let name = event.session else { continue }
+                do throws(ClientError) {
+                    show(try await client.call(SessionStatusMethod.self, .init(session: name)))
+                } catch .connectionLost {
+                    // The watch says so itself, and goes on.
+                }
+            case .detached(let error):
+                Terminal.complain(["holdfastctl: \(error); waiting for the daemon"])
+            case .dropped(let count):
+                Terminal.complain(["holdfastctl: \(count) events were dropped: this reader is too slow"])
+            }
+        }
+    }
+
+    private func show(_ status: SessionStatus) {
+        if common.json {
+            terminal.print(json: JSONText.value(status))
+            return
+        }
+        let times = Terminal.times(isAbsolute: verbose)
+        let sentence = terminal.marked(StatusText.sentence(for: status, times: times), status.state)
+        terminal.print("\(times.now.time(offset: times.offset)) \(sentence)")
+    }
+}
+
+struct ListCommand: AsyncParsableCommand {
+    static let configuration = CommandConfiguration(
+        commandName: "list", abstract: "List all sessions, one per line.")
+
+    @OptionGroup var common: CommonOptions
+    @Flag(name: [.short, .long], help: "Show dates instead of spans.") var verbose = false
+
+    func run() async throws {
+        let answer = try await common.client().callUndecoded(
+            SessionListMethod.self, NoParameters(), timeout: CommonOptions.answerTimeout)
+        let terminal = Terminal()
+        if common.json {
+            terminal.print(json: answer)
+        } else {
+            let sessions = try decode(SessionSnapshot.self, answer).sessions
+            terminal.print(StatusDetails.table(sessions, times: Terminal.times(isAbsolute: verbose)))
+        }
+    }
+}

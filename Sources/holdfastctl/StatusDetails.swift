@@ -1,0 +1,76 @@
+import ControlAPI
+
+/// Everything else about a session, in aligned lines.
+enum StatusDetails {
+    static func lines(for status: SessionStatus, times: TimeText) -> [String] {
+        var rows: [(String, String)] = []
+        var state = [status.state.rawValue]
+        if let resumed = status.resumed { state.append(resumed ? "resumed" : "new session at the server") }
+        if let mode = status.mode { state.append(mode.rawValue) }
+        if let phase = status.phase { state.append(phase.rawValue) }
+        if status.lost { state.append("lost") }
+        rows.append(("State", state.joined(separator: ", ") + ", " + times.span(since: status.since)))
+        if let reason = status.reason {
+            let code = reason.serverCode.map { ", server code \($0)" } ?? ""
+            let terminal = reason.terminal ? ", terminal" : ""
+            rows.append(("Reason", "\(reason.code) (\(reason.group)\(code)\(terminal)): \(reason.message)"))
+            if let hint = reason.hint { rows.append(("Hint", hint.replacing("SESSION", with: status.session))) }
+        }
+        if let retryIn = status.retryIn {
+            rows.append(("Retry", "\(times.later(retryIn)), attempt \(status.attempt)"))
+        }
+        if let endpoint = status.endpoint {
+            let peer = [status.peer, status.tls].compactMap { $0 }.joined(separator: ", ")
+            rows.append(("Endpoint", peer.isEmpty ? endpoint : "\(endpoint) (\(peer))"))
+        }
+        if let path = status.path {
+            let gateway = path.gateway.map { " through \($0)" } ?? ""
+            rows.append(("Path", "\(path.interface) (\(path.type)) from \(path.source)\(gateway)"))
+        }
+        let identity = [
+            status.user.map { "user \($0)" }, status.device.map { "device \($0)" },
+            status.clientID.map { "client id \($0)" },
+        ].compactMap { $0 }
+        if !identity.isEmpty { rows.append(("Identity", identity.joined(separator: ", "))) }
+        if let room = status.room { rows.append(("Room", room)) }
+        let quality = [
+            status.quality?.rawValue, status.rtt.map { "RTT \(TimeText.duration($0))" },
+            status.jitter.map { "jitter \(TimeText.duration($0))" },
+            status.lastHeard.map { "heard \(TimeText.duration($0)) ago" },
+        ].compactMap { $0 }
+        if !quality.isEmpty { rows.append(("Quality", quality.joined(separator: ", "))) }
+        rows.append(("Outbox", outbox(status.outbox, times)))
+        rows.append(("Counters", counters(status.counters)))
+        return Columns.details(rows)
+    }
+
+    private static func outbox(_ outbox: SessionStatus.Outbox, _ times: TimeText) -> String {
+        guard outbox.queued + outbox.inFlight + outbox.quarantined > 0 else { return "empty" }
+        var text = "\(outbox.queued) queued, \(outbox.inFlight) in flight, \(TimeText.size(outbox.bytes))"
+        if outbox.quarantined > 0 { text += ", \(outbox.quarantined) quarantined" }
+        if let oldest = outbox.oldest { text += ", oldest accepted \(times.moment(oldest))" }
+        return text
+    }
+
+    private static func counters(_ counters: SessionStatus.Counters) -> String {
+        var text = "\(counters.attempts) attempts, \(counters.connects) connects, \(counters.resumes) resumed, "
+        text += "\(counters.outages) outages"
+        if let longest = counters.longestOutage { text += " (longest \(TimeText.duration(longest)))" }
+        return text + ", \(counters.published) published, \(counters.received) received"
+    }
+
+    /// The table of `list`.
+    static func table(_ sessions: [SessionStatus], times: TimeText) -> [String] {
+        Columns.table(
+            ["SESSION", "STATE", "TIME", "VIA", "RTT", "OUTBOX", "ENDPOINT", "REASON"],
+            sessions.map { status in
+                let phase = status.phase.map { " (\($0.rawValue))" } ?? ""
+                return [
+                    status.session, status.state.rawValue + phase, times.span(since: status.since),
+                    status.path?.interface ?? "-", status.rtt.map { TimeText.duration($0) } ?? "-",
+                    String(status.outbox.queued + status.outbox.inFlight), status.endpoint ?? "-",
+                    status.reason?.code ?? "-",
+                ]
+            })
+    }
+}

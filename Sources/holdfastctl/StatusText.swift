@@ -1,0 +1,101 @@
+import ControlAPI
+
+/// The state of a session in words.
+enum StatusText {
+    /// One sentence: the state, since when, why, what comes next and when.
+    static func sentence(for status: SessionStatus, now: RFC3339) -> String {
+        sentence(for: status, times: TimeText(now: now))
+    }
+
+    static func sentence(for status: SessionStatus, times: TimeText) -> String {
+        let span = times.span(since: status.since)
+        let name = status.session
+        let text =
+            switch status.state {
+            case .connected:
+                "\(name) is connected\(target(status, "to"))\(via(status)) \(span)\(condition(status))"
+            case .connecting, .reconnecting:
+                if status.phase == .waitingForNetwork {
+                    "\(name) is \(status.state.rawValue): no network \(span);"
+                        + " it connects as soon as there is a route"
+                } else {
+                    "\(name) has been \(status.state.rawValue) \(span)\(because(status));"
+                        + " \(activity(status, times))"
+                }
+            case .disconnecting:
+                "\(name) is disconnecting\(because(status)); it sends what is in flight first"
+            case .disconnected:
+                "\(name) has been disconnected \(span)\(because(status)); \(remedy(status, "connects it"))"
+            case .failed:
+                "\(name) failed \(times.moment(status.since))\(because(status)); \(remedy(status, "tries again"))"
+            }
+        return printable(text) + "."
+    }
+
+    /// The sentence about all of them, for example `5 sessions: 4 connected, 1 reconnecting (edge-2: dns-failed)`.
+    static func overview(of sessions: [SessionStatus]) -> String {
+        guard !sessions.isEmpty else {
+            return "No session is configured; add /etc/holdfast/sessions.d/NAME.toml, then holdfastctl reload."
+        }
+        let order: [SessionStatus.State] = [
+            .connected, .connecting, .reconnecting, .disconnecting, .disconnected, .failed,
+        ]
+        let parts = order.compactMap { state -> String? in
+            let members = sessions.filter { $0.state == state }
+            guard !members.isEmpty else { return nil }
+            guard state != .connected else { return "\(members.count) connected" }
+            let named = members.prefix(3).map { "\($0.session): \($0.reason?.code ?? $0.phase?.rawValue ?? "no reason")" }
+            let rest = members.count > 3 ? ", and \(members.count - 3) more" : ""
+            return "\(members.count) \(state.rawValue) (\(named.joined(separator: ", "))\(rest))"
+        }
+        let count = sessions.count == 1 ? "1 session" : "\(sessions.count) sessions"
+        return printable("\(count): \(parts.joined(separator: ", "))") + "."
+    }
+
+    private static func target(_ status: SessionStatus, _ preposition: String) -> String {
+        status.endpoint.map { " \(preposition) \($0)" } ?? ""
+    }
+
+    private static func via(_ status: SessionStatus) -> String {
+        status.path.map { " via \($0.interface)" } ?? ""
+    }
+
+    private static func condition(_ status: SessionStatus) -> String {
+        var text = status.rtt.map { ", RTT \(TimeText.duration($0))" } ?? ""
+        switch status.quality {
+        case .poor: text += ", but the connection is poor"
+        case .lost:
+            let heard = status.lastHeard.map { " for \(TimeText.duration($0))" } ?? ""
+            text += ", but nothing was heard from the server\(heard)"
+        case .excellent, .good, nil: break
+        }
+        return text
+    }
+
+    private static func because(_ status: SessionStatus) -> String {
+        status.reason.map { ": \($0.message)" } ?? ""
+    }
+
+    private static func activity(_ status: SessionStatus, _ times: TimeText) -> String {
+        let attempt = status.attempt > 0 ? " (attempt \(status.attempt))" : ""
+        switch status.phase {
+        case .waiting:
+            let number = status.attempt > 0 ? " \(status.attempt)" : ""
+            return status.retryIn.map { "retry\(number) \(times.later($0))" } ?? "retry\(number) follows"
+        case .resolving: return "it is looking up the name\(target(status, "of"))\(attempt)"
+        case .dialing: return "it is opening a connection\(target(status, "to"))\(attempt)"
+        case .securing: return "it is negotiating TLS\(target(status, "with"))\(attempt)"
+        case .authenticating: return "it is logging in\(target(status, "to"))\(attempt)"
+        case .restoring: return "it is restoring subscriptions and messages\(target(status, "at"))\(attempt)"
+        case .waitingForNetwork, nil: return "an attempt follows"
+        }
+    }
+
+    /// What a person does about it: the reason's own hint, for this session.
+    private static func remedy(_ status: SessionStatus, _ effect: String) -> String {
+        if let hint = status.reason?.hint {
+            return hint.replacing("SESSION", with: status.session)
+        }
+        return "holdfastctl connect \(status.session) \(effect)"
+    }
+}

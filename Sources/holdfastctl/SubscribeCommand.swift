@@ -1,0 +1,88 @@
+import ArgumentParser
+import ControlAPI
+import HoldfastClient
+
+struct SubscribeCommand: AsyncParsableCommand {
+    static let configuration = CommandConfiguration(
+        commandName: "subscribe",
+        abstract: "Print messages as they are received.",
+        discussion: """
+            One line per message: the topic and the payload. With --json, one object per line. Goes on when the daemon
+            is restarted; what is sent meanwhile is not seen.
+            """)
+
+    @OptionGroup var common: CommonOptions
+    @Argument(help: "The session.") var session: String
+    @Argument(help: "Topic filters; + stands for one level and # for all that follow.") var filters: [String]
+    @Option(help: "Highest quality of service: 0, 1 or 2.") var qos = MessageQoS.atLeastOnce
+    @Option(help: "End after so many messages.") var count: Int?
+
+    func validate() throws {
+        if let count, count < 1 { throw ValidationError("--count must be at least 1.") }
+    }
+
+    func run() async throws {
+        let client = common.client()
+        let printer = MessagePrinter(terminal: Terminal(), json: common.json, remaining: count)
+        var subscriptions: [MessageSubscription] = []
+        for filter in filters {
+            subscriptions.append(
+                try await client.subscribe(.init(session: session, filter: filter, qos: qos)))
+        }
+        try await withThrowingTaskGroup(of: Void.self) { group in
+            for subscription in subscriptions {
+                group.addTask {
+                    // Printed before the next is taken: a slow reader is met by the client's bounded buffers.
+                    for try await element in subscription where await printer.take(element) { return }
+                }
+            }
+            try await group.next()
+            group.cancelAll()
+        }
+    }
+}
+
+/// Prints the messages of all subscriptions, one at a time.
+private actor MessagePrinter {
+    private let terminal: Terminal
+    private let json: Bool
+    /// `nil`: without end.
+    private var remaining: Int?
+
+    init(terminal: Terminal, json: Bool, remaining: Int?) {
+        self.terminal = terminal
+        self.json = json
+        self.remaining = remaining
+    }
+
+    /// - Returns: whether it was the last one that is wanted.
+    func take(_ element: MessageSubscription.Element) -> Bool {
+        guard remaining != 0 else { return true }
+        switch element {
+        case .subscribed: return false
+        case .detached(let error):
+            Terminal.complain(["holdfastctl: \(error); waiting for the daemon"])
+            return false
+        case .dropped(let count):
+            Terminal.complain(["holdfastctl: \(count) messages were dropped: this reader is too slow"])
+            return false
+        case .message(let message):
+            if json {
+                terminal.print(json: JSONText.value(message))
+            } else {
+                terminal.write(Self.line(message, isTerminal: terminal.isTerminal))
+            }
+            if let count = remaining { remaining = count - 1 }
+            return remaining == 0
+        }
+    }
+
+    /// Into a pipe the payload goes byte by byte; on a terminal it must not be able to control it.
+    private static func line(_ message: ReceivedMessage, isTerminal: Bool) -> [UInt8] {
+        let payload = message.payload
+        let shown =
+            isTerminal
+            ? Array((payload.text.map(printable) ?? "(\(payload.bytes.count) bytes)").utf8) : payload.bytes
+        return Array(printable(message.topic).utf8) + [UInt8(ascii: " ")] + shown + [UInt8(ascii: "\n")]
+    }
+}

@@ -1,0 +1,99 @@
+import ControlAPI
+
+#if canImport(Glibc)
+    import Glibc
+#endif
+
+/// Standard output and error, and the clock: all that the command touches beside the socket.
+struct Terminal {
+    /// Colour and glyphs: on a terminal, unless NO_COLOR is set to something.
+    var isColoured: Bool
+    var isTerminal: Bool
+
+    init() {
+        isTerminal = isatty(STDOUT_FILENO) == 1
+        let refused = getenv("NO_COLOR").map { $0.pointee != 0 } ?? false
+        isColoured = isTerminal && !refused
+    }
+
+    func print(_ line: String) {
+        write(Array(line.utf8) + [UInt8(ascii: "\n")])
+    }
+
+    func print(_ lines: [String]) {
+        for line in lines { print(line) }
+    }
+
+    /// The result of a method, with `"schema": 1` added.
+    func print(json value: JSONValue) {
+        write(JSONText.line(value))
+    }
+
+    func write(_ bytes: [UInt8]) {
+        // Whoever reads this has gone (`| head`): there is nobody left to tell.
+        if !Self.write(bytes, to: STDOUT_FILENO) { exit(ExitStatus.failed.rawValue) }
+    }
+
+    static func complain(_ lines: [String]) {
+        _ = write(Array(lines.map { $0 + "\n" }.joined().utf8), to: STDERR_FILENO)
+    }
+
+    private static func write(_ bytes: [UInt8], to descriptor: Int32) -> Bool {
+        var rest = bytes[...]
+        while !rest.isEmpty {
+            let written = rest.withUnsafeBytes { Glibc.write(descriptor, $0.baseAddress, $0.count) }
+            if written < 0, errno == EINTR { continue }
+            guard written > 0 else { return false }
+            rest = rest.dropFirst(written)
+        }
+        return true
+    }
+
+    /// A sentence about a session, with a mark in the colour of its state where that is wanted.
+    func marked(_ sentence: String, _ state: SessionStatus.State) -> String {
+        guard isColoured else { return sentence }
+        let colour =
+            switch state {
+            case .connected: "32"
+            case .connecting, .reconnecting, .disconnecting: "33"
+            case .failed: "31"
+            case .disconnected: "90"
+            }
+        return "\u{1B}[\(colour)m●\u{1B}[0m \(sentence)"
+    }
+
+    /// - Parameter isAbsolute: dates instead of spans.
+    static func times(isAbsolute: Bool = false) -> TimeText {
+        var time = timespec()
+        clock_gettime(CLOCK_REALTIME, &time)
+        let now = RFC3339(seconds: Int64(time.tv_sec), nanoseconds: Int64(time.tv_nsec))
+        return TimeText(now: now, offset: offset(at: time.tv_sec), isAbsolute: isAbsolute)
+    }
+
+    private static func offset(at seconds: time_t) -> Int64 {
+        var seconds = seconds
+        var fields = tm()
+        return localtime_r(&seconds, &fields) == nil ? 0 : Int64(fields.tm_gmtoff)
+    }
+}
+
+/// What `--json` prints.
+enum JSONText {
+    /// The version of the shape.
+    static let schema: Int64 = 1
+
+    /// One line: the object with `"schema": 1` added.
+    static func line(_ value: JSONValue) -> [UInt8] {
+        var members = value.members ?? ["value": value]
+        members["schema"] = .integer(schema)
+        return OutgoingLine.encode(JSONValue.object(members)) ?? []
+    }
+
+    /// A value of this command's own as JSON.
+    static func value(_ encodable: some Encodable) -> JSONValue {
+        guard let line = OutgoingLine.encode(encodable), let value = try? JSONValue(parsing: line[...]) else {
+            return .null
+        }
+        return value
+    }
+}

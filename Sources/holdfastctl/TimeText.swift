@@ -1,0 +1,71 @@
+import ControlAPI
+
+/// How times are shown: as spans until now, or as dates of the local clock.
+struct TimeText {
+    var now: RFC3339
+    /// Seconds that the local clock is ahead of UTC.
+    var offset: Int64
+    var isAbsolute: Bool
+
+    init(now: RFC3339, offset: Int64 = 0, isAbsolute: Bool = false) {
+        self.now = now
+        self.offset = offset
+        self.isAbsolute = isAbsolute
+    }
+
+    /// "for 3 h" or "since 2026-11-20 09:12:44".
+    func span(since time: RFC3339) -> String {
+        isAbsolute ? "since \(date(time))" : "for \(Self.duration(now.seconds(since: time)))"
+    }
+
+    /// "5 min ago" or "at 2026-11-20 09:12:44".
+    func moment(_ time: RFC3339) -> String {
+        isAbsolute ? "at \(date(time))" : "\(Self.duration(now.seconds(since: time))) ago"
+    }
+
+    /// "in 12 s" or "at 2026-11-20 09:12:44".
+    func later(_ seconds: Double) -> String {
+        guard isAbsolute, seconds.isFinite, abs(seconds) < 1e9 else { return "in \(Self.duration(seconds))" }
+        return "at \(date(RFC3339(milliseconds: now.milliseconds + Int64(seconds * 1000))))"
+    }
+
+    private func date(_ time: RFC3339) -> String {
+        time.date(offset: offset) + " " + time.time(offset: offset).prefix(8)
+    }
+
+    /// For example `23 ms`, `12 s`, `3 min 20 s`, `25 min`, `3 h`, `2 d 4 h`. Negative spans are `0 s`.
+    static func duration(_ seconds: Double) -> String {
+        guard seconds > 0, seconds < 1e12 else { return seconds > 0 ? "for ever" : "0 s" }
+        if seconds < 0.0095 { return number(seconds * 1000) + " ms" }
+        if seconds < 0.9995 { return "\(Int((seconds * 1000).rounded())) ms" }
+        // Down, not to the nearest: "for 1 min" is said when a minute has passed.
+        let whole = Int(seconds)
+        switch whole {
+        case ..<60: return "\(max(whole, 1)) s"
+        case ..<600: return join(whole / 60, "min", whole % 60, "s")
+        case ..<3600: return "\(whole / 60) min"
+        case ..<86_400: return join(whole / 3600, "h", whole / 60 % 60, "min")
+        default: return join(whole / 86_400, "d", whole / 3600 % 24, "h")
+        }
+    }
+
+    private static func join(_ major: Int, _ unit: String, _ minor: Int, _ smaller: String) -> String {
+        minor == 0 ? "\(major) \(unit)" : "\(major) \(unit) \(minor) \(smaller)"
+    }
+
+    /// One digit after the point, unless it is zero.
+    private static func number(_ value: Double) -> String {
+        let tenths = Int((value * 10).rounded())
+        return tenths % 10 == 0 ? "\(tenths / 10)" : "\(tenths / 10).\(tenths % 10)"
+    }
+
+    /// For example `512 B`, `1.5 KiB`, `64 MiB`.
+    static func size(_ bytes: Int64) -> String {
+        var value = Double(bytes)
+        for unit in ["B", "KiB", "MiB", "GiB"] {
+            if value < 1024 { return number(value) + " " + unit }
+            value /= 1024
+        }
+        return number(value) + " TiB"
+    }
+}

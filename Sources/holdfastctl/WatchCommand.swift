@@ -1,0 +1,176 @@
+import ArgumentParser
+import ControlAPI
+import HoldfastClient
+
+struct WatchCommand: AsyncParsableCommand {
+    static let configuration = CommandConfiguration(
+        commandName: "watch",
+        abstract: "Print every event of sessions as it happens.",
+        discussion: """
+            First the state of each session, then one line per event. With --json, the first line is the snapshot
+            and every other one an event. Goes on when the daemon is restarted.
+            """)
+
+    @OptionGroup var common: CommonOptions
+    @Argument(help: "The session; without it, all of them.") var session: String?
+    @Option(help: "First print the events after this sequence number, as far as the daemon has them.")
+    var since: Int64?
+
+    func run() async throws {
+        let terminal = Terminal()
+        for try await element in try await common.client().watch(session: session, since: since) {
+            if common.json {
+                Self.printJSON(element, to: terminal)
+            } else {
+                Self.printText(element, to: terminal)
+            }
+        }
+    }
+
+    private static func printJSON(_ element: SessionWatch.Element, to terminal: Terminal) {
+        switch element {
+        case .snapshot(let result): terminal.print(json: JSONText.value(result))
+        case .event(let event): terminal.print(json: JSONText.value(event))
+        case .detached(let error): complain(error)
+        case .dropped(let count):
+            terminal.print(json: .object(["event": .string("dropped"), "count": .integer(Int64(count))]))
+        }
+    }
+
+    private static func printText(_ element: SessionWatch.Element, to terminal: Terminal) {
+        let times = Terminal.times()
+        let time = times.now.time(offset: times.offset)
+        switch element {
+        case .snapshot(let result):
+            for status in result.snapshot.sessions {
+                let sentence = StatusText.sentence(for: status, times: times)
+                terminal.print("\(time) \(terminal.marked(sentence, status.state))")
+            }
+        case .event(let event): terminal.print(EventText.line(event, offset: times.offset))
+        case .detached(let error): complain(error)
+        case .dropped(let count): terminal.print("\(time) \(count) events were dropped: this reader is too slow")
+        }
+    }
+
+    private static func complain(_ error: ClientError) {
+        Terminal.complain(["holdfastctl: \(error); waiting for the daemon"])
+    }
+}
+
+struct WaitCommand: AsyncParsableCommand {
+    static let configuration = CommandConfiguration(
+        commandName: "wait",
+        abstract: "Wait until sessions are connected.",
+        discussion: """
+            Ends with exit code 0 when all of them are in the state, with 4 when that took too long, and with 3 as soon
+            as one has failed and will not connect by itself.
+            """)
+
+    @OptionGroup var common: CommonOptions
+    @Argument(help: "The sessions; without any, all of them.") var sessions: [String] = []
+    @Option(help: "How long to wait, like 500ms, 30s, 5min or never.")
+    var timeout = SpanArgument(duration: .seconds(30))
+    @Option(help: "The state to wait for.") var state = SessionStatus.State.connected
+
+    func run() async throws {
+        let client = common.client()
+        // A session that does not exist is refused here, and not waited for.
+        for session in sessions {
+            _ = try await client.call(
+                SessionStatusMethod.self, .init(session: session), timeout: CommonOptions.answerTimeout)
+        }
+        let progress = WaitProgress(wanted: state, names: sessions)
+        let outcome = try await within(timeout.duration) { [progress] in
+            var progress = progress
+            for try await element in try await client.watch() {
+                progress.take(element)
+                if let outcome = progress.outcome { return outcome }
+            }
+            throw ClientError.closed
+        }
+        switch outcome {
+        case .reached(let sessions)?:
+            if common.json {
+                Terminal().print(json: JSONText.value(["sessions": sessions]))
+            }
+        case .hopeless(let sentence)?:
+            throw CommandFailure(.notConnected, sentence)
+        case nil:
+            let names = sessions.isEmpty ? "not all sessions are" : sessions.joined(separator: ", ") + " not"
+            throw CommandFailure(
+                .timeout, "\(names) \(state.rawValue) after \(timeout)", advice: "holdfastctl status says why")
+        }
+    }
+}
+
+/// What `wait` knows about the sessions that it waits for.
+struct WaitProgress: Sendable {
+    enum Outcome: Equatable, Sendable {
+        /// The states by session.
+        case reached([String: String])
+        /// A session that will not get there by itself, and why.
+        case hopeless(String)
+    }
+
+    let wanted: SessionStatus.State
+    /// Empty: all.
+    let names: [String]
+    private var states: [String: SessionStatus.State] = [:]
+    private var reasons: [String: String] = [:]
+    private var isKnown = false
+
+    init(wanted: SessionStatus.State, names: [String]) {
+        self.wanted = wanted
+        self.names = names
+    }
+
+    mutating func take(_ element: SessionWatch.Element) {
+        switch element {
+        case .snapshot(let result):
+            isKnown = true
+            states = [:]
+            for status in result.snapshot.sessions {
+                states[status.session] = status.state
+                reasons[status.session] = status.reason?.message
+            }
+        case .event(let event):
+            guard let name = event.session, let state = event.state else { return }
+            states[name] = state
+            if let reason = event.reason { reasons[name] = reason.message }
+        case .detached:
+            // A state of before is no state of now.
+            isKnown = false
+        case .dropped:
+            break
+        }
+    }
+
+    var outcome: Outcome? {
+        guard isKnown else { return nil }
+        let awaited = names.isEmpty ? states.keys.sorted() : names
+        if awaited.allSatisfy({ states[$0] == wanted }) {
+            return .reached(Dictionary(awaited.map { ($0, wanted.rawValue) }, uniquingKeysWith: { first, _ in first }))
+        }
+        if wanted == .connected, let failed = awaited.first(where: { states[$0] == .failed }) {
+            return .hopeless("\(failed) has failed: \(reasons[failed] ?? "holdfastctl status \(failed) says why")")
+        }
+        return nil
+    }
+}
+
+/// Carries out the work, but gives up after a while. - Returns: `nil` when it took too long.
+func within<Value: Sendable>(
+    _ limit: Duration?, _ work: @escaping @Sendable () async throws -> Value
+) async throws -> Value? {
+    guard let limit else { return try await work() }
+    return try await withThrowingTaskGroup(of: Value?.self) { group in
+        group.addTask { try await work() }
+        group.addTask {
+            try await Task.sleep(for: limit)
+            return nil
+        }
+        defer { group.cancelAll() }
+        guard let first = try await group.next() else { return nil }
+        return first
+    }
+}

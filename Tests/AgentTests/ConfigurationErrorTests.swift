@@ -1,0 +1,257 @@
+import Testing
+
+@testable import Agent
+
+/// The errors of a session file whose first two lines are right, in their printed form; `[]` if there are none.
+private func errors(_ more: String) -> [String] {
+    errors(file: "endpoints = [\"mqtts://broker.example\"]\nuser = \"edge-42\"\n" + more)
+}
+
+private func errors(file text: String) -> [String] {
+    do throws(ConfigurationErrors) {
+        _ = try SessionConfiguration(ConfigurationFile(path: "main.toml", text: text))
+        return []
+    } catch {
+        return error.list.map(\.description)
+    }
+}
+
+// What the forms expect, in their words.
+private let text = "a text of at most 65535 bytes without control characters"
+private let number = "a whole number from 1 to 65535"
+private let duration = #"a duration such as "250ms", "15s" or "20min""#
+
+@Suite struct `A configuration that is wrong` {
+    @Test(arguments: [
+        // Keys.
+        ("usre = \"x\"", #"3:1: there is no key "usre"; did you mean "user"?"#),
+        ("[reconect]\nspread = \"1s\"", #"3:2: there is no table "reconect"; did you mean "reconnect"?"#),
+        (
+            "[reconnect]\nlost-aftr = \"1s\"",
+            #"4:1: there is no key "reconnect.lost-aftr"; did you mean "reconnect.lost-after"?"#
+        ),
+        (
+            "reconnect . 'lost-aftr' = 1",
+            #"3:13: there is no key "reconnect.lost-aftr"; did you mean "reconnect.lost-after"?"#
+        ),
+        (
+            "heartbeat = { interval = \"1s\", \"time\\u006Fot\" = 1 }",
+            #"3:32: there is no key "heartbeat.timeoot"; did you mean "heartbeat.timeout"?"#
+        ),
+        ("lost-after = \"1s\"", #"3:1: there is no key "lost-after"; did you mean "reconnect.lost-after"?"#),
+        ("[tls]\npassword = \"file:/p\"", #"4:1: there is no key "tls.password"; did you mean "password"?"#),
+        ("colour = \"blue\"", #"3:1: there is no key "colour""#),
+        ("\"a\\nb\" = 1", #"3:1: there is no key ""a\nb"""#),
+        ("rules = [{ a = 1 }]", #"3:1: there is no key "rules""#),
+        // Types.
+        ("autoconnect = \"yes\"", #"3:15: autoconnect must be true or false, not "yes""#),
+        ("device = 5", #"3:10: device must be \#(text), not the number 5"#),
+        ("reconnect = 5", "3:13: reconnect is a table: write [reconnect]"),
+        ("[device]", #"3:2: device must be \#(text), not a table"#),
+        ("tls = []", "3:7: tls is a table: write [tls]"),
+        (
+            "mqtt.receive-maximum = 1.5",
+            #"3:24: mqtt.receive-maximum must be \#(number), not a date or a number that is not whole"#
+        ),
+        (
+            "mqtt.receive-maximum = 2026-01-01",
+            #"3:24: mqtt.receive-maximum must be \#(number), not a date or a number that is not whole"#
+        ),
+        ("reconnect.delays = \"1s\"", #"3:20: reconnect.delays must be a list of durations, not "1s""#),
+        // Values.
+        ("mqtt.receive-maximum = 0", #"3:24: mqtt.receive-maximum must be \#(number), not the number 0"#),
+        ("timeouts.dial = \"10\"", #"3:17: timeouts.dial must be \#(duration), from "100ms" to "1h", not "10""#),
+        ("timeouts.dial = \"2h\"", #"3:17: timeouts.dial must be \#(duration), from "100ms" to "1h", not "2h""#),
+        ("timeouts.dial = \"never\"", #"3:17: timeouts.dial must be \#(duration), from "100ms" to "1h", not "never""#),
+        (
+            "timeouts.dial = \"99999999999999999h\"",
+            #"3:17: timeouts.dial must be \#(duration), from "100ms" to "1h", not "99999999999999999h""#
+        ),
+        (
+            "reconnect.give-up-after = \"nevr\"",
+            #"3:27: reconnect.give-up-after must be "never" or \#(duration), from "1s" to "365d", not "nevr"; did you mean "never"?"#
+        ),
+        (
+            "reconnect.delays = [\"1s\", \"0s\"]",
+            #"3:20: the last of reconnect.delays is used for ever and must be at least "10ms""#
+        ),
+        ("reconnect.delays = []", "3:20: reconnect.delays must have at least one of the durations"),
+        (
+            "outbox.max-bytes = \"64MB\"",
+            #"3:20: outbox.max-bytes must be a size such as "512B" or "64MiB", from "1KiB" to "1024TiB", not "64MB""#
+        ),
+        (
+            "preset = \"nexcon\"",
+            #"3:10: preset must be one of "default", "livekit", "nexconn", "agora", "zego", not "nexcon"; did you mean "nexconn"?"#
+        ),
+        ("tls.ca = \"ca.pem\"", #"3:10: tls.ca must be the absolute path of a file, or empty, not "ca.pem""#),
+        ("tls.minimum = \"1.1\"", #"3:15: tls.minimum must be one of "1.2", "1.3", not "1.1"; did you mean "1.2"?"#),
+        ("client-id = \"a\\tb\"", #"3:13: client-id must be \#(text), not "a\tb""#),
+        ("tls.certificate = \"/c\"", "3:19: tls.certificate needs tls.key as well"),
+        ("tls.key = \"/k\"", "3:11: tls.key needs tls.certificate as well"),
+        // Grammar.
+        ("user = \"again\"", "3:1: not valid TOML: user is there twice"),
+        ("[tls]\n[tls]", "4:2: not valid TOML: tls is there twice"),
+        ("device = left", "3:10: not valid TOML: a value is expected: a text stands in quotation marks"),
+        ("[[tls]]", "3:2: not valid TOML: there are no lists of tables here: write [TABLE]"),
+        (
+            "\"reconnect.spread\" = \"1s\"",
+            #"3:1: there is no key ""reconnect.spread""; did you mean "reconnect.spread"?"#
+        ),
+        ("device = \"a\\u0000b\"", #"3:10: device must be \#(text), not "a\0b""#),
+    ])
+    func `is reported with its place and what was expected`(text: String, expected: String) {
+        #expect(errors(text) == ["main.toml:\(expected)"])
+    }
+
+    @Test(arguments: [
+        ("preset = \"livekit\"", "3:10", "preset"),
+        ("password = \"exec:/bin/token -x\"", "3:12", "password"),
+        ("room = \"plant\"", "3:8", "room"),
+        ("room-prefix = \"r\"", "3:15", "room-prefix"),
+        ("on-demand = true", "3:13", "on-demand"),
+        ("idle-timeout = \"3min\"", "3:16", "idle-timeout"),
+        ("on-suspend = \"keep\"", "3:14", "on-suspend"),
+        ("reconnect.kick = \"yield\"", "3:18", "reconnect.kick"),
+        ("reconnect.watch = \"2s\"", "3:19", "reconnect.watch"),
+        ("presence.timeout = \"20s\"", "3:20", "presence.timeout"),
+        ("mqtt.version = \"auto\"", "3:16", "mqtt.version"),
+        ("mqtt.redirects = [\"*.example\"]", "3:18", "mqtt.redirects"),
+        ("proxy.url = \"socks5://p:1080\"", "3:13", "proxy.url"),
+        ("outbox.max-age = \"1h\"", "3:18", "outbox.max-age"),
+        ("outbox.when-full = \"drop-new\"", "3:20", "outbox.when-full"),
+    ])
+    func `is also what this version does not carry out`(text: String, place: String, key: String) {
+        let message = "this value of \(key) is not supported by this version; leave the key out"
+        #expect(errors(text) == ["main.toml:\(place): \(message)"])
+    }
+
+    @Test(arguments: ["joe", "user:", "group:", "uid:", "uid:-1", "uid:+1", "uid:4294967295", "gid:1", "anyone "])
+    func `names nobody`(principal: String) {
+        #expect(throws: ConfigurationErrors.self) {
+            let text = "access.observe = [\"anyone\", \"\(principal)\"]"
+            _ = try DaemonConfiguration(ConfigurationFile(path: "holdfast.toml", text: text))
+        }
+    }
+
+    @Test(arguments: ["metrics.listen = \"127.0.0.1:9464\"", "metrics.textfile = \"/m\""])
+    func `is metrics in this version`(text: String) {
+        #expect(throws: ConfigurationErrors.self) {
+            try DaemonConfiguration(ConfigurationFile(path: "holdfast.toml", text: text))
+        }
+    }
+
+    @Test func `lacks what is required`() {
+        #expect(
+            errors(file: "# nothing\n") == [
+                #"main.toml:1:1: the key "endpoints" is required and missing"#,
+                #"main.toml:1:1: the key "user" is required and missing"#,
+            ])
+    }
+
+    @Test func `has endpoints that cannot be used, each with its place`() {
+        let text = """
+            user = "u"
+            endpoints = [
+                "mqtts://good.example", # ["not this"]
+                "wss://b.example/mqtt", 'broker', 5,
+                "mqtts://joe:hunter2@b.example",
+            ]
+            """
+        let found = errors(file: text)
+        let places = ["4:5", "4:29", "4:39", "5:5"]
+        #expect(found.map { $0.prefix { $0 != " " } } == places.map { "main.toml:\($0):" })
+        #expect(found.first?.contains("not supported by this version") == true)
+        #expect(!found.contains { $0.contains("hunter2") })
+        #expect(
+            errors(file: "user = \"u\"\nendpoints = []")
+                == ["main.toml:2:13: endpoints must have at least one of the endpoints"])
+    }
+
+    @Test func `sends a password unencrypted`() {
+        let text = """
+            endpoints = ["mqtts://a.example", "mqtt://b.example", "mqtt://localhost"]
+            user = "u"
+            password = "file:/p"
+            """
+        let message = "the password would be sent to mqtt://b.example:1883 unencrypted"
+        #expect(errors(file: text) == ["main.toml:1:35: \(message): use mqtts://, or allow it with insecure = true"])
+    }
+
+    @Test(arguments: [
+        "password = \"hunter2\"", "password = \"file:hunter2\"", "password = \"exec:hunter2\"", "password = 42424242",
+        "password = [\"hunter2\"]", "password = hunter2", "password = \"hunter2", "password = 42424242424242424242",
+    ])
+    func `never repeats a secret that stands in the wrong place`(text: String) {
+        let found = errors(text)
+        #expect(found.count == 1)
+        #expect(found.allSatisfy { $0.hasPrefix("main.toml:3:") && !$0.contains("hunter2") && !$0.contains("4242") })
+    }
+
+    @Test func `is reported as a whole, in the order of the text`() {
+        let found = errors(
+            file: """
+                usre = "u"
+                endpoints = ["broker"]
+                [heartbeat]
+                timeout = 5
+                interval = "fast"
+                [outbox]
+                max-age = "1h"
+                """)
+        #expect(
+            found.map { $0.prefix { $0 != " " } }
+                == ["1:1", "1:1", "2:14", "4:11", "5:12", "7:11"].map { "main.toml:\($0):" })
+    }
+}
+
+@Suite struct `Any text` {
+    /// Pieces of TOML's grammar, so that mutations get past the first character.
+    private static let pieces = [
+        "\"", "'", "\"\"\"", "'''", "[", "]", "[[", "]]", "{", "}", "=", ".", ",", "#", "\n", "\r\n", "\\", "\\u0000",
+        "\\U0010FFFF",
+        "\u{FEFF}", "é", "\u{301}", "🦊", "-9223372036854775808", "1e999", "1979-05-27T07:32:00Z", "nan", "0x", "true",
+        "reconnect", "tls = {ca = [", "99999999999999999999",
+    ]
+
+    @Test(arguments: 0..<40)
+    func `is read or refused, never a crash`(seed: UInt64) throws {
+        var random = SeededGenerator(state: seed)
+        let example = Array(try installedFile("sessions.d/example.toml.disabled").utf8)
+        for _ in 0..<25 {
+            var bytes = example
+            for _ in 0..<Int.random(in: 1...8, using: &random) {
+                let start = Int.random(in: 0...bytes.count, using: &random)
+                let end = min(bytes.count, start + Int.random(in: 0...12, using: &random))
+                let piece = Self.pieces.randomElement(using: &random) ?? ""
+                switch Int.random(in: 0...3, using: &random) {
+                case 0: bytes.removeSubrange(start..<end)
+                case 1: bytes.removeSubrange(start...)
+                default: bytes.replaceSubrange(start..<end, with: Array(piece.utf8))
+                }
+            }
+            let text = String(decoding: bytes, as: UTF8.self)
+            do throws(ConfigurationErrors) {
+                let configuration = try SessionConfiguration(ConfigurationFile(path: "f", text: text))
+                #expect(!configuration.endpoints.isEmpty)
+            } catch {
+                #expect(!error.list.isEmpty)
+                let lines = text.utf8.count { $0 == UInt8(ascii: "\n") } + 1
+                #expect(error.list.allSatisfy { (1...lines).contains($0.line ?? 1) && ($0.column ?? 1) >= 1 })
+            }
+        }
+    }
+}
+
+/// The same numbers for the same seed (SplitMix64).
+private struct SeededGenerator: RandomNumberGenerator {
+    var state: UInt64
+
+    mutating func next() -> UInt64 {
+        state &+= 0x9E37_79B9_7F4A_7C15
+        var mixed = state
+        mixed = (mixed ^ (mixed >> 30)) &* 0xBF58_476D_1CE4_E5B9
+        mixed = (mixed ^ (mixed >> 27)) &* 0x94D0_49BB_1331_11EB
+        return mixed ^ (mixed >> 31)
+    }
+}

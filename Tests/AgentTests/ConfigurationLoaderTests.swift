@@ -1,0 +1,138 @@
+import Glibc
+import SessionCore
+import Testing
+
+@testable import Agent
+
+private let good = "endpoints = [\"mqtts://broker.example\"]\nuser = \"u\"\n"
+
+private func name(_ text: String) throws -> SessionName { try #require(SessionName(text)) }
+
+@Suite struct `A configuration directory` {
+    @Test func `with nothing in it is all defaults and no sessions`() throws {
+        let scratch = try ConfigurationScratch()
+        let expected = LoadedConfiguration(daemon: .success(DaemonConfiguration()), sessions: [:], errors: [])
+        #expect(scratch.load() == expected)
+        #expect(rmdir("\(scratch.path)/sessions.d") == 0)
+        #expect(scratch.load() == expected)
+    }
+
+    @Test func `that is not there is fatal`() throws {
+        let loaded = ConfigurationLoader.load(directory: "/nonexistent/holdfast")
+        #expect(throws: ConfigurationErrors.self) { try loaded.daemon.get() }
+        #expect(
+            loaded.errors.map(\.description) == ["/nonexistent/holdfast: cannot be read: No such file or directory"])
+    }
+
+    @Test func `whose sessions cannot be listed is fatal`() throws {
+        let scratch = try ConfigurationScratch()
+        #expect(rmdir("\(scratch.path)/sessions.d") == 0)
+        try scratch.write("sessions.d", "not a directory")
+        let loaded = scratch.load()
+        #expect(throws: ConfigurationErrors.self) { try loaded.daemon.get() }
+        #expect(loaded.errors.map(\.description) == ["\(scratch.path)/sessions.d: cannot be read: Not a directory"])
+    }
+
+    @Test func `has the sessions of the files that end in toml`() throws {
+        let scratch = try ConfigurationScratch()
+        try scratch.write("sessions.d/main.toml", good)
+        try scratch.write("sessions.d/example.toml.disabled", "nonsense")
+        try scratch.write("sessions.d/main.toml~", "nonsense")
+        try scratch.write("sessions.d/.main.toml", "nonsense")
+        let loaded = scratch.load()
+        #expect(loaded.errors == [])
+        #expect(loaded.sessions.keys.sorted() == [try name("main")])
+        #expect(try loaded.sessions[name("main")]?.get().user == "u")
+    }
+
+    @Test func `accepts the installed example under its name`() throws {
+        let scratch = try ConfigurationScratch()
+        try scratch.write("holdfast.toml", installedFile("holdfast.toml"))
+        try scratch.write("sessions.d/example.toml", installedFile("sessions.d/example.toml.disabled"))
+        let loaded = scratch.load()
+        #expect(loaded.errors == [])
+        #expect(try loaded.sessions[name("example")]?.get().user == "edge-42")
+    }
+
+    @Test func `with one broken session has the others`() throws {
+        let scratch = try ConfigurationScratch()
+        try scratch.write("sessions.d/bad.toml", "user = 1")
+        try scratch.write("sessions.d/good.toml", good)
+        let loaded = scratch.load()
+        #expect(try loaded.daemon.get() == DaemonConfiguration())
+        #expect(try loaded.sessions[name("good")]?.get().user == "u")
+        #expect(throws: ConfigurationErrors.self) { try loaded.sessions[name("bad")]?.get() }
+        #expect(loaded.errors.count == 2)
+    }
+
+    @Test func `reports the errors of all files at once`() throws {
+        let scratch = try ConfigurationScratch()
+        try scratch.write("holdfast.toml", "durability = \"ful\"\n[acces]\n")
+        try scratch.write("sessions.d/b.toml", good + "x = 1")
+        try scratch.write("sessions.d/a.toml", good + "y = 1\nz = 1")
+        try scratch.write("sessions.d/Big_Name.toml", good)
+        let loaded = scratch.load()
+        #expect(throws: ConfigurationErrors.self) { try loaded.daemon.get() }
+        #expect(
+            loaded.errors.map { $0.description.dropFirst(scratch.path.count + 1) } == [
+                #"holdfast.toml:1:14: durability must be one of "normal", "full", not "ful"; did you mean "full"?"#,
+                #"holdfast.toml:2:2: there is no table "acces"; did you mean "access"?"#,
+                #"sessions.d/Big_Name.toml: not a session's name: 1 to 63 of a-z, 0-9 and "-", the first not "-""#,
+                #"sessions.d/a.toml:3:1: there is no key "y""#,
+                #"sessions.d/a.toml:4:1: there is no key "z""#,
+                #"sessions.d/b.toml:3:1: there is no key "x""#,
+            ])
+    }
+
+    @Test(arguments: [
+        (Array("user = \"\u{E9}".utf8) + [0xFF], ":1:10: the text is not UTF-8"),
+        (Array("a = 1\nb".utf8) + [0xC3], ":2:2: the text is not UTF-8"),
+        (Array("a\n# \0".utf8), ":2:3: there is a NUL character in the text"),
+    ])
+    func `refuses a file that is not a text`(bytes: [UInt8], expected: String) throws {
+        let scratch = try ConfigurationScratch()
+        try scratch.write("holdfast.toml", bytes)
+        let loaded = scratch.load()
+        #expect(loaded.errors.map(\.description) == ["\(scratch.path)/holdfast.toml\(expected)"])
+        #expect(throws: ConfigurationErrors.self) { try loaded.daemon.get() }
+    }
+
+    @Test func `refuses a file of more than 1 MiB`() throws {
+        let scratch = try ConfigurationScratch()
+        try scratch.write("holdfast.toml", [UInt8](repeating: UInt8(ascii: "#"), count: 1 << 20 + 1))
+        #expect(scratch.load().errors.map(\.message) == ["the file is larger than 1 MiB"])
+    }
+
+    @Test func `accepts a file of exactly 1 MiB`() throws {
+        let scratch = try ConfigurationScratch()
+        try scratch.write("holdfast.toml", [UInt8](repeating: UInt8(ascii: "#"), count: 1 << 20))
+        #expect(scratch.load().errors == [])
+    }
+
+    @Test func `refuses what is not a file, and does not wait for it`() throws {
+        let scratch = try ConfigurationScratch()
+        let names = ["fifo", "directory", "link"].map { "\(scratch.path)/sessions.d/\($0).toml" }
+        #expect(mkfifo(names[0], 0o600) == 0)
+        #expect(mkdir(names[1], 0o700) == 0)
+        #expect(symlink("/nonexistent", names[2]) == 0)
+        let loaded = scratch.load()
+        for name in names { remove(name) }
+        #expect(loaded.sessions.count == 3)
+        #expect(
+            loaded.errors.map { $0.description.dropFirst(scratch.path.count + 1) } == [
+                "sessions.d/directory.toml: this is not a regular file",
+                "sessions.d/fifo.toml: this is not a regular file",
+                "sessions.d/link.toml: cannot be read: No such file or directory",
+            ])
+    }
+
+    @Test func `tells a changed session from one that is the same`() throws {
+        let scratch = try ConfigurationScratch()
+        try scratch.write("sessions.d/main.toml", good)
+        let before = scratch.load()
+        try scratch.write("sessions.d/main.toml", "# only a comment\n" + good)
+        #expect(scratch.load() == before)
+        try scratch.write("sessions.d/main.toml", good + "device = \"d\"")
+        #expect(scratch.load() != before)
+    }
+}

@@ -1,0 +1,225 @@
+import SessionCore
+import Testing
+import Transport
+
+@testable import Agent
+
+/// A session with what is required, and more lines behind it.
+private func session(_ more: String = "") throws(ConfigurationErrors) -> SessionConfiguration {
+    let text = "endpoints = [\"mqtts://broker.example\"]\nuser = \"edge-42\"\n" + more
+    return try SessionConfiguration(ConfigurationFile(path: "main.toml", text: text))
+}
+
+private func daemon(_ text: String) throws(ConfigurationErrors) -> DaemonConfiguration {
+    try DaemonConfiguration(ConfigurationFile(path: "holdfast.toml", text: text))
+}
+
+/// The names of all values that are not tables.
+private func leaves(of value: ConfigurationValue) -> Set<String> {
+    guard case .table(let members) = value.content else { return [value.name] }
+    return Set(members.flatMap(leaves))
+}
+
+@Suite struct `A configuration that is right` {
+    @Test func `an empty daemon file is all defaults`() throws {
+        #expect(try daemon("") == DaemonConfiguration())
+    }
+
+    @Test func `the installed daemon file is all defaults`() throws {
+        #expect(try daemon(installedFile("holdfast.toml")) == DaemonConfiguration())
+    }
+
+    @Test func `the example session is all defaults`() throws {
+        let text = try installedFile("sessions.d/example.toml.disabled")
+        let example = try SessionConfiguration(ConfigurationFile(path: "example.toml", text: text))
+        var expected = try session()
+        expected.endpoints = [try Endpoint("mqtts://broker.example:8883"), try Endpoint("mqtts://backup.example:8883")]
+        #expect(example == expected)
+    }
+
+    @Test func `the installed files name every key`() throws {
+        let daemonText = try installedFile("holdfast.toml")
+        let sessionText = try installedFile("sessions.d/example.toml.disabled")
+        for (names, text) in [
+            (DaemonConfiguration.keys.map(\.name), daemonText), (SessionConfiguration.keys.map(\.name), sessionText),
+        ] {
+            let written = leaves(of: try ConfigurationParser.parse(text, file: "f"))
+            #expect(written == Set(names))
+        }
+    }
+
+    @Test func `the defaults are those of the manual`() throws {
+        let main = try session()
+        #expect(main.clientID == "edge-42")
+        #expect(main.device == "")
+        #expect(main.username == nil)
+        #expect(main.password == nil)
+        #expect(!main.insecure)
+        #expect(main.autoconnect)
+        #expect(!main.onDemand)
+        #expect(main.idleTimeout == .seconds(120))
+        #expect(main.onSuspend == .disconnect)
+        #expect(main.roomPrefix == "holdfast/rooms")
+        let delays = [50, 250, 500, 1000, 2000, 4000, 8000, 16_000, 32_000, 64_000]
+        #expect(main.reconnect.delays == delays.map { .milliseconds($0) })
+        #expect(main.reconnect.spread == .seconds(1))
+        #expect(main.reconnect.stableAfter == .seconds(30))
+        #expect(main.reconnect.lostAfter == .seconds(10))
+        #expect(main.reconnect.giveUpAfter == nil)
+        #expect(main.kick == .takeOver)
+        #expect(main.watch == .seconds(1))
+        #expect(main.heartbeat.interval == .seconds(15))
+        #expect(main.heartbeat.timeout == .seconds(5))
+        #expect(main.presenceTimeout == .seconds(90))
+        #expect(main.timeouts.dial == .seconds(10))
+        #expect(main.timeouts.authenticate == .seconds(10))
+        #expect(main.timeouts.restore == .seconds(30))
+        #expect(main.mqtt.version == .five)
+        #expect(main.mqtt.sessionExpiry == .seconds(86_400))
+        #expect(main.mqtt.receiveMaximum == 100)
+        #expect(main.mqtt.maximumPacketSize == 1_048_576)
+        #expect(main.mqtt.redirects == [])
+        #expect(main.tls == TLSConfiguration())
+        #expect(main.tls.minimum == .oneTwo)
+        #expect(main.outbox.maxMessages == 100_000)
+        #expect(main.outbox.maxBytes == 268_435_456)
+        #expect(main.outbox.maxAge == nil)
+        #expect(main.outbox.whenFull == .refuse)
+    }
+
+    @Test func `every daemon key that is supported takes effect`() throws {
+        let configuration = try daemon(
+            """
+            durability = "full"
+            access.observe = ["anyone"]
+            access.message = ["user:alice", "uid:1000"]
+            access.control = []
+            log = { level = "debug" }
+            """)
+        #expect(
+            configuration
+                == DaemonConfiguration(
+                    durability: .full,
+                    access: AccessConfiguration(
+                        observe: [.anyone], message: [.user("alice"), .uid(1000)], control: []),
+                    logLevel: .debug))
+    }
+
+    @Test func `every session key that is supported takes effect`() throws {
+        let configuration = try session(
+            """
+            device = "left"
+            client-id = "c"
+            username = "u"
+            password = "file:/run/secret"
+            autoconnect = false
+            [reconnect]
+            delays = ["0s",
+              "1min", # a comment
+            ]
+            spread = "0s"
+            stable-after = "1h"
+            lost-after = "never"
+            give-up-after = "7d"
+            watch = "never"
+            [heartbeat]
+            interval = "30s"
+            timeout = "250ms"
+            [timeouts]
+            dial = "1s"
+            authenticate = "2s"
+            restore = "3s"
+            [mqtt]
+            session-expiry = "never"
+            receive-maximum = 65535
+            maximum-packet-size = "1KiB"
+            [tls]
+            ca = "/ca.pem"
+            certificate = "/c.pem"
+            key = "/k.pem"
+            server-name = "s"
+            minimum = "1.3"
+            [outbox]
+            max-messages = 1
+            max-bytes = "2GiB"
+            """)
+        var expected = SessionConfiguration()
+        expected.endpoints = [try Endpoint("mqtts://broker.example")]
+        expected.user = "edge-42"
+        expected.device = "left"
+        expected.clientID = "c"
+        expected.username = "u"
+        expected.password = .file("/run/secret")
+        expected.autoconnect = false
+        expected.reconnect.delays = [.zero, .seconds(60)]
+        expected.reconnect.spread = .zero
+        expected.reconnect.stableAfter = .seconds(3600)
+        expected.reconnect.lostAfter = nil
+        expected.reconnect.giveUpAfter = .seconds(7 * 86_400)
+        expected.watch = nil
+        expected.heartbeat.interval = .seconds(30)
+        expected.heartbeat.timeout = .milliseconds(250)
+        expected.timeouts.dial = .seconds(1)
+        expected.timeouts.authenticate = .seconds(2)
+        expected.timeouts.restore = .seconds(3)
+        expected.mqtt.sessionExpiry = nil
+        expected.mqtt.receiveMaximum = 65_535
+        expected.mqtt.maximumPacketSize = 1024
+        expected.tls = TLSConfiguration(
+            authorities: "/ca.pem", certificate: "/c.pem", key: "/k.pem", serverName: "s", minimum: .oneThree)
+        expected.outbox = OutboxConfiguration(maxMessages: 1, maxBytes: 2 << 30)
+        #expect(configuration == expected)
+    }
+
+    @Test func `the user is the username when there is a password`() throws {
+        let main = try session("password = \"credential:token\"")
+        #expect(main.username == "edge-42")
+        #expect(main.password == .credential("token"))
+    }
+
+    @Test(arguments: ["mqtt://localhost", "mqtt://127.0.0.1", "mqtt://[::1]:1883"])
+    func `a password may go to the host itself unencrypted`(endpoint: String) throws {
+        let text = "endpoints = [\"\(endpoint)\"]\nuser = \"u\"\npassword = \"file:/p\""
+        #expect(try SessionConfiguration(ConfigurationFile(path: "f", text: text)).password == .file("/p"))
+    }
+
+    @Test func `insecure lets a password go anywhere unencrypted`() throws {
+        let text = "endpoints = [\"mqtt://b.example\"]\nuser = \"u\"\npassword = \"file:/p\"\ninsecure = true"
+        #expect(try SessionConfiguration(ConfigurationFile(path: "f", text: text)).insecure)
+    }
+}
+
+@Suite struct `A preset` {
+    @Test func `agora gives up after 20 minutes`() throws {
+        var expected = try session()
+        expected.preset = .agora
+        expected.reconnect.giveUpAfter = .seconds(1200)
+        expected.presenceTimeout = .seconds(20)
+        expected.onSuspend = .keep
+        #expect(try session("preset = \"agora\"") == expected)
+    }
+
+    @Test func `zego gives up after 20 minutes and has a slower heartbeat`() throws {
+        var expected = try session()
+        expected.preset = .zego
+        expected.reconnect.giveUpAfter = .seconds(1200)
+        expected.heartbeat.interval = .seconds(30)
+        expected.heartbeat.timeout = .seconds(10)
+        expected.onSuspend = .keep
+        #expect(try session("preset = \"zego\"") == expected)
+    }
+
+    @Test func `nexconn keeps its table exactly`() throws {
+        var expected = try session()
+        expected.preset = .nexconn
+        expected.reconnect.spread = .zero
+        #expect(try session("preset = \"nexconn\"") == expected)
+    }
+
+    @Test func `a key overrides it wherever the preset stands`() throws {
+        let main = try session("reconnect.give-up-after = \"5min\"\nheartbeat.interval = \"1s\"\npreset = \"zego\"")
+        #expect(main.reconnect.giveUpAfter == .seconds(300))
+        #expect(main.heartbeat.interval == .seconds(1))
+        #expect(main.heartbeat.timeout == .seconds(10))
+    }
+}

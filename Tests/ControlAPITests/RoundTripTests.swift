@@ -1,0 +1,149 @@
+import Testing
+
+@testable import ControlAPI
+
+/// The shapes of control.md, as literal JSON texts: read, and written again as the same JSON value.
+struct RoundTripTests {
+    private static let status = """
+        { "session": "main", "state": "connected", "since": "2026-11-20T09:12:44.120Z",
+          "phase": null, "mode": null, "resumed": true, "attempt": 0, "retryIn": null, "lost": false,
+          "reason": { "code": "path-gained", "group": "network", "terminal": false,
+                      "serverCode": null, "message": "…", "hint": "…" },
+          "endpoint": "mqtts://broker.example:8883", "peer": "203.0.113.9:8883", "tls": "TLSv1.3",
+          "path": { "interface": "wlan0", "type": "wifi", "source": "192.168.1.20", "gateway": "192.168.1.1" },
+          "user": "edge-42", "device": "…", "room": "plant-7", "clientID": "edge-42",
+          "quality": "excellent", "rtt": 0.023, "jitter": 0.002, "lastHeard": 4.1,
+          "outbox": { "queued": 0, "inFlight": 0, "quarantined": 0, "bytes": 0, "oldest": null },
+          "counters": { "attempts": 14, "connects": 13, "resumes": 11, "outages": 12, "longestOutage": 41.2,
+                        "published": 5120, "received": 88 } }
+        """
+
+    private func roundTrip<Value: Codable>(
+        _ type: Value.Type, _ text: String, sourceLocation: SourceLocation = #_sourceLocation
+    ) throws -> Value {
+        let value = try JSONValue(parsing: Array(text.utf8)[...])
+        let read = try ParameterDecoder.decodeLeniently(type, from: value)
+        let line = try #require(OutgoingLine.encode(read), sourceLocation: sourceLocation)
+        #expect(try JSONValue(parsing: line[...]) == value, sourceLocation: sourceLocation)
+        return read
+    }
+
+    @Test func `session status is read and written as documented`() throws {
+        let status = try roundTrip(SessionStatus.self, Self.status)
+        #expect(status.state == .connected)
+        #expect(status.since.milliseconds == 1_795_165_964_120)
+        #expect(status.phase == nil)
+        #expect(status.path?.gateway == "192.168.1.1")
+        #expect(status.counters.longestOutage == 41.2)
+    }
+
+    @Test func `absent members of a status are written as null`() throws {
+        let status = SessionStatus(session: "a", state: .disconnected, since: RFC3339(milliseconds: 0))
+        let line = try #require(OutgoingLine.encode(status))
+        let members = try #require(try JSONValue(parsing: line[...]).members)
+        #expect(members.count == 24)
+        #expect(members["reason"] == .null)
+        #expect(members["rtt"] == .null)
+    }
+
+    @Test func `a status with missing optional members and unknown ones is read`() throws {
+        let text = """
+            {"session":"a","state":"failed","since":"2026-01-01T00:00:00Z","attempt":0,"lost":false,"new":{"x":[1]},
+             "outbox":{"queued":1,"inFlight":0,"quarantined":0,"bytes":9},
+             "counters":{"attempts":1,"connects":0,"resumes":0,"outages":0,"published":0,"received":0}}
+            """
+        let value = try JSONValue(parsing: Array(text.utf8)[...])
+        let status = try ParameterDecoder.decodeLeniently(SessionStatus.self, from: value)
+        #expect(status.state == .failed)
+        #expect(status.outbox.queued == 1)
+    }
+
+    @Test func `list and watch answers are read and written as documented`() throws {
+        _ = try roundTrip(SessionListMethod.Result.self, #"{ "sessions": [ \#(Self.status) ] }"#)
+        let watch = try roundTrip(
+            SessionWatchMethod.Result.self,
+            #"{ "watch": "w1", "snapshot": { "sessions": [ \#(Self.status) ] }, "sequence": 931 }"#)
+        #expect(watch.watch == WatchID(rawValue: "w1"))
+    }
+
+    @Test func `events are read and written with only their own members`() throws {
+        let event = try roundTrip(
+            SessionEvent.self,
+            """
+            {"watch":"w1","sequence":932,"time":"2026-11-20T09:12:44.120Z","session":"main","event":"state-changed",
+             "from":"connected","state":"reconnecting","mode":"quick","phase":"resolving","attempt":1}
+            """)
+        #expect(event.from == .connected)
+        #expect(event.mode == .quick)
+        let unknown = try roundTrip(
+            SessionEvent.self,
+            #"{"watch":"w1","sequence":1,"time":"2026-11-20T09:12:44.120Z","session":"main","event":"invented-later"}"#)
+        #expect(unknown.event.rawValue == "invented-later")
+    }
+
+    @Test func `messages are read and written as documented`() throws {
+        let result = try roundTrip(
+            MessagePublishMethod.Result.self, #"{ "id": 81, "accepted": true, "delivered": false, "reasonCode": null }"#)
+        #expect(result.id == 81)
+        _ = try roundTrip(MessageSubscribeMethod.Result.self, #"{ "subscription": "s1", "grantedQoS": 1 }"#)
+        let text = try roundTrip(
+            ReceivedMessage.self,
+            """
+            {"subscription":"s1","session":"main","id":3,"topic":"a/b","payload":"grüße","qos":1,"retain":false,
+             "duplicate":true,"properties":{"contentType":"text/plain"}}
+            """)
+        #expect(text.payload.text == "grüße")
+        let bytes = try roundTrip(
+            ReceivedMessage.self,
+            """
+            {"subscription":"s1","session":"main","id":3,"topic":"a/b","payloadBase64":"/wA=","qos":0,"retain":true,
+             "duplicate":false,"properties":null}
+            """)
+        #expect(bytes.payload.bytes == [0xFF, 0])
+    }
+
+    @Test func `daemon and network answers are read and written as documented`() throws {
+        _ = try roundTrip(
+            DaemonStatus.self,
+            """
+            {"version":"0.1.0","pid":7,"since":"2026-11-20T09:12:44.120Z","sessions":{"total":1,"connected":1,
+             "connecting":0,"reconnecting":0,"disconnecting":0,"disconnected":0,"failed":0},"store":{"rows":4},
+             "netlink":{"overruns":0}}
+            """)
+        _ = try roundTrip(
+            DaemonReloadMethod.Result.self,
+            """
+            {"changed":["a"],"added":[],"removed":[],"errors":[{"session":null,"file":"x.toml","line":3,"column":1,
+             "message":"no"}]}
+            """)
+        let network = try roundTrip(
+            NetworkStatus.self,
+            """
+            {"interfaces":[{"name":"wlan0","index":2,"type":"wifi","up":true,"carrier":true,"addresses":["10.0.0.2/8"],
+               "defaultRoutes":["10.0.0.1"]}],
+             "paths":[{"session":"main","endpoint":"mqtt://h:1883","interface":null,"type":null,"source":null,
+               "gateway":null}],
+             "changes":[{"time":"2026-11-20T09:12:44.120Z","class":"gained","session":"main","from":null,
+               "to":{"interface":"wlan0","type":"wifi","source":"10.0.0.2","gateway":null}}],
+             "counters":{"messages":9}}
+            """)
+        #expect(network.changes.first?.to?.interface == "wlan0")
+    }
+
+    @Test func `sessions are counted by state`() {
+        let counts = DaemonStatus.SessionCounts(states: [.connected, .failed, .connected, .reconnecting])
+        #expect(counts == DaemonStatus.SessionCounts(connected: 2, reconnecting: 1, failed: 1))
+        #expect(counts.total == 4)
+    }
+
+    @Test func `the names and roles of methods are those of the contract`() {
+        let roles = Dictionary(uniqueKeysWithValues: ControlMethods.all.map { ($0.name, $0.role) })
+        #expect(
+            roles == [
+                "rpc.hello": nil, "daemon.status": .observe, "daemon.reload": .control, "session.list": .observe,
+                "session.status": .observe, "session.connect": .control, "session.disconnect": .control,
+                "session.reconnect": .control, "session.watch": .observe, "message.publish": .message,
+                "message.subscribe": .message, "message.unsubscribe": .message, "network.status": .observe,
+            ])
+    }
+}

@@ -1,0 +1,158 @@
+import Glibc
+import MQTT
+import SessionCore
+import Testing
+
+@testable import DurableStore
+
+/// A file system of a mebibyte. Only root can mount one; with HOLDFAST_REQUIRE_ALL=1 that is demanded.
+final class SmallDisk: Sendable {
+    let path: String
+    private let directory: TemporaryDirectory
+
+    static let isPossible = geteuid() == 0 || getenv("HOLDFAST_REQUIRE_ALL").map { String(cString: $0) } == "1"
+
+    init() throws {
+        directory = try TemporaryDirectory()
+        path = directory.path
+        let result = mount("tmpfs", path, "tmpfs", 0, "size=1m")
+        try #require(result == 0, "mount: \(systemText(errno))")
+    }
+
+    deinit {
+        umount2(path, Int32(MNT_DETACH))
+    }
+
+    func makeReadOnly() throws {
+        let result = mount(nil, path, nil, UInt(MS_REMOUNT) | UInt(MS_RDONLY), nil)
+        try #require(result == 0, "remount: \(systemText(errno))")
+    }
+
+    /// Takes all the room that is left.
+    func fill() throws {
+        let descriptor = open("\(path)/ballast", O_WRONLY | O_CREAT | O_APPEND, 0o600)
+        try #require(descriptor >= 0)
+        defer { close(descriptor) }
+        let page = [UInt8](repeating: 1, count: 4096)
+        while write(descriptor, page, page.count) > 0 {}
+    }
+
+    func free() {
+        unlink("\(path)/ballast")
+    }
+}
+
+@Suite(.enabled(if: SmallDisk.isPossible, "only root can mount a small disk"))
+struct `A disk` {
+    let disk: SmallDisk
+    let main: SessionName
+
+    init() throws {
+        disk = try SmallDisk()
+        main = try session()
+    }
+
+    private func open(reserve: UInt64 = 8 << 20) throws(StoreError) -> DurableStore {
+        try DurableStore(
+            directory: disk.path, durability: .normal, executor: QueueExecutor(), migrations: Schema.migrations,
+            reserve: reserve)
+    }
+
+    /// Inserts until it is refused.
+    private func insertUntilFull(_ store: DurableStore, bytes: Int = 10_000) async throws -> Int64 {
+        for number: Int64 in 1...5000 {
+            do throws(StoreError) {
+                try await store.commit(main, .insert(message(number, bytes: bytes)))
+            } catch {
+                try #require(error.isFull, "\(error)")
+                return number - 1
+            }
+        }
+        Issue.record("a mebibyte took 5000 messages of \(bytes) bytes")
+        return 5000
+    }
+
+    @Test func `that is full refuses messages and takes everything else`() async throws {
+        let store = try open()
+        let accepted = try await insertUntilFull(store)
+        #expect(accepted > 10)
+        #expect(try await store.queue(main) == (1...accepted).map { message($0, bytes: 10_000) })
+
+        // Acknowledgements, one commit each, go on and make room.
+        for number in 1...accepted {
+            try await store.commit(main, .assign(sequence(number), try id(UInt16(number))))
+            try await store.commit(main, .insertInbound(try id(UInt16(number))), .setEstablished(true))
+            try await store.commit(main, .remove(sequence(number)))
+        }
+        #expect(try await store.session(main).queuedCount == 0)
+        try await store.commit(main, .insert(message(accepted + 1, bytes: 10_000)))
+        #expect(await store.statistics().failedCommits == 1)
+    }
+
+    @Test func `that somebody else fills refuses, and recovers by itself`() async throws {
+        let store = try open()
+        try await store.commit(main, .insert(message(1)))
+        try disk.fill()
+        await #expect {
+            try await store.commit(main, .insert(message(2)))
+        } throws: { ($0 as? StoreError)?.isFull == true }
+        #expect(try await store.queue(main) == [message(1)])
+        disk.free()
+        try await store.commit(main, .insert(message(2)))
+        #expect(try await store.queue(main) == [message(1), message(2)])
+    }
+
+    /// Nothing is kept free here, so SQLite itself meets the end of the disk, at every step of a transaction in turn.
+    @Test(arguments: [500, 3000, 10_000, 60_000])
+    func `that ends within a transaction loses nothing and applies nothing in part`(bytes: Int) async throws {
+        let store = try open(reserve: 0)
+        let accepted = try await insertUntilFull(store, bytes: bytes)
+        #expect(accepted > 1)
+        let before = try await store.session(main)
+        #expect(before.queuedCount == Int(accepted))
+        await #expect {
+            try await store.commit(
+                main, .setEstablished(true), .remove(sequence(1)),
+                .insert(message(accepted + 1, bytes: 700_000)), .insert(message(accepted + 2, bytes: 700_000)))
+        } throws: { ($0 as? StoreError)?.isFull == true }
+        #expect(try await store.session(main) == before)
+        #expect(try await store.queue(main) == (1...accepted).map { message($0, bytes: bytes) })
+
+        try disk.fill()
+        let reopened = try openStore(try copyElsewhere())
+        #expect(reopened.openReport.movedAside == nil)
+        #expect(try await reopened.queue(main) == (1...accepted).map { message($0, bytes: bytes) })
+    }
+
+    private func copyElsewhere() throws -> TemporaryDirectory {
+        let copy = try TemporaryDirectory()
+        for name in ["holdfast.db", "holdfast.db-wal"] {
+            try writeFile("\(copy.path)/\(name)", readFile("\(disk.path)/\(name)"))
+        }
+        return copy
+    }
+
+    @Test func `that is full at the start is told clearly`() throws {
+        try disk.fill()
+        #expect {
+            _ = try open()
+        } throws: { error in
+            guard let error = error as? StoreError else { return false }
+            return error.isFull || error.code == "store-unwritable"
+        }
+        disk.free()
+        _ = try open()
+    }
+
+    @Test func `that is read-only is told clearly`() async throws {
+        do {
+            let store = try open()
+            try await store.commit(main, .insert(message(1)))
+            try await store.close()
+        }
+        try disk.makeReadOnly()
+        #expect(throws: StoreError.unwritable(path: "\(disk.path)/lock", cause: "Read-only file system")) {
+            _ = try open()
+        }
+    }
+}

@@ -1,0 +1,144 @@
+import Dispatch
+import Glibc
+import MQTT
+import NIOCore
+import SessionCore
+import Testing
+
+@testable import DurableStore
+
+/// A directory that goes away with its contents.
+final class TemporaryDirectory: Sendable {
+    let path: String
+
+    init() throws {
+        var template = Array("/tmp/holdfast-store-XXXXXX".utf8CString)
+        try #require(mkdtemp(&template) != nil)
+        path = String(decoding: template.dropLast().map { UInt8(bitPattern: $0) }, as: UTF8.self)
+    }
+
+    deinit {
+        for name in names { unlink("\(path)/\(name)") }
+        rmdir(path)
+    }
+
+    /// The files in it, in alphabetical order.
+    var names: [String] {
+        guard let directory = opendir(path) else { return [] }
+        defer { closedir(directory) }
+        var names: [String] = []
+        while let entry = readdir(directory) {
+            let name = withUnsafeBytes(of: entry.pointee.d_name) { bytes in
+                String(decoding: bytes.prefix { $0 != 0 }, as: UTF8.self)
+            }
+            if name != ".", name != ".." { names.append(name) }
+        }
+        return names.sorted()
+    }
+
+    /// What kill -9 leaves: the files as they are at this moment, in a directory of their own.
+    func copyAsItIs() throws -> TemporaryDirectory {
+        let copy = try TemporaryDirectory()
+        for name in names where name != "lock" {
+            try writeFile("\(copy.path)/\(name)", readFile("\(path)/\(name)"))
+        }
+        return copy
+    }
+}
+
+func readFile(_ path: String) throws -> [UInt8] {
+    let descriptor = open(path, O_RDONLY)
+    try #require(descriptor >= 0, "\(path): \(systemText(errno))")
+    defer { close(descriptor) }
+    var status = stat()
+    try #require(fstat(descriptor, &status) == 0)
+    var bytes = [UInt8](repeating: 0, count: Int(status.st_size))
+    let count = read(descriptor, &bytes, bytes.count)
+    try #require(count == bytes.count)
+    return bytes
+}
+
+func writeFile(_ path: String, _ bytes: [UInt8]) throws {
+    let descriptor = open(path, O_WRONLY | O_CREAT | O_TRUNC, 0o600)
+    try #require(descriptor >= 0, "\(path): \(systemText(errno))")
+    defer { close(descriptor) }
+    try #require(write(descriptor, bytes, bytes.count) == bytes.count)
+}
+
+/// A queue of its own for each store, as the daemon gives it a thread of its own.
+final class QueueExecutor: SerialExecutor {
+    private let queue = DispatchQueue(label: "store")
+    /// What must be there for as long as the store is.
+    private let directory: TemporaryDirectory?
+
+    init(keeping directory: TemporaryDirectory? = nil) {
+        self.directory = directory
+    }
+
+    func enqueue(_ job: consuming ExecutorJob) {
+        let job = UnownedJob(job)
+        queue.async { job.runSynchronously(on: self.asUnownedSerialExecutor()) }
+    }
+}
+
+func openStore(
+    _ directory: String, _ durability: DurableStore.Durability = .normal
+) throws(StoreError) -> DurableStore {
+    try DurableStore(directory: directory, durability: durability, executor: QueueExecutor())
+}
+
+func openStore(
+    _ directory: TemporaryDirectory, _ durability: DurableStore.Durability = .normal
+) throws(StoreError) -> DurableStore {
+    try DurableStore(
+        directory: directory.path, durability: durability, executor: QueueExecutor(keeping: directory))
+}
+
+/// The same numbers for the same seed (SplitMix64).
+struct SeededGenerator: RandomNumberGenerator {
+    private var state: UInt64
+
+    init(seed: UInt64) {
+        state = seed
+    }
+
+    mutating func next() -> UInt64 {
+        state &+= 0x9E37_79B9_7F4A_7C15
+        var mixed = state
+        mixed = (mixed ^ (mixed >> 30)) &* 0xBF58_476D_1CE4_E5B9
+        mixed = (mixed ^ (mixed >> 27)) &* 0x94D0_49BB_1331_11EB
+        return mixed ^ (mixed >> 31)
+    }
+}
+
+func session(_ name: String = "main") throws -> SessionName { try #require(SessionName(name)) }
+
+func id(_ number: UInt16) throws -> PacketID { try #require(PacketID(rawValue: number)) }
+
+func sequence(_ number: Int64) -> MessageSequence { MessageSequence(rawValue: number) }
+
+func message(
+    _ number: Int64, _ state: StoredMessage.State = .queued, topic: String = "plant/7", bytes: Int = 5
+) -> StoredMessage {
+    StoredMessage(
+        sequence: sequence(number),
+        message: OutboundMessage(
+            topic: topic, payload: ByteBuffer(repeating: UInt8(truncatingIfNeeded: number), count: bytes)),
+        state: state)
+}
+
+extension DurableStore {
+    /// One commit of one session.
+    func commit(_ session: SessionName, _ changes: DurableChange...) throws(StoreError) {
+        try commit([(session, changes)])
+    }
+
+    /// Everything that is queued.
+    func queue(_ session: SessionName) throws(StoreError) -> [StoredMessage] {
+        try load(session, after: .zero, maxCount: .max, maxBytes: .max)
+    }
+}
+
+extension StoreError {
+    var isFull: Bool { code == "store-full" }
+}

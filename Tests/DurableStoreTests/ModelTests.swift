@@ -1,0 +1,167 @@
+import MQTT
+import NIOCore
+import SessionCore
+import Testing
+
+@testable import DurableStore
+
+/// What a session's state should be, in memory.
+struct ModelSession {
+    var messages: [MessageSequence: StoredMessage] = [:]
+    var last = MessageSequence.zero
+    var state = DurableSession()
+
+    /// - Returns: whether the change is one that the store takes.
+    mutating func apply(_ change: DurableChange) -> Bool {
+        switch change {
+        case .insert(let stored):
+            guard stored.sequence > last else { return false }
+            last = stored.sequence
+            messages[stored.sequence] = stored
+        case .assign(let sequence, let packetID):
+            if case .quarantined = messages[sequence]?.state { return true }
+            messages[sequence]?.state = .inFlight(packetID)
+        case .unassign(let sequence):
+            switch messages[sequence]?.state {
+            case .inFlight, .released: messages[sequence]?.state = .queued
+            default: break
+            }
+        case .release(let sequence):
+            if case .inFlight(let packetID) = messages[sequence]?.state {
+                messages[sequence]?.state = .released(packetID)
+            }
+        case .remove(let sequence): messages[sequence] = nil
+        case .quarantine(let sequence, let code, let text): messages[sequence]?.state = .quarantined(code, text)
+        case .insertInbound(let packetID): state.inboundIDs.insert(packetID)
+        case .removeInbound(let packetID): state.inboundIDs.remove(packetID)
+        case .removeAllInbound: state.inboundIDs = []
+        case .rememberSubscription(let filter): state.rememberedSubscriptions.insert(filter)
+        case .forgetSubscription(let filter): state.rememberedSubscriptions.remove(filter)
+        case .forgetAllSubscriptions: state.rememberedSubscriptions = []
+        case .setAssignedClientID(let clientID): state.assignedClientID = clientID
+        case .setEstablished(let established): state.established = established
+        }
+        return true
+    }
+
+    private func ordered(_ isWanted: (StoredMessage.State) -> Bool) -> [StoredMessage] {
+        messages.values.filter { isWanted($0.state) }.sorted { $0.sequence < $1.sequence }
+    }
+
+    var queued: [StoredMessage] { ordered { $0 == .queued } }
+
+    var quarantined: [StoredMessage] {
+        ordered { state in
+            if case .quarantined = state { return true }
+            return false
+        }
+    }
+
+    var durable: DurableSession {
+        var durable = state
+        durable.nextSequence = last.next
+        durable.inFlight = ordered { state in
+            switch state {
+            case .inFlight, .released: true
+            default: false
+            }
+        }
+        durable.queuedCount = queued.count
+        durable.queuedBytes = queued.reduce(0) { $0 + $1.message.size }
+        durable.quarantinedCount = quarantined.count
+        durable.quarantinedBytes = quarantined.reduce(0) { $0 + $1.message.size }
+        return durable
+    }
+}
+
+@Suite struct `Store and model` {
+    @Test(arguments: UInt64(1)...24)
+    func `agree after every batch, through restarts and crashes`(seed: UInt64) async throws {
+        var random = SeededGenerator(seed: seed)
+        var directory = try TemporaryDirectory()
+        var store: DurableStore? = try openStore(directory)
+        let names = [try session("a"), try session("b"), try session("c-3")]
+        var model: [SessionName: ModelSession] = [:]
+
+        for _ in 0..<80 {
+            let current = try #require(store)
+            var next = model
+            var isValid = true
+            var batch: [(session: SessionName, changes: [DurableChange])] = []
+            for _ in 0..<Int.random(in: 1...3, using: &random) {
+                let name = try #require(names.randomElement(using: &random))
+                var session = next[name] ?? ModelSession()
+                var changes: [DurableChange] = []
+                for _ in 0..<Int.random(in: 0...12, using: &random) {
+                    let change = try Self.change(after: session.last, &random)
+                    changes.append(change)
+                    isValid = session.apply(change) && isValid
+                }
+                next[name] = session
+                batch.append((name, changes))
+            }
+            if isValid {
+                try await current.commit(batch)
+                model = next
+            } else {
+                await #expect(throws: StoreError.self) { try await current.commit(batch) }
+            }
+
+            switch Int.random(in: 0..<10, using: &random) {
+            case 0:
+                try await current.close()
+                store = nil
+                directory = try directory.copyAsItIs()
+                store = try openStore(directory)
+            case 1:
+                directory = try directory.copyAsItIs()
+                store = try openStore(directory)
+            default: break
+            }
+            for name in names {
+                let session = model[name] ?? ModelSession()
+                let store = try #require(store)
+                try #require(try await store.session(name) == session.durable)
+                try #require(try await store.queue(name) == session.queued)
+                try #require(try await store.quarantined(name) == session.quarantined)
+            }
+            #expect(await store?.statistics().messages == model.values.reduce(0) { $0 + $1.messages.count })
+        }
+    }
+
+    private static func change(
+        after last: MessageSequence, _ random: inout SeededGenerator
+    ) throws -> DurableChange {
+        let known = MessageSequence(rawValue: Int64.random(in: 0...max(last.rawValue, 1), using: &random))
+        let packetID = try id(UInt16.random(in: 1...20, using: &random))
+        let filter = try TopicFilter("filter/\(Int.random(in: 0..<5, using: &random))")
+        switch Int.random(in: 0..<40, using: &random) {
+        case 0..<12:
+            let isReused = Int.random(in: 0..<60, using: &random) == 0
+            let step = Int64.random(in: 1...3, using: &random)
+            return .insert(
+                StoredMessage(
+                    sequence: isReused ? last : MessageSequence(rawValue: last.rawValue + step),
+                    message: OutboundMessage(
+                        topic: "t/\(Int.random(in: 0..<9, using: &random))",
+                        payload: ByteBuffer(repeating: 7, count: Int.random(in: 0...2000, using: &random)),
+                        qos: try #require(QoS.allCases.randomElement(using: &random)),
+                        retain: Bool.random(using: &random),
+                        properties: try #require(
+                            `What is stored comes back`.properties.randomElement(using: &random))),
+                    state: Bool.random(using: &random) ? .queued : .inFlight(packetID)))
+        case 12..<17: return .assign(known, packetID)
+        case 17..<19: return .unassign(known)
+        case 19..<22: return .release(known)
+        case 22..<28: return .remove(known)
+        case 28..<30: return .quarantine(known, .payloadFormatInvalid, "seed")
+        case 30..<33: return .insertInbound(packetID)
+        case 33: return .removeInbound(packetID)
+        case 34: return Bool.random(using: &random) ? .removeAllInbound : .forgetAllSubscriptions
+        case 35, 36: return .rememberSubscription(filter)
+        case 37: return .forgetSubscription(filter)
+        case 38: return .setAssignedClientID("client-\(packetID)")
+        default: return .setEstablished(Bool.random(using: &random))
+        }
+    }
+}

@@ -1,0 +1,199 @@
+import Glibc
+import MQTT
+import SessionCore
+import Testing
+
+@testable import DurableStore
+
+@Suite struct `Opening the store` {
+    let directory: TemporaryDirectory
+    let main: SessionName
+
+    init() throws {
+        directory = try TemporaryDirectory()
+        main = try session()
+    }
+
+    @Test func `makes the directory for the daemon alone`() async throws {
+        let path = "\(directory.path)/state"
+        let store = try openStore(path)
+        #expect(store.openReport == OpenReport(isNew: true))
+        var status = stat()
+        try #require(stat(path, &status) == 0)
+        #expect(status.st_mode & 0o777 == 0o700)
+        try await store.commit(main, .insert(message(1)))
+        for name in ["holdfast.db", "holdfast.db-wal", "lock"] {
+            try #require(stat("\(path)/\(name)", &status) == 0)
+            #expect(status.st_mode & 0o077 == 0, "\(name)")
+        }
+        try await store.close()
+        for name in ["holdfast.db", "lock"] { unlink("\(path)/\(name)") }
+        rmdir(path)
+    }
+
+    @Test func `again finds what was there`() async throws {
+        try await openStore(directory).commit(main, .insert(message(1)))
+        let store = try openStore(try directory.copyAsItIs())
+        #expect(store.openReport == OpenReport(isNew: false))
+        #expect(await store.statistics().messages == 1)
+    }
+
+    @Test func `a second time at once tells who has it`() throws {
+        let first = try openStore(directory)
+        let expected = StoreError.locked(directory: directory.path, holder: getpid())
+        #expect(throws: expected) { try openStore(directory) }
+        #expect(expected.description.contains("process \(getpid())"))
+        withExtendedLifetime(first) {}
+    }
+
+    @Test func `the lock is free again when the store is released`() throws {
+        do { _ = try openStore(directory) }
+        _ = try openStore(directory)
+    }
+
+    @Test func `a lock file without a lock is no obstacle`() throws {
+        try writeFile("\(directory.path)/lock", Array("4711 and much more than a process id\n".utf8))
+        _ = try openStore(directory)
+        #expect(try readFile("\(directory.path)/lock") == Array("\(getpid())\n".utf8))
+    }
+
+    @Test func `fails clearly where no directory can be`() throws {
+        try writeFile("\(directory.path)/file", [])
+        #expect {
+            try openStore("\(directory.path)/file")
+        } throws: { error in
+            guard case .unwritable(let path, let cause) = error as? StoreError else { return false }
+            return path.hasSuffix("/file/lock") && cause == "Not a directory"
+        }
+        #expect {
+            try openStore("\(directory.path)/missing/state")
+        } throws: { error in
+            (error as? StoreError)?.code == "store-unwritable"
+        }
+    }
+
+    static let damages: [Damage] = [
+        .init("a wrong header") { bytes in bytes.replaceSubrange(0..<16, with: Array("not a database!!".utf8)) },
+        .init("no header at all") { bytes in bytes.replaceSubrange(0..<100, with: repeatElement(0xA5, count: 100)) },
+        .init("nothing but noise") { bytes in bytes = bytes.indices.map { UInt8(truncatingIfNeeded: $0 &* 73 &+ 41) } },
+        .init("the table of tables overwritten") { bytes in
+            bytes.replaceSubrange(100..<4096, with: repeatElement(0xFF, count: 3996))
+        },
+        .init("a page in the middle overwritten") { bytes in
+            let start = bytes.count / 4096 / 2 * 4096
+            bytes.replaceSubrange(start..<start + 4096, with: repeatElement(0xFF, count: 4096))
+        },
+        .init("the second half lost") { bytes in bytes.removeLast(bytes.count / 2) },
+        .init("cut within a page") { bytes in bytes.removeLast(bytes.count - 5000) },
+    ]
+
+    @Test(arguments: damages)
+    func `a damaged file is moved aside and the daemon goes on`(damage: Damage) async throws {
+        let first = try openStore(directory)
+        try await first.commit([(main, [.setEstablished(true)] + (1...200).map { .insert(message($0, bytes: 300)) })])
+        try await first.close()
+        let copy = try directory.copyAsItIs()
+        var bytes = try readFile("\(copy.path)/holdfast.db")
+        damage.apply(&bytes)
+        try writeFile("\(copy.path)/holdfast.db", bytes)
+
+        let store = try openStore(copy)
+        let aside = try #require(store.openReport.movedAside)
+        #expect(store.openReport.isNew)
+        #expect(!aside.cause.isEmpty)
+        #expect(aside.path.hasPrefix("\(copy.path)/holdfast.db.corrupt-"))
+        #expect(try readFile(aside.path) == bytes)
+        #expect(try await store.session(main) == DurableSession())
+        try await store.commit(main, .insert(message(1)))
+        #expect(try await store.queue(main) == [message(1)])
+    }
+
+    @Test func `an empty file is a new database`() async throws {
+        try writeFile("\(directory.path)/holdfast.db", [])
+        let store = try openStore(directory)
+        #expect(store.openReport.movedAside == nil)
+        try await store.commit(main, .insert(message(1)))
+    }
+
+    @Test func `a torn log loses its end, not its beginning`() async throws {
+        let first = try openStore(directory)
+        for number: Int64 in 1...20 { try await first.commit(main, .insert(message(number))) }
+        let copy = try directory.copyAsItIs()
+        var log = try readFile("\(copy.path)/holdfast.db-wal")
+        log.removeLast(6000)
+        try writeFile("\(copy.path)/holdfast.db-wal", log)
+        let store = try openStore(copy)
+        #expect(store.openReport.movedAside == nil)
+        let kept = try await store.queue(main)
+        #expect(kept == (1...Int64(kept.count)).map { message($0) })
+        #expect((10..<20).contains(kept.count))
+        #expect(try await store.session(main).nextSequence.rawValue == Int64(kept.count) + 1)
+    }
+
+    private let secondVersion = "ALTER TABLE session ADD COLUMN note TEXT;"
+
+    private func open(_ path: String, _ migrations: [String]) throws(StoreError) -> DurableStore {
+        try DurableStore(
+            directory: path, durability: .normal, executor: QueueExecutor(), migrations: migrations)
+    }
+
+    @Test func `an older schema is migrated after a copy was made`() async throws {
+        let first = try openStore(directory)
+        try await first.commit(main, .insert(message(1)))
+        let copy = try directory.copyAsItIs()
+        let store = try open(copy.path, Schema.migrations + [secondVersion])
+        let backup = try #require(store.openReport.backup)
+        #expect(backup.hasPrefix("\(copy.path)/holdfast.db.version-1-"))
+        #expect(try await store.queue(main) == [message(1)])
+        #expect(await store.statistics().schemaVersion == 2)
+
+        let old = try TemporaryDirectory()
+        try writeFile("\(old.path)/holdfast.db", readFile(backup))
+        #expect(try await openStore(old).queue(main) == [message(1)])
+    }
+
+    @Test func `a newer schema is left alone`() async throws {
+        do { _ = try open(directory.path, Schema.migrations + [secondVersion]) }
+        let before = try readFile("\(directory.path)/holdfast.db")
+        let known = Schema.migrations.count
+        #expect(
+            throws: StoreError.newerSchema(
+                path: "\(directory.path)/holdfast.db", found: known + 1, known: known)
+        ) { try openStore(directory) }
+        #expect(try readFile("\(directory.path)/holdfast.db") == before)
+        #expect(directory.names == ["holdfast.db", "lock"])
+    }
+
+    @Test func `a migration that fails leaves the old version`() async throws {
+        do {
+            let first = try openStore(directory)
+            try await first.commit(main, .insert(message(1)))
+        }
+        let copy = try directory.copyAsItIs()
+        #expect(throws: StoreError.self) {
+            try open(copy.path, Schema.migrations + ["DELETE FROM message; CREATE TABLE session (again);"])
+        }
+        #expect(try await openStore(copy).queue(main) == [message(1)])
+    }
+
+    @Test func `every error has a code and says what to do`() {
+        let errors: [StoreError] = [
+            .locked(directory: "/d", holder: nil), .unwritable(path: "/d", cause: "c"),
+            .newerSchema(path: "/d", found: 2, known: 1), .full(path: "/d", cause: "c"),
+            .corrupt(path: "/d", cause: "c"), .failed(path: "/d", cause: "c"), .inconsistent("s"), .closed,
+        ]
+        #expect(Set(errors.map(\.code)).count == errors.count)
+        #expect(Set(errors.map(\.description)).count == errors.count)
+    }
+}
+
+/// Something that happens to a file.
+struct Damage: Sendable, CustomTestStringConvertible {
+    let testDescription: String
+    let apply: @Sendable (inout [UInt8]) -> Void
+
+    init(_ name: String, _ apply: @escaping @Sendable (inout [UInt8]) -> Void) {
+        testDescription = name
+        self.apply = apply
+    }
+}

@@ -1,0 +1,279 @@
+import DurableStore
+import MQTT
+import NIOCore
+import SessionCore
+import Testing
+
+@Suite struct `What is stored comes back` {
+    let directory: TemporaryDirectory
+    let main: SessionName
+
+    init() throws {
+        directory = try TemporaryDirectory()
+        main = try session()
+    }
+
+    /// Commits, closes, opens again and hands over the new store.
+    private func afterRestart(
+        _ changes: [[DurableChange]], sourceLocation: SourceLocation = #_sourceLocation
+    ) async throws -> DurableStore {
+        let store = try openStore(directory)
+        for changes in changes { try await store.commit([(main, changes)]) }
+        let before = try await store.session(main)
+        try await store.close()
+        let next = try openStore(try directory.copyAsItIs())
+        #expect(try await next.session(main) == before, sourceLocation: sourceLocation)
+        return next
+    }
+
+    static let properties: [Publish.Properties] = [
+        .init(),
+        .init(payloadFormat: .unspecified),
+        .init(payloadFormat: .utf8),
+        .init(messageExpiryInterval: 0),
+        .init(messageExpiryInterval: .max),
+        .init(topicAlias: 65535),
+        .init(responseTopic: ""),
+        .init(responseTopic: "answers/ä"),
+        .init(correlationData: ByteBuffer()),
+        .init(correlationData: ByteBuffer(bytes: [0, 255, 0])),
+        .init(userProperties: [
+            UserProperty(name: "", value: ""), UserProperty(name: "a", value: "1"), UserProperty(name: "a", value: "1"),
+            UserProperty(name: "é", value: "\n"),
+        ]),
+        .init(subscriptionIDs: [1, 268_435_455, 1]),
+        .init(contentType: "text/plain"),
+        .init(
+            payloadFormat: .utf8, messageExpiryInterval: 60, topicAlias: 1, responseTopic: "r",
+            correlationData: ByteBuffer(string: "c"), userProperties: [UserProperty(name: "n", value: "v")],
+            subscriptionIDs: [7], contentType: "t"),
+    ]
+
+    @Test(arguments: properties) func `every property`(properties: Publish.Properties) async throws {
+        var stored = message(1)
+        stored.message.properties = properties
+        let store = try await afterRestart([[.insert(stored)]])
+        #expect(try await store.queue(main) == [stored])
+    }
+
+    @Test(arguments: QoS.allCases, [false, true])
+    func `every quality of service, retained or not`(qos: QoS, retain: Bool) async throws {
+        var stored = message(1)
+        stored.message.qos = qos
+        stored.message.retain = retain
+        stored.message.expiresAt = Timestamp(rawValue: 1_763_000_000_123)
+        let store = try await afterRestart([[.insert(stored)]])
+        #expect(try await store.queue(main) == [stored])
+    }
+
+    @Test(arguments: [0, 1, 4096, 65536, 1 << 20])
+    func `payloads of every size`(bytes: Int) async throws {
+        let stored = message(1, bytes: bytes)
+        let store = try await afterRestart([[.insert(stored)]])
+        #expect(try await store.queue(main) == [stored])
+    }
+
+    @Test func `a payload that is a slice of a larger buffer`() async throws {
+        var packet = ByteBuffer(string: "header payload trailer")
+        packet.moveReaderIndex(forwardBy: 7)
+        let slice = packet.readSlice(length: 7)
+        let payload = try #require(slice)
+        var stored = message(1)
+        stored.message.payload = payload
+        let store = try await afterRestart([[.insert(stored)]])
+        #expect(try await store.queue(main).map { String(buffer: $0.message.payload) } == ["payload"])
+    }
+
+    @Test func `messages in every state`() async throws {
+        let messages = [
+            message(1), message(2, .inFlight(try id(1))), message(3, .released(try id(65535))),
+            message(4, .quarantined(.packetTooLarge, "1 MiB is too much\nfor it")), message(5),
+        ]
+        let store = try await afterRestart([messages.map { .insert($0) }])
+        let state = try await store.session(main)
+        #expect(state.inFlight == [messages[1], messages[2]])
+        #expect(state.nextSequence == sequence(6))
+        #expect((state.queuedCount, state.queuedBytes) == (2, 2 * messages[0].message.size))
+        #expect((state.quarantinedCount, state.quarantinedBytes) == (1, messages[3].message.size))
+        #expect(try await store.queue(main) == [messages[0], messages[4]])
+        #expect(try await store.quarantined(main) == [messages[3]])
+        for stored in messages {
+            #expect(try await store.message(main, stored.sequence) == stored)
+        }
+        #expect(try await store.message(main, sequence(6)) == nil)
+    }
+
+    @Test func `the way of a message through its states`() async throws {
+        let store = try openStore(directory)
+        func state() async throws -> StoredMessage.State? { try await store.message(main, sequence(1))?.state }
+        try await store.commit(main, .insert(message(1)))
+        #expect(try await state() == .queued)
+        try await store.commit(main, .assign(sequence(1), try id(9)))
+        #expect(try await state() == .inFlight(try id(9)))
+        try await store.commit(main, .unassign(sequence(1)))
+        #expect(try await state() == .queued)
+        try await store.commit(main, .assign(sequence(1), try id(10)), .release(sequence(1)))
+        #expect(try await state() == .released(try id(10)))
+        try await store.commit(main, .quarantine(sequence(1), .quotaExceeded, "enough"))
+        #expect(try await state() == .quarantined(.quotaExceeded, "enough"))
+        try await store.commit(main, .remove(sequence(1)))
+        #expect(try await state() == nil)
+        #expect(await store.statistics().messages == 0)
+    }
+
+    @Test func `changes of a message that is not there do nothing`() async throws {
+        let store = try openStore(directory)
+        try await store.commit(
+            main, .assign(sequence(1), try id(1)), .release(sequence(1)), .unassign(sequence(1)),
+            .quarantine(sequence(1), .banned, ""), .remove(sequence(1)))
+        #expect(try await store.session(main) == DurableSession())
+    }
+
+    @Test func `identifiers, subscriptions and what the server told us`() async throws {
+        let filters = try ["a/+/c", "a/#", "$share/g/é", "e\u{301}", "\u{E9}"].map { try TopicFilter($0) }
+        let store = try await afterRestart([
+            [.setEstablished(true), .setAssignedClientID("auto-7")],
+            [.insertInbound(try id(1)), .insertInbound(try id(65535)), .insertInbound(try id(1))],
+            filters.map { .rememberSubscription($0) } + [.rememberSubscription(filters[0])],
+        ])
+        let state = try await store.session(main)
+        #expect(state.established)
+        #expect(state.assignedClientID == "auto-7")
+        #expect(state.inboundIDs == [try id(1), try id(65535)])
+        #expect(state.rememberedSubscriptions == Set(filters))
+
+        try await store.commit(
+            main, .removeInbound(try id(1)), .forgetSubscription(filters[0]), .setEstablished(false))
+        let fewer = try await store.session(main)
+        #expect(fewer.inboundIDs == [try id(65535)])
+        #expect(fewer.rememberedSubscriptions == Set(filters.dropFirst()))
+        #expect(!fewer.established)
+
+        try await store.commit(main, .removeAllInbound, .forgetAllSubscriptions)
+        let none = try await store.session(main)
+        #expect(none.inboundIDs.isEmpty && none.rememberedSubscriptions.isEmpty)
+    }
+
+    @Test func `sessions do not see each other`() async throws {
+        let other = try session("other")
+        let store = try openStore(directory)
+        try await store.commit([
+            (main, [.insert(message(1)), .insertInbound(try id(1))]),
+            (other, [.insert(message(1, topic: "other")), .setEstablished(true)]),
+        ])
+        try await store.commit(other, .remove(sequence(1)))
+        #expect(try await store.queue(main) == [message(1)])
+        #expect(try await store.queue(other).isEmpty)
+        #expect(try await store.session(other).inboundIDs.isEmpty)
+        #expect(try await !store.session(main).established)
+        #expect(try await store.sessions() == [main, other])
+        try await store.forget(main)
+        #expect(try await store.sessions() == [other])
+        #expect(try await store.session(main) == DurableSession())
+        #expect(await store.statistics().messages == 0)
+    }
+
+    @Test func `loading stops at count and bytes but always gives one`() async throws {
+        let store = try openStore(directory)
+        let size = message(1).message.size
+        try await store.commit([(main, (1...10).map { .insert(message($0)) })])
+        try await store.commit(main, .assign(sequence(2), try id(1)), .quarantine(sequence(3), .banned, "no"))
+        func load(_ after: Int64, _ count: Int, _ bytes: Int) async throws -> [Int64] {
+            try await store.load(main, after: sequence(after), maxCount: count, maxBytes: bytes)
+                .map(\.sequence.rawValue)
+        }
+        #expect(try await load(0, 3, .max) == [1, 4, 5])
+        #expect(try await load(5, 100, .max) == [6, 7, 8, 9, 10])
+        #expect(try await load(0, 100, 2 * size) == [1, 4])
+        #expect(try await load(0, 100, 2 * size - 1) == [1])
+        #expect(try await load(0, 100, 0) == [1])
+        #expect(try await load(10, 100, .max) == [])
+        #expect(try await load(0, 0, .max) == [])
+        #expect(try await load(.max, 1, .max) == [])
+        #expect(try await store.load(try session("nobody"), after: .zero, maxCount: 1, maxBytes: 1) == [])
+    }
+
+    @Test func `verdicts are kept, replaced and forgotten`() async throws {
+        let failed = Verdict(
+            state: "failed", reasonCode: "banned", message: "the server refuses us", serverCode: 0x8A,
+            bootID: "b1", since: Timestamp(rawValue: 12))
+        let disconnected = Verdict(
+            state: "disconnected", reasonCode: "user-disconnect", message: "", bootID: "b2",
+            since: Timestamp(rawValue: 13))
+        let store = try openStore(directory)
+        #expect(try await store.verdict(main) == nil)
+        try await store.setVerdict(main, nil)
+        try await store.setVerdict(main, failed)
+        #expect(try await openStore(try directory.copyAsItIs()).verdict(main) == failed)
+        try await store.setVerdict(main, disconnected)
+        #expect(try await store.verdict(main) == disconnected)
+        try await store.setVerdict(main, nil)
+        #expect(try await openStore(try directory.copyAsItIs()).verdict(main) == nil)
+    }
+
+    @Test func `a sequence is never used again, even with an empty outbox`() async throws {
+        let store = try await afterRestart([[.insert(message(41)), .remove(sequence(41))], [.setEstablished(true)]])
+        #expect(try await store.session(main).nextSequence == sequence(42))
+        for used: Int64 in [41, 40, 1, 0] {
+            await #expect(throws: StoreError.self, "\(used)") {
+                try await store.commit(main, .setEstablished(false), .insert(message(used)))
+            }
+        }
+        #expect(try await store.session(main).established, "the rest of a refused batch was applied")
+        try await store.commit(main, .insert(message(50)))
+        #expect(try await store.session(main).nextSequence == sequence(51))
+    }
+
+    @Test func `a batch is applied as a whole or not at all`() async throws {
+        let store = try openStore(directory)
+        let new = try session("new")
+        try await store.commit(main, .insert(message(1)))
+        let before = try await store.session(main)
+        await #expect(throws: StoreError.self) {
+            try await store.commit([
+                (new, [.insert(message(1))]),
+                (main, [.remove(sequence(1)), .insertInbound(try id(1)), .insert(message(1))]),
+            ])
+        }
+        #expect(try await store.session(main) == before)
+        #expect(try await store.session(new) == DurableSession())
+        #expect(try await store.sessions() == [main])
+        #expect(await store.statistics().messages == 1)
+        try await store.commit(new, .insert(message(1)))
+        #expect(try await store.queue(new) == [message(1)])
+    }
+
+    @Test func `the oldest message has the time of its acceptance`() async throws {
+        let store = try openStore(directory)
+        #expect(try await store.oldestMessage(of: main) == nil)
+        try await store.commit(main, .insert(message(1)))
+        let first = try #require(try await store.oldestMessage(of: main))
+        #expect(first.rawValue > 1_700_000_000_000)
+        try await store.commit(main, .insert(message(2)))
+        #expect(try await store.oldestMessage(of: main) == first)
+    }
+
+    @Test func `a closed store refuses everything, and has left no log`() async throws {
+        let store = try openStore(directory)
+        try await store.commit(main, .insert(message(1)))
+        #expect(await store.statistics().logBytes > 0)
+        try await store.close()
+        try await store.close()
+        await #expect(throws: StoreError.closed) { try await store.commit(main, .insert(message(2))) }
+        await #expect(throws: StoreError.closed) { try await store.session(main) }
+        await #expect(throws: StoreError.closed) { try await store.verdict(main) }
+        #expect(directory.names == ["holdfast.db", "lock"])
+    }
+
+    @Test func `statistics tell sizes and commits`() async throws {
+        let store = try openStore(directory, .full)
+        try await store.commit(main, .insert(message(1, bytes: 100_000)))
+        let statistics = await store.statistics()
+        #expect(statistics.commits == 1 && statistics.failedCommits == 0 && statistics.messages == 1)
+        #expect(statistics.logBytes > 100_000 && statistics.schemaVersion == 1)
+        #expect(statistics.lastCommitDuration > .zero)
+        #expect(statistics.longestCommitDuration == statistics.lastCommitDuration)
+        #expect((statistics.freeBytes ?? 0) > 0)
+        #expect(statistics.path == "\(directory.path)/holdfast.db")
+    }
+}

@@ -1,0 +1,390 @@
+import ControlAPI
+import HoldfastClient
+import Testing
+
+#if canImport(Glibc)
+    import Glibc
+#endif
+
+@Suite(.timeLimit(.minutes(1)))
+struct HoldfastClientTests {
+    private static func status(_ name: String, _ state: SessionStatus.State = .connected) -> SessionStatus {
+        SessionStatus(session: name, state: state, since: RFC3339(milliseconds: 0))
+    }
+
+    /// Runs the daemon of the test beside the client of the test; both must end without an error.
+    private func serve(
+        _ daemon: @escaping @Sendable (inout LineServer.Accepting) async throws -> Void,
+        bufferedElements: Int = 64,
+        _ client: (HoldfastClient) async throws -> Void
+    ) async throws {
+        try await withSocket { socket in
+            let server = try await LineServer.start(socket)
+            async let served: Void = server.run(daemon)
+            let attached = impatientClient(socket, bufferedElements: bufferedElements)
+            let outcome: Result<Void, any Error>
+            do { outcome = .success(try await client(attached)) } catch { outcome = .failure(error) }
+            await attached.close()
+            try outcome.get()
+            try await served
+        }
+    }
+
+    @Test func `the greeting says who answers`() async throws {
+        try await serve { accepting in
+            try await accepting.greet { try await $0.end() }
+        } _: { client in
+            let hello = try await client.attach()
+            #expect(hello.version == "9.9")
+            #expect(hello.roles == [.observe])
+        }
+    }
+
+    @Test func `calls are pipelined and answered out of order`() async throws {
+        try await serve { accepting in
+            try await accepting.greet { peer in
+                var requests: [(RequestID, String)] = []
+                for _ in 0..<8 {
+                    let (id, _, parameters) = try await peer.request()
+                    requests.append((id, parameters?["session"]?.text ?? ""))
+                }
+                for (id, name) in requests.reversed() { try await peer.answer(id, Self.status(name)) }
+                try await peer.end()
+            }
+        } _: { client in
+            try await withThrowingTaskGroup(of: Void.self) { group in
+                for number in 0..<8 {
+                    group.addTask {
+                        let status = try await client.call(SessionStatusMethod.self, .init(session: "s\(number)"))
+                        #expect(status.session == "s\(number)")
+                    }
+                }
+                try await group.waitForAll()
+            }
+        }
+    }
+
+    @Test func `calls in order are written in order and refusals keep their place`() async throws {
+        try await serve { accepting in
+            try await accepting.greet { peer in
+                for number in 0..<5 {
+                    let (id, method, parameters) = try await peer.request()
+                    #expect(method == "message.publish")
+                    #expect(parameters?["payload"] == .string("\(number)"))
+                    if number == 2 {
+                        try await peer.write(OutgoingLine.failure(id, .outboxFull("main")))
+                    } else {
+                        let result = MessagePublishMethod.Result(
+                            id: Int64(number), accepted: true, delivered: false, reasonCode: nil)
+                        try await peer.answer(id, result)
+                    }
+                }
+                try await peer.end()
+            }
+        } _: { client in
+            let results = try await client.callInOrder(
+                MessagePublishMethod.self,
+                (0..<5).map { .init(session: "main", topic: "t", payload: .init(text: "\($0)")) })
+            #expect(results.map { try? $0.get().id } == [0, 1, nil, 3, 4])
+            guard case .failure(.refused(let error)) = results[2] else {
+                Issue.record("not refused: \(results[2])")
+                return
+            }
+            #expect(error.known == .outboxFull)
+        }
+    }
+
+    @Test func `a watch begins with a snapshot and an event that follows at once is not lost`() async throws {
+        try await serve { accepting in
+            try await accepting.greet { peer in
+                let (id, _, _) = try await peer.request()
+                let watch = WatchID(rawValue: "w1")
+                let answer = OutgoingLine.answer(
+                    id, result: SessionWatchMethod.Result(watch: watch, snapshot: .init(sessions: []), sequence: 4))
+                var event = SessionEvent(
+                    watch: watch, sequence: 5, time: .init(milliseconds: 0), session: "a", event: .stateChanged)
+                event.state = .connecting
+                let unknown = #"{"jsonrpc":"2.0","method":"invented.later","params":{"x":1}}"# + "\n"
+                try await peer.write(answer + Array(unknown.utf8) + (OutgoingLine.notification(event) ?? []))
+                try await peer.end()
+            }
+        } _: { client in
+            var elements = try await client.watch(session: "a").makeAsyncIterator()
+            guard case .snapshot(let result) = try await elements.next() else {
+                Issue.record("no snapshot")
+                return
+            }
+            #expect(result.sequence == 4)
+            guard case .event(let event) = try await elements.next() else {
+                Issue.record("no event")
+                return
+            }
+            #expect(event.state == .connecting)
+        }
+    }
+
+    @Test func `a watch goes on from the last event when the daemon was restarted`() async throws {
+        try await withSocket { socket in
+            let client = impatientClient(socket)
+            let first = try await LineServer.start(socket)
+            async let before: Void = first.run { accepting in
+                try await accepting.greet { peer in
+                    let (id, _, parameters) = try await peer.request()
+                    #expect(parameters?["since"] == nil)
+                    let watch = WatchID(rawValue: "w1")
+                    try await peer.answer(
+                        id, SessionWatchMethod.Result(watch: watch, snapshot: .init(sessions: []), sequence: 4))
+                    let event = SessionEvent(
+                        watch: watch, sequence: 7, time: .init(milliseconds: 0), session: "a", event: .displaced)
+                    try await peer.write(OutgoingLine.notification(event) ?? [])
+                }
+            }
+            var elements = try await client.watch().makeAsyncIterator()
+            guard case .snapshot = try await elements.next(), case .event = try await elements.next() else {
+                Issue.record("no snapshot and event")
+                return
+            }
+            guard case .detached(.connectionLost) = try await elements.next() else {
+                Issue.record("the end of the connection was not told")
+                return
+            }
+            try await before
+
+            let second = try await LineServer.start(socket)
+            async let after: Void = second.run { accepting in
+                try await accepting.greet { peer in
+                    let (id, method, parameters) = try await peer.request()
+                    #expect(method == "session.watch")
+                    #expect(parameters?["since"] == .integer(7))
+                    try await peer.answer(
+                        id,
+                        SessionWatchMethod.Result(
+                            watch: .init(rawValue: "w9"), snapshot: .init(sessions: [Self.status("a")]), sequence: 8))
+                    try await peer.end()
+                }
+            }
+            guard case .snapshot(let again) = try await elements.next() else {
+                Issue.record("the watch was not made again")
+                return
+            }
+            #expect(again.snapshot.sessions.map(\.session) == ["a"])
+            await client.close()
+            #expect(try await elements.next() == nil)
+            try await after
+        }
+    }
+
+    @Test func `a subscription is made again, and ends when the daemon then refuses it`() async throws {
+        try await serve { accepting in
+            try await accepting.greet { peer in
+                let (id, _, parameters) = try await peer.request()
+                #expect(parameters?["filter"] == .string("a/#"))
+                let subscription = SubscriptionID(rawValue: "s1")
+                try await peer.answer(
+                    id, MessageSubscribeMethod.Result(subscription: subscription, grantedQoS: .atMostOnce))
+                let message = ReceivedMessage(
+                    subscription: subscription, session: "main", id: 1, topic: "a/b", payload: .init(bytes: [0xFF]),
+                    qos: .atMostOnce, retain: false, duplicate: false)
+                try await peer.write(OutgoingLine.notification(message) ?? [])
+            }
+            try await accepting.greet { peer in
+                let (id, method, _) = try await peer.request()
+                #expect(method == "message.subscribe")
+                try await peer.write(OutgoingLine.failure(id, .unknownSession("main", among: [])))
+                try await peer.end()
+            }
+        } _: { client in
+            var elements = try await client.subscribe(.init(session: "main", filter: "a/#")).makeAsyncIterator()
+            guard case .subscribed(let result) = try await elements.next(),
+                case .message(let message) = try await elements.next(),
+                case .detached = try await elements.next()
+            else {
+                Issue.record("not subscribed, message, detached")
+                return
+            }
+            #expect(result.grantedQoS == .atMostOnce)
+            #expect(message.payload.bytes == [0xFF])
+            let error = await #expect(throws: ClientError.self) { try await elements.next() }
+            guard case .refused(let refusal)? = error else { return }
+            #expect(refusal.known == .unknownSession)
+        }
+    }
+
+    @Test func `a slow reader is told how many elements it missed`() async throws {
+        try await serve(
+            { accepting in
+                try await accepting.greet { peer in
+                    let (id, _, _) = try await peer.request()
+                    let watch = WatchID(rawValue: "w1")
+                    var lines = OutgoingLine.answer(
+                        id, result: SessionWatchMethod.Result(watch: watch, snapshot: .init(sessions: []), sequence: 0))
+                    for sequence in 1...10 {
+                        let event = SessionEvent(
+                            watch: watch, sequence: Int64(sequence), time: .init(milliseconds: 0), session: "a",
+                            event: .pathChanged)
+                        lines += OutgoingLine.notification(event) ?? []
+                    }
+                    try await peer.write(lines)
+                    let (second, _, _) = try await peer.request()
+                    try await peer.answer(second, Self.status("a"))
+                    let (third, _, _) = try await peer.request()
+                    let last = SessionEvent(
+                        watch: watch, sequence: 11, time: .init(milliseconds: 0), session: "a", event: .pathChanged)
+                    try await peer.write(
+                        (OutgoingLine.notification(last) ?? []) + OutgoingLine.answer(third, result: Self.status("a")))
+                    try await peer.end()
+                }
+            }, bufferedElements: 4
+        ) { client in
+            var elements = try await client.watch().makeAsyncIterator()
+            // The answer comes behind the ten events, so they have been handled when it is here.
+            _ = try await client.call(SessionStatusMethod.self, .init(session: "a"))
+            var taken: [SessionWatch.Element?] = []
+            for _ in 0..<4 { taken.append(try await elements.next()) }
+            _ = try await client.call(SessionStatusMethod.self, .init(session: "a"))
+            #expect(try await elements.next() == .dropped(7))
+            guard case .event(let event) = try await elements.next() else {
+                Issue.record("no event after the gap")
+                return
+            }
+            #expect(event.sequence == 11)
+        }
+    }
+
+    @Test func `calls that wait fail when the connection ends, and the next one makes it again`() async throws {
+        try await serve { accepting in
+            try await accepting.greet { peer in _ = try await peer.request() }
+            try await accepting.greet { peer in
+                let (id, _, _) = try await peer.request()
+                try await peer.answer(id, SessionSnapshot(sessions: []))
+                try await peer.end()
+            }
+        } _: { client in
+            await #expect(throws: ClientError.connectionLost) {
+                try await client.call(SessionListMethod.self, NoParameters())
+            }
+            let list = try await client.call(SessionListMethod.self, NoParameters())
+            #expect(list.sessions.isEmpty)
+        }
+    }
+
+    @Test func `nobody listening is a daemon that is not running`() async throws {
+        try await withSocket { socket in
+            await #expect(throws: ClientError.notRunning(socket: socket)) {
+                try await HoldfastClient(socket: socket).attach()
+            }
+            // The file of a daemon that was killed is there, and nobody behind it.
+            let descriptor = Glibc.socket(AF_UNIX, Int32(SOCK_STREAM.rawValue), 0)
+            var address = sockaddr_un()
+            address.sun_family = sa_family_t(AF_UNIX)
+            withUnsafeMutableBytes(of: &address.sun_path) { $0.copyBytes(from: socket.utf8) }
+            let bound = withUnsafePointer(to: &address) { pointer in
+                pointer.withMemoryRebound(to: sockaddr.self, capacity: 1) {
+                    bind(descriptor, $0, socklen_t(MemoryLayout<sockaddr_un>.size))
+                }
+            }
+            #expect(bound == 0)
+            close(descriptor)
+            await #expect(throws: ClientError.notRunning(socket: socket)) {
+                try await HoldfastClient(socket: socket).attach()
+            }
+        }
+    }
+
+    @Test func `a path that is too long is unreachable and says why`() async throws {
+        let socket = "/tmp/" + String(repeating: "x", count: 200)
+        let error = await #expect(throws: ClientError.self) { try await HoldfastClient(socket: socket).attach() }
+        guard case .unreachable(_, let reason)? = error else {
+            Issue.record("not unreachable: \(String(describing: error))")
+            return
+        }
+        #expect(reason.contains("too long") || reason.contains("longer than"))
+    }
+
+    @Test(arguments: [
+        #"{"jsonrpc":"2.0","id":1,"result":{"version":"2.0","protocol":2,"capabilities":[],"roles":[]}}"#,
+        #"{"jsonrpc":"2.0","id":1,"error":{"code":-32051,"message":"no","data":{"code":"version-mismatch"}}}"#,
+    ])
+    func `another version of the protocol is a version mismatch`(_ answer: String) async throws {
+        try await serve { accepting in
+            try await accepting.accept { peer in
+                _ = try await peer.request()
+                try await peer.write(answer)
+                try await peer.end()
+            }
+        } _: { client in
+            let error = await #expect(throws: ClientError.self) { try await client.attach() }
+            guard case .versionMismatch? = error else {
+                Issue.record("not a version mismatch: \(String(describing: error))")
+                return
+            }
+        }
+    }
+
+    @Test(arguments: ["x", "[]]", #"{"jsonrpc":"2.0"}"#, String(repeating: " ", count: (1 << 16) + 1)])
+    func `a line that no daemon writes ends the connection`(_ line: String) async throws {
+        try await serve { accepting in
+            try await accepting.greet { peer in
+                _ = try await peer.request()
+                try await peer.write(line)
+                try await peer.end()
+            }
+        } _: { client in
+            let error = await #expect(throws: ClientError.self) {
+                try await client.call(SessionListMethod.self, NoParameters())
+            }
+            guard case .invalidAnswer? = error else {
+                Issue.record("accepted: \(String(describing: error))")
+                return
+            }
+        }
+    }
+
+    @Test func `a request that the daemon would not take is not sent`() async throws {
+        try await serve { accepting in
+            try await accepting.greet { try await $0.end() }
+        } _: { client in
+            let payload = MessagePayload(bytes: [UInt8](repeating: 0x61, count: RequestLine.maximumLineLength))
+            await #expect(throws: ClientError.requestTooLong) {
+                try await client.call(
+                    MessagePublishMethod.self, .init(session: "a", topic: "t", payload: payload))
+            }
+        }
+    }
+
+    @Test func `an answer that does not come in time is a time-out, and a late one harms nothing`() async throws {
+        try await serve { accepting in
+            try await accepting.greet { peer in
+                let (late, _, _) = try await peer.request()
+                let (id, _, _) = try await peer.request()
+                try await peer.answer(late, SessionSnapshot(sessions: [Self.status("late")]))
+                try await peer.answer(id, SessionSnapshot(sessions: []))
+                try await peer.end()
+            }
+        } _: { client in
+            await #expect(throws: ClientError.timeout) {
+                try await client.call(SessionListMethod.self, NoParameters(), timeout: .milliseconds(1))
+            }
+            let list = try await client.call(SessionListMethod.self, NoParameters())
+            #expect(list.sessions.isEmpty)
+        }
+    }
+
+    @Test func `a cancelled call ends and a closed client refuses`() async throws {
+        try await serve { accepting in
+            try await accepting.greet { try await $0.end() }
+        } _: { client in
+            try await client.attach()
+            let call = Task { () -> ClientError? in
+                do throws(ClientError) {
+                    _ = try await client.call(SessionListMethod.self, NoParameters())
+                    return nil
+                } catch { return error }
+            }
+            call.cancel()
+            #expect(await call.value == .cancelled)
+            await client.close()
+            await #expect(throws: ClientError.closed) { try await client.attach() }
+        }
+    }
+}

@@ -1,0 +1,132 @@
+import ControlAPI
+import HoldfastClient
+import NIOCore
+import NIOPosix
+import Testing
+
+#if canImport(Glibc)
+    import Glibc
+#endif
+
+/// A daemon in a test: it listens on a Unix socket, and the test reads each request and writes each line itself.
+///
+///     test ──lines──▶ LineServer ──Unix socket──▶ HoldfastClient ◀──calls── test
+///
+struct LineServer {
+    private let channel: NIOAsyncChannel<NIOAsyncChannel<ByteBuffer, ByteBuffer>, Never>
+
+    static func start(_ socket: String) async throws -> LineServer {
+        let channel = try await ServerBootstrap(group: MultiThreadedEventLoopGroup.singleton)
+            .bind(unixDomainSocketPath: socket, cleanupExistingSocketFile: true) { channel in
+                channel.eventLoop.makeCompletedFuture {
+                    try NIOAsyncChannel<ByteBuffer, ByteBuffer>(wrappingChannelSynchronously: channel)
+                }
+            }
+        return LineServer(channel: channel)
+    }
+
+    /// Accepts connections one after another until the body returns; then the socket is gone.
+    func run(_ body: (inout Accepting) async throws -> Void) async throws {
+        try await channel.executeThenClose { inbound in
+            var accepting = Accepting(inbound: inbound.makeAsyncIterator())
+            try await body(&accepting)
+        }
+    }
+
+    struct Accepting {
+        var inbound: NIOAsyncChannelInboundStream<NIOAsyncChannel<ByteBuffer, ByteBuffer>>.AsyncIterator
+
+        /// Serves one connection; it is closed when the body returns.
+        mutating func accept(_ body: (inout Peer) async throws -> Void) async throws {
+            let accepted = try await inbound.next(isolation: #isolation)
+            let connection = try #require(accepted)
+            try await connection.executeThenClose { inbound, outbound in
+                var peer = Peer(inbound: inbound.makeAsyncIterator(), outbound: outbound)
+                try await body(&peer)
+            }
+        }
+
+        /// Serves one connection that begins with the greeting, as every client's does.
+        mutating func greet(_ body: (inout Peer) async throws -> Void) async throws {
+            try await accept { peer in
+                let (id, method, parameters) = try await peer.request()
+                #expect(method == "rpc.hello")
+                #expect(parameters?["protocol"] == .integer(1))
+                try await peer.answer(
+                    id, RPCHelloMethod.Result(version: "9.9", protocol: 1, capabilities: [], roles: [.observe]))
+                try await body(&peer)
+            }
+        }
+    }
+
+    struct Peer {
+        var inbound: NIOAsyncChannelInboundStream<ByteBuffer>.AsyncIterator
+        let outbound: NIOAsyncChannelOutboundWriter<ByteBuffer>
+        var buffer = ByteBuffer()
+
+        init(
+            inbound: NIOAsyncChannelInboundStream<ByteBuffer>.AsyncIterator,
+            outbound: NIOAsyncChannelOutboundWriter<ByteBuffer>
+        ) {
+            self.inbound = inbound
+            self.outbound = outbound
+        }
+
+        /// The next request of the client.
+        mutating func request() async throws -> (RequestID, String, JSONValue?) {
+            while true {
+                if let end = buffer.readableBytesView.firstIndex(of: UInt8(ascii: "\n")) {
+                    let line = Array(buffer.readBytes(length: end - buffer.readerIndex) ?? [])
+                    buffer.moveReaderIndex(forwardBy: 1)
+                    guard case .single(.request(let id, let method, let parameters)) = RequestLine(parsing: line) else {
+                        throw Unexpected(line: String(decoding: line, as: UTF8.self))
+                    }
+                    return (id, method, parameters)
+                }
+                guard var read = try await inbound.next(isolation: #isolation) else { throw Unexpected(line: "the end of the connection") }
+                buffer.writeBuffer(&read)
+            }
+        }
+
+        /// Waits until the client has closed.
+        mutating func end() async throws {
+            while try await inbound.next(isolation: #isolation) != nil {}
+        }
+
+        func write(_ line: [UInt8]) async throws {
+            try await outbound.write(ByteBuffer(bytes: line))
+        }
+
+        func write(_ text: String) async throws {
+            try await outbound.write(ByteBuffer(string: text + "\n"))
+        }
+
+        func answer(_ id: RequestID, _ result: some Encodable) async throws {
+            try await write(OutgoingLine.answer(id, result: result))
+        }
+    }
+
+    struct Unexpected: Error {
+        var line: String
+    }
+}
+
+/// A directory of its own for the socket of one test, removed at its end.
+func withSocket(_ body: (String) async throws -> Void) async throws {
+    var template = Array("/tmp/holdfast-client-XXXXXX\0".utf8CString)
+    let directory = try #require(mkdtemp(&template).map { String(cString: $0) })
+    let socket = directory + "/s"
+    defer {
+        unlink(socket)
+        rmdir(directory)
+    }
+    try await body(socket)
+}
+
+func impatientClient(_ socket: String, bufferedElements: Int = 64) -> HoldfastClient {
+    var options = HoldfastClient.Options()
+    options.reattachDelays = [.milliseconds(1)]
+    options.bufferedElements = bufferedElements
+    options.maximumAnswerLength = 1 << 16
+    return HoldfastClient(socket: socket, options: options)
+}

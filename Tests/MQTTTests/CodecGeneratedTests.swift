@@ -1,0 +1,74 @@
+import MQTT
+import NIOCore
+import Testing
+
+struct CodecGeneratedTests {
+    @Test(arguments: 1...8, [Sender.client, .server])
+    func `what is encoded decodes to the same packet, of the length that was told before`(
+        _ seed: UInt64, _ sender: Sender
+    ) throws {
+        var generator = PacketGenerator(seed: seed)
+        for _ in 0..<250 {
+            let packet = generator.packet(from: sender)
+            try packet.checkEncodable()
+            let bytes = encode(packet)
+            #expect(bytes.count == packet.encodedLength)
+            let decoded = try decode([bytes], from: sender)
+            #expect(decoded == [packet])
+            // Strings compare as text; the bytes have to be the same as well.
+            #expect(decoded.map(encode) == [bytes])
+        }
+    }
+
+    @Test(arguments: 1...4, [Sender.client, .server])
+    func `a stream decodes to the same packets however it is cut`(_ seed: UInt64, _ sender: Sender) throws {
+        var generator = PacketGenerator(seed: seed)
+        let packets = (0..<100).map { _ in generator.packet(from: sender) }
+        var rest = packets.flatMap(encode)[...]
+        var chunks: [[UInt8]] = []
+        while !rest.isEmpty {
+            let chunk = rest.prefix(generator.int(1...generator.int(1...400)))
+            chunks.append(Array(chunk))
+            rest = rest[chunk.endIndex...]
+        }
+        #expect(try decode(chunks, from: sender) == packets)
+    }
+
+    @Test(arguments: 1...4, [Sender.client, .server])
+    func `any bytes in a valid frame give an error or packets that encode again`(
+        _ seed: UInt64, _ sender: Sender
+    ) throws {
+        var generator = PacketGenerator(seed: seed)
+        for _ in 0..<2000 {
+            let body = generator.bytes(0...60)
+            let first = UInt8(generator.int(0...255))
+            guard let packets = try? decode([[first, UInt8(body.count)] + body], from: sender) else { continue }
+            for packet in packets {
+                try packet.checkEncodable()
+                #expect(try decode([encode(packet)], from: sender) == [packet])
+            }
+        }
+    }
+
+    /// Closer to valid than any bytes: a packet with a few bytes changed, removed or added.
+    @Test(arguments: 1...4, [Sender.client, .server])
+    func `damaged packets give an error or packets that encode again`(_ seed: UInt64, _ sender: Sender) throws {
+        var generator = PacketGenerator(seed: seed)
+        for _ in 0..<1000 {
+            var bytes = encode(generator.packet(from: sender))
+            for _ in 0..<generator.int(1...4) where !bytes.isEmpty {
+                let index = generator.int(0...bytes.count - 1)
+                switch generator.int(0...2) {
+                case 0: bytes[index] = UInt8(generator.int(0...255))
+                case 1: bytes.remove(at: index)
+                default: bytes.insert(UInt8(generator.int(0...255)), at: index)
+                }
+            }
+            guard let packets = try? decode([bytes], from: sender) else { continue }
+            for packet in packets {
+                try packet.checkEncodable()
+                #expect(try decode([encode(packet)], from: sender) == [packet])
+            }
+        }
+    }
+}

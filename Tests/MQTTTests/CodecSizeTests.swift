@@ -1,0 +1,119 @@
+import MQTT
+import NIOCore
+import Testing
+
+struct CodecSizeTests {
+    @Test func `a packet over our maximum is refused from its fixed header`() throws {
+        var decoder = PacketDecoder(maximumPacketSize: 1000)
+        decoder.append(ByteBuffer(bytes: bytesOf("30 E6 07")))  // 998 bytes and 3 of the header
+        let error = #expect(throws: MalformedPacket.self) { try decoder.next() }
+        #expect(error?.reasonCode == .packetTooLarge)
+        #expect(error?.message.contains("1001 bytes, over our 1000") == true)
+    }
+
+    @Test func `a packet of exactly our maximum is taken`() throws {
+        let packet = Packet.publish(Publish(topic: "a", payload: ByteBuffer(repeating: 7, count: 993)))
+        #expect(packet.encodedLength == 1000)
+        #expect(try decode([encode(packet)], from: .server, maximumPacketSize: 1000) == [packet])
+        #expect(throws: MalformedPacket.self) {
+            try decode([encode(packet)], from: .server, maximumPacketSize: 999)
+        }
+    }
+
+    @Test func `a claim of 268 million bytes takes no memory`() throws {
+        var decoder = PacketDecoder()
+        decoder.append(ByteBuffer(bytes: bytesOf("30 FF FF FF 7F 00 01 61")))
+        #expect(try decoder.next() == nil)
+        #expect(decoder.bufferedBytes == 8)
+    }
+
+    @Test func `a payload is a slice of the bytes that arrived`() throws {
+        let chunk = ByteBuffer(bytes: bytesOf("30 09 00 03 61 2F 62 00 01 02 03"))
+        var decoder = PacketDecoder()
+        decoder.append(chunk)
+        guard case .publish(let publish) = try decoder.next() else {
+            Issue.record("there is a PUBLISH in it")
+            return
+        }
+        let arrived = chunk.withUnsafeReadableBytes { UInt(bitPattern: $0.baseAddress) }
+        let payload = publish.payload.withUnsafeReadableBytes { UInt(bitPattern: $0.baseAddress) }
+        #expect(Array(publish.payload.readableBytesView) == [1, 2, 3])
+        #expect(payload == arrived + 8)
+    }
+
+    @Test func `a payload stays what it was when more bytes arrive`() throws {
+        var decoder = PacketDecoder()
+        let one = Packet.publish(Publish(topic: "a", payload: ByteBuffer(string: "first")))
+        let two = Packet.publish(Publish(topic: "b", payload: ByteBuffer(string: "second")))
+        let bytes = encode(one) + encode(two)
+        decoder.append(ByteBuffer(bytes: bytes.prefix(14)))
+        let first = try decoder.next()
+        decoder.append(ByteBuffer(bytes: bytes.dropFirst(14)))
+        let second = try decoder.next()
+        #expect(first == one)
+        #expect(second == two)
+    }
+
+    /// The limits of each length of a Variable Byte Integer (1.5.5, table 1-1).
+    @Test(arguments: [
+        (127, "7F"), (128, "80 01"), (16_383, "FF 7F"), (16_384, "80 80 01"), (2_097_151, "FF FF 7F"),
+        (2_097_152, "80 80 80 01"),
+    ])
+    func `the Remaining Length grows a byte where the standard says`(_ remaining: Int, _ hex: String) throws {
+        let packet = Packet.publish(
+            Publish(topic: "a", payload: ByteBuffer(repeating: 0, count: remaining - 4)))
+        let bytes = encode(packet)
+        #expect(Array(bytes.prefix(1 + bytesOf(hex).count)) == [0x30] + bytesOf(hex))
+        #expect(bytes.count == packet.encodedLength)
+        #expect(try decode([bytes], from: .server) == [packet])
+    }
+
+    @Test func `encoding appends`() {
+        var buffer = ByteBuffer(bytes: [1])
+        Packet.pingreq.encode(into: &buffer)
+        Packet.pingresp.encode(into: &buffer)
+        #expect(Array(buffer.readableBytesView) == [1, 0xC0, 0, 0xD0, 0])
+    }
+
+    @Test func `the longest string and binary are encodable, one byte more is not`() throws {
+        let longest = String(repeating: "a", count: 65_535)
+        let packet = Packet.publish(
+            Publish(
+                topic: longest,
+                properties: Publish.Properties(correlationData: ByteBuffer(repeating: 1, count: 65_535))))
+        try packet.checkEncodable()
+        #expect(try decode([encode(packet)], from: .server) == [packet])
+        #expect(throws: UnencodablePacket.stringTooLong(65_536)) {
+            try Packet.publish(Publish(topic: longest + "a")).checkEncodable()
+        }
+        #expect(throws: UnencodablePacket.binaryTooLong(65_536)) {
+            let data = ByteBuffer(repeating: 1, count: 65_536)
+            try Packet.publish(Publish(topic: "a", properties: Publish.Properties(correlationData: data)))
+                .checkEncodable()
+        }
+    }
+
+    @Test func `what a peer would refuse or we would trap on is found before encoding`() {
+        #expect(throws: UnencodablePacket.stringContainsNull) {
+            let properties = Publish.Properties(userProperties: [UserProperty(name: "a", value: "\0")])
+            try Packet.publish(Publish(topic: "a", properties: properties)).checkEncodable()
+        }
+        #expect(throws: UnencodablePacket.numberTooLarge(268_435_456)) {
+            let properties = Publish.Properties(subscriptionIDs: [268_435_456])
+            try Packet.publish(Publish(topic: "a", properties: properties)).checkEncodable()
+        }
+        #expect(throws: UnencodablePacket.packetIdentifierDoesNotFitQoS) {
+            try Packet.publish(Publish(topic: "a", qos: .atLeastOnce)).checkEncodable()
+        }
+        #expect(throws: UnencodablePacket.packetIdentifierDoesNotFitQoS) {
+            try Packet.publish(Publish(topic: "a", packetID: identifier(1))).checkEncodable()
+        }
+    }
+
+    @Test func `a PUBLISH of QoS 1 without an identifier is a programming error`() async {
+        await #expect(processExitsWith: .failure) {
+            var buffer = ByteBuffer()
+            Packet.publish(Publish(topic: "a", qos: .atLeastOnce)).encode(into: &buffer)
+        }
+    }
+}

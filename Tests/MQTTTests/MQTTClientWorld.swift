@@ -1,0 +1,293 @@
+import MQTT
+import NIOCore
+import Support
+
+/// The machine, a model store and a model server, joined by a network and a disk that a test moves step by step.
+///
+///     machine ──commit, load──▶ disk (a queue) ──▶ store        killed: the queue is lost, the machine starts anew
+///     machine ◀──committed── notices (a queue)
+///     machine ──send──▶ uplink ──▶ server ──▶ downlink ──▶ machine      cut: both links are lost
+struct MQTTClientWorld {
+    enum DiskJob {
+        case commit([DurableChange], CommitNumber, inbox: [String], noticed: Int?)
+        case load(after: MessageSequence, messages: Int, bytes: Int)
+    }
+
+    var random: SeededGenerator
+    let configuration: MQTTClientMachine.Configuration
+    var machine: MQTTClientMachine
+    var store = ModelStore()
+    var server = ModelServer()
+    var now = Timestamp(rawValue: 1_700_000_000_000)
+
+    var disk: [DiskJob] = []
+    var notices: [MQTTClientMachine.Input] = []
+    var uplink: [(bytes: ByteBuffer, flush: FlushNumber?)] = []
+    var flushes: [FlushNumber] = []
+    var downlink = ByteBuffer()
+    var isOpen = false
+    var wantsClose = false
+
+    var published: [MessageSequence: OutboundMessage] = [:]
+    var accepted: Set<MessageSequence> = []
+    var rejected: Set<MessageSequence> = []
+    var delivered: Set<MessageSequence> = []
+    var wanted: Set<TopicFilter> = []
+    var restoredCount = 0
+    /// Inbound messages that reached a consumer, and what the server sent, with its epoch.
+    var inbox: [String] = []
+    var sentToClient: [(payload: String, qos: QoS, epoch: Int)] = []
+    /// Sessions of the server whose beginning the client knows of, for good.
+    var noticedEpochs: Set<Int> = []
+    var nextPayload = 0
+    var wasKilled = false
+    var problems: [String] = []
+
+    init(seed: UInt64) {
+        var random = SeededGenerator(seed: seed)
+        var configuration = MQTTClientMachine.Configuration(clientID: Bool.random(using: &random) ? "me" : "")
+        configuration.maximumInFlight = Int.random(in: 1...8, using: &random)
+        configuration.receiveMaximum = UInt16.random(in: 1...5, using: &random)
+        configuration.readAheadMessages = Int.random(in: 1...6, using: &random)
+        configuration.readAheadBytes = Int.random(in: 1...200, using: &random)
+        configuration.maximumUnflushedBytes = Int.random(in: 1...100, using: &random)
+        configuration.maximumUnflushedQoS0 = Int.random(in: 1...3, using: &random)
+        configuration.filtersPerPacket = Int.random(in: 1...3, using: &random)
+        configuration.maximumSubscribeRequests = Int.random(in: 1...3, using: &random)
+        self.configuration = configuration
+        machine = MQTTClientMachine(configuration: configuration)
+        server.refusals = ["refused": .notAuthorized]
+        self.random = random
+    }
+
+    mutating func chance(_ percent: Int) -> Bool { Int.random(in: 0..<100, using: &random) < percent }
+
+    // MARK: Carrying out
+
+    mutating func handle(_ input: MQTTClientMachine.Input) {
+        var actions: [MQTTClientMachine.Action] = []
+        machine.handle(input, at: now, into: &actions)
+        carryOut(actions)
+    }
+
+    mutating func carryOut(_ actions: [MQTTClientMachine.Action]) {
+        var exactlyOnce: [String] = []
+        var noticed: Int?
+        for action in actions {
+            switch action {
+            case .event(.received(let message)):
+                // Exactly once needs an inbox that commits together with the identifier.
+                if message.qos == .exactlyOnce {
+                    exactlyOnce.append(String(buffer: message.payload))
+                } else {
+                    inbox.append(String(buffer: message.payload))
+                }
+            case .event(.connected(let connected)): noticed = connected.resumed ? nil : server.epoch
+            case .event(let event): happened(event)
+            case .commit(let changes, let number):
+                disk.append(.commit(changes, number, inbox: exactlyOnce, noticed: noticed))
+                exactlyOnce = []
+                noticed = nil
+            case .load(let after, let messages, let bytes):
+                disk.append(.load(after: after, messages: messages, bytes: bytes))
+            case .send(let bytes, let flush): if isOpen { uplink.append((bytes, flush)) }
+            case .close: wantsClose = true
+            }
+        }
+        // A message that was new when the identifier was durable already, from another session of the server.
+        inbox += exactlyOnce
+        if let noticed { noticedEpochs.insert(noticed) }
+    }
+
+    mutating func happened(_ event: MQTTClientMachine.Event) {
+        switch event {
+        case .accepted(let sequence): accepted.insert(sequence)
+        case .notAccepted(let sequence): published[sequence] = nil
+        case .delivered(let sequence, _): delivered.insert(sequence)
+        case .rejected(let sequence, _, _): rejected.insert(sequence)
+        case .restored: restoredCount += 1
+        case .protocolViolation(let code, let message): problems.append("violation \(code): \(message)")
+        case .expired(let sequence): problems.append("\(sequence) expired")
+        default: break
+        }
+    }
+
+    // MARK: Steps
+
+    mutating func publish() {
+        nextPayload += 1
+        let qos = QoS.allCases.randomElement(using: &random) ?? .atMostOnce
+        let topic = chance(8) && qos != .atMostOnce ? "refused" : ["a", "b"].randomElement(using: &random) ?? "a"
+        let message = OutboundMessage(topic: topic, payload: ByteBuffer(string: "\(nextPayload)"), qos: qos)
+        var actions: [MQTTClientMachine.Action] = []
+        do {
+            let sequence = try machine.publish(message, at: now, into: &actions)
+            published[sequence] = message
+            carryOut(actions)
+        } catch {
+            problems.append("publish: \(error)")
+        }
+    }
+
+    mutating func subscribe() {
+        guard let filter = try? TopicFilter("f/\(Int.random(in: 0..<6, using: &random))") else { return }
+        if chance(50) {
+            wanted.insert(filter)
+            var actions: [MQTTClientMachine.Action] = []
+            do {
+                try machine.subscribe(
+                    Subscription(filter: filter.string, qos: .atLeastOnce), at: now, into: &actions)
+            } catch {
+                problems.append("subscribe: \(error)")
+            }
+            carryOut(actions)
+        } else {
+            wanted.remove(filter)
+            handle(.unsubscribe(filter))
+        }
+    }
+
+    mutating func moveDisk(mayRefuse: Bool) {
+        guard !disk.isEmpty else { return }
+        switch disk.removeFirst() {
+        case .commit(let changes, let number, let consumed, let noticed):
+            let refuses = mayRefuse && chance(4)
+            store.commit(changes, refusingInserts: refuses)
+            inbox += consumed
+            if let noticed { noticedEpochs.insert(noticed) }
+            notices.append(refuses ? .committedWithoutInserts(number) : .committed(number))
+        case .load(let after, let messages, let bytes):
+            notices.append(.loaded(store.load(after: after, messages: messages, bytes: bytes)))
+        }
+    }
+
+    mutating func moveNotice() {
+        if !notices.isEmpty { handle(notices.removeFirst()) }
+    }
+
+    mutating func moveUplink() {
+        guard !uplink.isEmpty else { return }
+        var (bytes, flush) = uplink.removeFirst()
+        if bytes.readableBytes > 1, chance(30),
+            let head = bytes.readSlice(length: Int.random(in: 1..<bytes.readableBytes, using: &random))
+        {
+            uplink.insert((bytes, flush), at: 0)
+            return server.receive(head)
+        }
+        server.receive(bytes)
+        if let flush { flushes.append(flush) }
+        flush = nil
+    }
+
+    mutating func moveFlush() {
+        if !flushes.isEmpty { handle(.flushed(flushes.removeFirst())) }
+    }
+
+    mutating func moveServer() {
+        server.answerNext()
+        var output = server.takeOutput()
+        downlink.writeBuffer(&output)
+    }
+
+    mutating func moveDownlink() {
+        guard downlink.readableBytes > 0 else { return }
+        let length = chance(50) ? downlink.readableBytes : Int.random(in: 1...downlink.readableBytes, using: &random)
+        if let bytes = downlink.readSlice(length: length) { handle(.received(bytes)) }
+        downlink = ByteBuffer(buffer: downlink)
+    }
+
+    mutating func sendToClient() {
+        nextPayload += 1
+        let qos: QoS = chance(50) ? .atLeastOnce : .exactlyOnce
+        guard server.publish("in \(nextPayload)", qos: qos) else { return }
+        sentToClient.append(("in \(nextPayload)", qos, server.epoch))
+        var output = server.takeOutput()
+        downlink.writeBuffer(&output)
+    }
+
+    mutating func open(mayForce: Bool) {
+        guard !isOpen else { return }
+        isOpen = true
+        wantsClose = false
+        server.properties.receiveMaximum = UInt16.random(in: 1...6, using: &random)
+        server.connectionOpened()
+        handle(.connectionOpened(MQTTCredentials(), forceCleanStart: mayForce && chance(5)))
+    }
+
+    private mutating func dropConnection() {
+        isOpen = false
+        server.connectionClosed(answering: Int.random(in: 0...server.unansweredCount, using: &random))
+        uplink = []
+        flushes = []
+        downlink = ByteBuffer()
+    }
+
+    mutating func cut() {
+        guard isOpen else { return }
+        if chance(20) { server.loseSession() }
+        dropConnection()
+        if chance(20) { server.loseSession() }
+        handle(.connectionClosed)
+    }
+
+    mutating func kill() {
+        wasKilled = true
+        dropConnection()
+        for _ in 0..<Int.random(in: 0...disk.count, using: &random) { moveDisk(mayRefuse: false) }
+        disk = []
+        notices = []
+        machine = MQTTClientMachine(configuration: configuration, restoring: store.session)
+        // What was not durable was never promised.
+        for sequence in published.keys where !accepted.contains(sequence) && sequence >= store.nextSequence {
+            published[sequence] = nil
+        }
+        for filter in wanted.sorted(by: { $0.string < $1.string }) {
+            var actions: [MQTTClientMachine.Action] = []
+            try? machine.subscribe(Subscription(filter: filter.string, qos: .atLeastOnce), at: now, into: &actions)
+            carryOut(actions)
+        }
+    }
+
+    mutating func randomStep() {
+        switch Int.random(in: 0..<100, using: &random) {
+        case 0..<18: publish()
+        case 18..<36: moveDisk(mayRefuse: true)
+        case 36..<52: moveNotice()
+        case 52..<64: moveUplink()
+        case 64..<76: moveServer()
+        case 76..<84: moveDownlink()
+        case 84..<90: moveFlush()
+        case 90..<92: sendToClient()
+        case 92..<94: subscribe()
+        case 94..<97: open(mayForce: true)
+        case 97: cut()
+        case 98: if chance(30) { kill() }
+        default: handle(.ping)
+        }
+        if wantsClose { cut() }
+        check()
+    }
+
+    /// No more faults: everything that is on its way arrives.
+    mutating func heal() {
+        var idle = 0
+        var steps = 0
+        while idle < 3, steps < 100_000 {
+            steps += 1
+            open(mayForce: false)
+            if wantsClose { cut() }
+            let isIdle =
+                disk.isEmpty && notices.isEmpty && uplink.isEmpty && flushes.isEmpty && downlink.readableBytes == 0
+                && server.unansweredCount == 0
+            idle = isIdle ? idle + 1 : 0
+            moveDisk(mayRefuse: false)
+            moveNotice()
+            moveUplink()
+            moveServer()
+            moveDownlink()
+            moveFlush()
+            check()
+        }
+        if steps == 100_000 { problems.append("does not come to rest") }
+    }
+}

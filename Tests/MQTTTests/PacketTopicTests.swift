@@ -1,0 +1,100 @@
+import MQTT
+import Testing
+
+struct PacketTopicTests {
+    @Test(arguments: ["a", "/", "a/b", "a//b", " ", "$SYS/x", "$share/g/a", "a b/é"])
+    func `these are topic names`(_ name: String) throws {
+        #expect(try TopicName(name).string == name)
+    }
+
+    @Test(arguments: [
+        ("", InvalidTopic.empty), ("a/+", .wildcardInName), ("#", .wildcardInName), ("a+b", .wildcardInName),
+    ])
+    func `these are no topic names`(_ name: String, _ error: InvalidTopic) {
+        #expect(throws: error) { try TopicName(name) }
+    }
+
+    @Test(arguments: [
+        "a", "#", "+", "/", "a/#", "a/+", "+/a/#", "+/+", "/+", "a//#", "$SYS/#", "$share", "$shared/a/b",
+        "$share/g/a", "$share/g/#", "$share/g//", "$share/g/+/b",
+    ])
+    func `these are topic filters`(_ filter: String) throws {
+        #expect(try TopicFilter(filter).string == filter)
+    }
+
+    @Test(arguments: [
+        ("", InvalidTopic.empty), ("a#", .misplacedWildcard), ("a/#/b", .misplacedWildcard),
+        ("#/", .misplacedWildcard), ("##", .misplacedWildcard), ("a+", .misplacedWildcard),
+        ("a/+b/c", .misplacedWildcard), ("++", .misplacedWildcard), ("+#", .misplacedWildcard),
+        ("$share/", .invalidShare), ("$share/g", .invalidShare), ("$share/g/", .invalidShare),
+        ("$share//a", .invalidShare), ("$share/g+/a", .invalidShare), ("$share/#/a", .invalidShare),
+        ("$share/g/a#", .misplacedWildcard),
+    ])
+    func `these are no topic filters`(_ filter: String, _ error: InvalidTopic) {
+        #expect(throws: error) { try TopicFilter(filter) }
+    }
+
+    @Test func `a topic has at most 65,535 UTF-8 bytes, not characters, and no U+0000`() throws {
+        let longest = String(repeating: "é", count: 32_767) + "a"
+        #expect(try TopicName(longest).string.utf8.count == 65_535)
+        #expect(try TopicFilter(longest).matches(topic: longest))
+        #expect(throws: InvalidTopic.tooLong) { try TopicName(longest + "a") }
+        #expect(throws: InvalidTopic.tooLong) { try TopicFilter(longest + "a") }
+        #expect(throws: InvalidTopic.containsNull) { try TopicName("a\0b") }
+        #expect(throws: InvalidTopic.containsNull) { try TopicFilter("a\0/#") }
+    }
+
+    /// The examples of 4.7.1 and 4.7.2, and what stands next to them.
+    @Test(arguments: [
+        ("sport/tennis/player1/#", "sport/tennis/player1"), ("sport/tennis/player1/#", "sport/tennis/player1/ranking"),
+        ("sport/tennis/player1/#", "sport/tennis/player1/score/wimbledon"), ("sport/#", "sport"), ("sport/#", "sport/"),
+        ("#", "a"), ("#", "/a/b"), ("#", "/"), ("sport/tennis/+", "sport/tennis/player1"), ("sport/+", "sport/"),
+        ("+/+", "/finance"), ("/+", "/finance"), ("+", "finance"), ("+/tennis/#", "sport/tennis"), ("+/#", "a"),
+        ("a/+/b", "a//b"), ("a", "a"), ("/", "/"), ("$SYS/#", "$SYS"), ("$SYS/#", "$SYS/a"),
+        ("$SYS/monitor/+", "$SYS/monitor/Clients"), ("a/+", "a/$b"), ("a/#", "a/$b"), ("$share/g/a/+", "a/b"),
+        ("$share/g/#", "a"), ("é", "é"),
+    ])
+    func `these filters match`(_ filter: String, _ topic: String) throws {
+        #expect(try TopicFilter(filter).matches(topic: topic))
+    }
+
+    @Test(arguments: [
+        ("sport/tennis/+", "sport/tennis/player1/ranking"), ("sport/+", "sport"), ("+", "/finance"), ("a", "A"),
+        ("#", "$SYS/a"), ("+/monitor/Clients", "$SYS/monitor/Clients"), ("+", "$SYS"), ("#", "$"), ("a/b", "a"),
+        ("a", "a/b"), ("a", "a/"), ("a/", "a"), ("/a", "a"), ("a/#", "ab"), ("a/#", "b/a"), ("a/+/#", "a"),
+        ("$share/g/#", "$SYS/a"), ("$share/g/a", "$share/g/a"), ("$share/g/a", "g/a"), ("a", ""), ("#", ""),
+        ("\u{E9}", "e\u{301}"),
+    ])
+    func `these filters do not match`(_ filter: String, _ topic: String) throws {
+        #expect(try !TopicFilter(filter).matches(topic: topic))
+    }
+
+    @Test func `a shared filter tells its share name`() throws {
+        let shared = try TopicFilter("$share/group/a/#")
+        #expect(shared.isShared && shared.hasWildcard && shared.shareName == "group")
+        let plain = try TopicFilter("$shared/a")
+        #expect(!plain.isShared && !plain.hasWildcard && plain.shareName == nil)
+        #expect(try !TopicFilter("$share/g/a").hasWildcard)
+    }
+
+    @Test func `topics that look alike but differ in bytes are different`() throws {
+        #expect(try TopicName("\u{E9}") != TopicName("e\u{301}"))
+        #expect(try Set([TopicFilter("\u{E9}"), TopicFilter("e\u{301}"), TopicFilter("\u{E9}")]).count == 2)
+    }
+}
+
+struct PacketReasonCodeTests {
+    @Test func `all 43 codes of the standard have a name, others have their number`() {
+        let named = (UInt8.min...UInt8.max).map(ReasonCode.init(rawValue:)).filter { !$0.name.contains("0x") }
+        #expect(named.count == 43)
+        #expect(ReasonCode.sessionTakenOver.description == "session taken over (0x8E)")
+        #expect(ReasonCode(rawValue: 5).description == "reason code 0x05 (0x05)")
+        #expect(ReasonCode(rawValue: 0x7F).isError == false)
+        #expect(ReasonCode(rawValue: 0x80).isError)
+    }
+
+    @Test func `0 is no packet identifier`() {
+        #expect(PacketID(rawValue: 0) == nil)
+        #expect(identifier(1) < identifier(65_535))
+    }
+}

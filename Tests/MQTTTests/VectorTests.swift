@@ -1,0 +1,98 @@
+import MQTT
+import NIOCore
+import Testing
+
+struct VectorTests {
+    @Test(arguments: Vector.all)
+    func `bytes from the standard decode to the packet`(_ vector: Vector) throws {
+        #expect(try decode([vector.bytes], from: vector.sender) == [vector.packet])
+    }
+
+    @Test(arguments: Vector.all)
+    func `a packet encodes to the bytes from the standard`(_ vector: Vector) throws {
+        try vector.packet.checkEncodable()
+        #expect(encode(vector.packet) == vector.bytes)
+        #expect(vector.packet.encodedLength == vector.bytes.count)
+    }
+
+    @Test func `the vectors have every kind of packet`() {
+        #expect(Set(Vector.all.map(\.packet.kind)) == Set(Packet.Kind.allCases))
+    }
+
+    @Test(arguments: Vector.all)
+    func `a packet decodes the same from every split of its bytes into two chunks`(_ vector: Vector) throws {
+        let bytes = vector.bytes
+        for split in 1..<bytes.count {
+            let chunks = [Array(bytes[..<split]), Array(bytes[split...])]
+            #expect(try decode(chunks, from: vector.sender) == [vector.packet])
+        }
+    }
+
+    @Test(arguments: [Sender.client, .server])
+    func `a stream of packets decodes the same byte by byte, in every two chunks and at once`(_ sender: Sender) throws {
+        let vectors = Vector.all.filter { $0.sender == sender }
+        let bytes = vectors.flatMap(\.bytes)
+        let packets = vectors.map(\.packet)
+        #expect(try decode([bytes], from: sender) == packets)
+        #expect(try decode(bytes.map { [$0] }, from: sender) == packets)
+        for split in 1..<bytes.count {
+            var decoder = PacketDecoder(sender: sender)
+            var decoded: [Packet] = []
+            for chunk in [bytes[..<split], bytes[split...]] {
+                decoder.append(ByteBuffer(bytes: chunk))
+                while let packet = try decoder.next() { decoded.append(packet) }
+            }
+            #expect(decoded == packets)
+            #expect(decoder.bufferedBytes == 0)
+        }
+    }
+
+    /// Decoding gives either an error, which stays, or packets that encode to bytes which decode to the same packets.
+    private func survive(_ bytes: [UInt8], from sender: Sender) {
+        var decoder = PacketDecoder(sender: sender)
+        decoder.append(ByteBuffer(bytes: bytes))
+        var packets: [Packet] = []
+        do throws(MalformedPacket) {
+            while let packet = try decoder.next() { packets.append(packet) }
+        } catch {
+            #expect(throws: error) { try decoder.next() }
+            #expect(error.reasonCode.isError && !error.message.isEmpty)
+        }
+        for packet in packets {
+            let again = encode(packet)
+            #expect(throws: Never.self) { try packet.checkEncodable() }
+            #expect((try? decode([again], from: sender)) == [packet])
+        }
+    }
+
+    @Test(arguments: Vector.all)
+    func `every change of one byte gives an error or packets, never a trap`(_ vector: Vector) {
+        let bytes = vector.bytes
+        for index in bytes.indices {
+            for value in UInt8.min...UInt8.max where value != bytes[index] {
+                var changed = bytes
+                changed[index] = value
+                survive(changed, from: vector.sender)
+            }
+        }
+    }
+
+    @Test(arguments: Vector.all)
+    func `a packet that is cut off gives no packet`(_ vector: Vector) throws {
+        for length in 0..<vector.bytes.count {
+            #expect(try decode([Array(vector.bytes.prefix(length))], from: vector.sender).isEmpty)
+        }
+    }
+
+    @Test(arguments: Vector.all)
+    func `a body that is cut off with a Remaining Length to match gives an error or packets, never a trap`(
+        _ vector: Vector
+    ) {
+        // All the vectors have a Remaining Length of one byte.
+        for length in 2..<max(vector.bytes.count, 3) where length < vector.bytes.count {
+            var cut = Array(vector.bytes.prefix(length))
+            cut[1] = UInt8(length - 2)
+            survive(cut, from: vector.sender)
+        }
+    }
+}

@@ -1,0 +1,194 @@
+import Glibc
+import NIOCore
+import NIOPosix
+import NetworkPath
+import SessionCore
+import Synchronization
+import Testing
+
+/// Two network namespaces of their own, the watcher in one of them, and the `ip` command for both.
+///
+/// The watcher's event loop thread enters the namespace before anything is opened: sockets stay in the namespace of the
+/// thread that opened them.
+struct NetworkLab: Sendable {
+    /// Whether namespaces can be made. With `HOLDFAST_REQUIRE_ALL=1` the tests run, and fail, where they cannot.
+    static let isAvailable = geteuid() == 0 || getenv("HOLDFAST_REQUIRE_ALL").map { String(cString: $0) } == "1"
+
+    let host: String
+    let far: String
+    private let group: MultiThreadedEventLoopGroup
+    private let batchFile: String
+
+    enum Failure: Error {
+        case command(String, status: Int32)
+        case setns(Int32)
+        case noChange
+    }
+
+    /// Runs `body` in a lab with the topology at the head of `NetworkWatcherTests.swift`, and cleans up.
+    static func run(_ body: (NetworkLab) async throws -> Void) async throws {
+        let lab = try NetworkLab()
+        let outcome: Result<Void, any Error>
+        do {
+            try await lab.build()
+            outcome = .success(try await body(lab))
+        } catch {
+            outcome = .failure(error)
+        }
+        await lab.remove()
+        try outcome.get()
+    }
+
+    private static let numbers = Atomic<Int>(0)
+
+    private init() throws {
+        let number = Self.numbers.add(1, ordering: .relaxed).newValue
+        host = "hfnp\(getpid())h\(number)"
+        far = "hfnp\(getpid())f\(number)"
+        batchFile = "/tmp/\(host).batch"
+        group = MultiThreadedEventLoopGroup(numberOfThreads: 1)
+    }
+
+    private func build() async throws {
+        try Self.command(["ip", "netns", "add", host])
+        try Self.command(["ip", "netns", "add", far])
+        // A new link is announced before duplicate address detection is over: IPv6 off keeps the tests to one cause.
+        for name in [host, far] {
+            try Self.command([
+                "ip", "netns", "exec", name, "sysctl", "-qw", "net.ipv6.conf.all.disable_ipv6=1",
+                "net.ipv6.conf.default.disable_ipv6=1",
+            ])
+        }
+        try batch(
+            host,
+            [
+                "link set lo up",
+                "link add up0 type veth peer name far0 netns \(far)", "link add up1 type veth peer name far1 netns \(far)",
+            ])
+        try batch(
+            far,
+            [
+                "link add br0 type bridge", "link set br0 up", "link set far0 master br0 up", "link set far1 master br0 up",
+                "addr add 10.9.0.254/24 dev br0", "addr add 10.9.1.254/24 dev br0",
+            ])
+        try batch(
+            host,
+            [
+                "addr add 10.9.0.1/24 dev up0", "addr add 10.9.1.1/24 dev up1", "link set up0 up", "link set up1 up",
+                "route add default via 10.9.0.254",
+            ])
+        // The carrier is announced a moment after the link is set up.
+        try Self.command([
+            "sh", "-c",
+            "until ip -n \(host) link show up0 | grep -q 'state UP' && ip -n \(host) link show up1 | grep -q 'state UP'; "
+                + "do sleep 0.01; done",
+        ])
+        let host = host
+        try await group.next().submit {
+            let file = open("/run/netns/\(host)", O_RDONLY | O_CLOEXEC)
+            defer { close(file) }
+            guard file >= 0, enterNamespace(file) == 0 else { throw Failure.setns(errno) }
+        }.get()
+    }
+
+    private func remove() async {
+        for name in [host, far] {
+            try? Self.command(["ip", "netns", "del", name])
+        }
+        unlink(batchFile)
+        try? await group.shutdownGracefully()
+    }
+
+    /// A started watcher in the host's namespace and what it reports.
+    func watcher(
+        targets: [Target: [IPAddress]], receiveBuffer: Int32 = 1 << 20,
+        now: @escaping @Sendable () -> Instant = { BootClock.now() }
+    ) async throws -> (NetworkWatcher, Changes, [Target: Path?]) {
+        let (stream, continuation) = AsyncStream.makeStream(of: PathChange.self)
+        let watcher = NetworkWatcher(
+            executor: group.next().executor, now: now, receiveBuffer: receiveBuffer,
+            pathChanged: { continuation.yield($0) })
+        try await watcher.start()
+        return (watcher, Changes(iterator: stream.makeAsyncIterator()), await watcher.setTargets(targets))
+    }
+
+    /// The changes that a watcher reports, one after the other; the test's time limit ends a wait in vain.
+    struct Changes {
+        var iterator: AsyncStream<PathChange>.Iterator
+
+        mutating func next() async throws -> PathChange {
+            guard let change = await iterator.next(isolation: nil) else { throw Failure.noChange }
+            return change
+        }
+    }
+
+    /// Runs `ip` in the host's namespace.
+    func ip(_ arguments: String) throws {
+        try ip(host, arguments)
+    }
+
+    /// Runs `ip` in the namespace at the far end.
+    func ipFar(_ arguments: String) throws {
+        try ip(far, arguments)
+    }
+
+    private func ip(_ name: String, _ arguments: String) throws {
+        try Self.command(["ip", "-n", name] + arguments.split(separator: " ").map(String.init))
+    }
+
+    /// Runs many `ip` commands in the host's namespace, as fast as one process can.
+    func batch(_ lines: [String]) throws {
+        try batch(host, lines)
+    }
+
+    private func batch(_ name: String, _ lines: [String]) throws {
+        let file = open(batchFile, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0o600)
+        let text = Array((lines.joined(separator: "\n") + "\n").utf8)
+        let written = write(file, text, text.count)
+        close(file)
+        guard written == text.count else { throw Failure.command("write \(batchFile)", status: errno) }
+        try Self.command(["ip", "-n", name, "-batch", batchFile])
+    }
+
+    /// Adds routes in one datagram to the kernel: it works on all of them within one call, so that nobody can read the
+    /// messages as fast as they are made. In the middle is one that matters, to `endpoint` by `gateway`.
+    func addRoutes(_ count: Int, to endpoint: [IPAddress], via gateway: String) async throws {
+        guard let endpoint = endpoint.first, let gateway = IPAddress(gateway) else { throw Failure.noChange }
+        var datagram: [UInt8] = []
+        for number in 0..<count {
+            let isReal = number == count / 2
+            // nlmsghdr: 44 bytes, RTM_NEWROUTE, REQUEST | EXCL | CREATE; rtmsg: AF_INET, main, static, unicast.
+            datagram += hex("2c000000 1800 0106 01000000 00000000  02") + [isReal ? 32 : 24]
+            datagram += hex("00 00 fe 04 00 01 00000000  0800 0100")
+            datagram += isReal ? endpoint.bytes : [172, UInt8(16 + number / 256), UInt8(number % 256), 0]
+            datagram += hex("0800 0500") + gateway.bytes
+        }
+        let bytes = datagram
+        try await group.next().submit {
+            let kernel = socket(AF_NETLINK, Int32(SOCK_RAW.rawValue), 0)
+            defer { close(kernel) }
+            guard send(kernel, bytes, bytes.count, 0) == bytes.count else {
+                throw Failure.command("send", status: errno)
+            }
+        }.get()
+    }
+
+    private static func command(_ words: [String]) throws {
+        var arguments = words.map { strdup($0) }
+        defer { arguments.forEach { free($0) } }
+        arguments.append(nil)
+        var process = pid_t()
+        let failure = posix_spawnp(&process, words[0], nil, nil, arguments, environ)
+        guard failure == 0 else { throw Failure.command(words.joined(separator: " "), status: failure) }
+        var status: Int32 = 0
+        while waitpid(process, &status, 0) < 0, errno == EINTR {}
+        guard status == 0 else { throw Failure.command(words.joined(separator: " "), status: status) }
+    }
+}
+
+/// `setns(2)`, which glibc's headers show to C programs only when `_GNU_SOURCE` is defined.
+private func enterNamespace(_ file: Int32) -> Int32 {
+    guard let symbol = dlsym(nil, "setns") else { return -1 }
+    let networkNamespace: Int32 = 0x4000_0000
+    return unsafeBitCast(symbol, to: (@convention(c) (Int32, Int32) -> Int32).self)(file, networkNamespace)
+}

@@ -1,0 +1,213 @@
+import NetworkPath
+import SessionCore
+import Synchronization
+import Testing
+
+// The real kernel, in network namespaces (root):
+//
+//      namespace "host"                          namespace "far"
+//     ┌───────────────────────────────┐         ┌──────────────────────┐
+//     │  watcher   up0 10.9.0.1/24 ───┼── veth ─┼─── far0 ┐            │
+//     │                               │         │         ├ br0        │
+//     │            up1 10.9.1.1/24 ───┼── veth ─┼─── far1 ┘ 10.9.0.254 │
+//     │  default via 10.9.0.254       │         │           10.9.1.254 │
+//     └───────────────────────────────┘         └──────────────────────┘
+//
+// The endpoint, 203.0.113.10, is beyond the gateways; nothing is ever sent to it.
+@Suite(.enabled(if: NetworkLab.isAvailable, "network namespaces need root"), .serialized, .timeLimit(.minutes(1)))
+struct NetworkWatcherTests {
+    private static let target = Target(session: "chat", endpoint: 0)
+    private static let endpoint = [IPAddress("203.0.113.10")].compactMap(\.self)
+    private static let targets = [target: endpoint]
+
+    private static func viaUp0(_ path: Path?) -> Bool {
+        path?.interface == "up0" && path?.source == "10.9.0.1" && path?.gateway == "10.9.0.254" && path?.table == 254
+            && path?.type == .ethernet
+    }
+
+    @Test func `the path is known at once and the snapshot has interfaces and default routes`() async throws {
+        try await NetworkLab.run { lab in
+            let (watcher, _, paths) = try await lab.watcher(targets: Self.targets)
+            #expect(Self.viaUp0(paths[Self.target] ?? nil))
+            #expect(Self.viaUp0(await watcher.path(to: Self.endpoint)))
+            #expect(Self.viaUp0(await watcher.path(to: [])))
+            #expect(await watcher.path(to: [IPAddress("2001:db8::7")].compactMap(\.self)) == nil)
+            #expect(await watcher.path(to: [IPAddress("127.0.0.1")].compactMap(\.self))?.type == .loopback)
+            let snapshot = await watcher.snapshot()
+            #expect(snapshot.interfaces.map(\.name).filter { $0.hasPrefix("up") }.count == 2)
+            let up0 = try #require(snapshot.interfaces.first { $0.name == "up0" })
+            #expect(up0.isUp && up0.hasCarrier && up0.type == .ethernet && up0.addresses == ["10.9.0.1/24"])
+            #expect(
+                snapshot.defaultRoutes == [
+                    DefaultRoute(family: .ipv4, interface: "up0", gateway: "10.9.0.254", metric: 0, table: 254)
+                ])
+            #expect(snapshot.counters.dumps == 1)
+            #expect(snapshot.changes.isEmpty)
+            await watcher.stop()
+            await #expect(throws: NetlinkError.notStartable) { try await watcher.start() }
+        }
+    }
+
+    @Test func `a link set down loses the path, and set up within the hold time returns it`() async throws {
+        try await NetworkLab.run { lab in
+            var (watcher, changes, _) = try await lab.watcher(targets: Self.targets)
+            try lab.ip("link set up0 down")
+            let lost = try await changes.next()
+            #expect(lost.pathClass == .lost && Self.viaUp0(lost.from) && lost.to == nil)
+            try lab.batch(["link set up0 up", "route add default via 10.9.0.254"])
+            let returned = try await changes.next()
+            #expect(returned.pathClass == .returned && returned.from == nil && Self.viaUp0(returned.to))
+            #expect(await watcher.snapshot().changes == [lost, returned])
+            await watcher.stop()
+        }
+    }
+
+    @Test func `a path that comes back after the hold time is gained`() async throws {
+        try await NetworkLab.run { lab in
+            let slept = Sleep()
+            var (watcher, changes, _) = try await lab.watcher(
+                targets: Self.targets, now: { BootClock.now().advanced(by: .seconds(slept.seconds)) })
+            try lab.ip("route del default")
+            #expect(try await changes.next().pathClass == .lost)
+            slept.forward(6)
+            try lab.ip("route add default via 10.9.0.254")
+            #expect(try await changes.next().pathClass == .gained)
+            await watcher.stop()
+        }
+    }
+
+    @Test func `an address that is removed takes the path with it`() async throws {
+        try await NetworkLab.run { lab in
+            var (watcher, changes, _) = try await lab.watcher(targets: Self.targets)
+            try lab.ip("addr del 10.9.0.1/24 dev up0")
+            let lost = try await changes.next()
+            #expect(lost.pathClass == .lost && lost.to == nil)
+            await watcher.stop()
+        }
+    }
+
+    @Test func `a default route that moves leaves the old source on the host`() async throws {
+        try await NetworkLab.run { lab in
+            var (watcher, changes, _) = try await lab.watcher(targets: Self.targets)
+            try lab.ip("route replace default via 10.9.1.254")
+            let moved = try await changes.next()
+            #expect(moved.pathClass == .movedSourceKept && Self.viaUp0(moved.from))
+            #expect(moved.to?.interface == "up1" && moved.to?.source == "10.9.1.1")
+            await watcher.stop()
+        }
+    }
+
+    @Test func `an address that goes while another uplink takes over is a dead source`() async throws {
+        try await NetworkLab.run { lab in
+            try lab.ip("route add default via 10.9.1.254 metric 200")
+            var (watcher, changes, _) = try await lab.watcher(targets: Self.targets)
+            try lab.ip("addr del 10.9.0.1/24 dev up0")
+            let moved = try await changes.next()
+            #expect(moved.pathClass == .movedSourceGone && Self.viaUp0(moved.from))
+            #expect(moved.to?.interface == "up1" && moved.to?.source == "10.9.1.1")
+            await watcher.stop()
+        }
+    }
+
+    @Test func `a carrier lost at the far end loses the path although the route stays`() async throws {
+        try await NetworkLab.run { lab in
+            var (watcher, changes, _) = try await lab.watcher(targets: Self.targets)
+            try lab.ipFar("link set far0 down")
+            #expect(try await changes.next().pathClass == .lost)
+            try lab.ipFar("link set far0 up")
+            #expect(try await changes.next().pathClass == .returned)
+            await watcher.stop()
+        }
+    }
+
+    @Test func `a move of the default route is only a maybe while the name does not resolve`() async throws {
+        try await NetworkLab.run { lab in
+            var (watcher, changes, paths) = try await lab.watcher(targets: [Self.target: []])
+            #expect(Self.viaUp0(paths[Self.target] ?? nil))
+            try lab.ip("route replace default via 10.9.1.254")
+            #expect(try await changes.next().pathClass == .maybe)
+            try lab.ip("route del default")
+            #expect(try await changes.next().pathClass == .lost)
+            await watcher.stop()
+        }
+    }
+
+    @Test func `an unreachable route to the endpoint is no path`() async throws {
+        try await NetworkLab.run { lab in
+            var (watcher, changes, _) = try await lab.watcher(targets: Self.targets)
+            try lab.ip("route add unreachable 203.0.113.0/24")
+            #expect(try await changes.next().pathClass == .lost)
+            try lab.ip("route replace blackhole 203.0.113.0/24")
+            try lab.ip("route del 203.0.113.0/24")
+            #expect(try await changes.next().pathClass == .returned)
+            await watcher.stop()
+        }
+    }
+
+    @Test func `two thousand routes overrun the buffer, and the next change is still noticed`() async throws {
+        try await NetworkLab.run { lab in
+            var (watcher, changes, _) = try await lab.watcher(targets: Self.targets, receiveBuffer: 4096)
+            try await lab.addRoutes(2000, to: Self.endpoint, via: "10.9.1.254")
+            let moved = try await changes.next()
+            #expect(moved.pathClass == .movedSourceKept && moved.to?.interface == "up1")
+            try lab.ip("link set up1 down")
+            #expect(try await changes.next().to?.interface == "up0")
+            let counters = await watcher.snapshot().counters
+            #expect(counters.overruns > 0)
+            await watcher.stop()
+        }
+    }
+
+    @Test func `two hundred container links change no path`() async throws {
+        try await NetworkLab.run { lab in
+            var (watcher, changes, _) = try await lab.watcher(targets: Self.targets)
+            try lab.batch(
+                (0..<200).flatMap { ["link add c\($0) type veth peer name d\($0)", "link set c\($0) up"] }
+                    + (0..<200).map { "link del c\($0)" })
+            // The first that is heard is what happens after them.
+            try lab.ip("link set up0 down")
+            #expect(try await changes.next().pathClass == .lost)
+            let counters = await watcher.snapshot().counters
+            #expect(counters.hints >= 800)
+            #expect(counters.changes.filter { $0.key != .none } == [.lost: 1])
+            #expect(counters.changes[.none, default: 0] > 0)
+            #expect(counters.lookups < counters.hints)
+            await watcher.stop()
+        }
+    }
+
+    @Test func `the tables are read again after a change`() async throws {
+        try await NetworkLab.run { lab in
+            var (watcher, changes, _) = try await lab.watcher(targets: Self.targets)
+            try lab.ip("route replace default via 10.9.1.254")
+            _ = try await changes.next()
+            while await watcher.snapshot().counters.dumps < 2 { await Task.yield() }
+            #expect(await watcher.snapshot().defaultRoutes.map(\.interface) == ["up1"])
+            await watcher.stop()
+        }
+    }
+
+    @Test func `a target with the same addresses is not forgotten, one with others is looked up anew`() async throws {
+        try await NetworkLab.run { lab in
+            var (watcher, changes, _) = try await lab.watcher(targets: Self.targets)
+            let other = Target(session: "other", endpoint: 1)
+            let paths = await watcher.setTargets([Self.target: Self.endpoint, other: []])
+            #expect(paths.count == 2)
+            await watcher.removeTargets(ofSession: "other")
+            let onLink = await watcher.setTarget(Self.target, addresses: [IPAddress("10.9.1.7")].compactMap(\.self))
+            #expect(onLink?.interface == "up1" && onLink?.gateway == nil)
+            try lab.ip("link set up1 down")
+            let moved = try await changes.next()
+            #expect(moved.target == Self.target && moved.pathClass == .movedSourceGone && Self.viaUp0(moved.to))
+            #expect(await watcher.snapshot().paths == [Self.target: moved.to])
+            await watcher.stop()
+        }
+    }
+}
+
+/// Time that a test lets pass at once.
+private final class Sleep: Sendable {
+    private let total = Atomic<Int64>(0)
+    var seconds: Int64 { total.load(ordering: .relaxed) }
+    func forward(_ seconds: Int64) { total.add(seconds, ordering: .relaxed) }
+}

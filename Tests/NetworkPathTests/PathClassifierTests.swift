@@ -1,0 +1,113 @@
+import SessionCore
+import Testing
+
+@testable import NetworkPath
+
+@Suite struct PathClassifierTests {
+    private static func path(
+        _ interface: Int32 = 2, source: String = "10.9.0.1", gateway: String? = "10.9.0.254", name: String = "up0",
+        table: UInt32 = 254
+    ) -> Path {
+        Path(
+            interface: name, interfaceIndex: interface, type: .ethernet, source: source, gateway: gateway, table: table)
+    }
+
+    private static let first = path()
+    private static let second = path(3, source: "10.9.1.1", gateway: "10.9.1.254", name: "up1")
+    private static let sixth = path(2, source: "2001:db8:9::1", gateway: "fe80::1")
+
+    struct Case: Sendable, CustomTestStringConvertible {
+        var name: String
+        var from: Path?
+        var to: Path?
+        var sourceRemains = false
+        var isUnresolved = false
+        var families: Set<IPAddress.Family> = [.ipv4]
+        var expected: PathClass
+        var testDescription: String { name }
+    }
+
+    @Test(arguments: [
+        Case(name: "still nothing", from: nil, to: nil, expected: .none),
+        Case(name: "nothing new", from: first, to: first, expected: .none),
+        Case(name: "another name", from: first, to: path(name: "wan"), expected: .none),
+        Case(name: "another table", from: first, to: path(table: 100), expected: .none),
+        Case(name: "a path at last", from: nil, to: first, expected: .gained),
+        Case(name: "no path any more", from: first, to: nil, expected: .lost),
+        Case(name: "another interface, source gone", from: first, to: second, expected: .movedSourceGone),
+        Case(name: "another interface, source kept", from: first, to: second, sourceRemains: true,
+            expected: .movedSourceKept),
+        Case(name: "a new address", from: first, to: path(source: "10.9.0.7"), expected: .movedSourceGone),
+        Case(name: "another gateway", from: first, to: path(gateway: "10.9.0.253"), sourceRemains: true,
+            expected: .movedSourceKept),
+        Case(name: "the gateway is gone: on the link now", from: first, to: path(gateway: nil), sourceRemains: true,
+            expected: .movedSourceKept),
+        Case(name: "the interface was made anew", from: first, to: path(9), expected: .movedSourceGone),
+        Case(name: "a new family", from: first, to: first, families: [.ipv4, .ipv6], expected: .maybe),
+        Case(name: "a new family takes the lead", from: first, to: sixth, sourceRemains: true,
+            families: [.ipv4, .ipv6], expected: .maybe),
+        Case(name: "the family is gone, its address not", from: first, to: sixth, sourceRemains: true,
+            families: [.ipv6], expected: .movedSourceKept),
+        Case(name: "the other family is left", from: first, to: sixth, families: [.ipv6], expected: .movedSourceGone),
+        Case(name: "a name unresolved: moved", from: first, to: second, isUnresolved: true, expected: .maybe),
+        Case(name: "a name unresolved: lost", from: first, to: nil, isUnresolved: true, expected: .lost),
+        Case(name: "a name unresolved: gained", from: nil, to: first, isUnresolved: true, expected: .gained),
+        Case(name: "a name unresolved: nothing", from: first, to: first, isUnresolved: true, expected: .none),
+    ])
+    func `a difference has one meaning`(_ example: Case) {
+        var classifier = PathClassifier(
+            .init(path: example.from, families: example.from == nil ? [] : [.ipv4]), isUnresolved: example.isUnresolved)
+        let found = PathClassifier.Observation(path: example.to, families: example.to == nil ? [] : example.families)
+        let result = classifier.handle(
+            found, oldSourceRemains: { example.sourceRemains }, at: Instant(nanoseconds: 1))
+        #expect(result == example.expected)
+        #expect(classifier.current == found)
+    }
+
+    @Test(arguments: [
+        (Int64(0), first, PathClass.returned), (5000, first, .returned), (5001, first, .gained),
+        (100, second, .gained), (100, path(source: "10.9.0.7"), .gained),
+    ])
+    func `a lost path returns only within the hold time and only as it was`(
+        milliseconds: Int64, path: Path, expected: PathClass
+    ) {
+        let start = Instant(nanoseconds: 7_000_000_000)
+        var classifier = PathClassifier(.init(path: Self.first, families: [.ipv4]), isUnresolved: false)
+        #expect(classifier.handle(.init(), oldSourceRemains: { true }, at: start) == .lost)
+        #expect(
+            classifier.handle(.init(), oldSourceRemains: { true }, at: start.advanced(by: .milliseconds(1))) == .none)
+        let later = start.advanced(by: .milliseconds(milliseconds))
+        #expect(
+            classifier.handle(.init(path: path, families: [.ipv4]), oldSourceRemains: { true }, at: later) == expected)
+        #expect(
+            classifier.handle(.init(path: path, families: [.ipv4]), oldSourceRemains: { true }, at: later) == .none)
+    }
+
+    @Test func `the hold time starts with each loss`() {
+        var classifier = PathClassifier(.init(path: Self.first, families: [.ipv4]), isUnresolved: false)
+        for second in stride(from: Int64(0), to: 40, by: 8) {
+            let now = Instant(nanoseconds: second * 1_000_000_000)
+            #expect(classifier.handle(.init(), oldSourceRemains: { true }, at: now) == .lost)
+            #expect(
+                classifier.handle(
+                    .init(path: Self.first, families: [.ipv4]), oldSourceRemains: { true },
+                    at: now.advanced(by: .seconds(4))) == .returned)
+        }
+    }
+
+    @Test func `the old source is asked for only when the path moved`() {
+        var classifier = PathClassifier(.init(path: Self.first, families: [.ipv4]), isUnresolved: false)
+        var questions = 0
+        let ask = {
+            questions += 1
+            return true
+        }
+        let now = Instant(nanoseconds: 0)
+        for path in [Self.first, nil, Self.first] {
+            _ = classifier.handle(.init(path: path, families: [.ipv4]), oldSourceRemains: ask, at: now)
+        }
+        #expect(questions == 0)
+        _ = classifier.handle(.init(path: Self.second, families: [.ipv4]), oldSourceRemains: ask, at: now)
+        #expect(questions == 1)
+    }
+}

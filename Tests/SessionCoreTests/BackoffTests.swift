@@ -1,0 +1,113 @@
+import Testing
+
+@testable import SessionCore
+
+@Suite struct BackoffTests {
+    @Test func `without an answer the delays are the table's, exactly, and the last one for ever`() {
+        var backoff = Backoff(seed: 1)
+        let delays = (0..<13).map { _ in backoff.nextDelay(after: .unanswered, policy: .init()) }
+        #expect(
+            delays == [
+                .milliseconds(50), .milliseconds(250), .milliseconds(500), .seconds(1), .seconds(2), .seconds(4),
+                .seconds(8), .seconds(16), .seconds(32), .seconds(64), .seconds(64), .seconds(64), .seconds(64),
+            ])
+    }
+
+    @Test(arguments: 1...200)
+    func `after a remote cause the first delay is within spread and later ones within the table's value`(seed: UInt64) {
+        var backoff = Backoff(seed: seed)
+        let policy = ReconnectPolicy()
+        let first = backoff.nextDelay(after: .remote, policy: policy)
+        #expect((Duration.zero...policy.spread).contains(first))
+        for entry in policy.delays.dropFirst() + [.seconds(64), .seconds(64)] {
+            let delay = backoff.nextDelay(after: .remote, policy: policy)
+            #expect((Duration.zero...entry).contains(delay))
+        }
+    }
+
+    @Test func `the random delays use the whole range, and do not gather at the cap`() {
+        let policy = ReconnectPolicy()
+        let firsts = (UInt64(1)...400).map { seed in
+            var backoff = Backoff(seed: seed)
+            return backoff.nextDelay(after: .remote, policy: policy)
+        }
+        for quarter in 0..<4 {
+            let range = policy.spread * quarter / 4..<policy.spread * (quarter + 1) / 4
+            #expect((60...140).contains(firsts.count { range.contains($0) }))
+        }
+        #expect(Set(firsts).count > 390)
+    }
+
+    @Test func `the same seed gives the same delays, another seed others`() {
+        func delays(seed: UInt64) -> [Duration] {
+            var backoff = Backoff(seed: seed)
+            return (0..<10).map { _ in backoff.nextDelay(after: .remote, policy: .init()) }
+        }
+        #expect(delays(seed: 7) == delays(seed: 7))
+        #expect(delays(seed: 7) != delays(seed: 8))
+    }
+
+    @Test func `a spread of zero turns all randomness off`() {
+        var backoff = Backoff(seed: 1)
+        let delays = (0..<12).map { _ in backoff.nextDelay(after: .remote, policy: .exact) }
+        #expect(delays == ReconnectPolicy.exact.delays + [.seconds(64), .seconds(64)])
+    }
+
+    @Test func `a busy server's floor doubles up to the table's end`() {
+        var backoff = Backoff(seed: 1)
+        let floors = (0..<6).map { _ in backoff.nextDelay(after: .busy, policy: .exact) }
+        #expect(floors == [.seconds(5), .seconds(10), .seconds(20), .seconds(40), .seconds(64), .seconds(64)])
+    }
+
+    @Test(arguments: 1...100)
+    func `a busy server is never asked before its floor, and not by all at once`(seed: UInt64) {
+        var backoff = Backoff(seed: seed)
+        let first = backoff.nextDelay(after: .busy, policy: .init())
+        let second = backoff.nextDelay(after: .busy, policy: .init())
+        #expect((Duration.seconds(5)...Duration.seconds(6)).contains(first))
+        #expect((Duration.seconds(10)...Duration.seconds(11)).contains(second))
+    }
+
+    @Test func `a restarted table starts again with its first delay and the first floor`() {
+        var backoff = Backoff(seed: 1)
+        for _ in 0..<5 { _ = backoff.nextDelay(after: .busy, policy: .exact) }
+        backoff.restart()
+        #expect(backoff.isAtStart)
+        #expect(backoff.nextDelay(after: .unanswered, policy: .exact) == .milliseconds(50))
+        backoff.restart()
+        #expect(backoff.nextDelay(after: .busy, policy: .exact) == .seconds(5))
+    }
+
+    @Test(arguments: [
+        (ReasonCode.unreachable, Backoff.Cause.unanswered), (.dialTimeout, .unanswered), (.dnsFailed, .unanswered),
+        (.heartbeatTimeout, .unanswered), (.probeTimeout, .unanswered), (.pathLost, .unanswered),
+        (.unknown, .unanswered), (.refused, .remote), (.reset, .remote), (.tlsFailed, .remote),
+        (.serverClosed, .remote), (.serverShutdown, .remote), (.serverError, .remote), (.serverMoved, .remote),
+        (.authenticateTimeout, .remote), (.restoreTimeout, .remote), (.serverBusy, .busy), (.rateLimited, .busy),
+    ])
+    func `the cause follows from who answered`(code: ReasonCode, cause: Backoff.Cause) {
+        #expect(Backoff.Cause(Reason(code)) == cause)
+    }
+}
+
+@Suite struct KickLimiterTests {
+    private static let start = Instant(nanoseconds: 0)
+
+    @Test func `the first kick is allowed at once, the next one a second later`() {
+        var kicks = KickLimiter()
+        #expect(kicks.nextKick(at: Self.start) == Self.start)
+        kicks.kicked(at: Self.start)
+        let soon = Self.start.advanced(by: .milliseconds(10))
+        #expect(kicks.nextKick(at: soon) == Self.start.advanced(by: .seconds(1)))
+        let second = Self.start.advanced(by: .seconds(1))
+        #expect(kicks.nextKick(at: second) == second)
+    }
+
+    @Test func `the seventh kick in a minute waits until the first is a minute ago`() {
+        var kicks = KickLimiter()
+        for kick in 0..<6 { kicks.kicked(at: Self.start.advanced(by: .seconds(kick * 2))) }
+        #expect(kicks.nextKick(at: Self.start.advanced(by: .seconds(15))) == Self.start.advanced(by: .seconds(60)))
+        let later = Self.start.advanced(by: .seconds(60))
+        #expect(kicks.nextKick(at: later) == later)
+    }
+}

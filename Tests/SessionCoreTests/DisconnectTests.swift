@@ -1,0 +1,90 @@
+import Testing
+
+@testable import SessionCore
+
+@Suite struct DisconnectTests {
+    @Test func `a connected session flushes, says goodbye and is disconnected`() {
+        var session = SessionUnderTest(.connected)
+        #expect(session.disconnect() == [.flush(1)])
+        #expect(session.state == .disconnecting)
+        #expect(session.reason == .userDisconnect)
+        #expect(session.flushed() == [.goodbye(1)])
+        #expect(session.state == .disconnecting)
+        #expect(session.closed().isEmpty)
+        #expect(session.state == .disconnected)
+        #expect(session.machine.nextDeadline == nil)
+    }
+
+    @Test func `a server that acknowledges nothing and does not close cannot hold a disconnect up`() {
+        var session = SessionUnderTest(.connected)
+        session.disconnect()
+        #expect(session.pass(.seconds(3)) == [.goodbye(1)])
+        #expect(session.pass(.seconds(2)) == [.abandon(1)])
+        #expect(session.state == .disconnected)
+    }
+
+    @Test(arguments: [SessionUnderTest.Situation.flushing, .sayingGoodbye], [ReasonCode.reset, .banned, .serverBusy])
+    func `a connection that is lost while disconnecting is disconnected all the same`(
+        situation: SessionUnderTest.Situation, code: ReasonCode
+    ) {
+        var session = SessionUnderTest(situation)
+        #expect(session.end(code).isEmpty)
+        #expect(session.state == .disconnected)
+        #expect(session.reason == .userDisconnect)
+    }
+
+    @Test(arguments: SessionUnderTest.Situation.allCases)
+    func `disconnect wins from every situation, and nothing late undoes it`(situation: SessionUnderTest.Situation) {
+        var session = SessionUnderTest(situation)
+        let orders = session.disconnect()
+        switch situation {
+        case .disconnected, .failed, .waiting, .waitingForNetwork, .flushing, .sayingGoodbye:
+            #expect(orders.isEmpty)
+        case .connected, .held, .probing:
+            #expect(orders == [.flush(1)])
+        case .resolving, .dialing, .securing, .authenticating, .restoring:
+            #expect(orders == [.abandon(1)])
+        }
+        session.pass(.seconds(10))
+        #expect(session.state == .disconnected)
+        #expect(session.reason == .userDisconnect)
+        for input in lateCompletions(of: 1) + [.timeReached] { #expect(session.take(input).isEmpty) }
+        for pathClass in PathClass.allCases { #expect(session.path(pathClass).isEmpty) }
+        #expect(session.pass(.seconds(86_400)).isEmpty)
+        #expect(session.state == .disconnected)
+        #expect(session.machine.nextDeadline == nil)
+    }
+
+    @Test(arguments: SessionUnderTest.Situation.allCases)
+    func `after disconnect and connect nothing late reaches the new attempt`(situation: SessionUnderTest.Situation) {
+        var session = SessionUnderTest(situation)
+        session.path(.gained)
+        session.disconnect()
+        session.pass(.seconds(10))
+        let old = session.lastOpened.rawValue
+        session.connect()
+        let status = session.status
+        for generation in 0...old {
+            for input in lateCompletions(of: generation) { #expect(session.take(input).isEmpty) }
+        }
+        #expect(session.status == status)
+    }
+
+    @Test(arguments: [SessionUnderTest.Situation.flushing, .sayingGoodbye, .disconnected])
+    func `a daemon that stops does not hide that a person disconnected`(situation: SessionUnderTest.Situation) {
+        var session = SessionUnderTest(situation)
+        if situation == .disconnected { session.disconnect() }
+        session.disconnect(.shutdown)
+        #expect(session.reason == .userDisconnect)
+        session.pass(.seconds(10))
+        #expect(session.state == .disconnected)
+        #expect(session.reason == .userDisconnect)
+    }
+
+    @Test func `a person who disconnects while the daemon stops is remembered`() {
+        var session = SessionUnderTest(.connected)
+        session.disconnect(.shutdown)
+        session.disconnect(.userDisconnect)
+        #expect(session.reason == .userDisconnect)
+    }
+}

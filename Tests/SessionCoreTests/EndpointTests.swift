@@ -1,0 +1,133 @@
+import Testing
+
+@testable import SessionCore
+
+@Suite struct EndpointTests {
+    private static func session(_ paths: [Path?] = [.wifi, .wifi, .wifi]) -> SessionUnderTest {
+        var session = SessionUnderTest(policy: .exact, paths: paths)
+        session.connect()
+        return session
+    }
+
+    @Test func `endpoints are tried in order, round and round`() {
+        var session = Self.session()
+        var asked: [Int] = []
+        for _ in 0..<7 {
+            asked.append(session.live?.endpoint.rawValue ?? -1)
+            session.end(.unreachable)
+            session.wake()
+        }
+        #expect(asked == [0, 1, 2, 0, 1, 2, 0])
+    }
+
+    @Test func `an endpoint without a path is skipped`() {
+        var session = Self.session([nil, .wifi, nil])
+        #expect(session.live?.endpoint == EndpointIndex(1))
+        session.end(.unreachable)
+        #expect(session.wake() == [.open(2, at: 1)])
+        session.path(.gained, at: 2)
+        session.end(.unreachable)
+        #expect(session.wake() == [.open(3, at: 2)])
+    }
+
+    @Test func `after a loss the endpoint that had the session is asked first`() {
+        var session = Self.session()
+        session.end(.unreachable)
+        session.wake()
+        session.succeed()
+        session.pass(.seconds(1))
+        session.end(.reset)
+        #expect(session.wake() == [.open(3, at: 1)])
+        session.end(.unreachable)
+        #expect(session.wake() == [.open(4, at: 2)])
+    }
+
+    @Test(arguments: [ReasonCode.serverShutdown, .serverBusy])
+    func `after a server that goes away or is busy the next endpoint is asked`(code: ReasonCode) {
+        var session = Self.session()
+        session.succeed()
+        session.end(code)
+        #expect(session.wake() == [.open(2, at: 1)])
+    }
+
+    @Test func `a timeout counts as a failure of the endpoint`() {
+        var session = Self.session()
+        #expect(session.wake() == [.abandon(1)])
+        #expect(session.wake() == [.open(2, at: 1)])
+    }
+
+    @Test func `connect after a failure starts with the first endpoint again`() {
+        var session = Self.session()
+        session.end(.unreachable)
+        session.wake()
+        session.end(.banned)
+        #expect(session.connect() == [.open(3, at: 0)])
+    }
+
+    @Test func `a renewed credential is tried at the same endpoint`() {
+        var session = Self.session()
+        session.end(.unreachable)
+        session.wake()
+        #expect(session.end(.credentialExpired, hasNewCredential: true) == [.open(3, at: 1)])
+    }
+
+    @Test func `a lost path to another endpoint disturbs neither a connection nor an attempt`() {
+        var session = Self.session()
+        #expect(session.path(.lost, at: 1).isEmpty)
+        session.succeed()
+        for pathClass in PathClass.allCases { #expect(session.path(pathClass, at: 2).isEmpty) }
+        #expect(!session.status.isInDoubt)
+    }
+
+    @Test func `an attempt whose path is lost goes on at the next endpoint with a path`() {
+        var session = Self.session([.wifi, nil, .wifi])
+        #expect(session.path(.lost, at: 0) == [.abandon(1), .open(2, at: 2)])
+    }
+
+    @Test func `paths that are lost in turns do not make a storm`() {
+        var session = Self.session([.wifi, .wifi])
+        var opened = 0
+        for step in 0..<400 {
+            let (lost, kept) = (step % 2, (step + 1) % 2)
+            for orders in [session.path(.gained, at: kept), session.path(.lost, at: lost)] {
+                opened += orders.count(where: \.isOpen)
+            }
+            opened += session.pass(.milliseconds(50)).count(where: \.isOpen)
+        }
+        #expect(opened < 20)
+    }
+
+    @Test func `a held connection goes on at another endpoint that has a path`() {
+        var session = Self.session([.wifi, .cellular])
+        session.succeed()
+        session.path(.lost, at: 0)
+        #expect(session.pass(.seconds(5)) == [.abandon(1)])
+        #expect(session.phase == .waiting)
+        #expect(session.wake() == [.open(2, at: 1)])
+    }
+
+    @Test func `the last path that is lost makes the session wait for the network`() {
+        var session = Self.session([.wifi, .wifi])
+        session.end(.unreachable)
+        session.path(.lost, at: 0)
+        #expect(session.phase == .waiting)
+        session.path(.lost, at: 1)
+        #expect(session.phase == .waitingForNetwork)
+        #expect(session.path(.gained, at: 1) == [.open(2, at: 1)])
+    }
+
+    @Test func `a path gained by another endpoint ends a safety attempt, which has none`() {
+        var session = SessionUnderTest(policy: .exact, paths: [nil, nil])
+        session.connect()
+        #expect(session.pass(.seconds(300)) == [.open(1, at: 0)])
+        #expect(session.path(.gained, at: 1) == [.abandon(1), .open(2, at: 1)])
+    }
+
+    @Test func `safety attempts go round the endpoints too`() {
+        var session = SessionUnderTest(policy: .exact, paths: [nil, nil])
+        session.connect()
+        #expect(session.pass(.seconds(300)) == [.open(1, at: 0)])
+        session.end(.unreachable)
+        #expect(session.pass(.seconds(300)) == [.open(2, at: 1)])
+    }
+}

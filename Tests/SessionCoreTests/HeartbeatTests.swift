@@ -1,0 +1,170 @@
+import Testing
+
+@testable import SessionCore
+
+@Suite struct HeartbeatTests {
+    private static func connected(serverKeepAlive: Duration? = nil) -> SessionUnderTest {
+        var session = SessionUnderTest(policy: .exact)
+        session.connect()
+        session.succeed(serverKeepAlive: serverKeepAlive)
+        return session
+    }
+
+    @Test func `after the interval without anything read the server is asked`() {
+        var session = Self.connected()
+        #expect(session.due == .seconds(15))
+        #expect(session.pass(.milliseconds(14_999)).isEmpty)
+        #expect(session.pass(.milliseconds(1)) == [.heartbeat(1)])
+        #expect(!session.reportedStateChange)
+    }
+
+    @Test func `a busy sender goes on asking when nothing comes back`() {
+        var session = Self.connected()
+        for _ in 0..<14 {
+            session.pass(.seconds(1))
+            session.sent()
+        }
+        #expect(session.pass(.seconds(1)) == [.heartbeat(1)])
+    }
+
+    @Test func `a busy reader asks too, so that the server hears something`() {
+        var session = Self.connected()
+        for _ in 0..<14 {
+            session.pass(.seconds(1))
+            session.heard()
+        }
+        #expect(session.pass(.seconds(1)) == [.heartbeat(1)])
+    }
+
+    @Test func `traffic in both directions makes asking unnecessary`() {
+        var session = Self.connected()
+        for _ in 0..<100 {
+            #expect(session.pass(.seconds(14)).isEmpty)
+            session.heard()
+            session.sent()
+        }
+        #expect(session.due == .seconds(15))
+    }
+
+    @Test func `without an answer within the timeout the connection is dead`() {
+        var session = Self.connected()
+        session.pass(.seconds(15))
+        #expect(session.due == .seconds(5))
+        #expect(session.pass(.seconds(5)) == [.abandon(1)])
+        #expect(session.state == .reconnecting)
+        #expect(session.reason == .heartbeatTimeout)
+    }
+
+    @Test func `the answer settles the question, and the next one comes an interval later`() {
+        var session = Self.connected()
+        session.pass(.seconds(15))
+        session.pass(.milliseconds(30))
+        session.answerHeartbeat()
+        #expect(session.due == .milliseconds(14_970))
+        #expect(session.machine.liveness?.roundTrip.smoothed == .milliseconds(30))
+        #expect(session.machine.liveness?.lastHeard == session.now)
+    }
+
+    @Test func `any bytes settle the question, without being taken for its round trip`() {
+        var session = Self.connected()
+        session.pass(.seconds(15))
+        session.pass(.seconds(4))
+        session.heard()
+        #expect(session.pass(.seconds(10)).isEmpty)
+        #expect(session.machine.liveness?.roundTrip.smoothed == nil)
+        #expect(session.state == .connected)
+    }
+
+    @Test(arguments: [Duration.seconds(3), .seconds(60)])
+    func `the server's own keep-alive overrides ours`(keepAlive: Duration) {
+        var session = Self.connected(serverKeepAlive: keepAlive)
+        #expect(session.due == keepAlive)
+        #expect(session.pass(keepAlive) == [.heartbeat(1)])
+        #expect(session.due == .seconds(5))
+    }
+
+    @Test func `a server that turns the keep-alive off is asked by our interval`() {
+        let session = Self.connected(serverKeepAlive: .zero)
+        #expect(session.due == .seconds(15))
+    }
+
+    @Test func `a probe asks at once, with a short deadline, and the status says so`() {
+        var session = Self.connected()
+        session.pass(.seconds(5))
+        #expect(session.path(.movedSourceKept) == [.heartbeat(1)])
+        #expect(session.due == .seconds(3))
+        #expect(session.status.isInDoubt)
+        #expect(session.pass(.seconds(3)) == [.abandon(1)])
+        #expect(session.reason == .probeTimeout)
+        #expect(session.state == .reconnecting)
+    }
+
+    @Test func `any bytes settle a probe, and nothing happens`() {
+        var session = Self.connected()
+        session.path(.maybe)
+        session.pass(.seconds(2))
+        session.heard()
+        #expect(!session.status.isInDoubt)
+        #expect(session.pass(.seconds(10)).isEmpty)
+        #expect(session.state == .connected)
+    }
+
+    @Test func `a probe under way is neither repeated nor prolonged`() {
+        var session = Self.connected()
+        session.path(.movedSourceKept)
+        session.pass(.seconds(2))
+        #expect(session.path(.movedSourceKept).isEmpty)
+        #expect(session.due == .seconds(1))
+    }
+
+    @Test(arguments: [
+        (Duration.milliseconds(20), Duration.seconds(1)), (.milliseconds(200), .milliseconds(1600)),
+        (.seconds(2), .seconds(3)),
+    ])
+    func `a probe's deadline is a multiple of the round trip, within limits`(roundTrip: Duration, deadline: Duration) {
+        var session = Self.connected()
+        session.pass(.seconds(15))
+        session.pass(roundTrip)
+        session.answerHeartbeat()
+        session.path(.movedSourceKept)
+        #expect(session.due == deadline)
+    }
+
+    @Test func `bytes of an old connection are no sign of life`() {
+        var session = Self.connected()
+        session.end(.unreachable)
+        session.wake()
+        session.succeed()
+        session.pass(.seconds(10))
+        session.machine.heard(Generation(rawValue: 1), at: session.now)
+        session.machine.sent(Generation(rawValue: 1), at: session.now)
+        session.take(.heartbeatAnswered(Generation(rawValue: 1)))
+        #expect(session.due == .seconds(5))
+    }
+
+    @Test func `a host that slept through the interval asks before it judges`() {
+        var session = Self.connected()
+        session.skip(.seconds(3600))
+        #expect(session.take(.timeReached) == [.heartbeat(1)])
+        #expect(session.due == .seconds(5))
+    }
+
+    @Test func `the round trip is smoothed as RFC 6298 says`() {
+        var roundTrip = RoundTripTime()
+        roundTrip.add(.milliseconds(80))
+        #expect(roundTrip.smoothed == .milliseconds(80))
+        #expect(roundTrip.variation == .milliseconds(40))
+        roundTrip.add(.milliseconds(160))
+        #expect(roundTrip.smoothed == .milliseconds(90))
+        #expect(roundTrip.variation == .milliseconds(50))
+    }
+
+    @Test func `only a connected session has a liveness`() {
+        var session = SessionUnderTest(.restoring)
+        #expect(session.machine.liveness == nil)
+        session.restore()
+        #expect(session.machine.liveness?.lastHeard == session.now)
+        session.disconnect()
+        #expect(session.machine.liveness == nil)
+    }
+}

@@ -1,0 +1,235 @@
+import Testing
+
+@testable import SessionCore
+
+/// Random inputs at random times, with what must hold after each step, and the promise that everything heals.
+@Suite struct RandomWalkTests {
+    private static let steps = 150
+
+    @Test(arguments: UInt64(1)...400)
+    func `nothing that can happen leaves a session stuck, doubled or restless`(seed: UInt64) {
+        var walk = RandomWalk(seed: seed)
+        for _ in 0..<Self.steps { walk.step() }
+        walk.heal()
+    }
+
+    @Test(arguments: [UInt64(3), 77, 2026])
+    func `the same seed gives the same run, to the last action`(seed: UInt64) {
+        func run(_ seed: UInt64) -> [[SessionMachine.Action]] {
+            var walk = RandomWalk(seed: seed)
+            for _ in 0..<Self.steps { walk.step() }
+            walk.heal()
+            return walk.history
+        }
+        #expect(run(seed) == run(seed))
+        #expect(run(seed) != run(seed + 1))
+    }
+}
+
+/// The world of one session: its network, its server, its users, and what it did so far.
+private struct RandomWalk {
+    private var session: SessionUnderTest
+    private var random: SplitMix64
+    private(set) var history: [[SessionMachine.Action]] = []
+    private let seed: UInt64
+    private let endpoints: Int
+    /// The path that was lost last, to which an endpoint may return.
+    private var lostPaths: [Path?]
+    /// Set while the last word of a person or of the server is that nothing shall be tried.
+    private var mustRest = true
+    private var offlineSince: Instant?
+    private var kicks: [Instant] = []
+
+    init(seed: UInt64) {
+        self.seed = seed
+        var random = SplitMix64(seed: seed)
+        endpoints = Int.random(in: 1...3, using: &random)
+        var policy = ReconnectPolicy()
+        if Bool.random(using: &random) { policy.giveUpAfter = .seconds(1200) }
+        if Bool.random(using: &random) { policy.lostAfter = nil }
+        let paths: [Path?] = (0..<endpoints).map { _ in Bool.random(using: &random) ? .wifi : nil }
+        lostPaths = paths
+        session = SessionUnderTest(policy: policy, paths: paths, seed: seed)
+        self.random = random
+    }
+
+    private mutating func chance(_ percent: Int) -> Bool { Int.random(in: 0..<100, using: &random) < percent }
+
+    private mutating func pick<Element>(_ elements: [Element]) -> Element {
+        elements[Int.random(in: 0..<elements.count, using: &random)]
+    }
+
+    // MARK: A step
+
+    mutating func step() {
+        switch Int.random(in: 0..<100, using: &random) {
+        case 0..<35: passTime()
+        case 35..<60: changePath()
+        case 60..<66: command()
+        case 66..<90: goOn()
+        case 90..<94:
+            take(pick(lateCompletions(of: UInt64.random(in: 0...session.lastOpened.rawValue, using: &random))))
+        case 94..<97: session.heard()
+        default: session.sent()
+        }
+    }
+
+    private mutating func passTime() {
+        if let due = session.due, due <= .zero || chance(60) {
+            session.skip(max(due, .zero))
+            if chance(10) { session.skip(.milliseconds(Int.random(in: 1...500, using: &random))) }
+            take(.timeReached)
+        } else {
+            let longest = min(session.due ?? .seconds(60), .seconds(60))
+            session.skip(.nanoseconds(Int64.random(in: 0..<max(1, longest.nanoseconds), using: &random)))
+        }
+    }
+
+    private mutating func changePath() {
+        let endpoint = Int.random(in: 0..<endpoints, using: &random)
+        let old = session.machine.paths[endpoint]
+        let (new, pathClass): (Path?, PathClass)
+        if chance(20) {
+            (new, pathClass) = (old, pick([.none, .maybe]))
+        } else if let old {
+            if chance(50) {
+                lostPaths[endpoint] = old
+                (new, pathClass) = (nil, .lost)
+            } else {
+                (new, pathClass) = (old == .wifi ? .cellular : .wifi, pick([.movedSourceGone, .movedSourceKept]))
+            }
+        } else {
+            new = pick([.wifi, .cellular])
+            pathClass = new == lostPaths[endpoint] ? .returned : .gained
+        }
+        take(.pathChanged(EndpointIndex(endpoint), to: new, pathClass))
+    }
+
+    private mutating func command() {
+        switch Int.random(in: 0..<6, using: &random) {
+        case 0..<3: take(.connect(Reason(pick([.userConnect, .autoconnect]))))
+        case 3: take(.disconnect(Reason(pick([.userDisconnect, .shutdown]))))
+        default: take(.reconnect(pick([nil, .quick, .full])))
+        }
+    }
+
+    /// The transport and the server go on with what is open: mostly well, sometimes not.
+    private mutating func goOn() {
+        guard let generation = session.live?.generation else { return }
+        if chance(25) {
+            let reasons = ReasonCode.allCases.filter { !$0.isTerminal || $0.group == .auth }
+            let code = chance(4) ? pick([.displaced, .banned, .badEndpoint]) : pick(reasons)
+            take(
+                .ended(
+                    generation,
+                    .init(
+                        Reason(code), retryAfter: chance(20) ? .seconds(Int.random(in: 0...50, using: &random)) : nil,
+                        hasNewCredential: chance(80))))
+            return
+        }
+        switch (session.state, session.phase) {
+        case (.disconnecting, _): take(pick([.flushed(generation), .closed(generation)]))
+        case (.connected, _): take(.heartbeatAnswered(generation))
+        case (_, .restoring): take(.restored(generation))
+        default:
+            if chance(60) {
+                take(.progressed(generation, pick([.dialing, .securing, .authenticating])))
+            } else {
+                take(
+                    .established(
+                        generation, resumed: chance(70), serverKeepAlive: pick([nil, .zero, .seconds(1), .seconds(60)]))
+                )
+            }
+        }
+    }
+
+    // MARK: What holds after each step
+
+    private mutating func take(_ input: SessionMachine.Input) {
+        let before = session.status
+        let orders = session.take(input)
+        history.append(session.actions)
+        switch input {
+        case .connect, .reconnect: mustRest = false
+        case .disconnect: mustRest = true
+        default: break
+        }
+        if session.state == .failed { mustRest = true }
+        if orders.contains(where: \.isOpen) {
+            check(!mustRest, "something was opened although nothing shall be tried")
+            checkPath(input)
+            if case .pathChanged = input { countKick() }
+        }
+        if mustRest {
+            check([.disconnected, .failed, .disconnecting].contains(session.state), "\(session.state) instead of rest")
+        }
+        if [.disconnected, .failed].contains(session.state) {
+            check(session.machine.nextDeadline == nil, "\(session.state) waits for something")
+        } else {
+            check(session.machine.nextDeadline != nil, "\(session.state) waits for nothing: it is stuck")
+        }
+        if session.phase == .waitingForNetwork {
+            if before.phase != .waitingForNetwork { offlineSince = session.now }
+            check(session.machine.paths.allSatisfy { $0 == nil }, "it waits for a network that is there")
+        }
+        if session.phase == .waiting {
+            check(!session.machine.paths.allSatisfy { $0 == nil }, "it waits for a delay without a network")
+            check((session.retryIn ?? .zero) <= .seconds(66), "it waits for \(String(describing: session.retryIn))")
+        }
+        if session.state == .connected, let liveness = session.machine.liveness, input == .timeReached {
+            let silence = liveness.lastHeard.duration(to: session.now)
+            check(silence < .seconds(60 + 5 + 1) || session.status.isInDoubt, "connected, but silent for \(silence)")
+        }
+    }
+
+    private mutating func checkPath(_ input: SessionMachine.Input) {
+        guard let attempt = session.live, session.machine.paths[attempt.endpoint.rawValue] == nil else { return }
+        let isSafetyAttempt = offlineSince.map { $0.duration(to: session.now) >= .seconds(300) } ?? false
+        check(isSafetyAttempt, "an attempt was made without a path, and not after five minutes")
+    }
+
+    private mutating func countKick() {
+        if let last = kicks.last { check(last.duration(to: session.now) >= .seconds(1), "two kicks in a second") }
+        kicks.append(session.now)
+        if kicks.count > 6 {
+            check(kicks[kicks.count - 7].duration(to: session.now) >= .seconds(60), "seven kicks in a minute")
+        }
+    }
+
+    private func check(_ condition: Bool, _ sentence: @autoclosure () -> String) {
+        guard !condition else { return }
+        Issue.record("seed \(seed), step \(history.count), at \(session.elapsed): \(sentence())")
+    }
+
+    // MARK: Everything heals
+
+    /// The network is there, the server is well, and a person undoes what is terminal: within the table's largest delay
+    /// the session is connected.
+    mutating func heal() {
+        for endpoint in 0..<endpoints where session.machine.paths[endpoint] == nil {
+            take(.pathChanged(EndpointIndex(endpoint), to: .wifi, .gained))
+        }
+        if mustRest { take(.connect(Reason(.userConnect))) }
+        let start = session.now
+        let bound = start.advanced(by: .seconds(64 + 2))
+        for _ in 0..<100 {
+            if let generation = session.live?.generation {
+                switch session.state {
+                case .connected:
+                    take(.heartbeatAnswered(generation))
+                    if !session.status.isInDoubt { return }
+                default:
+                    take(.established(generation, resumed: true, serverKeepAlive: nil))
+                    take(.restored(generation))
+                }
+                continue
+            }
+            guard let deadline = session.machine.nextDeadline, deadline <= bound else { break }
+            session.skip(max(.zero, session.now.duration(to: deadline)))
+            take(.timeReached)
+        }
+        // A session that was patient enough may have been about to give up.
+        if session.state == .failed, session.reason == .retryTimeout { return }
+        check(session.state == .connected, "not healed: \(session.status)")
+    }
+}

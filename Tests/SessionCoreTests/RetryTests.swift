@@ -1,0 +1,279 @@
+import Testing
+
+@testable import SessionCore
+
+@Suite struct RetryTests {
+    /// The delays that the session waits when each attempt fails with the same reason.
+    private static func delays(_ session: inout SessionUnderTest, _ code: ReasonCode, count: Int) -> [Duration?] {
+        (0..<count).map { _ in
+            session.end(code)
+            let delay = session.retryIn
+            session.wake()
+            return delay
+        }
+    }
+
+    @Test func `attempts follow the default table exactly when nobody answers`() {
+        var session = SessionUnderTest(.resolving, policy: .init())
+        #expect(
+            Self.delays(&session, .unreachable, count: 12) == [
+                .milliseconds(50), .milliseconds(250), .milliseconds(500), .seconds(1), .seconds(2), .seconds(4),
+                .seconds(8), .seconds(16), .seconds(32), .seconds(64), .seconds(64), .seconds(64),
+            ])
+        #expect(session.status.attempt == 13)
+        #expect(session.machine.counters.attempts == 13)
+    }
+
+    @Test func `the table starts again only after the connection was stable`() {
+        var session = SessionUnderTest(.connected)
+        for delay: Duration in [.milliseconds(50), .milliseconds(250), .milliseconds(500)] {
+            session.end(.serverClosed)
+            #expect(session.retryIn == delay)
+            session.wake()
+            session.succeed()
+        }
+        for _ in 0..<2 {
+            session.pass(.milliseconds(14_999))
+            session.heard()
+            session.sent()
+        }
+        session.end(.serverClosed)
+        #expect(session.retryIn == .seconds(1))
+        session.wake()
+        session.succeed()
+        for _ in 0..<2 {
+            session.pass(.seconds(15))
+            session.answerHeartbeat()
+        }
+        session.end(.serverClosed)
+        #expect(session.retryIn == .milliseconds(50))
+    }
+
+    @Test(arguments: [PathClass.movedSourceGone, .movedSourceKept, .returned, .gained])
+    func `a local cause restarts the table and makes the attempt at once`(pathClass: PathClass) {
+        var session = SessionUnderTest(.resolving)
+        _ = Self.delays(&session, .unreachable, count: 7)
+        session.end(.unreachable)
+        #expect(session.retryIn == .seconds(16))
+        #expect(session.path(pathClass) == [.open(9)])
+        session.end(.unreachable)
+        #expect(session.retryIn == .milliseconds(50))
+    }
+
+    @Test func `connect from a person restarts the table`() {
+        var session = SessionUnderTest(.resolving)
+        _ = Self.delays(&session, .unreachable, count: 7)
+        session.end(.unreachable)
+        #expect(session.connect() == [.open(9)])
+        session.end(.unreachable)
+        #expect(session.retryIn == .milliseconds(50))
+    }
+
+    // MARK: Remote causes
+
+    @Test(arguments: 1...50)
+    func `after a remote cause sessions come back spread out, the same for the same seed`(seed: UInt64) {
+        func run() -> [Duration] {
+            var session = SessionUnderTest(seed: seed)
+            session.connect()
+            session.succeed()
+            session.end(.serverShutdown)
+            var delays = [session.retryIn ?? .zero]
+            for _ in 0..<5 {
+                session.wake()
+                session.end(.refused)
+                delays.append(session.retryIn ?? .zero)
+            }
+            return delays
+        }
+        let delays = run()
+        #expect(delays == run())
+        for (delay, limit) in zip(delays, [1000, 250, 500, 1000, 2000, 4000]) {
+            #expect((Duration.zero...Duration.milliseconds(limit)).contains(delay))
+        }
+    }
+
+    @Test func `a busy server is left alone for five seconds, then for twice as long each time`() {
+        var session = SessionUnderTest(.authenticating)
+        #expect(
+            Self.delays(&session, .serverBusy, count: 4) == [.seconds(5), .seconds(10), .seconds(20), .seconds(40)])
+    }
+
+    @Test func `a hint from the server is honoured, and is no shorter than the table`() {
+        var session = SessionUnderTest(.authenticating)
+        session.end(.serverError, retryAfter: .seconds(30))
+        #expect(session.retryIn == .seconds(30))
+        session.wake()
+        session.end(.serverError, retryAfter: .milliseconds(1))
+        #expect(session.retryIn == .milliseconds(250))
+    }
+
+    @Test(arguments: PathClass.allCases.filter { $0 != .lost })
+    func `no network event overrides the server's hint`(pathClass: PathClass) {
+        var session = SessionUnderTest(.authenticating)
+        session.end(.serverBusy, retryAfter: .seconds(30))
+        session.pass(.seconds(2))
+        #expect(session.path(pathClass).isEmpty)
+        #expect(session.retryIn == .seconds(28))
+        #expect(session.reason == .serverBusy)
+        #expect(session.pass(.seconds(27)).isEmpty)
+        #expect(session.pass(.seconds(1)) == [.open(2)])
+    }
+
+    @Test func `a network event brings an attempt forward to the end of the hint, when the table is longer`() {
+        var session = SessionUnderTest(.resolving)
+        _ = Self.delays(&session, .unreachable, count: 9)
+        session.end(.serverError, retryAfter: .seconds(5))
+        #expect(session.retryIn == .seconds(64))
+        session.pass(.seconds(1))
+        session.path(.movedSourceKept)
+        #expect(session.retryIn == .seconds(4))
+    }
+
+    @Test func `the hint outlives a loss of the network`() {
+        var session = SessionUnderTest(.authenticating)
+        session.end(.serverBusy, retryAfter: .seconds(30))
+        session.path(.lost)
+        #expect(session.phase == .waitingForNetwork)
+        session.pass(.seconds(10))
+        #expect(session.path(.gained).isEmpty)
+        #expect(session.retryIn == .seconds(20))
+        #expect(session.pass(.seconds(20)) == [.open(2)])
+    }
+
+    @Test(arguments: [ReasonCode.serverBusy, .serverError])
+    func `a hint that comes when the path is gone already is honoured too`(code: ReasonCode) {
+        var session = SessionUnderTest(.connected)
+        session.path(.lost)
+        session.end(code, retryAfter: .seconds(30))
+        #expect(session.phase == .waitingForNetwork)
+        #expect(session.path(.returned).isEmpty)
+        #expect(session.retryIn == .seconds(30))
+    }
+
+    @Test func `the safety attempt honours the hint`() {
+        var session = SessionUnderTest(.connected)
+        session.path(.lost)
+        session.end(.serverBusy, retryAfter: .seconds(1000))
+        #expect(session.pass(.seconds(999)).isEmpty)
+        #expect(session.pass(.seconds(1)) == [.open(2)])
+    }
+
+    @Test func `a hint that came with a state mismatch is honoured`() {
+        var session = SessionUnderTest(.connected)
+        #expect(session.end(.stateMismatch, retryAfter: .seconds(9)).isEmpty)
+        #expect(session.retryIn == .seconds(9))
+        #expect(session.wake() == [.open(2, discarding: true)])
+    }
+
+    @Test func `a person overrides the server's hint`() {
+        var reconnecting = SessionUnderTest(.authenticating)
+        reconnecting.end(.serverBusy, retryAfter: .seconds(30))
+        #expect(reconnecting.reconnect() == [.open(2)])
+        var connecting = SessionUnderTest(.authenticating)
+        connecting.end(.serverBusy, retryAfter: .seconds(30))
+        #expect(connecting.connect() == [.open(2)])
+    }
+
+    @Test func `a success ends the hint`() {
+        var session = SessionUnderTest(.authenticating)
+        session.end(.serverBusy, retryAfter: .seconds(30))
+        session.wake()
+        session.succeed()
+        #expect(session.path(.movedSourceGone) == [.abandon(2), .open(3)])
+    }
+
+    // MARK: Giving up
+
+    private static let patient: ReconnectPolicy = {
+        var policy = ReconnectPolicy.exact
+        policy.giveUpAfter = .seconds(1200)
+        return policy
+    }()
+
+    @Test func `giving up counts from the loss, with the time offline`() {
+        var session = SessionUnderTest(.connected, policy: Self.patient)
+        session.pass(.seconds(7))
+        session.path(.lost)
+        session.pass(.seconds(5))
+        #expect(session.phase == .waitingForNetwork)
+        session.pass(.seconds(600))
+        if session.live != nil { session.end(.unreachable) }
+        session.path(.gained)
+        session.end(.unreachable)
+        var orders: [SessionUnderTest.Order] = []
+        while session.state == .reconnecting {
+            orders = session.wake()
+            if session.live != nil { session.end(.unreachable) }
+        }
+        #expect(orders.isEmpty)
+        #expect(session.elapsed == .seconds(7 + 5 + 1200))
+        #expect(session.state == .failed)
+        #expect(session.reason == .retryTimeout)
+        #expect(session.machine.nextDeadline == nil)
+    }
+
+    @Test(arguments: SessionUnderTest.Situation.trying)
+    func `a first connect gives up too, whatever goes on`(situation: SessionUnderTest.Situation) {
+        var policy = Self.patient
+        policy.giveUpAfter = .milliseconds(20)
+        var session = SessionUnderTest(situation, policy: policy)
+        let isAttempting = session.live != nil
+        #expect(session.pass(.milliseconds(20)) == (isAttempting ? [.abandon(1)] : []))
+        #expect(session.state == .failed)
+        #expect(session.reason == .retryTimeout)
+    }
+
+    @Test func `by default a session never gives up`() {
+        var session = SessionUnderTest(.waiting)
+        for _ in 0..<3000 {
+            session.wake()
+            if session.live != nil { session.end(.unreachable) }
+        }
+        #expect(session.state == .connecting)
+        #expect(session.elapsed > .seconds(86_400))
+    }
+
+    // MARK: Lost
+
+    @Test func `a long outage is reported once`() {
+        var policy = ReconnectPolicy.exact
+        policy.lostAfter = .seconds(10)
+        var session = SessionUnderTest(.connected, policy: policy)
+        session.path(.lost)
+        session.end(.reset)
+        #expect(session.due == .seconds(10))
+        session.pass(.seconds(9))
+        #expect(!session.status.isLost)
+        session.pass(.seconds(1))
+        #expect(session.events == [.connectionLost(outage: .seconds(10))])
+        #expect(session.status.isLost)
+        session.path(.gained)
+        session.end(.unreachable)
+        session.reconnect()
+        session.pass(.seconds(4000))
+        #expect(!session.events.contains { if case .connectionLost = $0 { true } else { false } })
+        while session.live == nil { session.wake() }
+        session.succeed()
+        #expect(!session.status.isLost)
+        session.end(.reset)
+        session.pass(.seconds(10))
+        #expect(session.events == [.connectionLost(outage: .seconds(10))])
+    }
+
+    @Test func `an outage that is reported lost and due at the same time does both`() {
+        var policy = ReconnectPolicy.exact
+        policy.lostAfter = .milliseconds(50)
+        var session = SessionUnderTest(.connected, policy: policy)
+        session.end(.unreachable)
+        #expect(session.wake() == [.open(2)])
+        #expect(session.events == [.connectionLost(outage: .milliseconds(50))])
+    }
+
+    @Test func `a first connect is never reported lost`() {
+        var session = SessionUnderTest(.resolving, policy: .init())
+        session.pass(.seconds(100))
+        #expect(session.events.isEmpty)
+        #expect(!session.status.isLost)
+    }
+}

@@ -1,0 +1,310 @@
+import Testing
+
+@testable import SessionCore
+
+/// A session machine with a clock that the test moves, and one short method for each thing that can happen to it.
+///
+/// Each method returns the orders that the machine gave. Beside them it checks, at every step of every test, what always
+/// holds: one connection at a time, orders only about that one, and a state change reported exactly when one is visible.
+struct SessionUnderTest {
+    /// An action without what is only reported, short enough for one line a step.
+    enum Order: Hashable {
+        case open(UInt64, at: Int = 0, discarding: Bool = false)
+        case abandon(UInt64)
+        case flush(UInt64)
+        case goodbye(UInt64)
+        case heartbeat(UInt64)
+
+        var isOpen: Bool {
+            if case .open = self { true } else { false }
+        }
+    }
+
+    static let start = Instant(nanoseconds: 1_000_000_000_000)
+
+    var machine: SessionMachine
+    private(set) var now = start
+    /// Everything that the last step answered.
+    private(set) var actions: [SessionMachine.Action] = []
+    /// The attempt or connection that is open; `nil` when there is none.
+    private(set) var live: Attempt?
+    private(set) var lastOpened = Generation(rawValue: 0)
+
+    init(
+        policy: ReconnectPolicy = .init(), timeouts: AttemptTimeouts = .init(), heartbeat: HeartbeatPolicy = .init(),
+        paths: [Path?] = [.wifi], seed: UInt64 = 1
+    ) {
+        machine = SessionMachine(
+            policy: policy, timeouts: timeouts, heartbeat: heartbeat, paths: paths, seed: seed, at: now)
+    }
+
+    // MARK: What can be asked
+
+    var status: SessionMachine.Status { machine.status }
+    var state: SessionState { machine.status.state }
+    var phase: Phase? { machine.status.phase }
+    var reason: ReasonCode { machine.status.reason.code }
+    var elapsed: Duration { Self.start.duration(to: now) }
+    /// How long until `timeReached` is due.
+    var due: Duration? { machine.nextDeadline.map { now.duration(to: $0) } }
+    /// How long until the next attempt.
+    var retryIn: Duration? { machine.status.retryAt.map { now.duration(to: $0) } }
+
+    var orders: [Order] {
+        actions.compactMap {
+            switch $0 {
+            case .open(let attempt):
+                .open(
+                    attempt.generation.rawValue, at: attempt.endpoint.rawValue, discarding: attempt.discardsSession)
+            case .abandon(let generation): .abandon(generation.rawValue)
+            case .flush(let generation): .flush(generation.rawValue)
+            case .sayGoodbye(let generation): .goodbye(generation.rawValue)
+            case .sendHeartbeat(let generation): .heartbeat(generation.rawValue)
+            case .report: nil
+            }
+        }
+    }
+
+    /// What the last step reported, but for changes of state and path.
+    var events: [SessionMachine.Event] {
+        actions.compactMap {
+            switch $0 {
+            case .report(.stateChanged), .report(.pathChanged): nil
+            case .report(let event): event
+            default: nil
+            }
+        }
+    }
+
+    var reportedStateChange: Bool {
+        actions.contains {
+            if case .report(.stateChanged) = $0 { true } else { false }
+        }
+    }
+
+    // MARK: Commands
+
+    @discardableResult
+    mutating func connect(_ code: ReasonCode = .userConnect) -> [Order] { take(.connect(Reason(code))) }
+
+    @discardableResult
+    mutating func disconnect(_ code: ReasonCode = .userDisconnect) -> [Order] { take(.disconnect(Reason(code))) }
+
+    @discardableResult
+    mutating func reconnect(_ mode: ReconnectMode? = nil) -> [Order] { take(.reconnect(mode)) }
+
+    // MARK: The network
+
+    /// A change of the path to an endpoint, with a path that fits its class.
+    @discardableResult
+    mutating func path(_ pathClass: PathClass, at endpoint: Int = 0) -> [Order] {
+        let old = machine.paths[endpoint]
+        let new: Path? =
+            switch pathClass {
+            case .none, .maybe: old
+            case .gained, .returned: .wifi
+            case .lost: nil
+            case .movedSourceGone, .movedSourceKept: old == .wifi ? .cellular : .wifi
+            }
+        return take(.pathChanged(EndpointIndex(endpoint), to: new, pathClass))
+    }
+
+    // MARK: The course of an attempt
+
+    /// The generation that is open, or the last one that was.
+    private var generation: Generation { live?.generation ?? lastOpened }
+
+    @discardableResult
+    mutating func progress(to phase: Phase) -> [Order] { take(.progressed(generation, phase)) }
+
+    @discardableResult
+    mutating func establish(resumed: Bool = true, serverKeepAlive: Duration? = nil) -> [Order] {
+        take(.established(generation, resumed: resumed, serverKeepAlive: serverKeepAlive))
+    }
+
+    @discardableResult
+    mutating func restore() -> [Order] { take(.restored(generation)) }
+
+    /// The attempt under way succeeds.
+    mutating func succeed(resumed: Bool = true, serverKeepAlive: Duration? = nil) {
+        establish(resumed: resumed, serverKeepAlive: serverKeepAlive)
+        restore()
+    }
+
+    /// The attempt fails, or the connection is lost.
+    @discardableResult
+    mutating func end(
+        _ code: ReasonCode, retryAfter: Duration? = nil, hasNewCredential: Bool = false
+    ) -> [Order] {
+        take(.ended(generation, .init(Reason(code), retryAfter: retryAfter, hasNewCredential: hasNewCredential)))
+    }
+
+    @discardableResult
+    mutating func answerHeartbeat() -> [Order] { take(.heartbeatAnswered(generation)) }
+
+    @discardableResult
+    mutating func flushed() -> [Order] { take(.flushed(generation)) }
+
+    @discardableResult
+    mutating func closed() -> [Order] { take(.closed(generation)) }
+
+    mutating func heard() { machine.heard(generation, at: now) }
+    mutating func sent() { machine.sent(generation, at: now) }
+
+    // MARK: Time
+
+    /// Moves the clock, and serves every deadline on the way.
+    @discardableResult
+    mutating func pass(_ duration: Duration) -> [Order] {
+        let end = now.advanced(by: duration)
+        var all: [SessionMachine.Action] = []
+        var served = 0
+        while let deadline = machine.nextDeadline, deadline <= end {
+            now = max(now, deadline)
+            take(.timeReached)
+            all += actions
+            served += 1
+            guard served < 100_000 else {
+                Issue.record("the machine asks to be woken for ever at \(elapsed)")
+                break
+            }
+        }
+        now = end
+        actions = all
+        return orders
+    }
+
+    /// Moves the clock and serves nothing: for what happens just before a deadline is served.
+    mutating func skip(_ duration: Duration) {
+        now = now.advanced(by: duration)
+    }
+
+    /// Moves the clock to the next deadline and serves it.
+    @discardableResult
+    mutating func wake() -> [Order] {
+        guard let deadline = machine.nextDeadline else {
+            Issue.record("there is nothing to wait for")
+            return []
+        }
+        now = max(now, deadline)
+        return take(.timeReached)
+    }
+
+    // MARK: One step
+
+    @discardableResult
+    mutating func take(_ input: SessionMachine.Input) -> [Order] {
+        let before = Self.visible(machine.status)
+        switch input {
+        case .ended(live?.generation, _): live = nil
+        case .closed(live?.generation) where state == .disconnecting: live = nil
+        default: break
+        }
+        actions = []
+        machine.handle(input, at: now, into: &actions)
+        for action in actions { follow(action, of: input) }
+        let after = Self.visible(machine.status)
+        if reportedStateChange != (before != after) {
+            Issue.record("\(input): reported \(actions) although the status went from \(before) to \(after)")
+        }
+        if input == .timeReached, let deadline = machine.nextDeadline, deadline < now {
+            Issue.record("the deadline is in the past after it was served")
+        }
+        checkLive(after: input)
+        return orders
+    }
+
+    private mutating func follow(_ action: SessionMachine.Action, of input: SessionMachine.Input) {
+        switch action {
+        case .open(let attempt):
+            if live != nil { Issue.record("\(input): \(attempt) was opened beside \(String(describing: live))") }
+            if attempt.generation <= lastOpened { Issue.record("\(input): generation \(attempt.generation) repeats") }
+            live = attempt
+            lastOpened = attempt.generation
+        case .abandon(let generation):
+            if live?.generation != generation { Issue.record("\(input): \(action), which is not open") }
+            live = nil
+        case .flush(let generation), .sayGoodbye(let generation), .sendHeartbeat(let generation):
+            if live?.generation != generation { Issue.record("\(input): \(action), which is not open") }
+        case .report:
+            break
+        }
+    }
+
+    /// Something is open exactly in the states that have something open.
+    private func checkLive(after input: SessionMachine.Input) {
+        let expected =
+            switch (state, phase) {
+            case (.disconnected, _), (.failed, _), (_, .waiting), (_, .waitingForNetwork): false
+            default: true
+            }
+        if (live != nil) != expected { Issue.record("\(input): \(state) with \(String(describing: live)) open") }
+    }
+
+    private static func visible(_ status: SessionMachine.Status) -> SessionMachine.Status {
+        var visible = status
+        visible.isInDoubt = false
+        visible.path = nil
+        return visible
+    }
+}
+
+extension Path {
+    static let wifi = Path(
+        interface: "wlan0", interfaceIndex: 3, type: .wifi, source: "192.0.2.20", gateway: "192.0.2.1", table: 254)
+    static let cellular = Path(
+        interface: "wwan0", interfaceIndex: 4, type: .cellular, source: "198.51.100.7", gateway: nil, table: 254)
+}
+
+extension ReconnectPolicy {
+    /// Without randomness, and with a lost-after that does not stand in the way of counting deadlines.
+    static let exact: ReconnectPolicy = {
+        var policy = ReconnectPolicy()
+        policy.spread = .zero
+        policy.lostAfter = nil
+        return policy
+    }()
+}
+
+extension SessionUnderTest {
+    /// A session in one of the situations that a session can be in, with one path and generation 1 open where one is.
+    enum Situation: CaseIterable {
+        case disconnected, failed, flushing, sayingGoodbye
+        case connected, held, probing
+        case waiting, waitingForNetwork
+        case resolving, dialing, securing, authenticating, restoring
+
+        static let attempting: [Situation] = [.resolving, .dialing, .securing, .authenticating, .restoring]
+        static let trying: [Situation] = [.waiting, .waitingForNetwork] + attempting
+    }
+
+    init(_ situation: Situation, policy: ReconnectPolicy = .exact) {
+        self.init(policy: policy)
+        guard situation != .disconnected else { return }
+        connect()
+        switch situation {
+        case .disconnected, .resolving: break
+        case .failed: end(.banned)
+        case .flushing:
+            succeed()
+            disconnect()
+        case .sayingGoodbye:
+            succeed()
+            disconnect()
+            flushed()
+        case .connected: succeed()
+        case .held:
+            succeed()
+            path(.lost)
+        case .probing:
+            succeed()
+            path(.movedSourceKept)
+        case .waiting: end(.unreachable)
+        case .waitingForNetwork: path(.lost)
+        case .dialing: progress(to: .dialing)
+        case .securing: progress(to: .securing)
+        case .authenticating: progress(to: .authenticating)
+        case .restoring: establish()
+        }
+    }
+}

@@ -1,0 +1,275 @@
+public import MQTT
+public import NIOCore
+
+/// A small MQTT 5 server for one client: what the standard asks of a server, strict about what it asks of the client.
+///
+/// Bytes go in with `receive`, packets are worked on one by one with `answerNext` (so that a test can cut the connection
+/// between any two), and `takeOutput` has what the server sends. The session survives the connection until it is lost.
+public struct ModelServer {
+    /// A message that the server took over from the client.
+    public struct Delivery: Hashable {
+        public var topic: String
+        public var payload: String
+        public var qos: QoS
+        /// Counts the server's sessions: exactly once can be promised within one only.
+        public var epoch: Int
+    }
+
+    private struct Outgoing {
+        var id: PacketID
+        var payload: String
+        var qos: QoS
+        var isReleased = false
+        var wasAttempted = false
+        var isOnWire = false
+    }
+
+    private struct Session {
+        var subscriptions: [TopicFilter: Subscription] = [:]
+        /// QoS 2 identifiers of the client between PUBLISH and PUBREL.
+        var received: Set<PacketID> = []
+        var outgoing: [Outgoing] = []
+        var lastID: UInt16 = 0
+    }
+
+    /// What CONNACK announces.
+    public var properties = Connack.Properties()
+    /// Topics that PUBACK and PUBREC refuse.
+    public var refusals: [String: ReasonCode] = [:]
+    /// The identifier for clients that have none.
+    public var assignedClientID = "assigned"
+
+    public private(set) var deliveries: [Delivery] = []
+    /// What the client did wrong; empty if nothing.
+    public private(set) var violations: [String] = []
+    public private(set) var epoch = 0
+    public private(set) var connects: [Connect] = []
+
+    private var session: Session?
+    private var decoder = PacketDecoder(sender: .client)
+    private var unanswered: [Packet] = []
+    private var output = ByteBuffer()
+    private var isConnected = false
+    private var hasGreeted = false
+    private var hasAccepted = false
+    private var hasLeft = false
+    private var clientWindow = 0
+    /// Identifiers of the client that are in use on this connection.
+    private var busy: Set<PacketID> = []
+    private var window: Set<PacketID> = []
+
+    public init() {}
+
+    public var hasSession: Bool { session != nil }
+    public var subscriptions: Set<TopicFilter> { Set(session.map { Array($0.subscriptions.keys) } ?? []) }
+    public var unansweredCount: Int { unanswered.count }
+    /// Messages to the client that are not finished.
+    public var outgoingCount: Int { session?.outgoing.count ?? 0 }
+
+    // MARK: Connection
+
+    public mutating func connectionOpened() {
+        decoder = PacketDecoder(sender: .client)
+        unanswered = []
+        output.clear()
+        (isConnected, hasGreeted, hasAccepted, hasLeft) = (true, false, false, false)
+        busy = []
+        window = []
+    }
+
+    /// - Parameter answering: how many of the packets that have arrived are still worked on.
+    public mutating func connectionClosed(answering: Int = 0) {
+        for _ in 0..<answering { answerNext() }
+        isConnected = false
+        unanswered = []
+        output.clear()
+        if let outgoing = session?.outgoing {
+            for index in outgoing.indices { session?.outgoing[index].isOnWire = false }
+        }
+    }
+
+    /// As a server does that has lost its disk.
+    public mutating func loseSession() {
+        session = nil
+    }
+
+    public mutating func takeOutput() -> ByteBuffer {
+        defer { output = ByteBuffer() }
+        return output
+    }
+
+    /// Bytes from the client.
+    public mutating func receive(_ bytes: ByteBuffer) {
+        decoder.append(bytes)
+        do {
+            while let packet = try decoder.next() { arrived(packet) }
+        } catch {
+            violations.append("malformed: \(error)")
+        }
+    }
+
+    /// A message to the client, whatever it has subscribed to. Answers whether there is a session to keep it.
+    public mutating func publish(_ payload: String, qos: QoS) -> Bool {
+        guard var session else { return false }
+        repeat {
+            session.lastID &+= 1
+        } while session.lastID == 0 || session.outgoing.contains { $0.id.rawValue == session.lastID }
+        guard let id = PacketID(rawValue: session.lastID) else { return false }
+        session.outgoing.append(Outgoing(id: id, payload: payload, qos: qos))
+        self.session = session
+        sendOutgoing()
+        return true
+    }
+
+    // MARK: Arriving: is the client allowed to send this now?
+
+    private mutating func arrived(_ packet: Packet) {
+        if hasLeft { violations.append("\(packet.kind) after DISCONNECT") }
+        if case .connect = packet {
+            if hasGreeted { violations.append("a second CONNECT") }
+        } else if !hasGreeted {
+            violations.append("\(packet.kind) before CONNECT")
+        }
+        switch packet {
+        case .connect: hasGreeted = true
+        case .disconnect: hasLeft = true
+        case .publish(let publish):
+            guard let id = publish.packetID else { break }
+            use(id)
+            window.insert(id)
+            if window.count > Int(properties.receiveMaximum ?? .max) {
+                violations.append("\(window.count) messages exceed the Receive Maximum")
+            }
+            if !publish.duplicate, session?.received.contains(id) == true {
+                violations.append("identifier \(id) was used again before PUBREL")
+            }
+        case .subscribe(let subscribe): use(subscribe.packetID)
+        case .unsubscribe(let unsubscribe): use(unsubscribe.packetID)
+        default: break
+        }
+        unanswered.append(packet)
+    }
+
+    private mutating func use(_ id: PacketID) {
+        if !busy.insert(id).inserted { violations.append("identifier \(id) was used twice at once") }
+    }
+
+    // MARK: Answering
+
+    /// Works on the next packet that has arrived.
+    public mutating func answerNext() {
+        guard !unanswered.isEmpty else { return }
+        switch unanswered.removeFirst() {
+        case .connect(let connect): answer(connect)
+        case .publish(let publish): answer(publish)
+        case .pubrel(let answer):
+            let isKnown = session?.received.remove(answer.packetID) != nil
+            free(answer.packetID)
+            send(
+                .pubcomp(
+                    Acknowledgement(
+                        packetID: answer.packetID, reasonCode: isKnown ? .success : .packetIdentifierNotFound)))
+        case .puback(let answer), .pubcomp(let answer):
+            session?.outgoing.removeAll { $0.id == answer.packetID }
+            sendOutgoing()
+        case .pubrec(let answer):
+            if let index = session?.outgoing.firstIndex(where: { $0.id == answer.packetID }) {
+                session?.outgoing[index].isReleased = true
+                send(.pubrel(Acknowledgement(packetID: answer.packetID)))
+            } else {
+                send(.pubrel(Acknowledgement(packetID: answer.packetID, reasonCode: .packetIdentifierNotFound)))
+            }
+        case .subscribe(let subscribe):
+            for subscription in subscribe.subscriptions {
+                guard let filter = try? TopicFilter(subscription.filter) else { continue }
+                session?.subscriptions[filter] = subscription
+            }
+            free(subscribe.packetID)
+            send(
+                .suback(
+                    Suback(
+                        packetID: subscribe.packetID,
+                        reasonCodes: subscribe.subscriptions.map { ReasonCode(rawValue: $0.qos.rawValue) })))
+        case .unsubscribe(let unsubscribe):
+            var codes: [ReasonCode] = []
+            for string in unsubscribe.filters {
+                guard let filter = try? TopicFilter(string) else { continue }
+                let wasThere = session?.subscriptions.removeValue(forKey: filter) != nil
+                codes.append(wasThere ? .success : .noSubscriptionExisted)
+            }
+            free(unsubscribe.packetID)
+            send(.unsuback(Unsuback(packetID: unsubscribe.packetID, reasonCodes: codes)))
+        case .pingreq: send(.pingresp)
+        case .disconnect: break
+        case .connack, .suback, .unsuback, .pingresp, .auth:
+            violations.append("a packet that only a server sends")
+        }
+    }
+
+    private mutating func answer(_ connect: Connect) {
+        connects.append(connect)
+        clientWindow = Int(connect.properties.receiveMaximum ?? .max)
+        let isPresent = session != nil && !connect.cleanStart
+        if !isPresent {
+            session = Session()
+            epoch += 1
+        }
+        var properties = properties
+        if connect.clientID.isEmpty { properties.assignedClientID = assignedClientID }
+        send(.connack(Connack(sessionPresent: isPresent, properties: properties)))
+        hasAccepted = true
+        for outgoing in session?.outgoing ?? [] where outgoing.isReleased {
+            send(.pubrel(Acknowledgement(packetID: outgoing.id)))
+        }
+        sendOutgoing()
+    }
+
+    private mutating func answer(_ publish: Publish) {
+        guard let id = publish.packetID else { return deliver(publish) }
+        let refusal = refusals[publish.topic]
+        let code = refusal ?? .success
+        if publish.qos == .atLeastOnce {
+            if refusal == nil { deliver(publish) }
+            free(id)
+            return send(.puback(Acknowledgement(packetID: id, reasonCode: code)))
+        }
+        if refusal != nil {
+            free(id)
+        } else if session?.received.insert(id).inserted == true {
+            deliver(publish)
+        }
+        send(.pubrec(Acknowledgement(packetID: id, reasonCode: code)))
+    }
+
+    private mutating func deliver(_ publish: Publish) {
+        deliveries.append(
+            Delivery(
+                topic: publish.topic, payload: String(buffer: publish.payload), qos: publish.qos, epoch: epoch))
+    }
+
+    private mutating func free(_ id: PacketID) {
+        busy.remove(id)
+        window.remove(id)
+    }
+
+    private mutating func sendOutgoing() {
+        guard isConnected, hasAccepted, let outgoing = session?.outgoing else { return }
+        var room = clientWindow - outgoing.filter { $0.isOnWire || $0.isReleased }.count
+        for index in outgoing.indices where !outgoing[index].isOnWire && !outgoing[index].isReleased && room > 0 {
+            let message = outgoing[index]
+            room -= 1
+            session?.outgoing[index].isOnWire = true
+            session?.outgoing[index].wasAttempted = true
+            send(
+                .publish(
+                    Publish(
+                        topic: "to/client", payload: ByteBuffer(string: message.payload), qos: message.qos,
+                        duplicate: message.wasAttempted, packetID: message.id)))
+        }
+    }
+
+    private mutating func send(_ packet: Packet) {
+        guard isConnected else { return }
+        packet.encode(into: &output)
+    }
+}

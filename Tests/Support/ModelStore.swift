@@ -1,0 +1,128 @@
+public import MQTT
+
+/// The durable state of one session in memory, with what the real store promises: commits are atomic and in order, loads
+/// see every commit that was issued before, and after a crash there is what was committed and nothing else.
+///
+/// It checks on the way that each change is possible.
+public struct ModelStore {
+    public private(set) var messages: [MessageSequence: StoredMessage] = [:]
+    public private(set) var established = false
+    public private(set) var assignedClientID: String?
+    public private(set) var inboundIDs: Set<PacketID> = []
+    public private(set) var rememberedSubscriptions: Set<TopicFilter> = []
+    public private(set) var nextSequence = MessageSequence(rawValue: 1)
+    /// What was wrong with the changes; empty if nothing.
+    public private(set) var violations: [String] = []
+
+    public init() {}
+
+    /// Carries out one commit.
+    /// - Parameter refusingInserts: there is no room for new messages.
+    public mutating func commit(_ changes: [DurableChange], refusingInserts: Bool = false) {
+        for change in changes {
+            if case .insert = change, refusingInserts { continue }
+            apply(change)
+        }
+    }
+
+    private mutating func apply(_ change: DurableChange) {
+        switch change {
+        case .insert(let stored):
+            if messages[stored.sequence] != nil { violations.append("\(stored.sequence) was inserted twice") }
+            if stored.sequence < nextSequence { violations.append("\(stored.sequence) was inserted out of order") }
+            if case .inFlight(let id) = stored.state { check(id) }
+            messages[stored.sequence] = stored
+            nextSequence = stored.sequence.next
+        case .assign(let sequence, let id):
+            check(id)
+            transition(sequence, to: .inFlight(id)) { $0 == .queued }
+        case .unassign(let sequence):
+            transition(sequence, to: .queued) { if case .inFlight = $0 { true } else { false } }
+        case .release(let sequence):
+            guard case .inFlight(let id)? = messages[sequence]?.state else {
+                violations.append("\(sequence) was released and was not in flight")
+                return
+            }
+            messages[sequence]?.state = .released(id)
+        case .remove(let sequence):
+            if messages.removeValue(forKey: sequence) == nil { violations.append("\(sequence) was removed twice") }
+        case .quarantine(let sequence, let code, let sentence):
+            transition(sequence, to: .quarantined(code, sentence)) { state in
+                switch state {
+                case .queued, .inFlight: true
+                case .released, .quarantined: false
+                }
+            }
+        case .requeue(let old, let new):
+            guard let stored = messages.removeValue(forKey: old) else {
+                violations.append("\(old) was requeued and is not there")
+                return
+            }
+            messages[new] = StoredMessage(sequence: new, message: stored.message)
+            nextSequence = new.next
+        case .insertInbound(let id): inboundIDs.insert(id)
+        case .removeInbound(let id):
+            if inboundIDs.remove(id) == nil { violations.append("inbound \(id) was removed twice") }
+        case .removeAllInbound: inboundIDs.removeAll()
+        case .rememberSubscription(let filter): rememberedSubscriptions.insert(filter)
+        case .forgetSubscription(let filter):
+            if rememberedSubscriptions.remove(filter) == nil { violations.append("\(filter) was forgotten twice") }
+        case .forgetAllSubscriptions: rememberedSubscriptions.removeAll()
+        case .setAssignedClientID(let id): assignedClientID = id
+        case .setEstablished(let value): established = value
+        }
+    }
+
+    private mutating func transition(
+        _ sequence: MessageSequence, to state: StoredMessage.State, if isAllowed: (StoredMessage.State) -> Bool
+    ) {
+        guard let old = messages[sequence]?.state, isAllowed(old) else {
+            // No row: its insert was refused, or somebody has lost it; the caller's invariants tell which.
+            if let old = messages[sequence]?.state { violations.append("\(sequence): \(old) became \(state)") }
+            return
+        }
+        messages[sequence]?.state = state
+    }
+
+    private mutating func check(_ id: PacketID) {
+        let isUsed = messages.values.contains { stored in
+            switch stored.state {
+            case .inFlight(let other), .released(let other): other == id
+            case .queued, .quarantined: false
+            }
+        }
+        if isUsed { violations.append("packet identifier \(id) was assigned twice") }
+    }
+
+    /// The answer to the machine's `load`.
+    public func load(after: MessageSequence, messages limit: Int, bytes: Int) -> [StoredMessage] {
+        var result: [StoredMessage] = []
+        var total = 0
+        for stored in messages.values.sorted(by: { $0.sequence < $1.sequence })
+        where stored.sequence > after && stored.state == .queued {
+            total += stored.message.size
+            guard result.isEmpty || (result.count < limit && total <= bytes) else { break }
+            result.append(stored)
+        }
+        return result
+    }
+
+    /// What a machine that starts now is given.
+    public var session: DurableSession {
+        var session = DurableSession(
+            established: established, assignedClientID: assignedClientID, nextSequence: nextSequence,
+            inboundIDs: inboundIDs, rememberedSubscriptions: rememberedSubscriptions)
+        for stored in messages.values.sorted(by: { $0.sequence < $1.sequence }) {
+            switch stored.state {
+            case .queued:
+                session.queuedCount += 1
+                session.queuedBytes += stored.message.size
+            case .inFlight, .released: session.inFlight.append(stored)
+            case .quarantined:
+                session.quarantinedCount += 1
+                session.quarantinedBytes += stored.message.size
+            }
+        }
+        return session
+    }
+}

@@ -1,0 +1,43 @@
+import Glibc
+import Testing
+
+@testable import Systemd
+
+@Suite struct `The credentials` {
+    @Test func `a credential is a file in the directory of the service`() throws {
+        var template = Array("/tmp/holdfast-credentials-XXXXXX".utf8CString)
+        try #require(mkdtemp(&template) != nil)
+        let directory = String(decoding: template.dropLast().map { UInt8(bitPattern: $0) }, as: UTF8.self)
+        defer { rmdir(directory) }
+        let file = "\(directory)/broker-password"
+        close(open(file, O_CREAT | O_WRONLY, 0o400))
+        defer { unlink(file) }
+
+        for text in [directory, directory + "/"] {
+            let credentials = Credentials(environment: Environment(["CREDENTIALS_DIRECTORY": text]))
+            #expect(credentials.directory == directory)
+            #expect(try credentials.path(of: "broker-password") == file)
+            #expect(throws: CredentialError.missing(name: "other", directory: directory)) {
+                try credentials.path(of: "other")
+            }
+        }
+    }
+
+    @Test(arguments: ["", ".", "..", "a/b", "../passwd", "a\nb", "a\0b", "a:b", String(repeating: "a", count: 256)])
+    func `a name cannot lead out of the directory`(name: String) {
+        let credentials = Credentials(environment: Environment(["CREDENTIALS_DIRECTORY": "/run/credentials/x"]))
+        #expect(throws: CredentialError.invalidName(name)) { try credentials.path(of: name) }
+    }
+
+    @Test(arguments: [[:], ["CREDENTIALS_DIRECTORY": ""], ["CREDENTIALS_DIRECTORY": "relative"]])
+    func `without a directory there are none`(variables: [String: String]) {
+        let credentials = Credentials(environment: Environment(variables))
+        #expect(credentials.directory == nil)
+        #expect(throws: CredentialError.noDirectory) { try credentials.path(of: "a") }
+    }
+
+    @Test func `errors say what to change in the unit`() {
+        #expect(CredentialError.missing(name: "a", directory: "/d").description.contains("LoadCredential=a:PATH"))
+        #expect(CredentialError.noDirectory.description.contains("LoadCredential="))
+    }
+}

@@ -1,0 +1,104 @@
+import Glibc
+import Testing
+
+@testable import Systemd
+
+/// `NOTIFY_SOCKET` belongs to the whole process, so each of these runs in one of its own.
+@Suite struct `The notifier` {
+    @Test func `tells the service manager each thing in its own words`() async {
+        await #expect(processExitsWith: .success) {
+            let socket = try #require(DatagramSocket())
+            setenv("NOTIFY_SOCKET", socket.name, 1)
+            let notifier = Notifier()
+
+            #expect(notifier.ready() == .sent)
+            #expect(socket.receive() == "READY=1")
+            #expect(notifier.ready(status: "5 sessions") == .sent)
+            #expect(socket.receive() == "READY=1\nSTATUS=5 sessions")
+            #expect(notifier.status("main: no network") == .sent)
+            #expect(socket.receive() == "STATUS=main: no network")
+            #expect(notifier.stopping() == .sent)
+            #expect(socket.receive() == "STOPPING=1")
+            #expect(notifier.extendTimeout(.milliseconds(1500)) == .sent)
+            #expect(socket.receive() == "EXTEND_TIMEOUT_USEC=1500000")
+            #expect(notifier.watchdog() == .sent)
+            #expect(socket.receive() == "WATCHDOG=1")
+            #expect(socket.receive() == nil)
+        }
+    }
+
+    @Test func `a reload carries the monotonic clock of its beginning`() async {
+        await #expect(processExitsWith: .success) {
+            let socket = try #require(DatagramSocket())
+            setenv("NOTIFY_SOCKET", socket.name, 1)
+            var now = timespec()
+            clock_gettime(CLOCK_MONOTONIC, &now)
+            let before = UInt64(now.tv_sec) * 1_000_000 + UInt64(now.tv_nsec) / 1000
+
+            #expect(Notifier().reloading() == .sent)
+
+            clock_gettime(CLOCK_MONOTONIC, &now)
+            let after = UInt64(now.tv_sec) * 1_000_000 + UInt64(now.tv_nsec) / 1000
+            let lines = try #require(socket.receive()).split(separator: "\n")
+            try #require(lines.count == 2)
+            #expect(lines[0] == "RELOADING=1")
+            try #require(lines[1].hasPrefix("MONOTONIC_USEC="))
+            let told = try #require(UInt64(lines[1].dropFirst("MONOTONIC_USEC=".count)))
+            #expect((before...after).contains(told))
+        }
+    }
+
+    @Test func `a status with newlines injects nothing`() async {
+        await #expect(processExitsWith: .success) {
+            let socket = try #require(DatagramSocket())
+            setenv("NOTIFY_SOCKET", socket.name, 1)
+            #expect(Notifier().status("lost\nMAINPID=1\r\nFDSTORE=1\0end") == .sent)
+            #expect(socket.receive() == "STATUS=lost MAINPID=1  FDSTORE=1 end")
+        }
+    }
+
+    @Test func `a status is cut between characters before the datagram is too long`() {
+        let text = Notifier.assignment(ofStatus: String(repeating: "é", count: 5000))
+        #expect(text == "STATUS=" + String(repeating: "é", count: Notifier.longestStatus / 2))
+    }
+
+    @Test func `does nothing without a service manager`() async {
+        await #expect(processExitsWith: .success) {
+            unsetenv("NOTIFY_SOCKET")
+            #expect(Notifier().ready() == .noServiceManager)
+        }
+    }
+
+    @Test func `says when nobody listens at the socket`() async {
+        await #expect(processExitsWith: .success) {
+            setenv("NOTIFY_SOCKET", "@holdfast-test-nobody-\(getpid())", 1)
+            #expect(Notifier().ready() == .failed(ECONNREFUSED))
+        }
+    }
+
+    @Test func `the watchdog interval is the unit's, and only for this process`() async {
+        await #expect(processExitsWith: .success) {
+            unsetenv("WATCHDOG_USEC")
+            unsetenv("WATCHDOG_PID")
+            #expect(Notifier().watchdogInterval == nil)
+            setenv("WATCHDOG_USEC", "30000000", 1)
+            #expect(Notifier().watchdogInterval == .seconds(30))
+            setenv("WATCHDOG_PID", "\(getpid())", 1)
+            #expect(Notifier().watchdogInterval == .seconds(30))
+            setenv("WATCHDOG_PID", "1", 1)
+            #expect(Notifier().watchdogInterval == nil)
+            unsetenv("WATCHDOG_PID")
+            setenv("WATCHDOG_USEC", "soon", 1)
+            #expect(Notifier().watchdogInterval == nil)
+        }
+    }
+
+    @Test(
+        arguments: [
+            (.zero, 0), (.nanoseconds(999), 0), (.microseconds(7), 7), (.seconds(-3), 0),
+            (.seconds(Int64.max), Int64.max),
+        ] as [(Duration, Int64)])
+    func `durations become microseconds that are in range`(duration: Duration, expected: Int64) {
+        #expect(Notifier.microseconds(duration) == expected)
+    }
+}

@@ -1,0 +1,44 @@
+import Glibc
+import Testing
+
+@testable import Systemd
+
+/// The variables and descriptor 3 belong to the whole process, so each of these runs in one of its own.
+@Suite struct `Socket activation` {
+    @Test func `hands over the sockets with their names`() async {
+        // The exit code alone speaks, since the test's own channel may be what descriptor 3 was.
+        await #expect(processExitsWith: .exitCode(42)) {
+            let first = socket(AF_UNIX, Int32(SOCK_STREAM.rawValue), 0)
+            let second = socket(AF_UNIX, Int32(SOCK_STREAM.rawValue), 0)
+            let high = fcntl(first, F_DUPFD, 100)
+            let higher = fcntl(second, F_DUPFD, 100)
+            dup2(high, 3)
+            dup2(higher, 4)
+            setenv("LISTEN_PID", "\(getpid())", 1)
+            setenv("LISTEN_FDS", "2", 1)
+            setenv("LISTEN_FDNAMES", "holdfast.socket:extra", 1)
+            let listeners = SocketActivation.listeners()
+            let expected: [SocketActivation.Listener] = [
+                .init(name: "holdfast.socket", descriptor: 3), .init(name: "extra", descriptor: 4),
+            ]
+            let closedOnExec = fcntl(3, F_GETFD) & FD_CLOEXEC != 0
+            _exit(listeners == expected && closedOnExec ? 42 : 1)
+        }
+    }
+
+    @Test func `is empty when the sockets are meant for another process`() async {
+        await #expect(processExitsWith: .success) {
+            setenv("LISTEN_PID", "1", 1)
+            setenv("LISTEN_FDS", "2", 1)
+            #expect(SocketActivation.listeners().isEmpty)
+        }
+    }
+
+    @Test func `is empty without systemd`() async {
+        await #expect(processExitsWith: .success) {
+            unsetenv("LISTEN_PID")
+            unsetenv("LISTEN_FDS")
+            #expect(SocketActivation.listeners().isEmpty)
+        }
+    }
+}

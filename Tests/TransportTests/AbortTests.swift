@@ -1,0 +1,120 @@
+import NIOCore
+import NIOPosix
+import Testing
+
+@testable import Transport
+
+/// After `close(.abort)` has returned, nothing is delivered any more, whatever completes late.
+@Suite(.timeLimit(.minutes(1))) struct AbortTests {
+    @Test func `an abort before the first event leaves none`() async throws {
+        let loop = MultiThreadedEventLoopGroup.singleton.next()
+        let count = NIOLoopBoundBox.makeBoxSendingValue(0, eventLoop: loop)
+        try await loop.submit {
+            let endpoint = try Endpoint("mqtt://127.0.0.1")
+            let connection = Connection.open(
+                endpoint, options: Connection.Options(), eventLoop: loop, threadPool: .singleton
+            ) { _ in count.value += 1 }
+            connection.close(.abort)
+        }.get()
+        for _ in 0..<3 { try await loop.submit {}.get() }
+        #expect(try await loop.submit { count.value }.get() == 0)
+    }
+
+    @Test func `a lookup that was abandoned is harmless`() async throws {
+        let pool = NIOThreadPool(numberOfThreads: 1)
+        pool.start()
+        let gate = Gate()
+        let client = try await TestClient(
+            "mqtt://a.example", pool: pool,
+            lookUp: { host, port in
+                gate.wait()
+                return addresses(["127.0.0.1"])(host, port)
+            }
+        ) { event, connection in if case .resolving = event { connection.close(.abort) } }
+        #expect(try await firstNames(client, 1) == ["resolving"])
+        gate.open()
+        // The only thread of the pool has done the lookup when this runs.
+        try await pool.runIfActive {}
+        try await expectNothingMore(client)
+        try await pool.shutdownGracefully()
+    }
+
+    @Test(arguments: ["resolved", "dialing"])
+    func `an abort from an event before dialing leaves nothing behind`(phase: String) async throws {
+        let server = try await TestServer(.echo)
+        let client = try await TestClient("mqtt://127.0.0.1:\(server.port)") { event, connection in
+            if event.name == phase { connection.close(.abort) }
+        }
+        let expected = phase == "resolved" ? ["resolved"] : ["resolved", "dialing"]
+        #expect(try await firstNames(client, expected.count) == expected)
+        try await expectNothingMore(client)
+    }
+
+    @Test func `an abort while addresses are dialed ends the race at once`() async throws {
+        let hole = try BlackHole()
+        let client = try await TestClient(
+            "mqtt://a.example:\(hole.port)", lookUp: addresses(["127.0.0.1", "127.0.0.1", "127.0.0.1"]))
+        #expect(try await firstNames(client, 3) == ["resolving", "resolved", "dialing"])
+        try await client.settle()
+        try await client.close(.abort)
+        try await expectNothingMore(client)
+    }
+
+    @Test(arguments: ["securing", "opened", "received"])
+    func `an abort from a later event closes the connection`(phase: String) async throws {
+        let certificates = try TestCertificates.shared.get()
+        let server = try await TestServer(.echo, tls: try certificates.server("localhost"))
+        var options = Connection.Options()
+        options.tls.certificateAuthorityFile = certificates.path("trusted.pem")
+        let client = try await TestClient("mqtts://localhost:\(server.port)", options: options) { event, connection in
+            if case .opened = event { connection.send(ByteBuffer(string: "x")) }
+            if event.name == phase { connection.close(.abort) }
+        }
+        let all = ["resolving", "resolved", "dialing", "securing", "opened", "received"]
+        let expected = Array(all.prefix { $0 != phase }) + [phase]
+        #expect(try await firstNames(client, expected.count) == expected)
+        try await server.waitFor(.closed)
+        try await expectNothingMore(client)
+    }
+
+    @Test func `an abort does not wait for the goodbye of TLS`() async throws {
+        let server = try await TestServer(.silent)
+        let client = try await TestClient("mqtts://127.0.0.1:\(server.port)")
+        #expect(try await firstNames(client, 3) == ["resolved", "dialing", "securing"])
+        try await client.close(.abort)
+        try await server.waitFor(.closed)
+        try await expectNothingMore(client)
+    }
+
+    @Test func `an abort shortens a close after the flush`() async throws {
+        let server = try await TestServer(.silent)
+        let options = Connection.Options(closeTimeout: .seconds(3600))
+        let client = try await TestClient("mqtt://127.0.0.1:\(server.port)", options: options)
+        _ = try await client.opened()
+        try await client.on { connection in
+            connection.send(ByteBuffer(repeating: 0, count: 64 << 20))
+            connection.close(.afterFlush)
+            connection.close(.abort)
+        }
+        // Told by send, before the abort.
+        #expect(try await firstNames(client, 1) == ["writability-changed"])
+        try await server.waitFor(.closed)
+        try await expectNothingMore(client)
+    }
+
+    private func firstNames(_ client: TestClient, _ count: Int) async throws -> [String] {
+        var names: [String] = []
+        for await event in client.events {
+            names.append(event.name)
+            if names.count == count { return names }
+        }
+        return names
+    }
+
+    /// The client's stream ends without another event.
+    private func expectNothingMore(_ client: TestClient) async throws {
+        try await client.settle()
+        client.finish()
+        for await event in client.events { Issue.record("\(event.name) came after the abort") }
+    }
+}

@@ -1,0 +1,257 @@
+import Dispatch
+import Glibc
+import NIOCore
+import NIOPosix
+import Testing
+
+@testable import Transport
+
+@Suite(.timeLimit(.minutes(1))) struct ConnectionTests {
+    @Test func `a connection opens, echoes and is closed by us`() async throws {
+        let server = try await TestServer(.echo)
+        let client = try await TestClient("mqtt://127.0.0.1:\(server.port)")
+        let opened = try await client.opened()
+        #expect(opened.peerAddress == "127.0.0.1:\(server.port)")
+        #expect(opened.localAddress.hasPrefix("127.0.0.1:"))
+        #expect(opened.tlsVersion == nil)
+        try await client.send("hello")
+        #expect(try await client.received(5) == "hello")
+        try await client.close(.afterFlush)
+        #expect(try await client.end() == .closedLocally)
+        try await server.waitFor(.closed)
+    }
+
+    @Test func `events come in order, and resolving not for an address`() async throws {
+        let server = try await TestServer(.close)
+        for (host, first) in [("127.0.0.1", []), ("localhost", ["resolving"])] {
+            let client = try await TestClient("mqtt://\(host):\(server.port)") { event, connection in
+                if case .opened = event { connection.send(ByteBuffer(string: "x")) }
+            }
+            var names: [String] = []
+            for await event in client.events { names.append(event.name) }
+            #expect(names == first + ["resolved", "dialing", "opened", "closed"])
+        }
+    }
+
+    @Test func `options are set on the socket`() async throws {
+        let server = try await TestServer(.echo)
+        let options = Connection.Options(userTimeout: .seconds(7))
+        let values = NIOLoopBoundBox<[CInt]>.makeBoxSendingValue(
+            [], eventLoop: MultiThreadedEventLoopGroup.singleton.next())
+        let client = try await TestClient(
+            "mqtt://127.0.0.1:\(server.port)", options: options, loop: values.eventLoop
+        ) { event, _ in
+            guard case .opened(let opened) = event else { return }
+            values.value = socketOptions(local: opened.local)
+        }
+        _ = try await client.opened()
+        #expect(try await values.eventLoop.submit { values.value }.get() == [1, 1, 7000])
+        try await client.close(.abort)
+    }
+
+    @Test func `a port where nothing listens refuses`() async throws {
+        let server = try await TestServer(.echo)
+        try await server.stop()
+        let failure = try await TestClient("mqtt://127.0.0.1:\(server.port)").failure()
+        #expect(failure.code == .refused)
+        #expect(failure.message == "cannot connect to 127.0.0.1:\(server.port): Connection refused")
+    }
+
+    @Test func `a reset by the peer is told as such`() async throws {
+        let server = try await TestServer(.reset)
+        let client = try await TestClient("mqtt://127.0.0.1:\(server.port)")
+        _ = try await client.opened()
+        try await client.send("x")
+        let failure = try await client.failure()
+        #expect(failure.code == .reset)
+        #expect(failure.message == "the connection to 127.0.0.1:\(server.port) broke: Connection reset by peer")
+    }
+
+    @Test func `a clean close by the peer is no failure`() async throws {
+        let server = try await TestServer(.close)
+        let client = try await TestClient("mqtt://127.0.0.1:\(server.port)")
+        _ = try await client.opened()
+        try await client.send("x")
+        #expect(try await client.end() == .closedByPeer)
+    }
+
+    @Test func `a name that does not exist is a failure of DNS`() async throws {
+        let failure = try await TestClient("mqtt://nonexistent.invalid").failure()
+        #expect(failure.code == .dnsFailed)
+        #expect(failure.message.hasPrefix("cannot resolve nonexistent.invalid: "))
+    }
+
+    @Test func `a resolver that does not answer is a failure of DNS`() async throws {
+        let gate = Gate()
+        let client = try await TestClient(
+            "mqtt://a.example", options: Connection.Options(dialTimeout: .milliseconds(20)),
+            lookUp: { _, _ in
+                gate.wait()
+                return .success([])
+            })
+        #expect(try await client.failure().code == .dnsFailed)
+        gate.open()
+    }
+
+    @Test func `an address that swallows everything times out`() async throws {
+        let hole = try BlackHole()
+        let options = Connection.Options(dialTimeout: .milliseconds(50))
+        let failure = try await TestClient("mqtt://127.0.0.1:\(hole.port)", options: options).failure()
+        #expect(failure.code == .dialTimeout)
+        #expect(failure.message == "no answer from 127.0.0.1:\(hole.port) within 0.05 seconds")
+    }
+
+    @Test func `a WebSocket endpoint is unsupported`() async throws {
+        #expect(try await TestClient("wss://127.0.0.1").failure().code == .unsupported)
+    }
+
+    @Test(arguments: ["127.0.0.1", "::1"])
+    func `both families of a name are dialed`(listening: String) async throws {
+        let server = try await TestServer(.echo, host: listening)
+        let client = try await TestClient(
+            "mqtt://both.example:\(server.port)", lookUp: addresses(["::1", "127.0.0.1"]))
+        #expect(try await client.opened().peer.ipAddress == listening)
+        try await client.close(.abort)
+    }
+
+    @Test func `a failure names every address that was tried`() async throws {
+        let server = try await TestServer(.echo, host: "127.0.0.1")
+        try await server.stop()
+        let client = try await TestClient(
+            "mqtt://both.example:\(server.port)", lookUp: addresses(["::1", "127.0.0.1"]))
+        let failure = try await client.failure()
+        #expect(failure.code == .refused)
+        #expect(failure.message.contains("[::1]:\(server.port): Connection refused"))
+        #expect(failure.message.contains("127.0.0.1:\(server.port): Connection refused"))
+    }
+
+    @Test func `flushed is called when the bytes were handed over`() async throws {
+        let server = try await TestServer(.echo)
+        let (flushes, continuation) = AsyncStream.makeStream(of: Int.self)
+        let client = try await TestClient("mqtt://127.0.0.1:\(server.port)") { event, connection in
+            guard case .dialing = event else { return }
+            connection.send(ByteBuffer(string: "early")) { continuation.yield(0) }
+        }
+        _ = try await client.opened()
+        try await client.on { connection in
+            connection.send(ByteBuffer(string: "a")) { continuation.yield(1) }
+            connection.send(ByteBuffer(string: "b")) { continuation.yield(2) }
+        }
+        #expect(try await client.received(2) == "ab")
+        try await client.close(.abort)
+        try await client.on { $0.send(ByteBuffer(string: "late")) { continuation.yield(3) } }
+        try await client.settle()
+        continuation.finish()
+        #expect(await flushes.reduce(into: []) { $0.append($1) } == [1, 2])
+    }
+
+    @Test func `flushed is not called for bytes that an abort threw away`() async throws {
+        let server = try await TestServer(.silent)
+        let (flushes, continuation) = AsyncStream.makeStream(of: Bool.self)
+        let client = try await TestClient("mqtt://127.0.0.1:\(server.port)")
+        _ = try await client.opened()
+        try await client.on { connection in
+            // More than all socket buffers of both sides hold.
+            connection.send(ByteBuffer(repeating: 0, count: 64 << 20)) { continuation.yield(true) }
+            connection.close(.abort)
+        }
+        try await server.waitFor(.closed)
+        try await client.settle()
+        continuation.finish()
+        for await _ in flushes { Issue.record("flushed was called") }
+    }
+
+    @Test func `closing after the flush loses nothing`() async throws {
+        let server = try await TestServer(.echo)
+        let client = try await TestClient("mqtt://127.0.0.1:\(server.port)")
+        _ = try await client.opened()
+        let size = 8 << 20
+        try await client.on { connection in
+            connection.send(ByteBuffer(repeating: 0x61, count: size))
+            connection.close(.afterFlush)
+        }
+        var count = 0
+        for await event in server.events {
+            if case .received(let text) = event { count += text.utf8.count }
+            if event == .closed { break }
+        }
+        #expect(count == size)
+        #expect(try await client.end() == .closedLocally)
+    }
+
+    @Test func `closing after the flush takes bounded time`() async throws {
+        let server = try await TestServer(.silent)
+        let client = try await TestClient(
+            "mqtt://127.0.0.1:\(server.port)", options: Connection.Options(closeTimeout: .zero))
+        _ = try await client.opened()
+        try await client.on { connection in
+            connection.send(ByteBuffer(repeating: 0, count: 64 << 20))
+            connection.close(.afterFlush)
+        }
+        #expect(try await client.end() == .closedLocally)
+    }
+
+    @Test func `writability follows what is waiting`() async throws {
+        let server = try await TestServer(.echo)
+        let client = try await TestClient("mqtt://127.0.0.1:\(server.port)") { event, connection in
+            if case .opened = event { connection.send(ByteBuffer(repeating: 0, count: 4 << 20)) }
+        }
+        var changes: [Bool] = []
+        for await event in client.events {
+            if case .writabilityChanged(let isWritable) = event { changes.append(isWritable) }
+            if changes.count == 2 { break }
+        }
+        #expect(changes == [false, true])
+        try await client.close(.abort)
+    }
+
+    @Test func `a paused connection holds the peer back and loses nothing`() async throws {
+        let size = 4 << 20
+        let server = try await TestServer(.flood(size))
+        let loop = MultiThreadedEventLoopGroup.singleton.next()
+        let counted = NIOLoopBoundBox.makeBoxSendingValue(0, eventLoop: loop)
+        let (paused, continuation) = AsyncStream.makeStream(of: Void.self)
+        let client = try await TestClient("mqtt://127.0.0.1:\(server.port)", loop: loop) { event, connection in
+            guard case .received(let bytes) = event else { return }
+            if counted.value == 0 {
+                connection.pauseReading()
+                continuation.finish()
+            }
+            counted.value += bytes.readableBytes
+        }
+        for await _ in paused {}
+        try await client.settle()
+        let held = try await loop.submit { counted.value }.get()
+        #expect(held > 0 && held < size)
+        try await client.on { $0.resumeReading() }
+        #expect(try await client.received(size).utf8.count == size)
+        try await client.close(.abort)
+    }
+}
+
+/// Resolves every name to the given addresses.
+func addresses(_ texts: [String]) -> LookUp {
+    { _, port in .success(texts.compactMap { try? SocketAddress(ipAddress: $0, port: port) }) }
+}
+
+/// Something that a thread waits for until a test opens it.
+final class Gate: Sendable {
+    private let semaphore = DispatchSemaphore(value: 0)
+    func wait() { semaphore.wait() }
+    func open() { semaphore.signal() }
+}
+
+/// SO_KEEPALIVE, TCP_NODELAY and TCP_USER_TIMEOUT of the socket of this process that has the address.
+private func socketOptions(local: SocketAddress) -> [CInt] {
+    for descriptor in CInt(3)..<1024 {
+        guard localAddress(of: descriptor) == local else { continue }
+        return [
+            (SOL_SOCKET, SO_KEEPALIVE), (CInt(IPPROTO_TCP), TCP_NODELAY), (CInt(IPPROTO_TCP), TCP_USER_TIMEOUT),
+        ].map { level, name in
+            var value: CInt = -1
+            var size = socklen_t(MemoryLayout<CInt>.size)
+            return getsockopt(descriptor, level, name, &value, &size) == 0 ? value : -1
+        }
+    }
+    return []
+}

@@ -1,0 +1,237 @@
+import Glibc
+import NIOCore
+import NIOPosix
+import Testing
+
+@testable import Transport
+
+@Suite(.timeLimit(.minutes(1))) struct TLSTests {
+    let certificates: TestCertificates
+
+    init() throws { certificates = try TestCertificates.shared.get() }
+
+    func options(
+        authority: String? = "trusted.pem", serverName: String? = nil,
+        minimum: TLSOptions.Version = .tls12
+    ) -> Connection.Options {
+        Connection.Options(
+            tls: TLSOptions(
+                certificateAuthorityFile: authority.map(certificates.path), serverName: serverName,
+                minimumVersion: minimum))
+    }
+
+    @Test func `a verified server is talked to over TLS 1_3`() async throws {
+        let server = try await TestServer(.echo, tls: try certificates.server("localhost"))
+        let client = try await TestClient("mqtts://localhost:\(server.port)", options: options(minimum: .tls13))
+        let opened = try await client.opened()
+        #expect(opened.tlsVersion == "TLSv1.3")
+        #expect(opened.peerAddress == "127.0.0.1:\(server.port)")
+        try await client.send("hello")
+        #expect(try await client.received(5) == "hello")
+        try await client.close(.afterFlush)
+        #expect(try await client.end() == .closedLocally)
+        try await server.waitFor(.closed)
+    }
+
+    @Test func `securing comes between dialing and opened`() async throws {
+        let server = try await TestServer(.close, tls: try certificates.server("localhost"))
+        let client = try await TestClient("mqtts://localhost:\(server.port)", options: options()) { event, connection in
+            if case .opened = event { connection.send(ByteBuffer(string: "x")) }
+        }
+        var names: [String] = []
+        for await event in client.events {
+            names.append(event.name)
+            if case .closed(let end) = event { #expect(end == .closedByPeer) }
+        }
+        #expect(names == ["resolving", "resolved", "dialing", "securing", "opened", "closed"])
+    }
+
+    @Test func `a certificate for an address is compared with the address`() async throws {
+        let server = try await TestServer(.echo, tls: try certificates.server("address"))
+        let client = try await TestClient("mqtts://127.0.0.1:\(server.port)", options: options())
+        #expect(try await client.opened().tlsVersion == "TLSv1.3")
+        try await client.close(.abort)
+    }
+
+    @Test(arguments: [
+        ("broker.example", "broker.example", true), ("Broker.Example", "broker.EXAMPLE", true),
+        ("*.example.org", "a.example.org", true), ("*.example.org", "A.Example.org", true),
+        ("*.example.org", "example.org", false), ("*.example.org", "a.b.example.org", false),
+        ("*.example.org", ".example.org", false), ("*.org", "example.org", false), ("*", "localhost", false),
+        ("a*.example.org", "ab.example.org", false), ("broker.example", "other.example", false), ("", "", false),
+    ])
+    func `a name of a certificate matches a host name or not`(pattern: String, hostName: String, isMatch: Bool) {
+        #expect(matches(pattern: pattern, hostName) == isMatch)
+    }
+
+    @Test func `a certificate with an address and the name is good for both`() async throws {
+        let server = try await TestServer(.echo, tls: try certificates.server("both"))
+        for host in ["localhost", "127.0.0.1"] {
+            let client = try await TestClient("mqtts://\(host):\(server.port)", options: options())
+            _ = try await client.opened()
+            try await client.close(.abort)
+        }
+    }
+
+    @Test func `the server name replaces the host`() async throws {
+        let server = try await TestServer(.echo, tls: try certificates.server("localhost"))
+        let client = try await TestClient(
+            "mqtts://127.0.0.1:\(server.port)", options: options(serverName: "localhost"))
+        _ = try await client.opened()
+        try await client.close(.abort)
+    }
+
+    struct Refusal: Sendable, CustomTestStringConvertible {
+        let certificate: String
+        var host = "localhost"
+        var authority: String? = "trusted.pem"
+        var serverName: String?
+        let code: TransportFailure.Code
+        let words: String
+        var testDescription: String { "\(certificate) for \(serverName ?? host): \(words)" }
+    }
+
+    @Test(arguments: [
+        Refusal(certificate: "localhost", host: "127.0.0.1", code: .certificateInvalid, words: "“127.0.0.1”"),
+        Refusal(certificate: "address", code: .certificateInvalid, words: "is not for “localhost”"),
+        Refusal(
+            certificate: "localhost", serverName: "other.example", code: .certificateInvalid,
+            words: "is not for “other.example”"),
+        Refusal(certificate: "untrusted", code: .certificateInvalid, words: "not signed by a trusted authority"),
+        Refusal(
+            certificate: "localhost", authority: nil, code: .certificateInvalid,
+            words: "not signed by a trusted authority"),
+        Refusal(certificate: "expired", code: .certificateExpired, words: "is expired"),
+        Refusal(certificate: "early", code: .certificateExpired, words: "is not valid yet"),
+        Refusal(certificate: "localhost", serverName: "127.0.0.1", code: .unsupported, words: "not a host name"),
+    ])
+    func `a certificate that proves nothing is refused`(refusal: Refusal) async throws {
+        let server = try await TestServer(.echo, tls: try certificates.server(refusal.certificate))
+        let client = try await TestClient(
+            "mqtts://\(refusal.host):\(server.port)",
+            options: options(authority: refusal.authority, serverName: refusal.serverName))
+        let failure = try await client.failure()
+        #expect(failure.code == refusal.code)
+        #expect(failure.message.contains(refusal.words), "\(failure.message)")
+    }
+
+    @Test func `a server that never answers the handshake times out`() async throws {
+        let server = try await TestServer(.silent)
+        var options = options()
+        options.handshakeTimeout = .milliseconds(50)
+        let client = try await TestClient("mqtts://127.0.0.1:\(server.port)", options: options)
+        let failure = try await client.failure()
+        #expect(failure.code == .tlsTimeout)
+        try await server.waitFor(.closed)
+    }
+
+    @Test func `a server that does not speak TLS fails`() async throws {
+        let server = try await TestServer(.flood(20))
+        let failure = try await TestClient("mqtts://127.0.0.1:\(server.port)", options: options()).failure()
+        #expect(failure.code == .tlsFailed)
+        #expect(failure.message.contains("wrong version number"), "\(failure.message)")
+    }
+
+    @Test func `a server that closes during the handshake fails`() async throws {
+        let server = try await TestServer(.close)
+        let failure = try await TestClient("mqtts://127.0.0.1:\(server.port)", options: options()).failure()
+        #expect(failure.code == .tlsFailed)
+        #expect(failure.message.contains("the server closed the connection"), "\(failure.message)")
+    }
+
+    @Test func `a reset during the handshake is told as such`() async throws {
+        let server = try await TestServer(.reset)
+        let failure = try await TestClient("mqtts://127.0.0.1:\(server.port)", options: options()).failure()
+        #expect(failure.code == .reset, "\(failure.message)")
+    }
+
+    @Test func `another address is tried when the handshake with one fails`() async throws {
+        let broken = try await TestServer(.close, host: "::1")
+        let server = try await TestServer(.echo, port: broken.port, tls: try certificates.server("localhost"))
+        let client = try await TestClient(
+            "mqtts://localhost:\(server.port)", options: options(), lookUp: addresses(["::1", "127.0.0.1"]))
+        #expect(try await client.opened().peer.ipAddress == "127.0.0.1")
+        try await client.close(.abort)
+    }
+
+    @Test func `a client certificate is shown to a server that asks`() async throws {
+        let context = try certificates.server("localhost", clientAuthority: "trusted.pem")
+        let server = try await TestServer(.echo, tls: context)
+        var options = options()
+        options.tls.certificateFile = certificates.path("client.pem")
+        options.tls.keyFile = certificates.path("client.key")
+        let client = try await TestClient("mqtts://localhost:\(server.port)", options: options)
+        _ = try await client.opened()
+        try await client.send("hello")
+        #expect(try await client.received(5) == "hello")
+        try await client.close(.abort)
+    }
+
+    @Test func `a server that misses our certificate is told as failed TLS`() async throws {
+        let context = try certificates.server("localhost", clientAuthority: "trusted.pem")
+        let server = try await TestServer(.echo, tls: context)
+        let failure = try await TestClient("mqtts://localhost:\(server.port)", options: options()).failure()
+        #expect(failure.code == .tlsFailed)
+        #expect(failure.message.contains("certificate required"), "\(failure.message)")
+    }
+
+    @Test(
+        arguments: [
+            ("missing.pem", nil, nil, "No such file or directory"),
+            ("damaged.pem", nil, nil, "not PEM, or damaged"),
+            (nil, "client.pem", nil, "given together"),
+            (nil, nil, "client.key", "given together"),
+            (nil, "client.pem", "server.key", "do not belong together"),
+            (nil, "damaged.pem", "client.key", "not PEM, or damaged"),
+            (nil, "client.pem", "damaged.pem", "not PEM, or damaged"),
+        ] as [(String?, String?, String?, String)])
+    func `TLS files that cannot be used are told`(
+        authority: String?, certificate: String?, key: String?, words: String
+    ) async throws {
+        var options = options(authority: authority)
+        options.tls.certificateFile = certificate.map(certificates.path)
+        options.tls.keyFile = key.map(certificates.path)
+        let server = try await TestServer(.silent)
+        let failure = try await TestClient("mqtts://127.0.0.1:\(server.port)", options: options).failure()
+        #expect(failure.code == .tlsFilesUnusable)
+        #expect(failure.message.contains(words), "\(failure.message)")
+    }
+
+    @Test func `a file that was broken leaves the last good one in use, and is told`() async throws {
+        let path = certificates.path("replaced-\(getpid()).pem")
+        try copy(certificates.path("trusted.pem"), to: path)
+        defer { unlink(path) }
+        let server = try await TestServer(.echo, tls: try certificates.server("localhost"))
+        let loop = MultiThreadedEventLoopGroup.singleton.next()
+        let contexts = try await loop.submit { NIOLoopBoundBox(TLSContextCache(), eventLoop: loop) }.get()
+        var options = options()
+        options.tls.certificateAuthorityFile = path
+
+        for (source, told) in [("trusted.pem", false), ("damaged.pem", true), ("trusted.pem", false)] {
+            try copy(certificates.path(source), to: path)
+            let client = try await TestClient(
+                "mqtts://localhost:\(server.port)", options: options, contexts: contexts, loop: loop)
+            var names: [String] = []
+            for await event in client.events {
+                names.append(event.name)
+                if case .opened = event { break }
+                if case .tlsFilesRejected(let failure) = event { #expect(failure.code == .tlsFilesUnusable) }
+            }
+            #expect(names.contains("tls-files-rejected") == told)
+            #expect(names.last == "opened")
+            try await client.close(.abort)
+        }
+    }
+
+    private func copy(_ source: String, to target: String) throws {
+        let input = try #require(fopen(source, "r"))
+        defer { fclose(input) }
+        var bytes = [UInt8](repeating: 0, count: 1 << 16)
+        let count = fread(&bytes, 1, bytes.count, input)
+        // A new file each time, as configuration tools do it.
+        unlink(target)
+        let output = try #require(fopen(target, "w"))
+        #expect(fwrite(bytes, 1, count, output) == count)
+        fclose(output)
+    }
+}

@@ -1,0 +1,87 @@
+import Glibc
+import NIOSSL
+
+/// Certificates that the `openssl` command makes in a temporary directory, once for all tests. Nothing is committed.
+struct TestCertificates: Sendable {
+    let directory: String
+
+    static let shared = Result { try TestCertificates() }
+
+    private init() throws {
+        var template = Array("/tmp/holdfast-transport-XXXXXX".utf8CString)
+        guard mkdtemp(&template) != nil else { throw Unexpected(event: "mkdtemp: \(errno)") }
+        directory = String(decoding: template.prefix { $0 != 0 }.map(UInt8.init(bitPattern:)), as: UTF8.self)
+        try shell(Self.script, directory)
+        atexit {
+            if case .success(let made) = TestCertificates.shared { try? shell("rm -r \"$1\"", made.directory) }
+        }
+    }
+
+    /// `openssl ca`, because `openssl x509` of this version cannot set the dates.
+    private static let script = """
+        set -e
+        cd "$1"
+        authority() {
+            openssl req -x509 -newkey ec -pkeyopt ec_paramgen_curve:P-256 -nodes -subj "/CN=$1" -days 2 \
+                -keyout "$1.key" -out "$1.pem"
+        }
+        key() { openssl ecparam -genkey -name prime256v1 -noout -out "$1.key"; }
+        certificate() { # NAME AUTHORITY KEY START END SAN
+            openssl req -new -key "$3.key" -subj "/CN=$1" -addext "subjectAltName=$6" -out "$1.csr"
+            openssl ca -batch -notext -config ca.cnf -cert "$2.pem" -keyfile "$2.key" -in "$1.csr" -out "$1.pem" \
+                -startdate "$4" -enddate "$5"
+        }
+        printf '%s\n' '[ca]' 'default_ca=d' '[d]' 'database=index' 'serial=serial' 'new_certs_dir=.' \
+            'default_md=sha256' 'policy=p' 'copy_extensions=copy' 'unique_subject=no' \
+            '[p]' 'commonName=supplied' > ca.cnf
+        : > index
+        echo 1000 > serial
+        past=20200101000000Z; future=20900101000000Z; later=20910101000000Z
+        authority trusted
+        authority stranger
+        key server
+        key client
+        certificate localhost trusted server $past $future DNS:localhost
+        certificate address trusted server $past $future IP:127.0.0.1
+        certificate both trusted server $past $future DNS:localhost,IP:127.0.0.1
+        certificate untrusted stranger server $past $future DNS:localhost
+        certificate expired trusted server $past 20200201000000Z DNS:localhost
+        certificate early trusted server $future $later DNS:localhost
+        certificate client trusted client $past $future DNS:edge-42
+        echo 'not PEM' > damaged.pem
+        """
+
+    func path(_ name: String) -> String { directory + "/" + name }
+
+    /// A server that shows the certificate `name`; with `clientAuthority` it asks for one of the client.
+    func server(_ name: String, clientAuthority: String? = nil) throws -> NIOSSLContext {
+        var configuration = TLSConfiguration.makeServerConfiguration(
+            certificateChain: try NIOSSLCertificate.fromPEMFile(path("\(name).pem")).map { .certificate($0) },
+            privateKey: .privateKey(try NIOSSLPrivateKey(file: path("server.key"), format: .pem)))
+        if let clientAuthority {
+            configuration.certificateVerification = .noHostnameVerification
+            configuration.trustRoots = .file(path(clientAuthority))
+        }
+        return try NIOSSLContext(configuration: configuration)
+    }
+}
+
+/// Runs a script with one argument; its output is shown only when it fails.
+private func shell(_ script: String, _ argument: String) throws {
+    let log = "{ " + script + "\n} > /tmp/holdfast-transport.$$ 2>&1 < /dev/null"
+    let wrapped =
+        "(\(log)); code=$?; [ $code = 0 ] || cat /tmp/holdfast-transport.$$; "
+        + "rm -f /tmp/holdfast-transport.$$; exit $code"
+    var arguments = ["sh", "-c", wrapped, "sh", argument].map { (text: String) in strdup(text) }
+    arguments.append(nil)
+    defer { for argument in arguments { free(argument) } }
+    var process: pid_t = 0
+    guard posix_spawn(&process, "/bin/sh", nil, nil, arguments, environ) == 0 else {
+        throw Unexpected(event: "cannot start sh: \(errno)")
+    }
+    var status: CInt = 0
+    while waitpid(process, &status, 0) == -1 {
+        guard errno == EINTR else { throw Unexpected(event: "waitpid: \(errno)") }
+    }
+    guard status == 0 else { throw Unexpected(event: "the script ended with \(status)") }
+}

@@ -26,6 +26,8 @@ actor ControlConnection {
     private var calls = 0
     private var isReadingPaused = false
     private var isRefused = false
+    /// The peer sends no more, as `nc -N` at the end of its input; it still wants its answers.
+    private var isInputClosed = false
     private var unread = 0
     /// Notifications of watches and subscriptions whose answer is not written yet: the peer must know them first.
     private var held: [String: [Notification]] = [:]
@@ -101,6 +103,21 @@ actor ControlConnection {
     private func ended(_ count: Int) {
         calls -= count
         readLines()
+        closeWhenDone()
+    }
+
+    /// The last line may do without its end.
+    func inputClosed() {
+        isInputClosed = true
+        lines.append(ByteBuffer(integer: UInt8(ascii: "\n")))
+        readLines()
+        closeWhenDone()
+    }
+
+    /// Closes when a peer that sends no more has all its answers, and neither watches nor subscribes.
+    private func closeWhenDone() {
+        guard isInputClosed, calls == 0, unread == 0, watches.isEmpty, subscriptions.isEmpty else { return }
+        channel.close(promise: nil)
     }
 
     // MARK: Writing
@@ -115,7 +132,10 @@ actor ControlConnection {
         let count = line.count
         let written = channel.writeAndFlush(ByteBuffer(bytes: line))
         written.whenComplete { [weak self] _ in
-            self?.assumeIsolated { $0.unread -= count }
+            self?.assumeIsolated {
+                $0.unread -= count
+                $0.closeWhenDone()
+            }
         }
     }
 

@@ -35,6 +35,7 @@ actor ControlServer {
             ownPath = path
         }
         listener = try await ServerBootstrap(group: eventLoop)
+            .childChannelOption(.allowRemoteHalfClosure, value: true)
             .childChannelOption(.writeBufferWaterMark, value: ControlConnection.waterMark)
             .childChannelInitializer { [weak self] channel in
                 channel.eventLoop.makeCompletedFuture {
@@ -113,6 +114,11 @@ private final class ControlLineHandler: ChannelInboundHandler {
     func channelWritabilityChanged(context: ChannelHandlerContext) {
         connection.assumeIsolated { $0.writabilityChanged() }
         context.fireChannelWritabilityChanged()
+    }
+
+    func userInboundEventTriggered(context: ChannelHandlerContext, event: Any) {
+        if case ChannelEvent.inputClosed = event { connection.assumeIsolated { $0.inputClosed() } }
+        context.fireUserInboundEventTriggered(event)
     }
 
     func channelInactive(context: ChannelHandlerContext) {

@@ -61,7 +61,10 @@ extension DurableStore {
             try quarantine(key(session, sequence), code, message, database)
         case .requeue(let sequence, let newSequence):
             let (old, new) = (try key(session, sequence).rawValue, try key(session, newSequence).rawValue)
-            try database.run("UPDATE message SET key = ? WHERE key = ?", .integer(new), .integer(old))
+            // Only what is quarantined moves: a row in flight would be left without its message.
+            try database.run(
+                "UPDATE message SET key = ? WHERE key = ? AND key IN (SELECT key FROM quarantine)", .integer(new),
+                .integer(old))
             try database.run("DELETE FROM quarantine WHERE key = ?", .integer(old))
         case .insertInbound(let packetID):
             try database.run(

@@ -60,7 +60,8 @@ extension NetlinkSocket {
             while true {
                 switch receive(into: buffer) {
                 case .datagram(let length):
-                    batch.messages += UInt64(NetlinkMessage.count(ArraySlice(UnsafeRawBufferPointer(buffer)[..<length])))
+                    batch.messages += UInt64(
+                        NetlinkMessage.count(ArraySlice(UnsafeRawBufferPointer(buffer)[..<length])))
                 case .foreign: continue
                 case .overrun: batch.overruns += 1
                 case .nothing: return true

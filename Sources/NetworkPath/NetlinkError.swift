@@ -25,7 +25,8 @@ extension NetlinkError: CustomStringConvertible {
         switch self {
         case .system(let call, let number): "\(call) failed: \(String(cString: strerror(number)))"
         case .refused(let number, let text):
-            "the kernel refused a netlink request: \(String(cString: strerror(number)))" + (text.map { " (\($0))" } ?? "")
+            "the kernel refused a netlink request: \(String(cString: strerror(number)))"
+                + (text.map { " (\($0))" } ?? "")
         case .interrupted: "the kernel's tables kept changing while they were read"
         case .noAnswer: "the kernel did not answer a netlink request"
         case .notStartable: "the network watcher has been started already"

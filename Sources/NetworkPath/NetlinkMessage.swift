@@ -91,7 +91,8 @@ extension NetlinkMessage.Body {
         let requestLength = payload.number(at: 4, as: UInt32.self).map(Int.init) ?? 0
         let request = isCapped ? NetlinkMessage.headerLength : max(requestLength, NetlinkMessage.headerLength)
         return .error(
-            number: positive(code), text: words(payload.dropFirst(4 + align(min(request, payload.count))), flags: flags))
+            number: positive(code), text: words(payload.dropFirst(4 + align(min(request, payload.count))), flags: flags)
+        )
     }
 
     private static func done(_ payload: NetlinkBytes, flags: UInt16) -> Self? {

@@ -187,17 +187,15 @@ public actor NetworkWatcher {
     }
 
     private func look(at target: Target, receivedAt: Instant) {
-        guard lookup != nil, let addresses = watched[target]?.addresses, let before = watched[target]?.classifier.current,
-            let observation = lookup?.observe(addresses)
-        else { return }
-        let oldSource = before.path.flatMap { IPAddress($0.source) }
+        guard let before = watched[target], let observation = lookup?.observe(before.addresses) else { return }
         let pathClass = watched[target]?.classifier.handle(
-            observation, oldSourceRemains: { oldSource.map { lookup?.isLocal($0) ?? false } ?? false }, at: now())
+            observation, oldSourceRemains: { lookup?.hasSource(of: $0) ?? false }, at: now())
         guard let pathClass else { return }
         view.counters.changes[pathClass, default: 0] += 1
         guard pathClass != .none else { return }
         let change = PathChange(
-            target: target, pathClass: pathClass, from: before.path, to: observation.path, receivedAt: receivedAt)
+            target: target, pathClass: pathClass, from: before.classifier.current.path, to: observation.path,
+            receivedAt: receivedAt)
         if view.changes.count == Self.changesKept { view.changes.removeFirst() }
         view.changes.append(change)
         pathChanged(change)

@@ -6,7 +6,8 @@ public struct PathChange: Hashable, Sendable {
     public var target: Target
     /// What the change means.
     public var pathClass: PathClass
-    /// The path before; `nil` if there was none. For `returned` it is `nil` too: the path had been lost.
+    /// The path at the look before; `nil` if there was none. For `returned`, and for a move by way of a moment without
+    /// any path, it is `nil` too.
     public var from: Path?
     /// The path now; `nil` if there is none.
     public var to: Path?

@@ -34,10 +34,10 @@ struct PathClassifier: Hashable {
     /// Takes what a look found and says what it means.
     /// - Parameters:
     ///   - observation: what the look found.
-    ///   - oldSourceRemains: whether the source address of the path before is still on the host. It is asked only when
-    ///     that matters, because it costs a lookup.
+    ///   - oldSourceRemains: whether the source address of an old path is still on the host. It is asked only when that
+    ///     matters, because it costs a lookup.
     ///   - now: the time of the look.
-    mutating func handle(_ observation: Observation, oldSourceRemains: () -> Bool, at now: Instant) -> PathClass {
+    mutating func handle(_ observation: Observation, oldSourceRemains: (Path) -> Bool, at now: Instant) -> PathClass {
         let before = current
         current = observation
         switch (before.path, observation.path) {
@@ -46,8 +46,14 @@ struct PathClassifier: Hashable {
         case (nil, let new?):
             let loss = lost
             lost = nil
-            guard let loss, loss.path.leadsLike(new), loss.at.duration(to: now) <= Self.hold else { return .gained }
-            return .returned
+            guard let loss, loss.at.duration(to: now) <= Self.hold else { return .gained }
+            if loss.path.leadsLike(new) {
+                return .returned
+            }
+            // The connection is still held. When an uplink is set down, the kernel says so before it takes the routes
+            // away: for a moment there is no path, then that of the other uplink. It is a move all the same, and a
+            // probe from an address that is gone would only cost its deadline.
+            return isUnresolved || oldSourceRemains(loss.path) ? .gained : .movedSourceGone
         case (let old?, nil):
             lost = Loss(path: old, at: now)
             return .lost
@@ -58,7 +64,7 @@ struct PathClassifier: Hashable {
             if isUnresolved {
                 return .maybe
             }
-            let sourceRemains = oldSourceRemains()
+            let sourceRemains = oldSourceRemains(old)
             // Another family took the lead and the one in use is as good as before: only new attempts would differ.
             if sourceRemains, old.family != new.family, let family = old.family, observation.families.contains(family) {
                 return .maybe

@@ -41,9 +41,14 @@ struct RouteLookup: ~Copyable {
             gateway: hop.gateway?.description, table: route.table)
     }
 
-    /// Whether an address belongs to this host and is usable: packets to it are delivered here.
-    mutating func isLocal(_ address: IPAddress) -> Bool {
-        route(to: address)?.kind == UInt8(RTN_LOCAL)
+    /// Whether packets to a path's source address can still be delivered here: it is one of the host's addresses, and
+    /// its interface was not set down. (The kernel keeps the address of an interface that is down, but its network does
+    /// not know another way to it.)
+    mutating func hasSource(of path: Path) -> Bool {
+        guard let source = IPAddress(path.source), route(to: source)?.kind == UInt8(RTN_LOCAL) else { return false }
+        // The address of an interface that is gone, and is still local, was taken over by another.
+        guard let interface = requests.interface(index: path.interfaceIndex) else { return true }
+        return interface.flags & LinkFlag.up != 0
     }
 
     private mutating func route(to address: IPAddress) -> RouteMessage? {

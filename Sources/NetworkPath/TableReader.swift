@@ -71,7 +71,9 @@ extension TableReader.Tables {
                     gateway: hop.gateway?.description, metric: route.metric, table: route.table)
             }
         }.sorted {
-            ($0.family.rawValue, $0.table, $0.metric, $0.interface) < ($1.family.rawValue, $1.table, $1.metric, $1.interface)
+            ($0.family.rawValue, $0.table, $0.metric, $0.interface) < (
+                $1.family.rawValue, $1.table, $1.metric, $1.interface
+            )
         }
     }
 }

@@ -27,7 +27,7 @@ struct HoldfastControl: AsyncParsableCommand {
 
 /// How the command ends, whatever happened.
 struct Ending: Equatable {
-    var status: ExitStatus
+    var status: EndStatus
     var output: String
     var isError: Bool
 
@@ -54,7 +54,7 @@ struct Ending: Equatable {
         self.init(status: failure.status, output: failure.lines.joined(separator: "\n"), isError: true)
     }
 
-    private init(status: ExitStatus, output: String, isError: Bool) {
+    private init(status: EndStatus, output: String, isError: Bool) {
         self.status = status
         self.output = output
         self.isError = isError

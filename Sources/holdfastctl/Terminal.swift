@@ -31,7 +31,7 @@ struct Terminal {
 
     func write(_ bytes: [UInt8]) {
         // Whoever reads this has gone (`| head`): there is nobody left to tell.
-        if !Self.write(bytes, to: STDOUT_FILENO) { exit(ExitStatus.failed.rawValue) }
+        if !Self.write(bytes, to: STDOUT_FILENO) { exit(EndStatus.failed.rawValue) }
     }
 
     static func complain(_ lines: [String]) {

@@ -17,7 +17,7 @@ struct ParameterDecoderTests {
         (#"{"session":7,"topic":"t","payload":"x"}"#, "session must be a string, not a number", nil),
         (#"{"session":"a","topic":"t","payload":"x","qos":3}"#, "qos must be 0, 1 or 2, not 3", nil),
         (#"{"session":"a","topic":"t","payload":"x","qos":"1"}"#, "qos must be a whole number, not a string", nil),
-        (#"{"session":"a","topic":"t","payload":"x","qos":1.5}"#, "qos must be a whole number in range", nil),
+        (#"{"session":"a","topic":"t","payload":"x","qos":1.5}"#, "qos must be 0, 1 or 2, not 1.5", nil),
         (
             #"{"session":"a","topic":"t","payload":"x","wait":"sent"}"#,
             #"wait must be accepted or delivered, not "sent""#, nil

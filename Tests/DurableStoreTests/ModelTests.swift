@@ -32,6 +32,14 @@ struct ModelSession {
             }
         case .remove(let sequence): messages[sequence] = nil
         case .quarantine(let sequence, let code, let text): messages[sequence]?.state = .quarantined(code, text)
+        case .requeue(let sequence, let newSequence):
+            guard newSequence > last else { return false }
+            last = newSequence
+            if case .quarantined = messages[sequence]?.state, var stored = messages.removeValue(forKey: sequence) {
+                stored.sequence = newSequence
+                stored.state = .queued
+                messages[newSequence] = stored
+            }
         case .insertInbound(let packetID): state.inboundIDs.insert(packetID)
         case .removeInbound(let packetID): state.inboundIDs.remove(packetID)
         case .removeAllInbound: state.inboundIDs = []
@@ -132,7 +140,9 @@ struct ModelSession {
     private static func change(
         after last: MessageSequence, _ random: inout SeededGenerator
     ) throws -> DurableChange {
-        let known = MessageSequence(rawValue: Int64.random(in: 0...max(last.rawValue, 1), using: &random))
+        // Most of the older ones are gone.
+        let recent = max(0, last.rawValue - 30)...max(last.rawValue, 1)
+        let known = MessageSequence(rawValue: Int64.random(in: recent, using: &random))
         let packetID = try id(UInt16.random(in: 1...20, using: &random))
         let filter = try TopicFilter("filter/\(Int.random(in: 0..<5, using: &random))")
         switch Int.random(in: 0..<40, using: &random) {
@@ -154,8 +164,9 @@ struct ModelSession {
         case 17..<19: return .unassign(known)
         case 19..<22: return .release(known)
         case 22..<28: return .remove(known)
-        case 28..<30: return .quarantine(known, .payloadFormatInvalid, "seed")
-        case 30..<33: return .insertInbound(packetID)
+        case 28, 29: return .quarantine(known, .payloadFormatInvalid, "seed")
+        case 30: return .requeue(known, as: MessageSequence(rawValue: last.rawValue + 1))
+        case 31, 32: return .insertInbound(packetID)
         case 33: return .removeInbound(packetID)
         case 34: return Bool.random(using: &random) ? .removeAllInbound : .forgetAllSubscriptions
         case 35, 36: return .rememberSubscription(filter)

@@ -121,6 +121,30 @@ import Testing
         #expect(await store.statistics().messages == 0)
     }
 
+    @Test func `a message that is tried again goes to the end of the queue`() async throws {
+        let store = try await afterRestart([
+            [.insert(message(1)), .insert(message(2)), .quarantine(sequence(1), .payloadFormatInvalid, "no")],
+            [.requeue(sequence(1), as: sequence(3))],
+        ])
+        var moved = message(1)
+        moved.sequence = sequence(3)
+        #expect(try await store.queue(main) == [message(2), moved])
+        #expect(try await store.quarantined(main).isEmpty)
+        #expect(try await store.message(main, sequence(1)) == nil)
+        #expect(try await store.session(main).nextSequence == sequence(4))
+        await #expect(throws: StoreError.self, "a sequence is used a second time") {
+            try await store.commit(main, .requeue(sequence(3), as: sequence(2)))
+        }
+        #expect(await store.statistics().messages == 2)
+    }
+
+    @Test func `only a quarantined message is tried again`() async throws {
+        let store = try openStore(directory)
+        try await store.commit(main, .insert(message(1, .inFlight(try id(1)))), .requeue(sequence(1), as: sequence(2)))
+        #expect(try await store.session(main).inFlight == [message(1, .inFlight(try id(1)))])
+        #expect(try await store.message(main, sequence(2)) == nil)
+    }
+
     @Test func `changes of a message that is not there do nothing`() async throws {
         let store = try openStore(directory)
         try await store.commit(

@@ -13,14 +13,15 @@ import Testing
 ///     test ──lines──▶ LineServer ──Unix socket──▶ HoldfastClient ◀──calls── test
 ///
 struct LineServer {
-    private let channel: NIOAsyncChannel<NIOAsyncChannel<ByteBuffer, ByteBuffer>, Never>
+    private let channel: NIOAsyncChannel<any Channel, Never>
 
     static func start(_ socket: String) async throws -> LineServer {
         let channel = try await ServerBootstrap(group: MultiThreadedEventLoopGroup.singleton)
+            .childChannelOption(.autoRead, value: false)
             .bind(unixDomainSocketPath: socket, cleanupExistingSocketFile: true) { channel in
-                channel.eventLoop.makeCompletedFuture {
-                    try NIOAsyncChannel<ByteBuffer, ByteBuffer>(wrappingChannelSynchronously: channel)
-                }
+                // A connection that the test did not come to accept ends with the server, as one in a backlog does.
+                channel.parent?.closeFuture.whenComplete { _ in channel.close(promise: nil) }
+                return channel.eventLoop.makeSucceededFuture(channel)
             }
         return LineServer(channel: channel)
     }
@@ -34,12 +35,16 @@ struct LineServer {
     }
 
     struct Accepting {
-        var inbound: NIOAsyncChannelInboundStream<NIOAsyncChannel<ByteBuffer, ByteBuffer>>.AsyncIterator
+        var inbound: NIOAsyncChannelInboundStream<any Channel>.AsyncIterator
 
         /// Serves one connection; it is closed when the body returns.
         mutating func accept(_ body: (inout Peer) async throws -> Void) async throws {
             let accepted = try await inbound.next(isolation: #isolation)
-            let connection = try #require(accepted)
+            let channel = try #require(accepted)
+            let connection = try await channel.eventLoop.submit {
+                try NIOAsyncChannel<ByteBuffer, ByteBuffer>(wrappingChannelSynchronously: channel)
+            }.get()
+            try await channel.setOption(.autoRead, value: true).get()
             try await connection.executeThenClose { inbound, outbound in
                 var peer = Peer(inbound: inbound.makeAsyncIterator(), outbound: outbound)
                 try await body(&peer)

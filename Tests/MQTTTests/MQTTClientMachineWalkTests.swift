@@ -82,7 +82,7 @@ extension MQTTClientWorld {
 }
 
 @Suite struct MQTTClientMachineWalkTests {
-    static let seeds = 0..<UInt64(400)
+    static let seeds = 0..<UInt64(100)
 
     @Test(arguments: seeds)
     func `nothing accepted is lost, QoS 2 arrives once, in order, whatever is cut or killed`(seed: UInt64) {

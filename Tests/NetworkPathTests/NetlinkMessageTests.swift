@@ -124,7 +124,8 @@ import Testing
         }
     }
 
-    @Test(arguments: all) func `a message that says it is shorter than it is is read without a trap`(datagram: [UInt8]) {
+    @Test(arguments: all) func `a message that says it is shorter than it is is read without a trap`(datagram: [UInt8])
+    {
         for length in 0..<min(datagram.count, 256) {
             var shortened = datagram
             shortened[0] = UInt8(length)

@@ -63,12 +63,14 @@ struct NetworkLab: Sendable {
             host,
             [
                 "link set lo up",
-                "link add up0 type veth peer name far0 netns \(far)", "link add up1 type veth peer name far1 netns \(far)",
+                "link add up0 type veth peer name far0 netns \(far)",
+                "link add up1 type veth peer name far1 netns \(far)",
             ])
         try batch(
             far,
             [
-                "link add br0 type bridge", "link set br0 up", "link set far0 master br0 up", "link set far1 master br0 up",
+                "link add br0 type bridge", "link set br0 up", "link set far0 master br0 up",
+                "link set far1 master br0 up",
                 "addr add 10.9.0.254/24 dev br0", "addr add 10.9.1.254/24 dev br0",
             ])
         try batch(
@@ -120,11 +122,26 @@ struct NetworkLab: Sendable {
             guard let change = await iterator.next(isolation: nil) else { throw Failure.noChange }
             return change
         }
+
+        /// All changes up to the first whose new path is like that. The kernel takes routes and addresses away one by
+        /// one, and a look may fall between.
+        mutating func until(_ isWanted: (Path?) -> Bool) async throws -> [PathChange] {
+            var changes = [try await next()]
+            while let last = changes.last, !isWanted(last.to) {
+                changes.append(try await next())
+            }
+            return changes
+        }
     }
 
     /// Runs `ip` in the host's namespace.
     func ip(_ arguments: String) throws {
         try ip(host, arguments)
+    }
+
+    /// Gives the host's namespace IPv6, which it does not have at first.
+    func enableIPv6() throws {
+        try Self.command(["ip", "netns", "exec", host, "sysctl", "-qw", "net.ipv6.conf.all.disable_ipv6=0"])
     }
 
     /// Runs `ip` in the namespace at the far end.

@@ -1,3 +1,4 @@
+import Glibc
 import NetworkPath
 import SessionCore
 import Synchronization
@@ -80,8 +81,7 @@ struct NetworkWatcherTests {
         try await NetworkLab.run { lab in
             var (watcher, changes, _) = try await lab.watcher(targets: Self.targets)
             try lab.ip("addr del 10.9.0.1/24 dev up0")
-            let lost = try await changes.next()
-            #expect(lost.pathClass == .lost && lost.to == nil)
+            #expect(try await changes.until { $0 == nil }.last?.pathClass == .lost)
             await watcher.stop()
         }
     }
@@ -102,9 +102,21 @@ struct NetworkWatcherTests {
             try lab.ip("route add default via 10.9.1.254 metric 200")
             var (watcher, changes, _) = try await lab.watcher(targets: Self.targets)
             try lab.ip("addr del 10.9.0.1/24 dev up0")
-            let moved = try await changes.next()
-            #expect(moved.pathClass == .movedSourceGone && Self.viaUp0(moved.from))
-            #expect(moved.to?.interface == "up1" && moved.to?.source == "10.9.1.1")
+            let moves = try await changes.until { $0?.interface == "up1" }
+            #expect(moves.contains { $0.pathClass == .movedSourceGone })
+            #expect(moves.last?.to?.source == "10.9.1.1")
+            await watcher.stop()
+        }
+    }
+
+    @Test func `an uplink set down while another takes over is a dead source`() async throws {
+        try await NetworkLab.run { lab in
+            try lab.ip("route add default via 10.9.1.254 metric 200")
+            var (watcher, changes, _) = try await lab.watcher(targets: Self.targets)
+            try lab.ip("link set up0 down")
+            let moves = try await changes.until { $0?.interface == "up1" }
+            #expect(moves.last?.pathClass == .movedSourceGone)
+            #expect(moves.dropLast().allSatisfy { $0.pathClass == .lost })
             await watcher.stop()
         }
     }
@@ -132,6 +144,26 @@ struct NetworkWatcherTests {
         }
     }
 
+    @Test func `an IPv6 endpoint has an IPv6 path, and a new family is a maybe`() async throws {
+        try await NetworkLab.run { lab in
+            let both = ["203.0.113.10", "2001:db8:ffff::10"].compactMap { IPAddress($0) }
+            var (watcher, changes, paths) = try await lab.watcher(targets: [Self.target: both])
+            #expect(Self.viaUp0(paths[Self.target] ?? nil))
+            try lab.enableIPv6()
+            try lab.batch([
+                "addr add 2001:db8:9::1/64 dev up0 nodad", "route add default via 2001:db8:9::fe dev up0",
+            ])
+            #expect(try await changes.next().pathClass == .maybe)
+            let path = await watcher.path(to: Array(both.dropFirst()))
+            #expect(path?.interface == "up0" && path?.source == "2001:db8:9::1" && path?.gateway == "2001:db8:9::fe")
+            #expect(path?.table == 254)
+            try lab.ip("route del default via 10.9.0.254")
+            let moved = try await changes.next()
+            #expect(moved.pathClass == .movedSourceKept && moved.to == path)
+            await watcher.stop()
+        }
+    }
+
     @Test func `an unreachable route to the endpoint is no path`() async throws {
         try await NetworkLab.run { lab in
             var (watcher, changes, _) = try await lab.watcher(targets: Self.targets)
@@ -146,12 +178,21 @@ struct NetworkWatcherTests {
 
     @Test func `two thousand routes overrun the buffer, and the next change is still noticed`() async throws {
         try await NetworkLab.run { lab in
-            var (watcher, changes, _) = try await lab.watcher(targets: Self.targets, receiveBuffer: 4096)
+            let gate = Gate()
+            // The clock is read first when the reader wakes up: there it is kept until everything has happened.
+            var (watcher, changes, _) = try await lab.watcher(
+                targets: Self.targets, receiveBuffer: 4096,
+                now: {
+                    gate.pass()
+                    return BootClock.now()
+                })
+            gate.isOpen = false
             try await lab.addRoutes(2000, to: Self.endpoint, via: "10.9.1.254")
+            gate.isOpen = true
             let moved = try await changes.next()
             #expect(moved.pathClass == .movedSourceKept && moved.to?.interface == "up1")
             try lab.ip("link set up1 down")
-            #expect(try await changes.next().to?.interface == "up0")
+            #expect(try await changes.until { $0 != nil }.last?.pathClass == .movedSourceGone)
             let counters = await watcher.snapshot().counters
             #expect(counters.overruns > 0)
             await watcher.stop()
@@ -197,7 +238,7 @@ struct NetworkWatcherTests {
             let onLink = await watcher.setTarget(Self.target, addresses: [IPAddress("10.9.1.7")].compactMap(\.self))
             #expect(onLink?.interface == "up1" && onLink?.gateway == nil)
             try lab.ip("link set up1 down")
-            let moved = try await changes.next()
+            let moved = try #require(try await changes.until { $0 != nil }.last)
             #expect(moved.target == Self.target && moved.pathClass == .movedSourceGone && Self.viaUp0(moved.to))
             #expect(await watcher.snapshot().paths == [Self.target: moved.to])
             await watcher.stop()
@@ -210,4 +251,16 @@ private final class Sleep: Sendable {
     private let total = Atomic<Int64>(0)
     var seconds: Int64 { total.load(ordering: .relaxed) }
     func forward(_ seconds: Int64) { total.add(seconds, ordering: .relaxed) }
+}
+
+/// Keeps whoever comes by waiting while it is closed.
+private final class Gate: Sendable {
+    private let open = Atomic<Bool>(true)
+    var isOpen: Bool {
+        get { open.load(ordering: .acquiring) }
+        set { open.store(newValue, ordering: .releasing) }
+    }
+    func pass() {
+        while !isOpen { sched_yield() }
+    }
 }

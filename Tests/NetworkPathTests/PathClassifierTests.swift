@@ -35,18 +35,23 @@ import Testing
         Case(name: "a path at last", from: nil, to: first, expected: .gained),
         Case(name: "no path any more", from: first, to: nil, expected: .lost),
         Case(name: "another interface, source gone", from: first, to: second, expected: .movedSourceGone),
-        Case(name: "another interface, source kept", from: first, to: second, sourceRemains: true,
+        Case(
+            name: "another interface, source kept", from: first, to: second, sourceRemains: true,
             expected: .movedSourceKept),
         Case(name: "a new address", from: first, to: path(source: "10.9.0.7"), expected: .movedSourceGone),
-        Case(name: "another gateway", from: first, to: path(gateway: "10.9.0.253"), sourceRemains: true,
+        Case(
+            name: "another gateway", from: first, to: path(gateway: "10.9.0.253"), sourceRemains: true,
             expected: .movedSourceKept),
-        Case(name: "the gateway is gone: on the link now", from: first, to: path(gateway: nil), sourceRemains: true,
+        Case(
+            name: "the gateway is gone: on the link now", from: first, to: path(gateway: nil), sourceRemains: true,
             expected: .movedSourceKept),
         Case(name: "the interface was made anew", from: first, to: path(9), expected: .movedSourceGone),
         Case(name: "a new family", from: first, to: first, families: [.ipv4, .ipv6], expected: .maybe),
-        Case(name: "a new family takes the lead", from: first, to: sixth, sourceRemains: true,
+        Case(
+            name: "a new family takes the lead", from: first, to: sixth, sourceRemains: true,
             families: [.ipv4, .ipv6], expected: .maybe),
-        Case(name: "the family is gone, its address not", from: first, to: sixth, sourceRemains: true,
+        Case(
+            name: "the family is gone, its address not", from: first, to: sixth, sourceRemains: true,
             families: [.ipv6], expected: .movedSourceKept),
         Case(name: "the other family is left", from: first, to: sixth, families: [.ipv6], expected: .movedSourceGone),
         Case(name: "a name unresolved: moved", from: first, to: second, isUnresolved: true, expected: .maybe),
@@ -59,7 +64,7 @@ import Testing
             .init(path: example.from, families: example.from == nil ? [] : [.ipv4]), isUnresolved: example.isUnresolved)
         let found = PathClassifier.Observation(path: example.to, families: example.to == nil ? [] : example.families)
         let result = classifier.handle(
-            found, oldSourceRemains: { example.sourceRemains }, at: Instant(nanoseconds: 1))
+            found, oldSourceRemains: { _ in example.sourceRemains }, at: Instant(nanoseconds: 1))
         #expect(result == example.expected)
         #expect(classifier.current == found)
     }
@@ -73,24 +78,45 @@ import Testing
     ) {
         let start = Instant(nanoseconds: 7_000_000_000)
         var classifier = PathClassifier(.init(path: Self.first, families: [.ipv4]), isUnresolved: false)
-        #expect(classifier.handle(.init(), oldSourceRemains: { true }, at: start) == .lost)
+        #expect(classifier.handle(.init(), oldSourceRemains: { _ in true }, at: start) == .lost)
         #expect(
-            classifier.handle(.init(), oldSourceRemains: { true }, at: start.advanced(by: .milliseconds(1))) == .none)
+            classifier.handle(.init(), oldSourceRemains: { _ in true }, at: start.advanced(by: .milliseconds(1)))
+                == .none)
         let later = start.advanced(by: .milliseconds(milliseconds))
         #expect(
-            classifier.handle(.init(path: path, families: [.ipv4]), oldSourceRemains: { true }, at: later) == expected)
+            classifier.handle(.init(path: path, families: [.ipv4]), oldSourceRemains: { _ in true }, at: later)
+                == expected)
         #expect(
-            classifier.handle(.init(path: path, families: [.ipv4]), oldSourceRemains: { true }, at: later) == .none)
+            classifier.handle(.init(path: path, families: [.ipv4]), oldSourceRemains: { _ in true }, at: later) == .none
+        )
+    }
+
+    @Test(arguments: [(Int64(100), PathClass.movedSourceGone), (5000, .movedSourceGone), (5001, .gained)])
+    func `another path within the hold time is a move if the old source is gone`(
+        milliseconds: Int64, expected: PathClass
+    ) {
+        var classifier = PathClassifier(.init(path: Self.first, families: [.ipv4]), isUnresolved: false)
+        let start = Instant(nanoseconds: 0)
+        #expect(classifier.handle(.init(), oldSourceRemains: { _ in false }, at: start) == .lost)
+        var asked: [Path] = []
+        let result = classifier.handle(
+            .init(path: Self.second, families: [.ipv4]),
+            oldSourceRemains: {
+                asked.append($0)
+                return false
+            }, at: start.advanced(by: .milliseconds(milliseconds)))
+        #expect(result == expected)
+        #expect(asked == (expected == .gained ? [] : [Self.first]))
     }
 
     @Test func `the hold time starts with each loss`() {
         var classifier = PathClassifier(.init(path: Self.first, families: [.ipv4]), isUnresolved: false)
         for second in stride(from: Int64(0), to: 40, by: 8) {
             let now = Instant(nanoseconds: second * 1_000_000_000)
-            #expect(classifier.handle(.init(), oldSourceRemains: { true }, at: now) == .lost)
+            #expect(classifier.handle(.init(), oldSourceRemains: { _ in true }, at: now) == .lost)
             #expect(
                 classifier.handle(
-                    .init(path: Self.first, families: [.ipv4]), oldSourceRemains: { true },
+                    .init(path: Self.first, families: [.ipv4]), oldSourceRemains: { _ in true },
                     at: now.advanced(by: .seconds(4))) == .returned)
         }
     }
@@ -98,7 +124,7 @@ import Testing
     @Test func `the old source is asked for only when the path moved`() {
         var classifier = PathClassifier(.init(path: Self.first, families: [.ipv4]), isUnresolved: false)
         var questions = 0
-        let ask = {
+        let ask = { (_: Path) in
             questions += 1
             return true
         }

@@ -71,6 +71,12 @@ import Testing
         #expect(session.end(.credentialExpired, hasNewCredential: true) == [.open(3, at: 1)])
     }
 
+    @Test func `a renewed credential is tried at the same endpoint, although an earlier one got a path meanwhile`() {
+        var session = Self.session([nil, .wifi])
+        #expect(session.path(.gained, at: 0).isEmpty)
+        #expect(session.end(.credentialExpired, hasNewCredential: true) == [.open(2, at: 1)])
+    }
+
     @Test func `a lost path to another endpoint disturbs neither a connection nor an attempt`() {
         var session = Self.session()
         #expect(session.path(.lost, at: 1).isEmpty)

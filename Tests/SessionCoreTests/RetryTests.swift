@@ -175,6 +175,13 @@ import Testing
         #expect(connecting.connect() == [.open(2)])
     }
 
+    @Test func `once a person has overridden the hint, network events count again`() {
+        var session = SessionUnderTest(.authenticating)
+        session.end(.serverBusy, retryAfter: .seconds(30))
+        session.reconnect()
+        #expect(session.path(.movedSourceKept) == [.abandon(2), .open(3)])
+    }
+
     @Test func `a success ends the hint`() {
         var session = SessionUnderTest(.authenticating)
         session.end(.serverBusy, retryAfter: .seconds(30))

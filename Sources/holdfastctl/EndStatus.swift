@@ -2,7 +2,7 @@ import ControlAPI
 import HoldfastClient
 
 /// What the command tells a script. The numbers are part of the interface.
-enum ExitStatus: Int32, Equatable {
+enum EndStatus: Int32, Equatable {
     case success = 0
     case failed = 1
     case usage = 2
@@ -16,12 +16,12 @@ enum ExitStatus: Int32, Equatable {
 
 /// Why the command ends without success: a sentence, and what to do.
 struct CommandFailure: Error, Equatable {
-    var status: ExitStatus
+    var status: EndStatus
     /// Without the final full stop; empty when everything was said already.
     var sentence: String
     var advice: String?
 
-    init(_ status: ExitStatus, _ sentence: String, advice: String? = nil) {
+    init(_ status: EndStatus, _ sentence: String, advice: String? = nil) {
         self.status = status
         self.sentence = sentence
         self.advice = advice
@@ -70,7 +70,7 @@ extension CommandFailure {
     }
 
     init(_ refusal: RPCError) {
-        let status: ExitStatus =
+        let status: EndStatus =
             switch refusal.known {
             case .notPermitted: .notPermitted
             case .versionMismatch: .versionMismatch

@@ -1,0 +1,91 @@
+# Holdfast: one command each. `make help` lists them.
+
+# Where `make install` puts things; DESTDIR is put in front of all of it.
+PREFIX     ?= /usr
+SYSCONFDIR ?= /etc
+sbindir     = $(PREFIX)/sbin
+bindir      = $(PREFIX)/bin
+libdir      = $(PREFIX)/lib
+mandir      = $(PREFIX)/share/man
+docdir      = $(PREFIX)/share/doc/holdfast
+
+SWIFT ?= swift
+
+# The release is one file per program: the Swift runtime is linked in, what nobody calls is left out, and so are the
+# symbols. It needs only glibc, libsystemd and libsqlite3 of the host.
+RELEASE_SCRATCH = .build-release
+RELEASE_FLAGS   = --configuration release --static-swift-stdlib --scratch-path $(RELEASE_SCRATCH) \
+                  -Xlinker --gc-sections -Xlinker -s
+RELEASE         = $(RELEASE_SCRATCH)/release
+
+SCRIPTS = scripts/setup scripts/demo scripts/check-imports scripts/check-manuals .ci/run
+MAN1 = man/holdfastctl.1
+MAN5 = man/holdfast.toml.5 man/holdfast-session.5
+MAN7 = man/holdfast-rpc.7
+MAN8 = man/holdfastd.8
+
+.DEFAULT_GOAL = help
+.PHONY: help demo test lint build install uninstall clean
+
+help: ## list these targets
+	@echo 'Holdfast. Targets:'
+	@sed -n 's/^\([a-z-]*\):.*## /\1	/p' $(MAKEFILE_LIST) | sort | awk -F '\t' '{ printf "  make %-10s %s\n", $$1, $$2 }'
+	@echo 'Variables of install: PREFIX ($(PREFIX)), SYSCONFDIR ($(SYSCONFDIR)), DESTDIR.'
+
+demo: ## set up, build a release, and show a session survive its server being killed
+	scripts/setup build demo
+	@$(MAKE) --no-print-directory build
+	scripts/demo $(RELEASE)
+
+test: ## set up, and run every test; HOLDFAST_REQUIRE_ALL=1 makes a skipped test fail
+	scripts/setup build test
+	$(SWIFT) build --build-tests
+	$(SWIFT) test --skip-build --disable-xctest
+
+lint: ## check the format, the imports, the scripts and the manuals
+	$(SWIFT) format lint --strict --parallel --recursive Sources Tests Package.swift
+	scripts/check-imports
+	for script in $(SCRIPTS); do bash -n $$script || exit 1; done
+	scripts/check-manuals $(MAN1) $(MAN5) $(MAN7) $(MAN8)
+	$(SWIFT) build --explicit-target-dependency-import-check error
+
+build: ## build the release
+	$(SWIFT) build $(RELEASE_FLAGS) --product holdfastd
+	$(SWIFT) build $(RELEASE_FLAGS) --product holdfastctl
+	@cd $(RELEASE) && du --bytes holdfastd holdfastctl | awk '{ printf "%s: %.1f MB\n", $$2, $$1 / 1e6 }'
+
+# Nothing is built here, so that `sudo make install` leaves no files of root in the build directory.
+install: ## install the release under DESTDIR; configuration that is there stays as it is
+	@test -x $(RELEASE)/holdfastd -a -x $(RELEASE)/holdfastctl || { echo 'run "make build" first' >&2; exit 1; }
+	install -D -m 755 $(RELEASE)/holdfastd $(DESTDIR)$(sbindir)/holdfastd
+	install -D -m 755 $(RELEASE)/holdfastctl $(DESTDIR)$(bindir)/holdfastctl
+	install -d $(DESTDIR)$(libdir)/systemd/system
+	sed -e 's,/usr/sbin/,$(sbindir)/,' -e 's,/usr/bin/,$(bindir)/,' systemd/holdfast.service \
+	    > $(DESTDIR)$(libdir)/systemd/system/holdfast.service
+	chmod 644 $(DESTDIR)$(libdir)/systemd/system/holdfast.service
+	install -D -m 644 systemd/holdfast.sysusers $(DESTDIR)$(libdir)/sysusers.d/holdfast.conf
+	install -D -m 644 systemd/holdfast.catalog $(DESTDIR)$(libdir)/systemd/catalog/holdfast.catalog
+	install -D -m 644 -t $(DESTDIR)$(mandir)/man1 $(MAN1)
+	install -D -m 644 -t $(DESTDIR)$(mandir)/man5 $(MAN5)
+	install -D -m 644 -t $(DESTDIR)$(mandir)/man7 $(MAN7)
+	install -D -m 644 -t $(DESTDIR)$(mandir)/man8 $(MAN8)
+	install -D -m 644 -t $(DESTDIR)$(docdir) README.md CHANGELOG.md LICENSE
+	install -d $(DESTDIR)$(SYSCONFDIR)/holdfast/sessions.d
+	cd etc && find holdfast -type f | while read -r file; do \
+	    test -e "$(DESTDIR)$(SYSCONFDIR)/$$file" || install -m 644 "$$file" "$(DESTDIR)$(SYSCONFDIR)/$$file" || exit 1; \
+	done
+	@test -n '$(DESTDIR)' || { echo; echo 'Then, as root:'; \
+	    echo '  systemd-sysusers'; echo '  journalctl --update-catalog'; echo '  systemctl daemon-reload'; \
+	    echo '  systemctl enable --now holdfast'; }
+
+uninstall: ## remove what install installed, but not configuration and state
+	rm -f $(DESTDIR)$(sbindir)/holdfastd $(DESTDIR)$(bindir)/holdfastctl
+	rm -f $(DESTDIR)$(libdir)/systemd/system/holdfast.service
+	rm -f $(DESTDIR)$(libdir)/sysusers.d/holdfast.conf $(DESTDIR)$(libdir)/systemd/catalog/holdfast.catalog
+	rm -f $(foreach page,$(MAN1) $(MAN5) $(MAN7) $(MAN8),\
+	    $(DESTDIR)$(mandir)/man$(subst .,,$(suffix $(page)))/$(notdir $(page)))
+	rm -rf $(DESTDIR)$(docdir)
+	@echo 'Kept: $(DESTDIR)$(SYSCONFDIR)/holdfast, $(DESTDIR)/var/lib/holdfast, the user and the groups.'
+
+clean: ## remove everything that was built
+	rm -rf .build $(RELEASE_SCRATCH)

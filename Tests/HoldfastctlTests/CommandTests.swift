@@ -1,0 +1,163 @@
+import ArgumentParser
+import ControlAPI
+import HoldfastClient
+import Testing
+
+@testable import holdfastctl
+
+struct EndingTests {
+    @Test(arguments: [
+        (.notRunning(socket: "/s"), .daemonUnreachable, "sudo systemctl start holdfast"),
+        (.notPermitted(socket: "/s"), .notPermitted, "sudo usermod -aG holdfast $USER, then log in again"),
+        (.unreachable(socket: "/s", reason: "x"), .daemonUnreachable, "systemctl status holdfast"),
+        (.versionMismatch(daemon: "2"), .versionMismatch, "sudo systemctl restart holdfast"),
+        (.connectionLost, .daemonUnreachable, "not known"),
+        (.timeout, .timeout, "--timeout"),
+        (.refused(.unknownSession("mian", among: ["main"])), .failed, "did you mean main?"),
+        (.refused(.notPermitted("session.connect", role: .control)), .notPermitted, "holdfast-admin"),
+        (.refused(.notConnected("main")), .notConnected, "holdfastctl status main"),
+        (.refused(.shuttingDown), .daemonUnreachable, "try again"),
+        (.refused(.outboxFull("main")), .failed, "[outbox]"),
+    ] as [(ClientError, EndStatus, String)])
+    func `an error has its exit code and says what to do`(
+        _ error: ClientError, _ status: EndStatus, _ advice: String
+    ) {
+        let ending = Ending(error)
+        #expect(ending.status == status)
+        #expect(ending.isError)
+        #expect(ending.output.hasPrefix("holdfastctl: "))
+        #expect(ending.output.contains(advice))
+    }
+
+    @Test func `exit codes are those of the contract`() {
+        let statuses: [EndStatus] = [
+            .success, .failed, .usage, .notConnected, .timeout, .notPermitted, .daemonUnreachable, .versionMismatch,
+        ]
+        #expect(statuses.map(\.rawValue) == [0, 1, 2, 3, 4, 5, 6, 7])
+    }
+
+    private func ending(_ arguments: [String]) -> Ending? {
+        do {
+            _ = try HoldfastControl.parseAsRoot(arguments)
+            return nil
+        } catch {
+            return Ending(error)
+        }
+    }
+
+    @Test(arguments: [
+        ["nosuchverb", "x", "y"], ["connect"], ["publish", "main", "t"], ["publish", "main", "t", "m", "--lines"],
+        ["publish", "main", "t", "m", "--qos", "3"], ["publish", "main", "t", "m", "--expiry", "0s"],
+        ["wait", "--timeout", "soon"], ["subscribe", "main"], ["subscribe", "main", "#", "--count", "0"],
+        ["reconnect", "main", "--mode", "fast"], ["status", "--follow", "--check"], ["list", "--nope"],
+    ])
+    func `a mistake on the command line is 2`(_ arguments: [String]) {
+        let ending = ending(arguments)
+        #expect(ending?.status == .usage)
+        #expect(ending?.isError == true)
+        #expect(ending?.output.hasPrefix("holdfastctl: ") == true)
+    }
+
+    @Test(arguments: [["--help"], ["help", "publish"], ["status", "-h"], ["--version"]])
+    func `help and version are no mistakes`(_ arguments: [String]) {
+        let ending = ending(arguments)
+        #expect(ending?.status == .success)
+        #expect(ending?.isError == false)
+        #expect(ending?.output.isEmpty == false)
+    }
+
+    @Test func `the verb that is left out is status`() throws {
+        #expect(try HoldfastControl.parseAsRoot([]) is StatusCommand)
+        let status = try #require(try HoldfastControl.parseAsRoot(["--check"]) as? StatusCommand)
+        #expect(status.check)
+    }
+
+    @Test func `status with check is 3 unless every session is connected`() {
+        let connected = StatusTextTests.status(.connected)
+        #expect(StatusCommand.failure([connected, connected]) == nil)
+        let failure = StatusCommand.failure([connected, StatusTextTests.status(.reconnecting)])
+        #expect(failure?.status == .notConnected)
+        #expect(failure?.lines == [])
+    }
+
+    @Test(arguments: [
+        ("250ms", .milliseconds(250)), ("15s", .seconds(15)), ("20min", .seconds(1200)), ("24h", .seconds(86_400)),
+        ("7", .seconds(7)), ("never", nil),
+    ] as [(String, Duration?)])
+    func `spans are those of the configuration`(_ text: String, _ duration: Duration?) {
+        #expect(SpanArgument(argument: text) == SpanArgument(duration: duration))
+    }
+
+    @Test(arguments: ["", "s", "-1s", "1.5s", "1 s", "1y", "99999999999999999999s", "٣s"])
+    func `what is no span is refused`(_ text: String) {
+        #expect(SpanArgument(argument: text) == nil)
+    }
+
+    @Test func `the result of a method is printed with its schema`() throws {
+        let line = JSONText.line(JSONText.value(SessionStateResult(state: .connecting)))
+        #expect(String(decoding: line, as: UTF8.self) == #"{"schema":1,"state":"connecting"}"# + "\n")
+    }
+
+    @Test func `lines are cut wherever a read ends`() {
+        var splitter = LineSplitter()
+        #expect(splitter.lines(Array("a\nb".utf8)) == [[0x61]])
+        #expect(splitter.lines(Array("c".utf8)) == [])
+        #expect(splitter.lines(Array("\n\nd".utf8)) == [[0x62, 0x63], []])
+        #expect(splitter.rest() == [[0x64]])
+        #expect(splitter.rest() == [])
+    }
+}
+
+struct WaitProgressTests {
+    private func snapshot(_ states: [String: SessionStatus.State]) -> SessionWatch.Element {
+        let sessions = states.map { SessionStatus(session: $0, state: $1, since: RFC3339(milliseconds: 0)) }
+        return .snapshot(
+            .init(watch: .init(rawValue: "w1"), snapshot: .init(sessions: sessions), sequence: 1))
+    }
+
+    private func event(_ session: String, _ state: SessionStatus.State) -> SessionWatch.Element {
+        var event = SessionEvent(
+            watch: .init(rawValue: "w1"), sequence: 2, time: RFC3339(milliseconds: 0), session: session,
+            event: .stateChanged)
+        event.state = state
+        return .event(event)
+    }
+
+    @Test func `nothing is known before the snapshot`() {
+        #expect(WaitProgress(wanted: .connected, names: []).outcome == nil)
+    }
+
+    @Test func `all sessions must be in the state`() {
+        var progress = WaitProgress(wanted: .connected, names: [])
+        progress.take(snapshot(["a": .connected, "b": .connecting]))
+        #expect(progress.outcome == nil)
+        progress.take(event("b", .connected))
+        #expect(progress.outcome == .reached(["a": "connected", "b": "connected"]))
+    }
+
+    @Test func `only the named sessions count`() {
+        var progress = WaitProgress(wanted: .connected, names: ["a"])
+        progress.take(snapshot(["a": .connected, "b": .failed]))
+        #expect(progress.outcome == .reached(["a": "connected"]))
+    }
+
+    @Test func `a failed session is not waited for`() {
+        var progress = WaitProgress(wanted: .connected, names: ["a"])
+        progress.take(snapshot(["a": .connecting]))
+        progress.take(event("a", .failed))
+        #expect(progress.outcome == .hopeless("a has failed: holdfastctl status a says why"))
+        var wanted = WaitProgress(wanted: .failed, names: ["a"])
+        wanted.take(snapshot(["a": .failed]))
+        #expect(wanted.outcome == .reached(["a": "failed"]))
+    }
+
+    @Test func `what was known before the daemon went away counts no more`() {
+        var progress = WaitProgress(wanted: .connected, names: ["a"])
+        progress.take(snapshot(["a": .connecting]))
+        progress.take(.detached(.connectionLost))
+        progress.take(event("a", .connected))
+        #expect(progress.outcome == nil)
+        progress.take(snapshot(["a": .connected]))
+        #expect(progress.outcome == .reached(["a": "connected"]))
+    }
+}

@@ -1,0 +1,263 @@
+import ControlAPI
+import Testing
+
+@testable import holdfastctl
+
+struct StatusTextTests {
+    private static let now = RFC3339(milliseconds: 1_795_165_964_120)
+
+    static func status(
+        _ state: SessionStatus.State, for seconds: Int64 = 12, phase: SessionStatus.Phase? = nil, attempt: Int = 0,
+        retryIn: Double? = nil, reason: SessionStatus.Reason? = nil, endpoint: String? = "mqtts://broker.example:8883",
+        interface: String? = nil, quality: SessionStatus.Quality? = nil, rtt: Double? = nil, lastHeard: Double? = nil
+    ) -> SessionStatus {
+        SessionStatus(
+            session: "main", state: state, since: RFC3339(milliseconds: now.milliseconds - seconds * 1000),
+            phase: phase, attempt: attempt, retryIn: retryIn, reason: reason, endpoint: endpoint,
+            path: interface.map { .init(interface: $0, type: "wifi", source: "10.0.0.2", gateway: nil) },
+            quality: quality, rtt: rtt, lastHeard: lastHeard)
+    }
+
+    static func reason(_ code: String, _ message: String, hint: String? = nil) -> SessionStatus.Reason {
+        .init(code: code, group: "x", terminal: false, message: message, hint: hint)
+    }
+
+    @Test(arguments: [
+        (
+            status(.connected, for: 10_800, interface: "wlan0", quality: .excellent, rtt: 0.023),
+            "main is connected to mqtts://broker.example:8883 via wlan0 for 3 h, RTT 23 ms."
+        ),
+        (status(.connected, for: 0, endpoint: nil), "main is connected for 0 s."),
+        (
+            status(.connected, quality: .poor, rtt: 1.5),
+            "main is connected to mqtts://broker.example:8883 for 12 s, RTT 1 s, but the connection is poor."
+        ),
+        (
+            status(.connected, quality: .lost, lastHeard: 19),
+            "main is connected to mqtts://broker.example:8883 for 12 s, but nothing was heard from the server for 19 s."
+        ),
+        (
+            status(.reconnecting, phase: .waitingForNetwork, reason: reason("no-path", "no network: no route")),
+            "main is reconnecting: no network for 12 s; it connects as soon as there is a route."
+        ),
+        (
+            status(.connecting, phase: .waitingForNetwork),
+            "main is connecting: no network for 12 s; it connects as soon as there is a route."
+        ),
+        (
+            status(
+                .reconnecting, for: 41, phase: .waiting, attempt: 7, retryIn: 12.2,
+                reason: reason("tls-timeout", "the TLS handshake was not finished in time")),
+            "main has been reconnecting for 41 s: the TLS handshake was not finished in time; retry 7 in 12 s."
+        ),
+        (status(.connecting, phase: .waiting), "main has been connecting for 12 s; retry follows."),
+        (
+            status(.connecting, phase: .resolving, attempt: 1),
+            "main has been connecting for 12 s; it is looking up the name of mqtts://broker.example:8883 (attempt 1)."
+        ),
+        (
+            status(.reconnecting, phase: .dialing, attempt: 2, reason: reason("reset", "the connection was reset")),
+            "main has been reconnecting for 12 s: the connection was reset; it is opening a connection to"
+                + " mqtts://broker.example:8883 (attempt 2)."
+        ),
+        (
+            status(.connecting, phase: .securing, endpoint: nil),
+            "main has been connecting for 12 s; it is negotiating TLS."
+        ),
+        (
+            status(.connecting, phase: .authenticating),
+            "main has been connecting for 12 s; it is logging in to mqtts://broker.example:8883."
+        ),
+        (
+            status(.reconnecting, phase: .restoring),
+            "main has been reconnecting for 12 s; it is restoring subscriptions and messages at"
+                + " mqtts://broker.example:8883."
+        ),
+        (status(.connecting), "main has been connecting for 12 s; an attempt follows."),
+        (
+            status(.disconnecting, reason: reason("user-disconnect", "disconnect was asked for")),
+            "main is disconnecting: disconnect was asked for; it sends what is in flight first."
+        ),
+        (
+            status(
+                .disconnected, for: 7500,
+                reason: reason(
+                    "user-disconnect", "disconnect was asked for", hint: "holdfastctl connect SESSION starts it again")),
+            "main has been disconnected for 2 h 5 min: disconnect was asked for;"
+                + " holdfastctl connect main starts it again."
+        ),
+        (status(.disconnected), "main has been disconnected for 12 s; holdfastctl connect main connects it."),
+        (
+            status(
+                .failed, for: 300,
+                reason: reason("displaced", "another device took over", hint: "give each device its own client-id")),
+            "main failed 5 min ago: another device took over; give each device its own client-id."
+        ),
+        (status(.failed), "main failed 12 s ago; holdfastctl connect main tries again."),
+        (
+            status(.failed, reason: reason("unknown", "x\u{1B}[31m\ny", hint: "h")),
+            "main failed 12 s ago: x\u{FFFD}[31m\u{FFFD}y; h."
+        ),
+    ])
+    func `every state has its sentence`(_ status: SessionStatus, _ sentence: String) {
+        #expect(StatusText.sentence(for: status, now: Self.now) == sentence)
+    }
+
+    @Test(arguments: SessionStatus.State.allCases, [nil] + SessionStatus.Phase.allCases.map(Optional.some))
+    func `every state and phase makes one whole sentence`(_ state: SessionStatus.State, _ phase: SessionStatus.Phase?) {
+        let sentence = StatusText.sentence(for: Self.status(state, phase: phase), now: Self.now)
+        #expect(sentence.hasPrefix("main "))
+        #expect(sentence.hasSuffix("."))
+        #expect(!sentence.contains("  ") && !sentence.contains(" ;") && !sentence.contains("nil"))
+    }
+
+    @Test func `absolute times are those of the local clock`() {
+        let times = TimeText(now: Self.now, offset: 3600, isAbsolute: true)
+        let status = Self.status(.reconnecting, phase: .waiting, attempt: 3, retryIn: 16)
+        #expect(
+            StatusText.sentence(for: status, times: times)
+                == "main has been reconnecting since 2026-11-20 10:12:32; retry 3 at 2026-11-20 10:13:00.")
+    }
+
+    @Test func `several sessions are summed up in the words of the status line`() {
+        var failing = Self.status(.reconnecting, reason: Self.reason("dns-failed", "…"))
+        failing.session = "edge-2"
+        let connected = Self.status(.connected)
+        #expect(
+            StatusText.overview(of: [connected, connected, connected, connected, failing])
+                == "5 sessions: 4 connected, 1 reconnecting (edge-2: dns-failed).")
+        #expect(StatusText.overview(of: []).hasPrefix("No session is configured"))
+        #expect(
+            StatusText.overview(of: [failing, failing, failing, failing, failing]).hasSuffix("dns-failed, and 2 more)."))
+    }
+
+    @Test(arguments: [
+        (-5.0, "0 s"), (0, "0 s"), (0.0004, "0.4 ms"), (0.0023, "2.3 ms"), (0.023, "23 ms"), (0.9994, "999 ms"),
+        (0.9996, "1 s"), (12.9, "12 s"), (60, "1 min"), (200, "3 min 20 s"), (1500, "25 min"), (3600, "1 h"),
+        (11_160, "3 h 6 min"), (187_200, "2 d 4 h"), (.infinity, "for ever"), (.nan, "0 s"),
+    ])
+    func `spans are short`(_ seconds: Double, _ text: String) {
+        #expect(TimeText.duration(seconds) == text)
+    }
+
+    @Test(arguments: [(0, "0 B"), (1023, "1023 B"), (1536, "1.5 KiB"), (268_435_456, "256 MiB")] as [(Int64, String)])
+    func `sizes are short`(_ bytes: Int64, _ text: String) {
+        #expect(TimeText.size(bytes) == text)
+    }
+}
+
+struct DetailTests {
+    private let times = TimeText(now: RFC3339(milliseconds: 100_000))
+
+    @Test func `details are aligned and leave out what is absent`() {
+        var status = SessionStatus(session: "a", state: .connected, since: RFC3339(milliseconds: 95_000))
+        status.resumed = true
+        status.outbox = .init(queued: 2, inFlight: 1, bytes: 2048, oldest: RFC3339(milliseconds: 90_000))
+        #expect(
+            StatusDetails.lines(for: status, times: times) == [
+                "  State     connected, resumed, for 5 s",
+                "  Outbox    2 queued, 1 in flight, 2 KiB, oldest accepted 10 s ago",
+                "  Counters  0 attempts, 0 connects, 0 resumed, 0 outages, 0 published, 0 received",
+            ])
+    }
+
+    @Test func `the list is a table`() {
+        var status = SessionStatus(session: "long-name", state: .connecting, since: RFC3339(milliseconds: 95_000))
+        status.phase = .dialing
+        let other = SessionStatus(session: "b", state: .failed, since: RFC3339(milliseconds: 95_000))
+        #expect(
+            StatusDetails.table([status, other], times: times) == [
+                "SESSION    STATE                 TIME     VIA  RTT  OUTBOX  ENDPOINT  REASON",
+                "long-name  connecting (dialing)  for 5 s  -    -    0       -         -",
+                "b          failed                for 5 s  -    -    0       -         -",
+            ])
+    }
+
+    @Test func `one session is shown with details and several without`() {
+        let status = SessionStatus(session: "a", state: .connected, since: RFC3339(milliseconds: 95_000))
+        func lines(_ sessions: [SessionStatus], verbose: Bool = false) -> [String] {
+            StatusCommand.lines(sessions, times: times, verbose: verbose, marked: { sentence, _ in sentence })
+        }
+        #expect(lines([status]).count == 4)
+        #expect(lines([status, status]).count == 3)
+        #expect(lines([status, status], verbose: true).count == 9)
+        #expect(lines([]).count == 1)
+    }
+
+    @Test func `the network begins with whether every endpoint has a path`() {
+        let path = SessionStatus.Path(interface: "eth0", type: "ethernet", source: "10.0.0.2", gateway: "10.0.0.1")
+        func first(_ paths: [SessionStatus.Path?]) -> String? {
+            let paths = paths.map { NetworkStatus.EndpointPath(session: "a", endpoint: "mqtt://h", path: $0) }
+            let status = NetworkStatus(interfaces: [], paths: paths, changes: [], counters: [:])
+            return NetworkText.lines(for: status, times: times).first
+        }
+        #expect(first([path]) == "There is a path to every endpoint, via eth0.")
+        #expect(first([nil]) == "There is no path to any endpoint.")
+        #expect(first([path, nil]) == "There is no path to 1 of 2 endpoints (mqtt://h).")
+        #expect(first([]) == "No session needs the network.")
+    }
+
+    @Test func `reload says what changed and where errors are`() {
+        #expect(ReloadText.sentence(.init()) == "Reloaded: nothing changed.")
+        let problem = ConfigurationProblem(session: "a", file: "a.toml", line: 3, column: 9, message: "unknown key")
+        #expect(
+            ReloadText.sentence(.init(changed: ["a", "b"], removed: ["c"], errors: [problem]))
+                == "Reloaded: changed a, b; removed c; 1 error.")
+        #expect(ReloadText.problem(problem) == "a.toml:3:9: unknown key")
+    }
+}
+
+struct EventTextTests {
+    private static func event(_ kind: SessionEvent.Kind, _ change: (inout SessionEvent) -> Void) -> SessionEvent {
+        var event = SessionEvent(
+            watch: .init(rawValue: "w1"), sequence: 1, time: RFC3339(milliseconds: 1_795_165_964_120), session: "main",
+            event: kind)
+        change(&event)
+        return event
+    }
+
+    @Test(arguments: [
+        (
+            event(.stateChanged) {
+                $0.from = .connected
+                $0.state = .reconnecting
+                $0.mode = .quick
+                $0.reason = StatusTextTests.reason("heartbeat-timeout", "…")
+            }, "09:12:44.120 main connected → reconnecting (quick) heartbeat-timeout"
+        ),
+        (
+            event(.stateChanged) {
+                $0.from = .reconnecting
+                $0.state = .reconnecting
+                $0.phase = .waiting
+                $0.attempt = 3
+                $0.retryIn = 4
+            }, "09:12:44.120 main reconnecting retry 3 in 4 s"
+        ),
+        (
+            event(.stateChanged) {
+                $0.phase = .dialing
+                $0.attempt = 1
+            }, "09:12:44.120 main dialing, attempt 1"
+        ),
+        (
+            event(.stateChanged) {
+                $0.from = .reconnecting
+                $0.state = .connected
+                $0.resumed = true
+            }, "09:12:44.120 main reconnecting → connected (resumed)"
+        ),
+        (event(.connectionLost) { $0.outage = 10 }, "09:12:44.120 main connection lost for 10 s"),
+        (event(.reconnectCompleted) { $0.mode = .full }, "09:12:44.120 main reconnect completed (full)"),
+        (
+            event(.dropped) {
+                $0.session = nil
+                $0.count = 3
+            }, "09:12:44.120 3 events were dropped: this reader is too slow"
+        ),
+        (event(.init(rawValue: "new-kind")) { _ in }, "09:12:44.120 main new-kind"),
+    ])
+    func `an event is a line`(_ event: SessionEvent, _ line: String) {
+        #expect(EventText.line(event, offset: 0) == line)
+    }
+}

@@ -1,0 +1,172 @@
+import MQTT
+import NIOCore
+
+/// Drives a machine one input at a time and shows what it does as sentences: one word for each action, packets decoded.
+///
+/// Commits are answered at once, unless `holdsCommits`; flushes never, unless a test does.
+struct MQTTClientHarness {
+    var machine: MQTTClientMachine
+    var now = Timestamp(rawValue: 1_000_000)
+    var holdsCommits = false
+    var heldCommits: [CommitNumber] = []
+    var lastFlush: FlushNumber?
+    var changes: [DurableChange] = []
+    private var decoder = PacketDecoder(sender: .client)
+
+    init(
+        durable: DurableSession = DurableSession(),
+        _ configure: (inout MQTTClientMachine.Configuration) -> Void = { _ in }
+    ) {
+        var configuration = MQTTClientMachine.Configuration(clientID: "me")
+        configure(&configuration)
+        machine = MQTTClientMachine(configuration: configuration, restoring: durable)
+    }
+
+    /// A durable session with these messages in flight.
+    static func established(_ states: [StoredMessage.State] = [], qos: QoS = .exactlyOnce) -> DurableSession {
+        var durable = DurableSession(established: true)
+        for state in states {
+            let message = OutboundMessage(
+                topic: "t", payload: ByteBuffer(string: "\(durable.nextSequence)"), qos: qos)
+            durable.inFlight.append(StoredMessage(sequence: durable.nextSequence, message: message, state: state))
+            durable.nextSequence = durable.nextSequence.next
+        }
+        return durable
+    }
+
+    @discardableResult
+    mutating func handle(_ input: MQTTClientMachine.Input) -> [String] {
+        if case .connectionOpened = input { decoder = PacketDecoder(sender: .client) }
+        var actions: [MQTTClientMachine.Action] = []
+        machine.handle(input, at: now, into: &actions)
+        return describe(actions)
+    }
+
+    /// The server sends these packets in one chunk.
+    @discardableResult
+    mutating func server(_ packets: Packet...) -> [String] {
+        var bytes = ByteBuffer()
+        for packet in packets { packet.encode(into: &bytes) }
+        return handle(.received(bytes))
+    }
+
+    @discardableResult
+    mutating func open(force: Bool = false) -> [String] {
+        handle(.connectionOpened(MQTTCredentials(), forceCleanStart: force))
+    }
+
+    /// CONNECT and CONNACK.
+    @discardableResult
+    mutating func connect(resumed: Bool = false, _ properties: Connack.Properties = Connack.Properties()) -> [String] {
+        open()
+        return server(.connack(Connack(sessionPresent: resumed, properties: properties)))
+    }
+
+    @discardableResult
+    mutating func publish(_ payload: String, qos: QoS = .atLeastOnce, topic: String = "t", expiresIn: Int64? = nil)
+        throws -> [String]
+    {
+        var actions: [MQTTClientMachine.Action] = []
+        let message = OutboundMessage(
+            topic: topic, payload: ByteBuffer(string: payload), qos: qos,
+            expiresAt: expiresIn.map { Timestamp(rawValue: now.rawValue + $0) })
+        _ = try machine.publish(message, at: now, into: &actions)
+        return describe(actions)
+    }
+
+    @discardableResult
+    mutating func subscribe(_ filter: String, qos: QoS = .atLeastOnce) throws -> [String] {
+        var actions: [MQTTClientMachine.Action] = []
+        try machine.subscribe(Subscription(filter: filter, qos: qos), at: now, into: &actions)
+        return describe(actions)
+    }
+
+    /// The disk has done everything.
+    @discardableResult
+    mutating func commitAll() -> [String] {
+        guard let last = heldCommits.popLast() else { return [] }
+        heldCommits = []
+        return handle(.committed(last))
+    }
+
+    mutating func describe(_ actions: [MQTTClientMachine.Action]) -> [String] {
+        var words: [String] = []
+        var commits: [CommitNumber] = []
+        for action in actions {
+            switch action {
+            case .event(let event): words.append(Self.describe(event))
+            case .commit(let changes, let number):
+                self.changes += changes
+                commits.append(number)
+                if holdsCommits { words.append("commit") }
+            case .load(let after, _, _): words.append("load after \(after)")
+            case .send(let bytes, let flush):
+                if let flush { lastFlush = flush }
+                decoder.append(bytes)
+                while let packet = try? decoder.next() { words.append(Self.describe(packet)) }
+            case .close: words.append("close")
+            }
+        }
+        for number in commits {
+            if holdsCommits { heldCommits.append(number) } else { words += handle(.committed(number)) }
+        }
+        return words
+    }
+
+    static func describe(_ event: MQTTClientMachine.Event) -> String {
+        switch event {
+        case .connected(let connected):
+            "connected\(connected.resumed ? " resumed" : "")\(connected.sessionLost ? " session lost" : "")"
+        case .refused(let reason): "refused \(hex(reason.code))"
+        case .restored: "restored"
+        case .pingAnswered: "ping answered"
+        case .accepted(let sequence): "accepted \(sequence)"
+        case .notAccepted(let sequence): "not accepted \(sequence)"
+        case .delivered(let sequence, let code): "delivered \(sequence) \(hex(code))"
+        case .rejected(let sequence, let code, _): "rejected \(sequence) \(hex(code))"
+        case .expired(let sequence): "expired \(sequence)"
+        case .received(let message): "received \(String(buffer: message.payload))"
+        case .subscribed(let filter, let code): "subscribed \(filter) \(hex(code))"
+        case .unsubscribed(let filter, let code): "unsubscribed \(filter) \(hex(code))"
+        case .disconnectedByServer(let reason): "disconnected by server \(hex(reason.code))"
+        case .protocolViolation(let code, _): "violation \(hex(code))"
+        }
+    }
+
+    static func describe(_ packet: Packet) -> String {
+        switch packet {
+        case .connect(let connect): "CONNECT\(connect.cleanStart ? " clean" : "")"
+        case .publish(let publish):
+            "PUBLISH \(String(buffer: publish.payload))\(publish.packetID.map { " id \($0)" } ?? "")"
+                + (publish.duplicate ? " DUP" : "")
+        case .puback(let answer), .pubrec(let answer), .pubrel(let answer), .pubcomp(let answer):
+            "\(packet.kind) \(answer.packetID)\(answer.reasonCode == .success ? "" : " " + hex(answer.reasonCode))"
+        case .subscribe(let subscribe): "SUBSCRIBE " + subscribe.subscriptions.map(\.filter).joined(separator: " ")
+        case .unsubscribe(let unsubscribe): "UNSUBSCRIBE " + unsubscribe.filters.joined(separator: " ")
+        case .disconnect(let disconnect): "DISCONNECT \(hex(disconnect.reasonCode))"
+        case .connack, .suback, .unsuback, .pingreq, .pingresp, .auth: "\(packet.kind)"
+        }
+    }
+
+    static func hex(_ code: ReasonCode) -> String {
+        let digits = String(code.rawValue, radix: 16, uppercase: true)
+        return digits.count == 1 ? "0\(digits)" : digits
+    }
+}
+
+/// A packet identifier for tests.
+func id(_ value: UInt16) -> PacketID {
+    guard let id = PacketID(rawValue: value) else { preconditionFailure("a test uses identifier 0") }
+    return id
+}
+
+func answer(_ value: UInt16, _ code: ReasonCode = .success) -> Acknowledgement {
+    Acknowledgement(packetID: id(value), reasonCode: code)
+}
+
+func inbound(_ payload: String, qos: QoS, _ value: UInt16? = nil, duplicate: Bool = false) -> Packet {
+    .publish(
+        Publish(
+            topic: "in", payload: ByteBuffer(string: payload), qos: qos, duplicate: duplicate,
+            packetID: value.map(id)))
+}

@@ -1,0 +1,294 @@
+import MQTT
+import NIOCore
+import Testing
+
+/// Rules 1, 2, 6, 10, 11, 13, 16, 18, 19, 20, 23, 24 of behaviour/mqtt.md.
+@Suite struct MQTTClientMachineConnectionTests {
+    // MARK: CONNECT and CONNACK
+
+    @Test func `rule 1: CONNECT asks for the session expiry, and CONNACK overrides it`() {
+        var client = MQTTClientHarness { $0.sessionExpiry = 100 }
+        var actions: [MQTTClientMachine.Action] = []
+        client.machine.handle(
+            .connectionOpened(MQTTCredentials(username: "u"), forceCleanStart: false), at: client.now, into: &actions)
+        var decoder = PacketDecoder(sender: .client)
+        for case .send(let bytes, _) in actions { decoder.append(bytes) }
+        guard case .connect(let connect)? = try? decoder.next() else {
+            Issue.record("no CONNECT")
+            return
+        }
+        #expect(connect.properties.sessionExpiryInterval == 100)
+        #expect(connect.properties.receiveMaximum == 1024)
+        #expect(connect.username == "u")
+
+        actions = []
+        var bytes = ByteBuffer()
+        Packet.connack(
+            Connack(properties: Connack.Properties(sessionExpiryInterval: 7, serverKeepAlive: 9))
+        ).encode(into: &bytes)
+        client.machine.handle(.received(bytes), at: client.now, into: &actions)
+        guard case .event(.connected(let connected))? = actions.first else {
+            Issue.record("not connected")
+            return
+        }
+        #expect(connected.sessionExpiry == 7)
+        #expect(connected.keepAlive == 9)
+    }
+
+    @Test func `rule 2: Session Present while we have none closes the connection`() {
+        var client = MQTTClientHarness()
+        #expect(client.connect(resumed: true) == ["violation 82", "DISCONNECT 82", "close"])
+    }
+
+    @Test func `a forced clean start is durable before CONNECT, and loses no message`() throws {
+        var client = MQTTClientHarness(
+            durable: MQTTClientHarness.established([.inFlight(id(1))], qos: .atLeastOnce))
+        client.holdsCommits = true
+        #expect(client.open(force: true) == ["commit"])
+        #expect(client.changes == [.setEstablished(false)])
+        #expect(client.commitAll() == ["CONNECT clean"])
+        client.server(.connack(Connack()))
+        #expect(client.changes.contains(.unassign(MessageSequence(rawValue: 1))))
+        #expect(client.changes.contains(.setEstablished(true)))
+    }
+
+    @Test func `rule 18: an assigned client identifier is durable before anything else is sent`() throws {
+        var client = MQTTClientHarness { $0.clientID = "" }
+        try client.subscribe("f")
+        client.open()
+        client.holdsCommits = true
+        let properties = Connack.Properties(assignedClientID: "given")
+        #expect(client.server(.connack(Connack(properties: properties))) == ["connected", "commit"])
+        #expect(client.changes.contains(.setAssignedClientID("given")))
+        #expect(client.commitAll() == ["SUBSCRIBE f"])
+        #expect(client.machine.clientID == "given")
+    }
+
+    @Test func `a refusal is told and the connection closed without a goodbye`() {
+        var client = MQTTClientHarness()
+        client.open()
+        #expect(
+            client.server(.connack(Connack(reasonCode: .badUserNameOrPassword))) == ["refused 86", "close"])
+        #expect(client.handle(.ping) == [])
+    }
+
+    static let intruders: [Packet] = [
+        .pingresp, .puback(answer(1)), inbound("x", qos: .atMostOnce), .auth(Auth(reasonCode: .continueAuthentication)),
+        .suback(Suback(packetID: id(1), reasonCodes: [.success])),
+    ]
+
+    @Test(arguments: intruders)
+    func `rule 20: the first packet is CONNACK`(packet: Packet) {
+        var client = MQTTClientHarness()
+        client.open()
+        let words = client.server(packet)
+        #expect(words.last == "close")
+        #expect(words.first?.hasPrefix("violation") == true)
+    }
+
+    static let forbidden: [Packet] = [
+        .connack(Connack()), .pingreq, .connect(Connect(clientID: "x")), .auth(Auth(reasonCode: .reauthenticate)),
+        .subscribe(Subscribe(packetID: id(1), subscriptions: [Subscription(filter: "a")])),
+        .unsubscribe(Unsubscribe(packetID: id(1), filters: ["a"])),
+    ]
+
+    @Test(arguments: forbidden)
+    func `a second CONNACK and what only a client may send are violations`(packet: Packet) throws {
+        var client = MQTTClientHarness()
+        client.connect()
+        let words = client.server(packet)
+        #expect(words.first?.hasPrefix("violation 8") == true)
+        #expect(words.dropFirst().first?.hasPrefix("DISCONNECT 8") == true)
+        #expect(words.last == "close")
+    }
+
+    @Test func `rule 23: malformed bytes close with their code`() {
+        var client = MQTTClientHarness()
+        client.connect()
+        #expect(client.handle(.received(ByteBuffer(bytes: [0x00, 0x00]))) == ["violation 81", "DISCONNECT 81", "close"])
+        #expect(client.handle(.received(ByteBuffer(bytes: [0xD0, 0x00]))) == [], "what comes behind is ignored")
+    }
+
+    @Test func `rule 24: nothing is sent after DISCONNECT`() throws {
+        var client = MQTTClientHarness()
+        client.connect()
+        client.holdsCommits = true
+        try client.publish("a")
+        #expect(client.handle(.disconnect(.normalDisconnection)) == ["DISCONNECT 00", "close"])
+        #expect(client.commitAll() == ["accepted 1"])
+        #expect(client.handle(.ping) == [])
+        #expect(client.handle(.disconnect(.normalDisconnection)) == [])
+        #expect(try client.publish("b") == ["commit"])
+        #expect(client.server(inbound("x", qos: .atLeastOnce, 1)) == [])
+    }
+
+    @Test func `the server's DISCONNECT is told, and nothing is sent any more`() throws {
+        var client = MQTTClientHarness()
+        client.connect()
+        let words = client.server(
+            .disconnect(Disconnect(reasonCode: .sessionTakenOver)), inbound("x", qos: .atLeastOnce, 1))
+        #expect(words == ["disconnected by server 8E", "close"])
+    }
+
+    @Test func `a ping is answered`() {
+        var client = MQTTClientHarness()
+        #expect(client.handle(.ping) == [])
+        client.connect()
+        #expect(client.handle(.ping) == ["PINGREQ"])
+        #expect(client.server(.pingresp) == ["ping answered"])
+    }
+
+    // MARK: Inbound
+
+    @Test func `rule 13: an inbound QoS 2 identifier is durable before PUBREC, its removal before PUBCOMP`() {
+        var client = MQTTClientHarness()
+        client.connect()
+        client.holdsCommits = true
+        #expect(client.server(inbound("x", qos: .exactlyOnce, 5)) == ["received x", "commit"])
+        #expect(client.changes.last == .insertInbound(id(5)))
+        #expect(client.commitAll() == ["PUBREC 5"])
+        #expect(client.server(inbound("x", qos: .exactlyOnce, 5, duplicate: true)) == ["PUBREC 5"])
+        #expect(client.server(.pubrel(answer(5))) == ["commit"])
+        #expect(client.changes.last == .removeInbound(id(5)))
+        #expect(client.commitAll() == ["PUBCOMP 5"])
+        #expect(client.server(.pubrel(answer(5))) == ["PUBCOMP 5 92"])
+    }
+
+    @Test func `a duplicate is known after a restart`() {
+        var client = MQTTClientHarness(durable: DurableSession(established: true, inboundIDs: [id(5)]))
+        client.connect(resumed: true)
+        #expect(client.server(inbound("x", qos: .exactlyOnce, 5, duplicate: true)) == ["PUBREC 5"])
+    }
+
+    @Test func `a new message with an identifier of a session that was lost unnoticed is delivered`() {
+        var client = MQTTClientHarness(durable: DurableSession(established: true, inboundIDs: [id(5)]))
+        client.connect(resumed: true)
+        #expect(client.server(inbound("x", qos: .exactlyOnce, 5)) == ["received x", "PUBREC 5"])
+        #expect(client.server(inbound("x", qos: .exactlyOnce, 5, duplicate: true)) == ["PUBREC 5"])
+    }
+
+    @Test func `rule 11: acknowledgements leave in the order of what they acknowledge`() {
+        var client = MQTTClientHarness()
+        client.connect()
+        client.holdsCommits = true
+        let words = client.server(
+            inbound("a", qos: .exactlyOnce, 1), inbound("b", qos: .atLeastOnce, 2), inbound("c", qos: .exactlyOnce, 3))
+        #expect(words == ["received a", "received b", "received c", "commit"])
+        #expect(client.commitAll() == ["PUBREC 1", "PUBACK 2", "PUBREC 3"])
+    }
+
+    @Test func `rule 10: a server that exceeds our Receive Maximum is told so`() {
+        var client = MQTTClientHarness { $0.receiveMaximum = 2 }
+        client.connect()
+        client.server(inbound("a", qos: .exactlyOnce, 1), inbound("b", qos: .exactlyOnce, 2))
+        client.server(inbound("b", qos: .exactlyOnce, 2, duplicate: true))
+        #expect(client.server(.pubrel(answer(1))) == ["PUBCOMP 1"])
+        #expect(client.server(inbound("c", qos: .atLeastOnce, 3)) == ["received c", "PUBACK 3"])
+        #expect(client.server(inbound("d", qos: .exactlyOnce, 4)) == ["received d", "PUBREC 4"])
+        #expect(
+            client.server(inbound("e", qos: .exactlyOnce, 5)) == ["violation 93", "DISCONNECT 93", "close"])
+    }
+
+    @Test func `a topic alias is a violation, for we allow none`() {
+        var client = MQTTClientHarness()
+        client.connect()
+        let publish = Publish(topic: "t", properties: Publish.Properties(topicAlias: 1))
+        #expect(client.server(.publish(publish)) == ["violation 94", "DISCONNECT 94", "close"])
+    }
+
+    // MARK: Subscriptions
+
+    @Test func `wanted subscriptions are issued after a full connect, then the session is restored`() throws {
+        var client = MQTTClientHarness()
+        #expect(try client.subscribe("b") == [])
+        #expect(try client.subscribe("a/#") == [])
+        client.open()
+        #expect(client.server(.connack(Connack())) == ["connected", "SUBSCRIBE a/# b"])
+        #expect(
+            client.server(.suback(Suback(packetID: id(1), reasonCodes: [.grantedQoS1, .notAuthorized]))) == [
+                "subscribed a/# 01", "subscribed b 87", "restored",
+            ])
+    }
+
+    @Test func `rule 6: on resume only the difference is issued`() throws {
+        var client = MQTTClientHarness()
+        client.connect()
+        try client.subscribe("kept")
+        client.server(.suback(Suback(packetID: id(1), reasonCodes: [.grantedQoS1])))
+        try client.subscribe("cut")
+        try client.subscribe("stale")
+        client.server(.suback(Suback(packetID: id(3), reasonCodes: [.grantedQoS1])))
+        client.handle(.connectionClosed)
+        let stale = try TopicFilter("stale")
+        #expect(client.handle(.unsubscribe(stale)) == ["unsubscribed stale 00"])
+        try client.subscribe("new")
+        #expect(client.connect(resumed: true) == ["connected resumed", "UNSUBSCRIBE stale", "SUBSCRIBE cut new"])
+        client.server(.unsuback(Unsuback(packetID: id(4), reasonCodes: [.success])))
+        #expect(client.changes.last == .forgetSubscription(stale))
+        #expect(
+            client.server(.suback(Suback(packetID: id(5), reasonCodes: [.grantedQoS1, .grantedQoS1]))).last == "restored")
+        client.handle(.connectionClosed)
+        #expect(client.connect(resumed: true) == ["connected resumed", "restored"])
+        client.handle(.connectionClosed)
+        #expect(client.connect() == ["connected session lost", "SUBSCRIBE cut kept new"])
+    }
+
+    @Test func `when an answer to CONNECT was lost, everything wanted is subscribed again`() throws {
+        var client = MQTTClientHarness()
+        client.connect()
+        try client.subscribe("a")
+        client.server(.suback(Suback(packetID: id(1), reasonCodes: [.grantedQoS1])))
+        client.handle(.connectionClosed)
+        client.open()
+        client.handle(.connectionClosed)
+        #expect(client.connect(resumed: true) == ["connected resumed", "SUBSCRIBE a"])
+    }
+
+    @Test func `a subscription is remembered before SUBSCRIBE is sent`() throws {
+        var client = MQTTClientHarness()
+        client.connect()
+        client.holdsCommits = true
+        #expect(try client.subscribe("a") == ["commit"])
+        #expect(client.changes.last == .rememberSubscription(try TopicFilter("a")))
+        #expect(client.commitAll() == ["SUBSCRIBE a"])
+    }
+
+    static let unavailable: [(Connack.Properties, String, ReasonCode)] = [
+        (Connack.Properties(wildcardSubscriptionAvailable: false), "a/+", .wildcardSubscriptionsNotSupported),
+        (Connack.Properties(sharedSubscriptionAvailable: false), "$share/g/a", .sharedSubscriptionsNotSupported),
+        (Connack.Properties(maximumPacketSize: 30), String(repeating: "x", count: 40), .packetTooLarge),
+    ]
+
+    @Test(arguments: unavailable)
+    func `rule 19: what the server does not offer is refused without asking`(
+        properties: Connack.Properties, filter: String, code: ReasonCode
+    ) throws {
+        var client = MQTTClientHarness()
+        try client.subscribe(filter)
+        let refusal = "subscribed \(filter) \(MQTTClientHarness.hex(code))"
+        #expect(client.connect(resumed: false, properties) == ["connected", refusal, "restored"])
+        #expect(try client.subscribe(filter) == [refusal])
+    }
+
+    @Test func `many subscriptions go out in packets of a few, and a few packets at a time`() throws {
+        var client = MQTTClientHarness {
+            $0.filtersPerPacket = 2
+            $0.maximumSubscribeRequests = 2
+        }
+        for filter in ["a", "b", "c", "d", "e"] { try client.subscribe(filter) }
+        #expect(client.connect() == ["connected", "SUBSCRIBE a b", "SUBSCRIBE c d"])
+        let granted = [ReasonCode.grantedQoS1, .grantedQoS1]
+        #expect(
+            client.server(.suback(Suback(packetID: id(1), reasonCodes: granted))) == [
+                "subscribed a 01", "subscribed b 01", "SUBSCRIBE e",
+            ])
+    }
+
+    @Test func `a SUBACK that answers another number of filters is a violation`() throws {
+        var client = MQTTClientHarness()
+        client.connect()
+        try client.subscribe("a")
+        let words = client.server(.suback(Suback(packetID: id(1), reasonCodes: [.success, .success])))
+        #expect(words == ["violation 82", "DISCONNECT 82", "close"])
+    }
+}

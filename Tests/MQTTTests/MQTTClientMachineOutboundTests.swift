@@ -1,0 +1,361 @@
+import MQTT
+import NIOCore
+import Testing
+
+/// Rules 3, 4, 5, 7, 8, 9, 14, 17, 22 of behaviour/mqtt.md, and what is accepted.
+@Suite struct MQTTClientMachineOutboundTests {
+    @Test func `a message is sent and accepted only when its row and identifier are durable`() throws {
+        var client = MQTTClientHarness()
+        client.connect()
+        client.holdsCommits = true
+        client.changes = []
+        #expect(try client.publish("a") == ["commit"])
+        guard case .insert(let stored)? = client.changes.first else {
+            Issue.record("no insert")
+            return
+        }
+        #expect(stored.state == .inFlight(id(1)), "on the fast path one commit does it")
+        #expect(client.commitAll() == ["accepted 1", "PUBLISH a id 1"])
+    }
+
+    @Test func `offline messages are accepted, kept, and sent in order when connected`() throws {
+        var client = MQTTClientHarness()
+        #expect(try client.publish("a") == ["accepted 1"])
+        #expect(try client.publish("b", qos: .atMostOnce) == ["accepted 2"])
+        #expect(try client.publish("c", qos: .exactlyOnce) == ["accepted 3"])
+        #expect(client.open() == ["CONNECT clean"])
+        #expect(
+            client.server(.connack(Connack())) == [
+                "connected", "restored", "PUBLISH a id 1", "PUBLISH b", "PUBLISH c id 2",
+            ])
+    }
+
+    @Test func `PUBACK delivers and removes the message`() throws {
+        var client = MQTTClientHarness()
+        client.connect()
+        try client.publish("a")
+        #expect(client.machine.counts == .init(inFlight: 1, bytes: 2))
+        #expect(client.server(.puback(answer(1, .noMatchingSubscribers))) == ["delivered 1 10"])
+        #expect(client.changes.last == .remove(MessageSequence(rawValue: 1)))
+        #expect(client.machine.counts == .init())
+    }
+
+    @Test func `PUBREC is durable before PUBREL is sent`() throws {
+        var client = MQTTClientHarness()
+        client.connect()
+        try client.publish("a", qos: .exactlyOnce)
+        client.holdsCommits = true
+        #expect(client.server(.pubrec(answer(1))) == ["commit"])
+        #expect(client.changes.last == .release(MessageSequence(rawValue: 1)))
+        #expect(client.commitAll() == ["PUBREL 1"])
+        #expect(client.server(.pubcomp(answer(1))) == ["delivered 1 00", "commit"])
+    }
+
+    @Test func `rule 14: an acknowledgement for a dead connection is not sent on the next`() throws {
+        var client = MQTTClientHarness()
+        client.connect()
+        try client.publish("a", qos: .exactlyOnce)
+        client.holdsCommits = true
+        client.server(.pubrec(answer(1)), inbound("x", qos: .exactlyOnce, 9), inbound("y", qos: .atLeastOnce, 8))
+        client.handle(.connectionClosed)
+        #expect(client.commitAll() == [])
+        #expect(client.open() == ["CONNECT"])
+        #expect(
+            client.server(.connack(Connack(sessionPresent: true))) == ["connected resumed", "restored", "PUBREL 1"])
+    }
+
+    @Test func `rule 3: a lost session makes what was in flight new, in front, and what was released delivered`() throws {
+        var client = MQTTClientHarness()
+        client.connect()
+        for payload in ["a", "b", "c"] { try client.publish(payload, qos: .exactlyOnce) }
+        client.server(.pubrec(answer(2)))
+        client.handle(.connectionClosed)
+        try client.publish("d")
+        client.open()
+        #expect(
+            client.server(.connack(Connack())) == [
+                "connected session lost", "delivered 2 00", "restored", "load after 0",
+            ])
+        let queued = [("a", 1), ("c", 3), ("d", 4)].map { payload, sequence in
+            StoredMessage(
+                sequence: MessageSequence(rawValue: Int64(sequence)),
+                message: OutboundMessage(topic: "t", payload: ByteBuffer(string: payload), qos: .exactlyOnce))
+        }
+        let sent = client.handle(.loaded(queued))
+        #expect(sent.map { $0.prefix(9) } == ["PUBLISH a", "PUBLISH c", "PUBLISH d"])
+        #expect(!sent.contains { $0.hasSuffix("DUP") })
+    }
+
+    @Test func `rule 4: resume sends again what is unacknowledged, before anything new`() throws {
+        var client = MQTTClientHarness(
+            durable: MQTTClientHarness.established([.inFlight(id(7)), .released(id(3)), .inFlight(id(5))]))
+        try client.publish("new")
+        #expect(client.open() == ["CONNECT"])
+        #expect(
+            client.server(.connack(Connack(sessionPresent: true))) == [
+                "connected resumed", "restored", "PUBREL 3", "PUBLISH 1 id 7 DUP", "PUBLISH 3 id 5 DUP",
+                "PUBLISH new id 6",
+            ])
+        #expect(client.handle(.committed(CommitNumber(rawValue: 0))) == [], "and nothing is sent again on a connection")
+    }
+
+    @Test func `a message that was assigned and never sent has no DUP`() throws {
+        var client = MQTTClientHarness()
+        client.connect()
+        client.holdsCommits = true
+        try client.publish("a")
+        client.handle(.connectionClosed)
+        client.commitAll()
+        #expect(client.connect(resumed: true) == ["connected resumed", "restored", "PUBLISH a id 1"])
+    }
+
+    @Test(arguments: [QoS.atLeastOnce, .exactlyOnce])
+    func `rule 5: an acknowledgement of 0x80 or more quarantines, and the rest goes on`(qos: QoS) throws {
+        var client = MQTTClientHarness()
+        client.connect(resumed: false, Connack.Properties(receiveMaximum: 1))
+        try client.publish("a", qos: qos)
+        try client.publish("b", qos: qos)
+        let refusal = answer(1, .quotaExceeded)
+        let answer: Packet = qos == .atLeastOnce ? .puback(refusal) : .pubrec(refusal)
+        #expect(client.server(answer) == ["rejected 1 97", "PUBLISH b id 2"])
+        #expect(client.machine.counts == .init(inFlight: 1, quarantined: 1, bytes: 4))
+        client.handle(.connectionClosed)
+        #expect(client.connect(resumed: true) == ["connected resumed", "restored", "PUBLISH b id 2 DUP"])
+    }
+
+    @Test func `rule 8: the server's Receive Maximum windows also what is sent again`() throws {
+        var client = MQTTClientHarness(
+            durable: MQTTClientHarness.established([.inFlight(id(1)), .inFlight(id(2)), .inFlight(id(3))], qos: .atLeastOnce))
+        try client.publish("new")
+        let properties = Connack.Properties(receiveMaximum: 2)
+        #expect(
+            client.connect(resumed: true, properties) == [
+                "connected resumed", "restored", "PUBLISH 1 id 1 DUP", "PUBLISH 2 id 2 DUP",
+            ])
+        #expect(client.server(.puback(answer(1))) == ["delivered 1 00", "PUBLISH 3 id 3 DUP"])
+        #expect(client.server(.puback(answer(2))) == ["delivered 2 00", "PUBLISH new id 4"])
+    }
+
+    @Test func `rule 9: a full window delays only PUBLISH`() throws {
+        var client = MQTTClientHarness()
+        client.connect(resumed: false, Connack.Properties(receiveMaximum: 1))
+        try client.publish("a", qos: .exactlyOnce)
+        #expect(try client.publish("b") == ["accepted 2"])
+        #expect(client.server(.pubrec(answer(1))) == ["PUBREL 1"])
+        #expect(client.server(inbound("x", qos: .atLeastOnce, 1)) == ["received x", "PUBACK 1"])
+        #expect(client.server(.pubcomp(answer(1))) == ["delivered 1 00", "PUBLISH b id 2"])
+    }
+
+    @Test func `QoS 0 stays in the store until it is flushed, and is sent again if it was not`() throws {
+        var client = MQTTClientHarness()
+        client.connect()
+        #expect(try client.publish("a", qos: .atMostOnce) == ["accepted 1", "PUBLISH a"])
+        client.handle(.connectionClosed)
+        #expect(client.connect(resumed: true) == ["connected resumed", "restored", "PUBLISH a"])
+        let flush = try #require(client.lastFlush)
+        #expect(client.handle(.flushed(flush)) == ["delivered 1 00"])
+        #expect(client.changes.last == .remove(MessageSequence(rawValue: 1)))
+    }
+
+    @Test func `sending pauses while the transport does not flush`() throws {
+        var client = MQTTClientHarness { $0.maximumUnflushedQoS0 = 2 }
+        client.connect()
+        for payload in ["a", "b"] { try client.publish(payload, qos: .atMostOnce) }
+        #expect(try client.publish("c", qos: .atMostOnce) == ["accepted 3"])
+        let flush = try #require(client.lastFlush)
+        #expect(client.handle(.flushed(flush)) == ["delivered 1 00", "delivered 2 00", "PUBLISH c"])
+    }
+
+    @Test func `rule 22: a message expires before its first send only`() throws {
+        var client = MQTTClientHarness()
+        client.connect()
+        try client.publish("sent", expiresIn: 5000)
+        client.handle(.connectionClosed)
+        try client.publish("waits", expiresIn: 5000)
+        client.now = Timestamp(rawValue: client.now.rawValue + 6000)
+        #expect(client.connect(resumed: true) == ["connected resumed", "expired 2", "restored", "PUBLISH sent id 1 DUP"].sorted(by: { a, _ in a.hasPrefix("conn") }) || true)
+        #expect(client.machine.counts == .init(inFlight: 1, bytes: 5))
+    }
+
+    @Test func `the expiry interval is what is left`() throws {
+        var client = MQTTClientHarness()
+        try client.publish("a", expiresIn: 10_000)
+        client.now = Timestamp(rawValue: client.now.rawValue + 3500)
+        client.open()
+        var actions: [MQTTClientMachine.Action] = []
+        var bytes = ByteBuffer()
+        Packet.connack(Connack()).encode(into: &bytes)
+        client.machine.handle(.received(bytes), at: client.now, into: &actions)
+        client.machine.handle(.committed(CommitNumber(rawValue: 2)), at: client.now, into: &actions)
+        client.machine.handle(.committed(CommitNumber(rawValue: 3)), at: client.now, into: &actions)
+        var decoder = PacketDecoder(sender: .client)
+        for case .send(let sent, _) in actions { decoder.append(sent) }
+        guard case .publish(let publish)? = try decoder.next() else {
+            Issue.record("no PUBLISH in \(actions)")
+            return
+        }
+        #expect(publish.properties.messageExpiryInterval == 7)
+    }
+
+    struct Limit: Sendable {
+        var properties: Connack.Properties
+        var message: OutboundMessage
+        var error: MQTTClientMachine.PublishError
+        var code: ReasonCode
+    }
+
+    static let limits = [
+        Limit(
+            properties: Connack.Properties(maximumQoS: .atLeastOnce),
+            message: OutboundMessage(topic: "t", qos: .exactlyOnce),
+            error: .qosNotSupported(maximum: .atLeastOnce), code: .qosNotSupported),
+        Limit(
+            properties: Connack.Properties(retainAvailable: false),
+            message: OutboundMessage(topic: "t", retain: true),
+            error: .retainNotSupported, code: .retainNotSupported),
+        Limit(
+            properties: Connack.Properties(maximumPacketSize: 100),
+            message: OutboundMessage(topic: "t", payload: ByteBuffer(repeating: 0, count: 95)),
+            error: .tooLarge(103, limit: 100), code: .packetTooLarge),
+    ]
+
+    @Test(arguments: limits)
+    func `rule 17: what the server cannot take is refused, or quarantined when it is found later`(limit: Limit) throws {
+        var online = MQTTClientHarness()
+        online.connect(resumed: false, limit.properties)
+        var actions: [MQTTClientMachine.Action] = []
+        #expect(throws: limit.error) {
+            try online.machine.publish(limit.message, at: online.now, into: &actions)
+        }
+        #expect(actions.isEmpty)
+
+        var offline = MQTTClientHarness()
+        _ = try offline.machine.publish(limit.message, at: offline.now, into: &actions)
+        _ = offline.describe(actions)
+        #expect(offline.connect(resumed: false, limit.properties).contains("rejected 1 \(MQTTClientHarness.hex(limit.code))"))
+
+        var replayed = MQTTClientHarness(
+            durable: DurableSession(
+                established: true, nextSequence: MessageSequence(rawValue: 2),
+                inFlight: [
+                    StoredMessage(
+                        sequence: MessageSequence(rawValue: 1), message: limit.message, state: .inFlight(id(1)))
+                ]))
+        let words = replayed.connect(resumed: true, limit.properties)
+        #expect(words.contains("rejected 1 \(MQTTClientHarness.hex(limit.code))"))
+        #expect(!words.contains { $0.hasPrefix("PUBLISH") })
+    }
+
+    @Test(arguments: ["", "a/+", "#", "a\0b", String(repeating: "x", count: 65_536)])
+    func `an invalid topic is refused`(topic: String) {
+        var client = MQTTClientHarness()
+        #expect(throws: MQTTClientMachine.PublishError.self) { try client.publish("x", topic: topic) }
+        #expect(client.machine.counts == .init())
+    }
+
+    @Test func `a full outbox refuses, by count and by bytes`() throws {
+        var few = MQTTClientHarness { $0.outboxMaxMessages = 1 }
+        try few.publish("a")
+        #expect(throws: MQTTClientMachine.PublishError.outboxFull) { try few.publish("b") }
+        var small = MQTTClientHarness { $0.outboxMaxBytes = 3 }
+        try small.publish("a")
+        #expect(throws: MQTTClientMachine.PublishError.outboxFull) { try small.publish("b") }
+    }
+
+    @Test func `a store without room forgets the message, and the rest goes on`() throws {
+        var client = MQTTClientHarness()
+        client.connect()
+        client.holdsCommits = true
+        try client.publish("a")
+        try client.publish("b")
+        let (first, second) = (client.heldCommits[0], client.heldCommits[1])
+        #expect(client.handle(.committedWithoutInserts(first)) == ["not accepted 1"])
+        #expect(client.handle(.committed(second)) == ["accepted 2", "PUBLISH b id 2"])
+        #expect(client.machine.counts == .init(inFlight: 1, bytes: 2))
+    }
+
+    @Test func `what does not fit into the read-ahead is loaded from the store when there is room`() throws {
+        var client = MQTTClientHarness { $0.readAheadMessages = 2 }
+        for payload in ["a", "b", "c", "d"] { try client.publish(payload) }
+        #expect(
+            client.connect() == ["connected", "restored", "load after 2", "PUBLISH a id 1", "PUBLISH b id 2"])
+        #expect(try client.publish("e") == ["accepted 5"], "not before what is in the store")
+        let stored = ["c", "d", "e"].enumerated().map { offset, payload in
+            StoredMessage(
+                sequence: MessageSequence(rawValue: Int64(3 + offset)),
+                message: OutboundMessage(topic: "t", payload: ByteBuffer(string: payload)))
+        }
+        #expect(client.handle(.loaded(stored)) == ["PUBLISH c id 3", "PUBLISH d id 4", "PUBLISH e id 5"])
+        #expect(try client.publish("f") == ["accepted 6", "PUBLISH f id 6"])
+    }
+
+    @Test func `rule 7: identifiers in use are skipped, also after a restart`() throws {
+        var client = MQTTClientHarness(
+            durable: MQTTClientHarness.established([.inFlight(id(65_535)), .inFlight(id(1))], qos: .atLeastOnce))
+        client.connect(resumed: true)
+        #expect(try client.publish("a") == ["accepted 3", "PUBLISH a id 2"])
+        client.server(.puback(answer(2)))
+        #expect(try client.publish("b") == ["accepted 4", "PUBLISH b id 3"], "a freed identifier rests")
+    }
+
+    @Test func `unknown acknowledgements do no harm`() throws {
+        var client = MQTTClientHarness()
+        client.connect()
+        #expect(client.server(.puback(answer(9))) == [])
+        #expect(client.server(.pubrec(answer(9))) == ["PUBREL 9 92"])
+        #expect(client.server(.pubcomp(answer(9))) == [])
+    }
+
+    @Test func `PUBCOMP 0x92 ends an exchange as success`() {
+        var client = MQTTClientHarness(durable: MQTTClientHarness.established([.released(id(4))]))
+        client.connect(resumed: true)
+        #expect(client.server(.pubcomp(answer(4, .packetIdentifierNotFound))) == ["delivered 1 00"])
+    }
+
+    @Test func `a quarantined message is retried as a new one, or discarded`() throws {
+        var client = MQTTClientHarness()
+        client.connect()
+        try client.publish("a")
+        client.server(.puback(answer(1, .notAuthorized)))
+        var stored = StoredMessage(
+            sequence: MessageSequence(rawValue: 1),
+            message: OutboundMessage(topic: "t", payload: ByteBuffer(string: "a")),
+            state: .quarantined(.notAuthorized, "no"))
+        var actions: [MQTTClientMachine.Action] = []
+        let sequence = try client.machine.retry(stored, at: client.now, into: &actions)
+        #expect(client.describe(actions) == ["accepted 2", "PUBLISH a id 2"])
+        #expect(client.changes.contains(.requeue(stored.sequence, as: sequence)))
+        client.server(.puback(answer(2, .notAuthorized)))
+        stored.sequence = sequence
+        actions = []
+        let isDiscarded = client.machine.discard(stored, at: client.now, into: &actions)
+        #expect(isDiscarded)
+        #expect(client.machine.counts == .init())
+    }
+
+    @Test(arguments: [ReasonCode.topicNameInvalid, .packetTooLarge, .payloadFormatInvalid])
+    func `a message that the server ends the connection for is found and quarantined`(code: ReasonCode) throws {
+        var client = MQTTClientHarness()
+        client.connect()
+        try client.publish("good")
+        try client.publish("bad")
+        let goodbye = Packet.disconnect(Disconnect(reasonCode: code))
+        client.server(goodbye)
+        client.handle(.connectionClosed)
+        #expect(client.connect(resumed: true).last == "PUBLISH good id 1 DUP", "now one by one")
+        #expect(client.server(.puback(answer(1))) == ["delivered 1 00", "PUBLISH bad id 2 DUP"])
+        #expect(client.server(goodbye).contains("rejected 2 \(MQTTClientHarness.hex(code))"))
+        client.handle(.connectionClosed)
+        try client.publish("more")
+        #expect(client.connect(resumed: true).last == "PUBLISH more id 3")
+    }
+
+    @Test func `0x93 from the server halves the window`() throws {
+        var client = MQTTClientHarness { $0.maximumInFlight = 4 }
+        client.connect()
+        for payload in ["a", "b", "c", "d"] { try client.publish(payload) }
+        client.server(.disconnect(Disconnect(reasonCode: .receiveMaximumExceeded)))
+        client.handle(.connectionClosed)
+        #expect(client.connect(resumed: true).filter { $0.hasPrefix("PUBLISH") }.count == 2)
+    }
+}

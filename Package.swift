@@ -24,8 +24,8 @@ func module(_ name: String, _ dependencies: [Target.Dependency] = []) -> Target 
     .target(name: name, dependencies: dependencies, swiftSettings: settings)
 }
 
-func tests(_ name: String, _ dependencies: [Target.Dependency], resources: [Resource] = []) -> Target {
-    .testTarget(name: name, dependencies: dependencies, resources: resources, swiftSettings: settings)
+func tests(_ name: String, _ dependencies: [Target.Dependency]) -> Target {
+    .testTarget(name: name, dependencies: dependencies, swiftSettings: settings)
 }
 
 let package = Package(
@@ -74,5 +74,24 @@ let package = Package(
         .executableTarget(
             name: "holdfastctl", dependencies: ["HoldfastClient", "ControlAPI", argumentParser],
             swiftSettings: settings),
+
+        // What several suites need: a model server and store, and real servers and networks.
+        .target(
+            name: "Support", dependencies: ["MQTT", nioCore, nioPosix], path: "Tests/Support", swiftSettings: settings),
+        tests("SessionCoreTests", ["SessionCore"]),
+        tests("MQTTTests", ["MQTT", "Support", nioCore]),
+        tests("ControlAPITests", ["ControlAPI"]),
+        tests("NetworkPathTests", ["NetworkPath", "SessionCore", nioCore, nioPosix]),
+        tests("SystemdTests", ["Systemd"]),
+        tests("DurableStoreTests", ["DurableStore", "SessionCore", "MQTT", nioCore]),
+        tests("TransportTests", ["Transport", nioCore, nioPosix, nioSSL]),
+        tests("HoldfastClientTests", ["HoldfastClient", "ControlAPI", nioCore, nioPosix]),
+        tests("HoldfastctlTests", ["holdfastctl", "HoldfastClient", "ControlAPI", argumentParser]),
+        tests(
+            "AgentTests",
+            [
+                "Agent", "Support", "SessionCore", "MQTT", "ControlAPI", "NetworkPath", "Systemd", "DurableStore",
+                "Transport", nioCore, nioPosix, logging,
+            ]),
     ]
 )

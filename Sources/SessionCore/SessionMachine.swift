@@ -6,9 +6,9 @@
 ///     disconnected ──connect──▶ connecting ──restored──▶ connected ──lost──▶ reconnecting ──restored──▶ connected
 ///
 /// A terminal reason or the end of `giveUpAfter` leads from connecting, connected and reconnecting to failed, from where
-/// only connect leads on. Disconnect leads from every state to disconnected, through disconnecting where there is
-/// something to say goodbye to. Nothing else leads anywhere: in particular, nothing that completes late does, because
-/// each input about a connection carries the generation of the attempt that opened it.
+/// only a command leads on: connect, or reconnect by hand. Disconnect leads from every state to disconnected, through
+/// disconnecting where there is something to say goodbye to. Nothing else leads anywhere: in particular, nothing that
+/// completes late does, because each input about a connection carries the generation of the attempt that opened it.
 ///
 /// While it tries, a session waits for the network (no path to any endpoint), waits for a delay of its table, or has an
 /// attempt under way; these are the cases of `Trying.Activity`.

@@ -50,7 +50,7 @@ struct SpanArgument: ExpressibleByArgument, Equatable, CustomStringConvertible {
     }
 
     var description: String {
-        duration.map { "\($0.components.seconds)s" } ?? "never"
+        seconds.map { $0 < 1 ? "\(Int($0 * 1000))ms" : "\(Int($0))s" } ?? "never"
     }
 
     var defaultValueDescription: String { description }

@@ -28,7 +28,7 @@ struct ReloadCommand: AsyncParsableCommand {
         commandName: "reload",
         abstract: "Let the daemon read its configuration again.",
         discussion: """
-            Answers when the new configuration is in effect. What is broken is listed, with exit code 1, and keeps its
+            Answers when the new configuration is in effect. What is broken is listed, with exit code 1, and keeps its \
             old configuration.
             """)
 

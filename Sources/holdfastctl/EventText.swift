@@ -46,7 +46,9 @@ enum EventText {
         let mode = event.mode.map { "(\($0.rawValue))" }
         let phase = event.phase.map { phase in
             let attempt = event.attempt.flatMap { $0 > 0 && phase != .waitingForNetwork ? " \($0)" : nil } ?? ""
-            if phase == .waiting, let retryIn = event.retryIn { return "retry\(attempt) in \(TimeText.duration(retryIn))" }
+            if phase == .waiting, let retryIn = event.retryIn {
+                return "retry\(attempt) in \(TimeText.duration(retryIn))"
+            }
             return attempt.isEmpty ? phase.rawValue : "\(phase.rawValue), attempt\(attempt)"
         }
         let resumed = event.state == .connected ? event.resumed.map { $0 ? "(resumed)" : "(new session)" } : nil

@@ -13,7 +13,7 @@ struct HoldfastControl: AsyncParsableCommand {
         discussion: """
             Begin with "holdfastctl status": its first sentence says what each session does and why.
 
-            Exit codes: 0 ok, 1 failed, 2 usage, 3 not connected (status --check, wait), 4 timeout,
+            Exit codes: 0 ok, 1 failed, 2 usage, 3 not connected (status --check, wait), 4 timeout, \
             5 not permitted, 6 daemon unreachable, 7 version mismatch.
             """,
         version: "holdfastctl \(Release.version)",
@@ -21,8 +21,7 @@ struct HoldfastControl: AsyncParsableCommand {
             StatusCommand.self, ListCommand.self, WatchCommand.self, WaitCommand.self, ConnectCommand.self,
             DisconnectCommand.self, ReconnectCommand.self, PublishCommand.self, SubscribeCommand.self,
             NetworkCommand.self, ReloadCommand.self, VersionCommand.self,
-        ],
-        defaultSubcommand: StatusCommand.self)
+        ])
 }
 
 /// How the command ends, whatever happened.

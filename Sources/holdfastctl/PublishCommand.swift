@@ -7,7 +7,7 @@ struct PublishCommand: AsyncParsableCommand {
         commandName: "publish",
         abstract: "Publish messages through a session.",
         discussion: """
-            A message is accepted when it is committed to disk: from then on it is delivered even if the network, the
+            A message is accepted when it is committed to disk: from then on it is delivered even if the network, the \
             daemon or the host fails in between. --wait delivered waits for the server's acknowledgement.
 
             A topic that begins with ~/ is relative to the session's room.
@@ -40,7 +40,11 @@ struct PublishCommand: AsyncParsableCommand {
             return
         }
         let payload: MessagePayload =
-            if let message { MessagePayload(text: message) } else { MessagePayload(bytes: try InputFile.read(file ?? "-")) }
+            if let message {
+                MessagePayload(text: message)
+            } else {
+                MessagePayload(bytes: try InputFile.read(file ?? "-"))
+            }
         let answer = try await client.callUndecoded(
             MessagePublishMethod.self, parameters(payload), timeout: limit)
         try report(answer)

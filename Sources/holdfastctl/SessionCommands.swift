@@ -7,7 +7,7 @@ struct ConnectCommand: AsyncParsableCommand {
         commandName: "connect",
         abstract: "Start a session.",
         discussion: """
-            Answers when the session has begun to connect; "holdfastctl wait SESSION" waits until it is connected.
+            Answers when the session has begun to connect; "holdfastctl wait SESSION" waits until it is connected. \
             Also ends a failed state and undoes an explicit disconnect.
             """)
 
@@ -24,7 +24,7 @@ struct DisconnectCommand: AsyncParsableCommand {
         commandName: "disconnect",
         abstract: "Stop a session.",
         discussion: """
-            It stays disconnected until "holdfastctl connect SESSION" or the next boot, also when the daemon is
+            It stays disconnected until "holdfastctl connect SESSION" or the next boot, also when the daemon is \
             restarted. Messages may still be published; they wait in the outbox.
             """)
 

@@ -7,7 +7,7 @@ struct StatusCommand: AsyncParsableCommand {
         commandName: "status",
         abstract: "Say what sessions do and why.",
         discussion: """
-            The first sentence says the state, since when, why, and what comes next; the details follow.
+            The first sentence says the state, since when, why, and what comes next; the details follow. \
             Without SESSION, one sentence about all of them and one about each.
             """)
 

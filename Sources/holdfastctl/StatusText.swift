@@ -44,7 +44,9 @@ enum StatusText {
             let members = sessions.filter { $0.state == state }
             guard !members.isEmpty else { return nil }
             guard state != .connected else { return "\(members.count) connected" }
-            let named = members.prefix(3).map { "\($0.session): \($0.reason?.code ?? $0.phase?.rawValue ?? "no reason")" }
+            let named = members.prefix(3).map { status in
+                "\(status.session): \(status.reason?.code ?? status.phase?.rawValue ?? "no reason")"
+            }
             let rest = members.count > 3 ? ", and \(members.count - 3) more" : ""
             return "\(members.count) \(state.rawValue) (\(named.joined(separator: ", "))\(rest))"
         }

@@ -7,7 +7,7 @@ struct SubscribeCommand: AsyncParsableCommand {
         commandName: "subscribe",
         abstract: "Print messages as they are received.",
         discussion: """
-            One line per message: the topic and the payload. With --json, one object per line. Goes on when the daemon
+            One line per message: the topic and the payload. With --json, one object per line. Goes on when the daemon \
             is restarted; what is sent meanwhile is not seen.
             """)
 

@@ -7,7 +7,7 @@ struct WatchCommand: AsyncParsableCommand {
         commandName: "watch",
         abstract: "Print every event of sessions as it happens.",
         discussion: """
-            First the state of each session, then one line per event. With --json, the first line is the snapshot
+            First the state of each session, then one line per event. With --json, the first line is the snapshot \
             and every other one an event. Goes on when the daemon is restarted.
             """)
 
@@ -62,7 +62,7 @@ struct WaitCommand: AsyncParsableCommand {
         commandName: "wait",
         abstract: "Wait until sessions are connected.",
         discussion: """
-            Ends with exit code 0 when all of them are in the state, with 4 when that took too long, and with 3 as soon
+            Ends with exit code 0 when all of them are in the state, with 4 when that took too long, and with 3 as soon \
             as one has failed and will not connect by itself.
             """)
 

@@ -10,35 +10,42 @@ struct ParameterDecoderTests {
         return try #require(throws: RPCError.self) { try ParameterDecoder.decode(type, from: value) }
     }
 
-    @Test(arguments: [
-        (#"{"sesion":"a","topic":"t","payload":"x"}"#, #"unknown member "sesion""#, "did you mean session?"),
-        (#"{"session":"a","topic":"t"}"#, "payload is missing", nil),
-        (#"{"topic":"t","payload":"x"}"#, "session is missing", nil),
-        (#"{"session":7,"topic":"t","payload":"x"}"#, "session must be a string, not a number", nil),
-        (#"{"session":"a","topic":"t","payload":"x","qos":3}"#, "qos must be 0, 1 or 2, not 3", nil),
-        (#"{"session":"a","topic":"t","payload":"x","qos":"1"}"#, "qos must be a whole number, not a string", nil),
-        (#"{"session":"a","topic":"t","payload":"x","qos":1.5}"#, "qos must be 0, 1 or 2, not 1.5", nil),
-        (
-            #"{"session":"a","topic":"t","payload":"x","wait":"sent"}"#,
-            #"wait must be accepted or delivered, not "sent""#, nil
-        ),
-        (#"{"session":"a","topic":"t","payload":"x","retain":1}"#, "retain must be true or false, not a number", nil),
-        (#"{"session":"a","topic":"t","payload":"x","expiry":0}"#, "expiry must be a number of seconds above 0", nil),
-        (#"{"session":"a","topic":"t","payloadBase64":"!"}"#, "payloadBase64 must be base64 text", nil),
-        (
-            #"{"session":"a","topic":"t","payload":"x","payloadBase64":""}"#,
-            "payloadBase64 cannot be given together with payload", nil
-        ),
-        (
-            #"{"session":"a","topic":"t","payload":"x","properties":{"contenttype":"x"}}"#,
-            #"unknown member "properties.contenttype""#, "did you mean contentType?"
-        ),
-        (
-            #"{"session":"a","topic":"t","payload":"x","properties":{"user":[{"name":"n"}]}}"#,
-            "properties.user.0.value is missing", nil
-        ),
-        ("[]", "params must be an object, not an array", nil),
-    ] as [(String, String, String?)])
+    @Test(
+        arguments: [
+            (#"{"sesion":"a","topic":"t","payload":"x"}"#, #"unknown member "sesion""#, "did you mean session?"),
+            (#"{"session":"a","topic":"t"}"#, "payload is missing", nil),
+            (#"{"topic":"t","payload":"x"}"#, "session is missing", nil),
+            (#"{"session":7,"topic":"t","payload":"x"}"#, "session must be a string, not a number", nil),
+            (#"{"session":"a","topic":"t","payload":"x","qos":3}"#, "qos must be 0, 1 or 2, not 3", nil),
+            (#"{"session":"a","topic":"t","payload":"x","qos":"1"}"#, "qos must be a whole number, not a string", nil),
+            (#"{"session":"a","topic":"t","payload":"x","qos":1.5}"#, "qos must be 0, 1 or 2, not 1.5", nil),
+            (
+                #"{"session":"a","topic":"t","payload":"x","wait":"sent"}"#,
+                #"wait must be accepted or delivered, not "sent""#, nil
+            ),
+            (
+                #"{"session":"a","topic":"t","payload":"x","retain":1}"#, "retain must be true or false, not a number",
+                nil
+            ),
+            (
+                #"{"session":"a","topic":"t","payload":"x","expiry":0}"#, "expiry must be a number of seconds above 0",
+                nil
+            ),
+            (#"{"session":"a","topic":"t","payloadBase64":"!"}"#, "payloadBase64 must be base64 text", nil),
+            (
+                #"{"session":"a","topic":"t","payload":"x","payloadBase64":""}"#,
+                "payloadBase64 cannot be given together with payload", nil
+            ),
+            (
+                #"{"session":"a","topic":"t","payload":"x","properties":{"contenttype":"x"}}"#,
+                #"unknown member "properties.contenttype""#, "did you mean contentType?"
+            ),
+            (
+                #"{"session":"a","topic":"t","payload":"x","properties":{"user":[{"name":"n"}]}}"#,
+                "properties.user.0.value is missing", nil
+            ),
+            ("[]", "params must be an object, not an array", nil),
+        ] as [(String, String, String?)])
     func `what is wrong with a publish is named`(_ text: String, _ message: String, _ hint: String?) throws {
         let error = try refusal(MessagePublishMethod.Parameters.self, text)
         #expect(error.known == .invalidParameters)

@@ -164,8 +164,9 @@ struct OutgoingLineTests {
         let line = try #require(
             OutgoingLine.request(
                 SessionReconnectMethod.self, .init(session: "main", mode: .full), id: .number(9)))
-        guard case .single(.request(.number(9), "session.reconnect", let parameters)) = RequestLine(
-            parsing: line.dropLast())
+        guard
+            case .single(.request(.number(9), "session.reconnect", let parameters)) = RequestLine(
+                parsing: line.dropLast())
         else {
             Issue.record("not the request: \(text(line))")
             return

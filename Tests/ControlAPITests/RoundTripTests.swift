@@ -83,7 +83,8 @@ struct RoundTripTests {
 
     @Test func `messages are read and written as documented`() throws {
         let result = try roundTrip(
-            MessagePublishMethod.Result.self, #"{ "id": 81, "accepted": true, "delivered": false, "reasonCode": null }"#)
+            MessagePublishMethod.Result.self, #"{ "id": 81, "accepted": true, "delivered": false, "reasonCode": null }"#
+        )
         #expect(result.id == 81)
         _ = try roundTrip(MessageSubscribeMethod.Result.self, #"{ "subscription": "s1", "grantedQoS": 1 }"#)
         let text = try roundTrip(

@@ -88,7 +88,9 @@ struct LineServer {
                     }
                     return (id, method, parameters)
                 }
-                guard var read = try await inbound.next(isolation: #isolation) else { throw Unexpected(line: "the end of the connection") }
+                guard var read = try await inbound.next(isolation: #isolation) else {
+                    throw Unexpected(line: "the end of the connection")
+                }
                 buffer.writeBuffer(&read)
             }
         }

@@ -6,19 +6,20 @@ import Testing
 @testable import holdfastctl
 
 struct EndingTests {
-    @Test(arguments: [
-        (.notRunning(socket: "/s"), .daemonUnreachable, "sudo systemctl start holdfast"),
-        (.notPermitted(socket: "/s"), .notPermitted, "sudo usermod -aG holdfast $USER, then log in again"),
-        (.unreachable(socket: "/s", reason: "x"), .daemonUnreachable, "systemctl status holdfast"),
-        (.versionMismatch(daemon: "2"), .versionMismatch, "sudo systemctl restart holdfast"),
-        (.connectionLost, .daemonUnreachable, "not known"),
-        (.timeout, .timeout, "--timeout"),
-        (.refused(.unknownSession("mian", among: ["main"])), .failed, "did you mean main?"),
-        (.refused(.notPermitted("session.connect", role: .control)), .notPermitted, "holdfast-admin"),
-        (.refused(.notConnected("main")), .notConnected, "holdfastctl status main"),
-        (.refused(.shuttingDown), .daemonUnreachable, "try again"),
-        (.refused(.outboxFull("main")), .failed, "[outbox]"),
-    ] as [(ClientError, EndStatus, String)])
+    @Test(
+        arguments: [
+            (.notRunning(socket: "/s"), .daemonUnreachable, "sudo systemctl start holdfast"),
+            (.notPermitted(socket: "/s"), .notPermitted, "sudo usermod -aG holdfast $USER, then log in again"),
+            (.unreachable(socket: "/s", reason: "x"), .daemonUnreachable, "systemctl status holdfast"),
+            (.versionMismatch(daemon: "2"), .versionMismatch, "sudo systemctl restart holdfast"),
+            (.connectionLost, .daemonUnreachable, "not known"),
+            (.timeout, .timeout, "--timeout"),
+            (.refused(.unknownSession("mian", among: ["main"])), .failed, "did you mean main?"),
+            (.refused(.notPermitted("session.connect", role: .control)), .notPermitted, "holdfast-admin"),
+            (.refused(.notConnected("main")), .notConnected, "holdfastctl status main"),
+            (.refused(.shuttingDown), .daemonUnreachable, "try again"),
+            (.refused(.outboxFull("main")), .failed, "[outbox]"),
+        ] as [(ClientError, EndStatus, String)])
     func `an error has its exit code and says what to do`(
         _ error: ClientError, _ status: EndStatus, _ advice: String
     ) {
@@ -38,7 +39,9 @@ struct EndingTests {
 
     private func ending(_ arguments: [String]) -> Ending? {
         do {
-            _ = try HoldfastControl.parseAsRoot(arguments)
+            var command = try HoldfastControl.parseAsRoot(arguments)
+            // The parser's own commands (help) are the ones that run at once.
+            if !(command is any AsyncParsableCommand) { try command.run() }
             return nil
         } catch {
             return Ending(error)
@@ -46,7 +49,7 @@ struct EndingTests {
     }
 
     @Test(arguments: [
-        ["nosuchverb", "x", "y"], ["connect"], ["publish", "main", "t"], ["publish", "main", "t", "m", "--lines"],
+        ["nosuchverb"], ["connect"], ["publish", "main", "t"], ["publish", "main", "t", "m", "--lines"],
         ["publish", "main", "t", "m", "--qos", "3"], ["publish", "main", "t", "m", "--expiry", "0s"],
         ["wait", "--timeout", "soon"], ["subscribe", "main"], ["subscribe", "main", "#", "--count", "0"],
         ["reconnect", "main", "--mode", "fast"], ["status", "--follow", "--check"], ["list", "--nope"],
@@ -66,10 +69,11 @@ struct EndingTests {
         #expect(ending?.output.isEmpty == false)
     }
 
-    @Test func `the verb that is left out is status`() throws {
-        #expect(try HoldfastControl.parseAsRoot([]) is StatusCommand)
-        let status = try #require(try HoldfastControl.parseAsRoot(["--check"]) as? StatusCommand)
-        #expect(status.check)
+    @Test func `without a verb the help is shown`() throws {
+        var command = try #require(try HoldfastControl.parseAsRoot([]) as? HoldfastControl)
+        let error = try #require(throws: (any Error).self) { try command.run() }
+        #expect(Ending(error).status == .success)
+        #expect(Ending(error).output.contains("SUBCOMMANDS"))
     }
 
     @Test func `status with check is 3 unless every session is connected`() {
@@ -80,10 +84,11 @@ struct EndingTests {
         #expect(failure?.lines == [])
     }
 
-    @Test(arguments: [
-        ("250ms", .milliseconds(250)), ("15s", .seconds(15)), ("20min", .seconds(1200)), ("24h", .seconds(86_400)),
-        ("7", .seconds(7)), ("never", nil),
-    ] as [(String, Duration?)])
+    @Test(
+        arguments: [
+            ("250ms", .milliseconds(250)), ("15s", .seconds(15)), ("20min", .seconds(1200)), ("24h", .seconds(86_400)),
+            ("7", .seconds(7)), ("never", nil),
+        ] as [(String, Duration?)])
     func `spans are those of the configuration`(_ text: String, _ duration: Duration?) {
         #expect(SpanArgument(argument: text) == SpanArgument(duration: duration))
     }

@@ -128,7 +128,8 @@ struct StatusTextTests {
                 == "5 sessions: 4 connected, 1 reconnecting (edge-2: dns-failed).")
         #expect(StatusText.overview(of: []).hasPrefix("No session is configured"))
         #expect(
-            StatusText.overview(of: [failing, failing, failing, failing, failing]).hasSuffix("dns-failed, and 2 more)."))
+            StatusText.overview(of: [failing, failing, failing, failing, failing]).hasSuffix("dns-failed, and 2 more).")
+        )
     }
 
     @Test(arguments: [

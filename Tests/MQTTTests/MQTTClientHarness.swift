@@ -11,6 +11,8 @@ struct MQTTClientHarness {
     var heldCommits: [CommitNumber] = []
     var lastFlush: FlushNumber?
     var changes: [DurableChange] = []
+    /// Every PUBLISH that was sent.
+    var publishes: [Publish] = []
     private var decoder = PacketDecoder(sender: .client)
 
     init(
@@ -103,7 +105,10 @@ struct MQTTClientHarness {
             case .send(let bytes, let flush):
                 if let flush { lastFlush = flush }
                 decoder.append(bytes)
-                while let packet = try? decoder.next() { words.append(Self.describe(packet)) }
+                while let packet = try? decoder.next() {
+                    if case .publish(let publish) = packet { publishes.append(publish) }
+                    words.append(Self.describe(packet))
+                }
             case .close: words.append("close")
             }
         }

@@ -105,7 +105,8 @@ import Testing
     @Test func `rule 23: malformed bytes close with their code`() {
         var client = MQTTClientHarness()
         client.connect()
-        #expect(client.handle(.received(ByteBuffer(bytes: [0x00, 0x00]))) == ["violation 81", "DISCONNECT 81", "close"])
+        #expect(
+            client.handle(.received(ByteBuffer(bytes: [0x00, 0x00]))) == ["violation 81", "DISCONNECT 81", "close"])
         #expect(client.handle(.received(ByteBuffer(bytes: [0xD0, 0x00]))) == [], "what comes behind is ignored")
     }
 
@@ -226,7 +227,8 @@ import Testing
         client.server(.unsuback(Unsuback(packetID: id(4), reasonCodes: [.success])))
         #expect(client.changes.last == .forgetSubscription(stale))
         #expect(
-            client.server(.suback(Suback(packetID: id(5), reasonCodes: [.grantedQoS1, .grantedQoS1]))).last == "restored")
+            client.server(.suback(Suback(packetID: id(5), reasonCodes: [.grantedQoS1, .grantedQoS1]))).last
+                == "restored")
         client.handle(.connectionClosed)
         #expect(client.connect(resumed: true) == ["connected resumed", "restored"])
         client.handle(.connectionClosed)

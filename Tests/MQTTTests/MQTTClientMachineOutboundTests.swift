@@ -64,7 +64,8 @@ import Testing
             client.server(.connack(Connack(sessionPresent: true))) == ["connected resumed", "restored", "PUBREL 1"])
     }
 
-    @Test func `rule 3: a lost session makes what was in flight new, in front, and what was released delivered`() throws {
+    @Test func `rule 3: a lost session makes what was in flight new, in front, and what was released delivered`() throws
+    {
         var client = MQTTClientHarness()
         client.connect()
         for payload in ["a", "b", "c"] { try client.publish(payload, qos: .exactlyOnce) }
@@ -125,7 +126,8 @@ import Testing
 
     @Test func `rule 8: the server's Receive Maximum windows also what is sent again`() throws {
         var client = MQTTClientHarness(
-            durable: MQTTClientHarness.established([.inFlight(id(1)), .inFlight(id(2)), .inFlight(id(3))], qos: .atLeastOnce))
+            durable: MQTTClientHarness.established(
+                [.inFlight(id(1)), .inFlight(id(2)), .inFlight(id(3))], qos: .atLeastOnce))
         try client.publish("new")
         let properties = Connack.Properties(receiveMaximum: 2)
         #expect(
@@ -173,7 +175,8 @@ import Testing
         client.handle(.connectionClosed)
         try client.publish("waits", expiresIn: 5000)
         client.now = Timestamp(rawValue: client.now.rawValue + 6000)
-        #expect(client.connect(resumed: true) == ["connected resumed", "expired 2", "restored", "PUBLISH sent id 1 DUP"].sorted(by: { a, _ in a.hasPrefix("conn") }) || true)
+        #expect(
+            client.connect(resumed: true) == ["connected resumed", "restored", "expired 2", "PUBLISH sent id 1 DUP"])
         #expect(client.machine.counts == .init(inFlight: 1, bytes: 5))
     }
 
@@ -181,20 +184,8 @@ import Testing
         var client = MQTTClientHarness()
         try client.publish("a", expiresIn: 10_000)
         client.now = Timestamp(rawValue: client.now.rawValue + 3500)
-        client.open()
-        var actions: [MQTTClientMachine.Action] = []
-        var bytes = ByteBuffer()
-        Packet.connack(Connack()).encode(into: &bytes)
-        client.machine.handle(.received(bytes), at: client.now, into: &actions)
-        client.machine.handle(.committed(CommitNumber(rawValue: 2)), at: client.now, into: &actions)
-        client.machine.handle(.committed(CommitNumber(rawValue: 3)), at: client.now, into: &actions)
-        var decoder = PacketDecoder(sender: .client)
-        for case .send(let sent, _) in actions { decoder.append(sent) }
-        guard case .publish(let publish)? = try decoder.next() else {
-            Issue.record("no PUBLISH in \(actions)")
-            return
-        }
-        #expect(publish.properties.messageExpiryInterval == 7)
+        client.connect()
+        #expect(client.publishes.map(\.properties.messageExpiryInterval) == [7])
     }
 
     struct Limit: Sendable {
@@ -232,7 +223,9 @@ import Testing
         var offline = MQTTClientHarness()
         _ = try offline.machine.publish(limit.message, at: offline.now, into: &actions)
         _ = offline.describe(actions)
-        #expect(offline.connect(resumed: false, limit.properties).contains("rejected 1 \(MQTTClientHarness.hex(limit.code))"))
+        #expect(
+            offline.connect(resumed: false, limit.properties).contains(
+                "rejected 1 \(MQTTClientHarness.hex(limit.code))"))
 
         var replayed = MQTTClientHarness(
             durable: DurableSession(

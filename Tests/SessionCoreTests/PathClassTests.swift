@@ -190,6 +190,18 @@ import Testing
         #expect(session.retryIn == .milliseconds(50))
     }
 
+    @Test func `a connection that is lost without a path takes nothing from the table`() {
+        var session = SessionUnderTest(.waiting)
+        session.path(.movedSourceKept)
+        session.succeed()
+        session.path(.lost)
+        session.end(.reset)
+        #expect(session.phase == .waitingForNetwork)
+        // The second kick in this second: it goes by the table, which is still at its start.
+        session.path(.returned)
+        #expect(session.retryIn == .milliseconds(50))
+    }
+
     @Test func `a safety attempt that succeeds connects although the kernel knows no path`() {
         var session = SessionUnderTest(.waitingForNetwork)
         session.pass(.seconds(300))

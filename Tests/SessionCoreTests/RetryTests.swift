@@ -120,6 +120,15 @@ import Testing
         #expect(session.pass(.seconds(1)) == [.open(2)])
     }
 
+    @Test func `a busy server is left alone without a hint too, whatever the network does`() {
+        var session = SessionUnderTest(.authenticating)
+        session.end(.serverBusy)
+        #expect(session.path(.movedSourceGone).isEmpty)
+        session.path(.lost)
+        #expect(session.path(.gained).isEmpty)
+        #expect(session.retryIn == .seconds(5))
+    }
+
     @Test func `a network event brings an attempt forward to the end of the hint, when the table is longer`() {
         var session = SessionUnderTest(.resolving)
         _ = Self.delays(&session, .unreachable, count: 9)

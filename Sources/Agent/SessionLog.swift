@@ -94,10 +94,11 @@ struct SessionLog {
         guard due > summaries || isFirstFailure else { return }
         summaries = max(due, summaries)
         if isFirstFailure { summaries = max(summaries, 1) }
+        let attempts = status.attempt - (status.phase.map(Self.isPause) ?? false ? 1 : 0)
         let wait = status.retryAt.map { ", next attempt in \(Self.text(now.duration(to: $0)))" } ?? ""
         write(
             .notice, .stillTrying, status: status, endpoint: nil,
-            "not connected after \(status.attempt) attempt\(status.attempt == 1 ? "" : "s"): "
+            "not connected after \(attempts) attempt\(attempts == 1 ? "" : "s"): "
                 + "\(status.reason.message)\(wait)", [:])
     }
 

@@ -25,7 +25,7 @@ enum StatusLine {
             guard session.phase != .waitingForNetwork else { return "no network" }
             let reason = session.reason.map { " after \($0.code)" } ?? ""
             if session.phase == .waiting, let retryIn = session.retryIn {
-                return "retry \(session.attempt + 1) in \(Int(retryIn.rounded(.up))) s\(reason)"
+                return "retry \(session.attempt) in \(Int(retryIn.rounded(.up))) s\(reason)"
             }
             return "\(session.state.rawValue), attempt \(session.attempt) \(session.phase?.rawValue ?? "")\(reason)"
         case .disconnected, .disconnecting, .failed:

@@ -8,7 +8,7 @@ extension SessionMachine {
         public var mode: ReconnectMode?
         /// Whether the server still had the session; `nil` unless connected.
         public var resumed: Bool?
-        /// The number of the attempt under way or of the last one; 0 when connected or not trying.
+        /// The number of the attempt under way, or of the coming one while waiting; 0 when not trying.
         public var attempt: Int
         /// When the next attempt is due; `nil` when none is scheduled.
         public var retryAt: Instant?
@@ -33,7 +33,7 @@ extension SessionMachine {
         case .trying(let trying):
             status.state = trying.outage == nil ? .connecting : .reconnecting
             status.mode = trying.outage == nil ? nil : mode
-            status.attempt = trying.attempts
+            status.attempt = trying.attempts + 1
             status.isLost = trying.outage?.isReportedLost ?? false
             switch trying.activity {
             case .waitingForNetwork:
@@ -43,6 +43,7 @@ extension SessionMachine {
                 status.retryAt = until
             case .attempting(let attempt, let phase, _, _):
                 status.phase = phase
+                status.attempt = attempt.number
                 status.endpoint = attempt.endpoint
             }
         case .connected(let connected):

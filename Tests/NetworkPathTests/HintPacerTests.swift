@@ -20,6 +20,13 @@ import Testing
         #expect(pacer.nextDeadline == nil)
     }
 
+    @Test func `the first hints of a burst are looked at without waiting`() {
+        var pacer = HintPacer()
+        for time in Int64(0)..<Int64(HintPacer.promptLooks) { #expect(pacer.hinted(at: at(time)) == [.look]) }
+        #expect(pacer.hinted(at: at(Int64(HintPacer.promptLooks))) == [])
+        #expect(pacer.nextDeadline == at(27))
+    }
+
     @Test func `hints that keep coming are looked at every 20 ms`() {
         var pacer = HintPacer()
         var looks: [Int64] = []
@@ -31,15 +38,15 @@ import Testing
             }
             if pacer.hinted(at: at(time)).contains(.look) { looks.append(time) }
         }
-        #expect(looks == [0, 20, 40, 60, 80])
-        #expect(pacer.deadlineReached(at: at(100)) == [.look])
-        #expect(pacer.deadlineReached(at: at(120)) == [.look, .dump])
+        #expect(looks == [0, 1, 2, 3, 4, 5, 6, 7, 27, 47, 67, 87])
+        #expect(pacer.deadlineReached(at: at(107)) == [.look])
+        #expect(pacer.deadlineReached(at: at(127)) == [.look, .dump])
         #expect(pacer.nextDeadline == nil)
     }
 
     @Test func `a hint need not wait for a late timer`() {
         var pacer = HintPacer()
-        #expect(pacer.hinted(at: at(0)) == [.look])
+        for _ in 0..<HintPacer.promptLooks { #expect(pacer.hinted(at: at(0)) == [.look]) }
         #expect(pacer.hinted(at: at(5)) == [])
         #expect(pacer.hinted(at: at(31)) == [.look])
         #expect(pacer.nextDeadline == at(51))
@@ -67,7 +74,7 @@ import Testing
             }
             _ = pacer.hinted(at: at(time))
         }
-        #expect(dumps == [1020, 2040])
+        #expect(dumps == [1027, 2047])
     }
 
     @Test func `tables that could not be read are read a second later`() {

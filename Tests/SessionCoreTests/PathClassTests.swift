@@ -171,7 +171,7 @@ import Testing
         #expect(session.state == .connecting)
         #expect(session.phase == .waitingForNetwork)
         #expect(session.reason == .noPath)
-        #expect(session.status.attempt == 0)
+        #expect(session.status.attempt == 1)
         #expect(session.path(.gained) == [.open(1)])
         #expect(session.status.attempt == 1)
         #expect(session.reason == .pathGained)

@@ -288,7 +288,7 @@ actor SessionDriver {
         case .resolving, .writabilityChanged:
             break
         case .resolved(let addresses):
-            resolved(link.attempt, addresses)
+            watchPath(of: link.attempt, to: addresses)
         case .dialing:
             run(.session(.progressed(generation, .dialing)))
         case .tlsFilesRejected(let failure):
@@ -297,6 +297,8 @@ actor SessionDriver {
             run(.session(.progressed(generation, .securing)))
         case .opened(let opened):
             self.link?.opened = opened
+            // From now on only the address in use counts: a path to the others says nothing about this connection.
+            watchPath(of: link.attempt, to: [opened.peer])
             run(.session(.progressed(generation, .authenticating)))
             let credentials = MQTTCredentials(
                 username: configuration.username, password: link.password.map { ByteBuffer(bytes: $0) })
@@ -310,7 +312,7 @@ actor SessionDriver {
         }
     }
 
-    private func resolved(_ attempt: Attempt, _ addresses: [SocketAddress]) {
+    private func watchPath(of attempt: Attempt, to addresses: [SocketAddress]) {
         let path = surroundings.network.resolved(attempt.endpoint, of: name, to: addresses)
         run(.session(.pathChanged(attempt.endpoint, to: path, .none)))
     }

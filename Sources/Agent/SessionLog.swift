@@ -30,7 +30,10 @@ struct SessionLog {
             write(
                 .info, .sessionConnected, status: status, endpoint: endpoint,
                 "connected again to \(endpoint ?? "the server") after \(Self.text(outage)), \(mode.rawValue) reconnect",
-                [.outage: "\(outage.nanoseconds / 1000)", .mode: mode.rawValue])
+                [
+                    .outage: "\(outage.nanoseconds / 1000)", .mode: mode.rawValue,
+                    .previousState: SessionState.reconnecting.rawValue,
+                ])
         case .pathChanged(let pathClass, _, _, _):
             logger.debug(
                 "\(session): path \(pathClass.rawValue)",
@@ -54,7 +57,8 @@ struct SessionLog {
             tryingSince = nil
         case (.connected, .reconnecting):
             begin(at: now)
-            write(.warning, .sessionLost, status: status, endpoint: endpoint, "lost: \(status.reason.message)", previous)
+            write(.warning, .sessionLost, status: status, endpoint: endpoint, "lost: \(status.reason.message)",
+                previous.merging(Self.retry(status, at: now)) { $1 })
         case (_, .failed):
             tryingSince = nil
             write(
@@ -99,7 +103,7 @@ struct SessionLog {
         write(
             .notice, .stillTrying, status: status, endpoint: nil,
             "not connected after \(attempts) attempt\(attempts == 1 ? "" : "s"): "
-                + "\(status.reason.message)\(wait)", [:])
+                + "\(status.reason.message)\(wait)", Self.retry(status, at: now))
     }
 
     private static func isPause(_ phase: Phase) -> Bool { phase == .waiting || phase == .waitingForNetwork }
@@ -127,6 +131,12 @@ struct SessionLog {
         logger.log(
             level: level, "\(session): \(text)",
             metadata: metadata(id, status: status, endpoint: endpoint, fields))
+    }
+
+    /// When the next attempt is due, as a field.
+    private static func retry(_ status: SessionMachine.Status, at now: Instant) -> [JournalFieldName: String] {
+        guard let retryAt = status.retryAt else { return [:] }
+        return [.retry: String(max(0, now.duration(to: retryAt).nanoseconds) / 1000)]
     }
 
     private func metadata(

@@ -267,6 +267,18 @@ import Testing
         #expect(client.machine.counts == .init(inFlight: 1, bytes: 2))
     }
 
+    @Test func `a queued message gets no identifier before its insert is durable, for it may be refused`() throws {
+        var client = MQTTClientHarness()
+        client.connect(resumed: false, Connack.Properties(receiveMaximum: 1))
+        try client.publish("a")
+        client.holdsCommits = true
+        try client.publish("b")
+        #expect(client.server(.puback(answer(1))) == ["delivered 1 00", "commit"])
+        #expect(client.handle(.committedWithoutInserts(client.heldCommits[0])) == ["not accepted 2"])
+        #expect(client.handle(.committed(client.heldCommits[1])) == [])
+        #expect(client.machine.counts == .init())
+    }
+
     @Test func `what does not fit into the read-ahead is loaded from the store when there is room`() throws {
         var client = MQTTClientHarness { $0.readAheadMessages = 2 }
         for payload in ["a", "b", "c", "d"] { try client.publish(payload) }
@@ -280,6 +292,32 @@ import Testing
         }
         #expect(client.handle(.loaded(stored)) == ["PUBLISH c id 3", "PUBLISH d id 4", "PUBLISH e id 5"])
         #expect(try client.publish("f") == ["accepted 6", "PUBLISH f id 6"])
+    }
+
+    @Test func `what a load brings that was under way when the session was lost is not used`() throws {
+        var client = MQTTClientHarness(
+            durable: DurableSession(
+                established: true, nextSequence: MessageSequence(rawValue: 3),
+                inFlight: MQTTClientHarness.established([.inFlight(id(1))]).inFlight, queuedCount: 1, queuedBytes: 2))
+        let stored = ["1", "b"].enumerated().map { offset, payload in
+            StoredMessage(
+                sequence: MessageSequence(rawValue: Int64(1 + offset)),
+                message: OutboundMessage(topic: "t", payload: ByteBuffer(string: payload)))
+        }
+        #expect(
+            client.connect(resumed: true) == ["connected resumed", "restored", "load after 0", "PUBLISH 1 id 1 DUP"])
+        client.handle(.connectionClosed)
+        client.connect()
+        #expect(client.handle(.loaded([stored[1]])) == ["load after 0"], "read before message 1 was queued again")
+        #expect(client.handle(.loaded(stored)) == ["PUBLISH 1 id 2", "PUBLISH b id 3"])
+    }
+
+    @Test func `a load that finds nothing is not repeated`() throws {
+        var client = MQTTClientHarness(
+            durable: DurableSession(established: true, nextSequence: MessageSequence(rawValue: 9), queuedCount: 1))
+        #expect(client.connect(resumed: true) == ["connected resumed", "restored", "load after 0"])
+        #expect(client.handle(.loaded([])) == [])
+        #expect(client.handle(.ping) == ["PINGREQ"])
     }
 
     @Test func `rule 7: identifiers in use are skipped, also after a restart`() throws {

@@ -25,6 +25,27 @@ import Testing
         #expect(allocator.allocate() == id(1))
     }
 
+    @Test func `rule 6: identifiers of requests are free when the connection closes, those in flight are not`() throws {
+        var client = MQTTClientHarness()
+        client.connect()
+        try client.subscribe("a")
+        try client.publish("x")
+        #expect(client.machine.packetIDs.count == 2)
+        client.handle(.connectionClosed)
+        #expect(client.machine.packetIDs.count == 1)
+        client.connect()
+        client.server(.suback(Suback(packetID: id(3), reasonCodes: [.success])))
+        #expect(client.machine.packetIDs.count == 0, "and none after a lost session")
+    }
+
+    @Test func `an identifier that the server calls in use is not used again`() throws {
+        var client = MQTTClientHarness()
+        client.connect()
+        try client.publish("x")
+        #expect(client.server(.puback(answer(1, .packetIdentifierInUse))) == ["rejected 1 91"])
+        #expect(client.machine.packetIDs.isUsed(id(1)))
+    }
+
     static let spans: [(Int64, Int64, UInt32)] = [
         (0, 1000, 1), (0, 1001, 2), (0, 0, 0), (5, 4, 0), (0, .max, .max), (.min, .max, .max), (.max, .min, 0),
     ]

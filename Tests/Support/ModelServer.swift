@@ -159,7 +159,10 @@ public struct ModelServer {
     /// Works on the next packet that has arrived.
     public mutating func answerNext() {
         guard !unanswered.isEmpty else { return }
-        switch unanswered.removeFirst() {
+        let packet = unanswered.removeFirst()
+        // A server that has lost the session under a connection is about to close it.
+        if packet.kind != .connect, session == nil { return }
+        switch packet {
         case .connect(let connect): answer(connect)
         case .publish(let publish): answer(publish)
         case .pubrel(let answer):

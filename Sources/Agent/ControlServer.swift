@@ -48,9 +48,10 @@ actor ControlServer {
     }
 
     private func accept(_ channel: any Channel) throws {
-        let peer = try channel.pipeline.syncOperations.withUnsafeTransportIfAvailable(of: NIOBSDSocket.Handle.self) {
-            Peer(descriptor: $0)
-        } ?? nil
+        let peer =
+            try channel.pipeline.syncOperations.withUnsafeTransportIfAvailable(of: NIOBSDSocket.Handle.self) {
+                Peer(descriptor: $0)
+            } ?? nil
         let refusal = refusal(of: peer)
         let connection = ControlConnection(
             channel: channel, peer: peer, roles: peer.map { daemon.access.roles(of: $0) } ?? [], daemon: daemon,

@@ -23,7 +23,8 @@ enum ControlSocket {
         try removeStale(path, address)
         makeDirectory(of: path)
 
-        let descriptor = socket(AF_UNIX, Int32(SOCK_STREAM.rawValue | SOCK_CLOEXEC.rawValue | SOCK_NONBLOCK.rawValue), 0)
+        let descriptor = socket(
+            AF_UNIX, Int32(SOCK_STREAM.rawValue | SOCK_CLOEXEC.rawValue | SOCK_NONBLOCK.rawValue), 0)
         guard descriptor >= 0 else { throw failure("socket", path) }
         guard withSocketAddress(address, { bind(descriptor, $0, $1) }) == 0 else {
             let failure = failure("bind", path)

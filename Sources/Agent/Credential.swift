@@ -38,7 +38,9 @@ enum Credential {
         var bytes = [UInt8](repeating: 0, count: maximumLength + 2)
         var length = 0
         while length < bytes.count {
-            let count = bytes.withUnsafeMutableBytes { Glibc.read(descriptor, $0.baseAddress?.advanced(by: length), $0.count - length) }
+            let count = bytes.withUnsafeMutableBytes {
+                Glibc.read(descriptor, $0.baseAddress?.advanced(by: length), $0.count - length)
+            }
             guard count >= 0 else { throw failure(path) }
             if count == 0 { break }
             length += count

@@ -132,10 +132,13 @@ private func report(_ report: OpenReport, _ logger: Logger) {
 }
 
 private func run(_ running: Running, _ logger: Logger) async {
-    var services: [any Service] = [StopInOrder(running: running, logger: logger), ReloadOnHangup(daemon: running.daemon)]
+    var services: [any Service] = [
+        StopInOrder(running: running, logger: logger), ReloadOnHangup(daemon: running.daemon),
+    ]
     if let interval = Notifier().watchdogInterval { services.append(Watchdog(running: running, interval: interval)) }
     var configuration = ServiceGroupConfiguration(
-        services: services, gracefulShutdownSignals: [.sigterm, .sigint], logger: Logger(label: "lifecycle") { _ in SwiftLogNoOpLogHandler() })
+        services: services, gracefulShutdownSignals: [.sigterm, .sigint],
+        logger: Logger(label: "lifecycle") { _ in SwiftLogNoOpLogHandler() })
     configuration.maximumGracefulShutdownDuration = .seconds(60)
     do {
         try await ServiceGroup(configuration: configuration).run()

@@ -46,7 +46,11 @@ struct LineSplitter {
         defer {
             buffer.moveReaderIndex(forwardBy: length + 1)
             // Moving the rest to the front for every line would be quadratic in the lines of one read.
-            if buffer.readableBytes == 0 { buffer.clear() } else if buffer.readerIndex > 1 << 16 { buffer.discardReadBytes() }
+            if buffer.readableBytes == 0 {
+                buffer.clear()
+            } else if buffer.readerIndex > 1 << 16 {
+                buffer.discardReadBytes()
+            }
             searched = 0
         }
         if isSkipping {

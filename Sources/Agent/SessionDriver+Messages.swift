@@ -15,7 +15,8 @@ extension SessionDriver {
     /// Accepts a message; answers when it is committed, or delivered if that is asked for.
     func publish(_ parameters: MessagePublishMethod.Parameters) async throws(RPCError) -> MessagePublishMethod.Result {
         if let failure = await surroundings.commits.failure {
-            throw RPCError(.storeFull, "the message could not be committed: \(failure)", hint: "mend that, then try again")
+            throw RPCError(
+                .storeFull, "the message could not be committed: \(failure)", hint: "mend that, then try again")
         }
         var actions: [MQTTClientMachine.Action] = []
         let sequence: MessageSequence

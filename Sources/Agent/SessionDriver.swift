@@ -351,7 +351,8 @@ actor SessionDriver {
         let reason = machine.reason
         let outlives = state == .failed || state == .disconnected && reason.code == .userDisconnect
         guard outlives || state == .connecting else { return }
-        let verdict = outlives
+        let verdict =
+            outlives
             ? Verdict(
                 state: state.rawValue, reasonCode: reason.code.rawValue, message: reason.message,
                 serverCode: reason.serverCode, bootID: surroundings.bootID, since: .now) : nil

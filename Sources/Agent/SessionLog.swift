@@ -52,12 +52,14 @@ struct SessionLog {
             tryingSince = nil
             write(
                 .info, .sessionConnected, status: status, endpoint: endpoint,
-                "connected to \(endpoint ?? "the server")" + (status.resumed == true ? ", session resumed" : ""), previous)
+                "connected to \(endpoint ?? "the server")" + (status.resumed == true ? ", session resumed" : ""),
+                previous)
         case (_, .connected):
             tryingSince = nil
         case (.connected, .reconnecting):
             begin(at: now)
-            write(.warning, .sessionLost, status: status, endpoint: endpoint, "lost: \(status.reason.message)",
+            write(
+                .warning, .sessionLost, status: status, endpoint: endpoint, "lost: \(status.reason.message)",
                 previous.merging(Self.retry(status, at: now)) { $1 })
         case (_, .failed):
             tryingSince = nil

@@ -164,7 +164,8 @@ actor SessionRegistry {
             return driver
         case .broken(let errors, _):
             throw .wrongState(
-                name, is: "failed (bad-configuration)", hint: "\(errors.description); correct it, then holdfastctl reload")
+                name, is: "failed (bad-configuration)",
+                hint: "\(errors.description); correct it, then holdfastctl reload")
         }
     }
 
@@ -250,7 +251,8 @@ actor SessionRegistry {
         let (kept, forgotten) = events.events(since: sequence)
         var missed = kept.filter { session == nil || $0.session == session }
         if forgotten > 0 {
-            var event = SessionEvent(watch: id, sequence: sequence + forgotten, time: .now, session: nil, event: .dropped)
+            var event = SessionEvent(
+                watch: id, sequence: sequence + forgotten, time: .now, session: nil, event: .dropped)
             event.count = Int(forgotten)
             missed.insert(event, at: 0)
         }

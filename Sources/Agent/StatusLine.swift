@@ -20,6 +20,11 @@ enum StatusLine {
             if let path = session.path { text += " via \(path.interface)" }
             text += " for \(duration(now.seconds(since: session.since)))"
             if let rtt = session.rtt { text += ", RTT \(milliseconds(rtt))" }
+            switch session.doubt {
+            case .pathLost: text += ", path lost"
+            case .probing: text += ", probing"
+            case nil: break
+            }
             return text
         case .connecting, .reconnecting:
             guard session.phase != .waitingForNetwork else { return "no network" }

@@ -19,6 +19,8 @@ public struct SessionStatus: Codable, Hashable, Sendable {
     public var retryIn: Double?
     /// Whether the outage has lasted longer than `lost-after`.
     public var lost: Bool
+    /// Set while a connected session may not be: its path is gone, or a probe awaits its answer.
+    public var doubt: Doubt?
     /// Why the state was entered.
     public var reason: Reason?
     /// The endpoint that is used or tried, as a URL.
@@ -45,7 +47,7 @@ public struct SessionStatus: Codable, Hashable, Sendable {
 
     public init(
         session: String, state: State, since: RFC3339, phase: Phase? = nil, mode: Mode? = nil, resumed: Bool? = nil,
-        attempt: Int = 0, retryIn: Double? = nil, lost: Bool = false, reason: Reason? = nil, endpoint: String? = nil,
+        attempt: Int = 0, retryIn: Double? = nil, lost: Bool = false, doubt: Doubt? = nil, reason: Reason? = nil, endpoint: String? = nil,
         peer: String? = nil, tls: String? = nil, path: Path? = nil, user: String? = nil, device: String? = nil,
         room: String? = nil, clientID: String? = nil, quality: Quality? = nil, rtt: Double? = nil,
         jitter: Double? = nil, lastHeard: Double? = nil, outbox: Outbox = Outbox(), counters: Counters = Counters()
@@ -59,6 +61,7 @@ public struct SessionStatus: Codable, Hashable, Sendable {
         self.attempt = attempt
         self.retryIn = retryIn
         self.lost = lost
+        self.doubt = doubt
         self.reason = reason
         self.endpoint = endpoint
         self.peer = peer
@@ -87,6 +90,13 @@ public struct SessionStatus: Codable, Hashable, Sendable {
 
     public enum Mode: String, Codable, Sendable, CaseIterable {
         case quick, full
+    }
+
+    public enum Doubt: String, Codable, Sendable, CaseIterable {
+        /// The connection is kept for a while although its path is gone.
+        case pathLost = "path-lost"
+        /// The network changed, and the server was asked for a sign of life.
+        case probing
     }
 
     public enum Quality: String, Codable, Sendable, CaseIterable {
@@ -233,6 +243,7 @@ public struct SessionStatus: Codable, Hashable, Sendable {
         try container.encode(attempt, forKey: .attempt)
         try container.encode(retryIn, forKey: .retryIn)
         try container.encode(lost, forKey: .lost)
+        try container.encode(doubt, forKey: .doubt)
         try container.encode(reason, forKey: .reason)
         try container.encode(endpoint, forKey: .endpoint)
         try container.encode(peer, forKey: .peer)

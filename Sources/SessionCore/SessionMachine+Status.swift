@@ -14,8 +14,8 @@ extension SessionMachine {
         public var retryAt: Instant?
         /// Whether the outage is longer than `lost-after`.
         public var isLost: Bool
-        /// Whether a connection is kept although its path is gone, or a probe awaits its answer.
-        public var isInDoubt: Bool
+        /// Why a connected session may not be.
+        public var doubt: Doubt?
         public var reason: Reason
         public var endpoint: EndpointIndex?
         public var path: Path?
@@ -24,7 +24,7 @@ extension SessionMachine {
     public var status: Status {
         var status = Status(
             state: .disconnected, phase: nil, mode: nil, resumed: nil, attempt: 0, retryAt: nil, isLost: false,
-            isInDoubt: false, reason: reason, endpoint: nil, path: nil)
+            doubt: nil, reason: reason, endpoint: nil, path: nil)
         switch state {
         case .disconnected:
             break
@@ -50,7 +50,10 @@ extension SessionMachine {
             status.state = .connected
             status.resumed = connected.resumed
             status.endpoint = connected.attempt.endpoint
-            status.isInDoubt = connected.heldUntil != nil || connected.heartbeat.isProbing
+            status.doubt =
+                if connected.heldUntil != nil { .pathLost } else if connected.heartbeat.isProbing { .probing } else {
+                    nil
+                }
         case .disconnecting(let disconnecting):
             status.state = .disconnecting
             status.endpoint = disconnecting.attempt.endpoint
@@ -62,7 +65,7 @@ extension SessionMachine {
     /// The part of the status whose change is an event. Doubt and path come and go with events of their own.
     var visible: Status {
         var visible = status
-        visible.isInDoubt = false
+        visible.doubt = nil
         visible.path = nil
         return visible
     }

@@ -19,6 +19,14 @@ public enum Phase: String, Sendable, CaseIterable {
     case waiting, resolving, dialing, securing, authenticating, restoring
 }
 
+/// Why a connected session may not be: the status says so until it is settled.
+public enum Doubt: String, Sendable, CaseIterable {
+    /// The connection is kept for a while although its path is gone.
+    case pathLost = "path-lost"
+    /// The network changed, and the server was asked for a sign of life.
+    case probing
+}
+
 /// Whether the server is expected to still have the session.
 public enum ReconnectMode: String, Sendable, CaseIterable {
     /// Resume: nothing has to be set up again.

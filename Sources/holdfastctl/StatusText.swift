@@ -63,6 +63,11 @@ enum StatusText {
     }
 
     private static func condition(_ status: SessionStatus) -> String {
+        switch status.doubt {
+        case .pathLost: return ", but the route to it is gone; it is kept for some seconds, in case it comes back"
+        case .probing: return ", but the network changed; the server is asked for a sign of life"
+        case nil: break
+        }
         var text = status.rtt.map { ", RTT \(TimeText.duration($0))" } ?? ""
         switch status.quality {
         case .poor: text += ", but the connection is poor"

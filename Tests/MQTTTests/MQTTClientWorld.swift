@@ -250,18 +250,19 @@ struct MQTTClientWorld {
 
     mutating func randomStep() {
         switch Int.random(in: 0..<100, using: &random) {
-        case 0..<18: publish()
-        case 18..<36: moveDisk(mayRefuse: true)
-        case 36..<52: moveNotice()
-        case 52..<64: moveUplink()
-        case 64..<76: moveServer()
-        case 76..<84: moveDownlink()
-        case 84..<90: moveFlush()
+        case 0..<16: publish()
+        // In bursts, so that some walks have a slow disk or network for a while, and most do not.
+        case 16..<34: for _ in 0..<Int.random(in: 1...4, using: &random) { moveDisk(mayRefuse: true) }
+        case 34..<50: for _ in 0..<Int.random(in: 1...4, using: &random) { moveNotice() }
+        case 50..<62: for _ in 0..<Int.random(in: 1...3, using: &random) { moveUplink() }
+        case 62..<75: for _ in 0..<Int.random(in: 1...3, using: &random) { moveServer() }
+        case 75..<84: moveDownlink()
+        case 84..<90: for _ in 0..<Int.random(in: 1...3, using: &random) { moveFlush() }
         case 90..<92: sendToClient()
         case 92..<94: subscribe()
         case 94..<97: open(mayForce: true)
-        case 97: cut()
-        case 98: if chance(30) { kill() }
+        case 97: if chance(60) { cut() }
+        case 98: if chance(20) { kill() }
         default: handle(.ping)
         }
         if wantsClose { cut() }

@@ -82,7 +82,7 @@ import Testing
         #expect(session.path(.lost, at: 1).isEmpty)
         session.succeed()
         for pathClass in PathClass.allCases { #expect(session.path(pathClass, at: 2).isEmpty) }
-        #expect(!session.status.isInDoubt)
+        #expect(session.status.doubt == nil)
     }
 
     @Test func `an attempt whose path is lost goes on at the next endpoint with a path`() {

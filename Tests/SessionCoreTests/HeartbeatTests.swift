@@ -93,7 +93,7 @@ import Testing
         session.pass(.seconds(5))
         #expect(session.path(.movedSourceKept) == [.heartbeat(1)])
         #expect(session.due == .seconds(3))
-        #expect(session.status.isInDoubt)
+        #expect(session.status.doubt != nil)
         #expect(session.pass(.seconds(3)) == [.abandon(1)])
         #expect(session.reason == .probeTimeout)
         #expect(session.state == .reconnecting)
@@ -104,7 +104,7 @@ import Testing
         session.path(.maybe)
         session.pass(.seconds(2))
         session.heard()
-        #expect(!session.status.isInDoubt)
+        #expect(session.status.doubt == nil)
         #expect(session.pass(.seconds(10)).isEmpty)
         #expect(session.state == .connected)
     }

@@ -178,7 +178,7 @@ private struct RandomWalk {
         }
         if session.state == .connected, let liveness = session.machine.liveness, input == .timeReached {
             let silence = liveness.lastHeard.duration(to: session.now)
-            check(silence < .seconds(60 + 5 + 1) || session.status.isInDoubt, "connected, but silent for \(silence)")
+            check(silence < .seconds(60 + 5 + 1) || session.status.doubt != nil, "connected, but silent for \(silence)")
         }
     }
 
@@ -217,7 +217,7 @@ private struct RandomWalk {
                 switch session.state {
                 case .connected:
                     take(.heartbeatAnswered(generation))
-                    if !session.status.isInDoubt { return }
+                    if session.status.doubt == nil { return }
                 default:
                     take(.established(generation, resumed: true, serverKeepAlive: nil))
                     take(.restored(generation))

@@ -243,7 +243,7 @@ struct SessionUnderTest {
 
     private static func visible(_ status: SessionMachine.Status) -> SessionMachine.Status {
         var visible = status
-        visible.isInDoubt = false
+        visible.doubt = nil
         visible.path = nil
         return visible
     }

@@ -1,0 +1,154 @@
+import ControlAPI
+import Foundation
+import Glibc
+import HoldfastClient
+import Support
+
+/// A holdfastd in the lab's host namespace with directories of its own, and everything to talk with it.
+actor Daemon {
+    /// Where `holdfastd` and `holdfastctl` are: beside the test bundle, or where HOLDFAST_BIN_DIR says.
+    static let programs: String = {
+        if let directory = getenv("HOLDFAST_BIN_DIR") { return String(cString: directory) }
+        let arguments = CommandLine.arguments
+        let bundle = arguments.firstIndex(of: "--test-bundle-path").flatMap { arguments.dropFirst($0 + 1).first }
+        return ((bundle ?? arguments[0]) as NSString).deletingLastPathComponent
+    }()
+
+    nonisolated let lab: Lab
+    nonisolated let client: HoldfastClient
+    nonisolated let record: EventRecord
+    nonisolated let configuration: String
+    nonisolated let state: String
+    nonisolated let socket: String
+    private var process: LabProcess?
+
+    init(_ lab: Lab, name: String = "daemon", record: EventRecord) {
+        self.lab = lab
+        self.record = record
+        configuration = "\(lab.directory)/\(name)/etc"
+        state = "\(lab.directory)/\(name)/state"
+        socket = "\(lab.directory)/\(name)/control.sock"
+        var options = HoldfastClient.Options()
+        options.name = "EndToEndTests"
+        options.bufferedElements = 1 << 20
+        client = HoldfastClient(socket: socket, options: options)
+    }
+
+    // MARK: Configuration
+
+    /// The usual session file, with short times.
+    ///
+    /// - Parameters:
+    ///   - top: more keys of the top level.
+    ///   - tables: more tables.
+    nonisolated func session(
+        _ name: String = "main", endpoint: String = "mqtt://\(Lab.serverAddress):1883", top: String = "",
+        heartbeat: String = "1s", tables: String = ""
+    ) throws {
+        try writeSession(
+            name,
+            """
+            endpoints = ["\(endpoint)"]
+            user = "\(name)"
+            \(top)
+            [reconnect]
+            delays = ["50ms", "250ms", "500ms", "1s"]
+            spread = "200ms"
+            [heartbeat]
+            interval = "\(heartbeat)"
+            timeout = "\(heartbeat)"
+            [timeouts]
+            dial = "2s"
+            authenticate = "5s"
+            \(tables)
+            """)
+    }
+
+    nonisolated func writeSession(_ name: String, _ text: String) throws {
+        try lab.write("\(configuration)/sessions.d/\(name).toml", text + "\n")
+    }
+
+    // MARK: Life
+
+    nonisolated var command: [String] {
+        [
+            "\(Self.programs)/holdfastd", "--config-directory", configuration, "--state-directory", state, "--socket",
+            socket,
+        ]
+    }
+
+    /// Starts it, and returns when it answers.
+    func start() async throws {
+        try FileManager.default.createDirectory(atPath: state, withIntermediateDirectories: true)
+        let process = try await lab.start("holdfastd", command, in: lab.host)
+        self.process = process
+        try await until("holdfastd answers") {
+            guard await process.isRunning else { throw Lab.Failure("holdfastd ended: \(process.errors)") }
+            return (try? await client.attach()) != nil
+        }
+    }
+
+    /// Kills it with SIGKILL.
+    func kill() async throws {
+        try await process?.killed()
+    }
+
+    /// Stops it as systemd does.
+    func stop() async throws -> LabProcess.Ending? {
+        await process?.signal(SIGTERM)
+        return try await process?.ended(within: .seconds(30))
+    }
+
+    var isRunning: Bool {
+        get async { await process?.isRunning ?? false }
+    }
+
+    /// What it wrote to standard error since it was started last.
+    var log: String { process?.errors ?? "" }
+
+    // MARK: Control
+
+    nonisolated func events(of session: String = "main") async throws -> EventFeed {
+        try await EventFeed(client, session: session, record: record)
+    }
+
+    nonisolated func call<Method: ControlMethod>(
+        _ method: Method.Type, _ parameters: Method.Parameters
+    ) async throws -> Method.Result {
+        try await client.call(method, parameters, timeout: .seconds(60))
+    }
+
+    nonisolated func status(_ session: String = "main") async throws -> SessionStatus {
+        try await call(SessionStatusMethod.self, .init(session: session))
+    }
+
+    @discardableResult
+    nonisolated func connect(_ session: String = "main") async throws -> SessionStatus.State {
+        try await call(SessionConnectMethod.self, .init(session: session)).state
+    }
+
+    @discardableResult
+    nonisolated func disconnect(_ session: String = "main") async throws -> SessionStatus.State {
+        try await call(SessionDisconnectMethod.self, .init(session: session)).state
+    }
+
+    @discardableResult
+    nonisolated func publish(
+        _ text: String, to topic: String, session: String = "main", qos: MessageQoS = .atLeastOnce, retain: Bool = false,
+        wait: MessagePublishMethod.Wait = .accepted
+    ) async throws -> MessagePublishMethod.Result {
+        try await call(
+            MessagePublishMethod.self,
+            .init(
+                session: session, topic: topic, payload: .init(text: text), qos: qos, retain: retain, wait: wait))
+    }
+
+    /// Runs `holdfastctl`, as root unless another user is named.
+    nonisolated func ctl(
+        _ arguments: String..., user: String? = nil
+    ) async throws -> (ending: LabProcess.Ending, output: String, errors: String) {
+        let words = ["\(Self.programs)/holdfastctl"] + arguments + ["--socket", socket]
+        let changed = ["setpriv", "--reuid", user ?? "", "--regid", "65534", "--clear-groups", "--"]
+        return try await lab.finish(user == nil ? words : changed + words, in: nil)
+    }
+}

@@ -1,0 +1,32 @@
+import Foundation
+import Support
+import Testing
+
+/// The real daemon, a real mosquitto and real networks: see `Lab` in Support for the topology. What a test waits for is
+/// an event or a message that arrives; the limits are generous and say only when to give up.
+@Suite(
+    .enabled(
+        if: LabRequirements.missing.isEmpty || LabRequirements.isAllRequired,
+        "needs \(LabRequirements.missing.joined(separator: ", ")); HOLDFAST_REQUIRE_ALL=1 makes this a failure"))
+struct EndToEnd {}
+
+/// Runs a test in a lab of its own, with a daemon that is not started yet. When it fails, it shows the events that were
+/// seen, and everything that the programs wrote is attached.
+func withLab(alone: Bool = false, _ body: (Lab, Daemon) async throws -> Void) async throws {
+    let events = EventRecord()
+    try await Lab.run(alone: alone) { lab in
+        try await body(lab, Daemon(lab, record: events))
+    } failed: { lab, error in
+        for (name, text) in await lab.outputs() {
+            Attachment.record(text, named: name.replacing("/", with: "_").prefix(80) + ".txt")
+        }
+        let daemons = await lab.outputs().filter { $0.name.contains("holdfastd") }.map { "\($0.name):\n\($0.text)" }
+        Issue.record(
+            """
+            \(error)
+            Events, the last ones:
+            \(await events.text)
+            \(daemons.joined(separator: "\n").suffix(4000))
+            """)
+    }
+}

@@ -1,0 +1,137 @@
+import ControlAPI
+import Support
+import Testing
+
+extension EndToEnd {
+    @Test func `a session connects as soon as a server that was down at first is started`() async throws {
+        try await withLab { lab, daemon in
+            try daemon.session()
+            try await daemon.start()
+            let events = try await daemon.events()
+            let waiting = try await events.until("waiting after a refusal") {
+                $0.phase == .waiting && $0.reason?.code == "refused"
+            }
+            #expect(waiting.state == .connecting)
+            let server = try await LabServer(lab)
+            try await server.start()
+            let connected = try await events.until(.connected)
+            #expect(connected.from == .connecting)
+            #expect(connected.resumed == false)
+            #expect(connected.path?.source == "10.77.0.1")
+            let told = await events.all
+            #expect(!told.contains { $0.state == .reconnecting || $0.state == .failed })
+            let far = try await LabSubscriber(lab, filter: "hello")
+            try await daemon.publish("there", to: "hello", wait: .delivered)
+            try await far.until("the message is there") { $0.map(\.payload) == ["there"] }
+        }
+    }
+
+    @Test func `without a network no attempt is made, and with the network one is enough`() async throws {
+        try await withLab { lab, daemon in
+            let server = try await LabServer(lab)
+            try await server.start()
+            try daemon.session()
+            try await daemon.start()
+            let events = try await daemon.events()
+            try await events.until(.connected)
+            let before = try await daemon.status()
+
+            try await lab.uplinkDown()
+            try await events.until("told that the path is lost") { $0.change == "lost" }
+            let waiting = try await events.until(.waitingForNetwork)
+            #expect(waiting.state == .reconnecting)
+            // News of the kernel that does not matter, for longer than the table's first delays are.
+            for number in 1...20 {
+                try await lab.host.ip("addr add 10.88.\(number).1/24 dev up1", "route add 10.99.\(number).0/24 dev up1")
+                try await Task.sleep(for: .milliseconds(100))
+            }
+            let offline = try await daemon.status()
+            #expect(offline.phase == .waitingForNetwork)
+            #expect(offline.counters.attempts == before.counters.attempts)
+
+            try await lab.uplinkUp()
+            let connected = try await events.until(.connected)
+            #expect(connected.resumed == true)
+            let after = try await daemon.status()
+            #expect(after.counters.attempts == before.counters.attempts + 1)
+            #expect(after.counters.outages == before.counters.outages + 1)
+        }
+    }
+
+    @Test func `a flap that TCP survives costs no reconnect`() async throws {
+        try await withLab { lab, daemon in
+            let server = try await LabServer(lab)
+            try await server.start()
+            try daemon.session(heartbeat: "10s")
+            try await daemon.start()
+            let events = try await daemon.events()
+            try await events.until(.connected)
+            try await lab.uplinkDown()
+            try await events.until("told that the path is lost") { $0.change == "lost" }
+            try await lab.uplinkUp()
+            try await events.until("told that the path is back") { $0.change == "returned" }
+            let far = try await LabSubscriber(lab, filter: "flap")
+            try await daemon.publish("1", to: "flap", wait: .delivered)
+            try await far.until("the message is there") { $0.count == 1 }
+            #expect(try await daemon.status().counters.connects == 1)
+            let told = await events.all
+            #expect(!told.contains { $0.state == .reconnecting })
+        }
+    }
+
+    @Test func `a silent network is noticed by the heartbeat, and a healed one is used again`() async throws {
+        try await withLab { lab, daemon in
+            let server = try await LabServer(lab)
+            try await server.start()
+            try daemon.session()
+            try await daemon.start()
+            let events = try await daemon.events()
+            try await events.until(.connected)
+            try await lab.router.nft(
+                "add table ip hole; add chain ip hole pass { type filter hook forward priority 0; }; "
+                    + "add rule ip hole pass drop")
+            let lost = try await events.until(.reconnecting)
+            #expect(lost.reason?.code == "heartbeat-timeout")
+            #expect(lost.mode == .quick)
+            try await events.until("waiting after a dial without an answer") { $0.reason?.code == "dial-timeout" }
+            try await lab.router.nft("delete table ip hole")
+            let connected = try await events.until(.connected)
+            #expect(connected.resumed == true)
+            let told = await events.all
+            #expect(told.contains { $0.event == .reconnectCompleted && $0.mode == .quick && ($0.outage ?? 0) > 0 })
+        }
+    }
+
+    @Test func `a disconnect during an outage wins, also over a restart of the daemon`() async throws {
+        try await withLab { lab, daemon in
+            let server = try await LabServer(lab)
+            try await server.start()
+            try daemon.session()
+            try await daemon.start()
+            let events = try await daemon.events()
+            try await events.until(.connected)
+            try await server.kill()
+            try await events.until(.reconnecting)
+            #expect(try await daemon.disconnect() == .disconnected)
+            try await server.start()
+
+            // Killed right after the answer: what was answered must be true.
+            try await daemon.kill()
+            try await daemon.start()
+            var status = try await daemon.status()
+            #expect(status.state == .disconnected)
+            #expect(status.reason?.code == "user-disconnect")
+            #expect(await daemon.stop() == .exited(0))
+            try await daemon.start()
+            status = try await daemon.status()
+            #expect(status.state == .disconnected)
+            #expect(status.reason?.code == "user-disconnect")
+            try await Task.sleep(for: .seconds(2))
+            #expect(try await daemon.status().counters.attempts == 0)
+            #expect(await !server.log.contains("New client connected"))
+
+            try await daemon.connect()
+            try await events.until("connected after the daemon's restarts") { $0.state == .connected }
+        }
+    }
+}

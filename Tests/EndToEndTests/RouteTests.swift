@@ -1,0 +1,131 @@
+import ControlAPI
+import Support
+import Testing
+
+extension EndToEnd {
+    @Test func `a default route that moves while the old address stays costs a probe and no reconnect`() async throws {
+        try await withLab { lab, daemon in
+            let server = try await LabServer(lab)
+            try await server.start()
+            try daemon.session(heartbeat: "10s")
+            try await daemon.start()
+            let events = try await daemon.events()
+            try await events.until(.connected)
+            try await lab.host.ip("route replace default via 10.77.1.254")
+            try await events.until("told that the path moved") { $0.change == "moved-source-kept" }
+            // The probe's deadline is 3 s: by then it is decided.
+            try await Task.sleep(for: .seconds(4))
+            let status = try await daemon.status()
+            #expect(status.state == .connected)
+            #expect(status.counters.connects == 1)
+            #expect((status.lastHeard ?? .infinity) < 4.5, "the probe was answered")
+            let far = try await LabSubscriber(lab, filter: "moved")
+            try await daemon.publish("1", to: "moved", wait: .delivered)
+            try await far.until("the message is there") { $0.count == 1 }
+        }
+    }
+
+    @Test func `a default route that moves to a network that drops the old address costs one reconnect`() async throws {
+        try await withLab { lab, daemon in
+            let server = try await LabServer(lab)
+            try await server.start()
+            try daemon.session(heartbeat: "20s")
+            try await daemon.start()
+            let events = try await daemon.events()
+            try await events.until(.connected)
+            // As a provider does that checks what its customers send from.
+            try await lab.router.nft(
+                "add table ip check; add chain ip check pass { type filter hook forward priority 0; }; "
+                    + "add rule ip check pass iifname near1 ip saddr != 10.77.1.0/24 drop")
+            try await lab.host.ip("route replace default via 10.77.1.254")
+            try await events.until("told that the path moved") { $0.change == "moved-source-kept" }
+            let lost = try await events.until(.reconnecting)
+            #expect(lost.reason?.code == "probe-timeout")
+            let connected = try await events.until(.connected)
+            #expect(connected.path?.source == "10.77.1.1")
+            #expect(connected.resumed == true)
+        }
+    }
+
+    @Test func `a default route that moves with its address is followed at once`() async throws {
+        try await withLab { lab, daemon in
+            let server = try await LabServer(lab)
+            try await server.start()
+            try daemon.session(heartbeat: "20s")
+            try await daemon.start()
+            let events = try await daemon.events()
+            try await events.until(.connected)
+            let before = try await daemon.status()
+            try await lab.host.ip("addr del 10.77.0.1/24 dev up0", "route replace default via 10.77.1.254")
+            let lost = try await events.until(.reconnecting)
+            let connected = try await events.until(.connected)
+            #expect(lost.reason?.group == "network")
+            #expect(connected.path?.source == "10.77.1.1")
+            #expect(connected.resumed == true)
+            let told = await events.all
+            #expect(told.contains { $0.change == "moved-source-gone" })
+            // At once: not after the heartbeat, nor after the 5 s for which a lost path is held.
+            let outage = try #require(told.last { $0.event == .reconnectCompleted }?.outage)
+            #expect(outage < 4)
+            #expect(try await daemon.status().counters.attempts == before.counters.attempts + 1)
+        }
+    }
+
+    @Test func `an uplink that goes down with another at hand is replaced by that`() async throws {
+        try await withLab { lab, daemon in
+            let server = try await LabServer(lab)
+            try await server.start()
+            try daemon.session(heartbeat: "20s")
+            try await lab.host.ip("route add default via 10.77.1.254 metric 100")
+            try await daemon.start()
+            let events = try await daemon.events()
+            try await events.until(.connected)
+            try await lab.uplinkDown()
+            let connected = try await events.until("connected by the other uplink") {
+                $0.state == .connected && $0.path?.source == "10.77.1.1"
+            }
+            #expect(connected.resumed == true)
+            let told = await events.all
+            #expect(told.contains { $0.change == "moved-source-gone" })
+        }
+    }
+
+    /// Prints the time from the kernel's news that the path is back to the first SYN; it is measured, not asserted.
+    @Test func `when a link comes back the first SYN follows at once`() async throws {
+        try await withLab(alone: true) { lab, daemon in
+            let server = try await LabServer(lab)
+            try await server.start()
+            // A session is hurried at most six times a minute, so several take turns.
+            let names = ["one", "two", "three"]
+            for name in names { try daemon.session(name, top: "autoconnect = false") }
+            try await daemon.start()
+            let capture = try await LabCapture(lab)
+            var delays: [Double] = []
+            for name in names {
+                let events = try await daemon.events(of: name)
+                try await daemon.connect(name)
+                try await events.until(.connected)
+                for _ in 1...5 {
+                    try await lab.uplinkDown()
+                    try await events.until(.waitingForNetwork)
+                    let (news, connects) = (capture.news.count, capture.connects.count)
+                    try await lab.uplinkUp()
+                    try await events.until(.connected)
+                    try await until("the SYN is captured") { capture.connects.count > connects }
+                    let syn = capture.connects[connects]
+                    // The path is there when both the link and the route are: the later of the two is the news.
+                    try await until("the kernel's news are there") { capture.news.count > news }
+                    let before = capture.news.dropFirst(news).filter { $0.time <= syn }
+                    let last = before.last { $0.text.hasPrefix("default via") || $0.text.contains("state UP") }
+                    let route = try #require(last, "a SYN before the kernel's news: \(capture.news.dropFirst(news))")
+                    delays.append((syn - route.time) * 1000)
+                }
+                try await daemon.disconnect(name)
+            }
+            #expect(delays.count == 15)
+            let sorted = delays.sorted()
+            let text = sorted.map { String(format: "%.2f", $0) }
+            print("kernel's news to first SYN, 15 times, ms: median \(text[7]), min \(text[0]), max \(text[14])")
+        }
+    }
+}

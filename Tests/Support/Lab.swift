@@ -1,0 +1,214 @@
+import Foundation
+import Glibc
+import Synchronization
+
+/// A network of its own for one test: three namespaces, joined by veth pairs, without a way to the outside.
+///
+///     HOST                         ROUTER                      SERVER
+///     holdfastd, tcpdump           forwards                    mosquitto, mosquitto_sub
+///
+///     up0 10.77.0.1/24 ─────────── near0 10.77.0.254/24
+///       default via 10.77.0.254
+///                                  far   10.77.9.254/24 ────── eth0 10.77.9.1/24
+///     up1 10.77.1.1/24 ─────────── near1 10.77.1.254/24          default via 10.77.9.254
+///
+/// Both uplinks are up; the default route goes by up0 until a test moves it. The control socket is a file and is reached
+/// from anywhere.
+public struct Lab: Sendable {
+    public let host: Namespace
+    public let router: Namespace
+    public let server: Namespace
+    /// An empty directory that anybody may enter; removed at the end.
+    public let directory: String
+    private let processes: LabProcesses
+
+    /// The address of `server`, as the host reaches it.
+    public static let serverAddress = "10.77.9.1"
+
+    public struct Failure: Error, CustomStringConvertible {
+        public var description: String
+
+        public init(_ description: String) { self.description = description }
+    }
+
+    /// Runs `body` in a new lab, and takes everything down again.
+    ///
+    /// - Parameter alone: no other lab is there meanwhile; for what is measured.
+    /// - Parameter failed: is called before that when `body` throws.
+    public static func run(
+        alone: Bool = false, _ body: (Lab) async throws -> Void,
+        failed: (Lab, any Error) async -> Void = { _, _ in }
+    ) async throws {
+        guard LabRequirements.missing.isEmpty else {
+            throw Failure("the end-to-end tests cannot run: \(LabRequirements.missing.joined(separator: ", "))")
+        }
+        let share = alone ? LabCapacity.total : 1
+        await LabCapacity.shared.take(share)
+        let outcome: Result<Void, any Error>
+        do {
+            let lab = try await Lab()
+            do {
+                try await lab.build()
+                outcome = .success(try await body(lab))
+            } catch {
+                await failed(lab, error)
+                outcome = .failure(error)
+            }
+            await lab.remove()
+        } catch {
+            outcome = .failure(error)
+        }
+        await LabCapacity.shared.give(share)
+        try outcome.get()
+    }
+
+    private static let numbers = Atomic<Int>(0)
+
+    private init() async throws {
+        let number = Self.numbers.add(1, ordering: .relaxed).newValue
+        let name = "\(Namespace.prefix)\(getpid())x\(number)"
+        directory = "/tmp/\(name)"
+        try FileManager.default.createDirectory(
+            atPath: directory, withIntermediateDirectories: false, attributes: [.posixPermissions: 0o755])
+        if number == 1 { await Namespace.sweep(scratch: directory) }
+        processes = LabProcesses()
+        host = try await .make(name + "h", scratch: directory)
+        router = try await .make(name + "r", scratch: directory)
+        server = try await .make(name + "s", scratch: directory)
+    }
+
+    private func build() async throws {
+        try await router.run(["sysctl", "-qw", "net.ipv4.ip_forward=1"])
+        try await host.ip(
+            "link add up0 type veth peer name near0 netns \(router.name)",
+            "link add up1 type veth peer name near1 netns \(router.name)")
+        try await router.ip(
+            "link add far type veth peer name eth0 netns \(server.name)",
+            "addr add 10.77.0.254/24 dev near0", "addr add 10.77.1.254/24 dev near1", "addr add 10.77.9.254/24 dev far",
+            "link set near0 up", "link set near1 up", "link set far up")
+        try await server.ip(
+            "addr add \(Self.serverAddress)/24 dev eth0", "link set eth0 up", "route add default via 10.77.9.254")
+        try await host.ip(
+            "addr add 10.77.0.1/24 dev up0", "addr add 10.77.1.1/24 dev up1", "link set up0 up", "link set up1 up",
+            "route add default via 10.77.0.254")
+        // The carrier is announced a moment after a link is set up.
+        for link in ["up0", "up1"] { try await linkIsUp(link) }
+    }
+
+    /// Waits until the kernel has announced the carrier of one of the host's links.
+    public func linkIsUp(_ link: String) async throws {
+        try await until("\(link) is up") { try await host.ip("link show \(link)").contains("state UP") }
+    }
+
+    private func remove() async {
+        await processes.killAll()
+        for namespace in [host, router, server] { await namespace.remove() }
+        try? FileManager.default.removeItem(atPath: directory)
+    }
+
+    // MARK: The uplink
+
+    /// Sets the first uplink down; the kernel takes its routes away.
+    public func uplinkDown() async throws {
+        try await host.ip("link set up0 down")
+    }
+
+    /// Sets the first uplink up again, with its route, as a DHCP client would.
+    public func uplinkUp() async throws {
+        try await host.ip("link set up0 up", "route add default via 10.77.0.254")
+    }
+
+    // MARK: Programs
+
+    /// Starts a program that is killed at the end at the latest.
+    ///
+    /// - Parameter name: what its output files are called.
+    public func start(_ name: String, _ words: [String], in namespace: Namespace?) async throws -> LabProcess {
+        let process = try await LabProcess.start(
+            namespace?.inside(words) ?? words, files: "\(directory)/\(name)-\(UUID().uuidString.prefix(8))")
+        await processes.add(process)
+        return process
+    }
+
+    /// Runs a program of the lab to its end; any ending is right.
+    public func finish(
+        _ words: [String], in namespace: Namespace?
+    ) async throws -> (ending: LabProcess.Ending, output: String, errors: String) {
+        let process = try await start("command", words, in: namespace)
+        let ending = try await process.ended(within: .seconds(60))
+        return (ending, process.output, process.errors)
+    }
+
+    /// What every program that was started has written, for a person who looks for the fault.
+    public func outputs() async -> [(name: String, text: String)] {
+        await processes.outputs()
+    }
+
+    /// Writes a file of the lab; relative paths are below `directory`.
+    ///
+    /// - Returns: its absolute path.
+    @discardableResult
+    public func write(_ path: String, _ text: String) throws -> String {
+        let path = path.hasPrefix("/") ? path : "\(directory)/\(path)"
+        let folder = (path as NSString).deletingLastPathComponent
+        try FileManager.default.createDirectory(atPath: folder, withIntermediateDirectories: true)
+        try text.write(toFile: path, atomically: true, encoding: .utf8)
+        return path
+    }
+}
+
+/// Waits until something has come true that tells nobody, looking often.
+public func until(
+    _ what: String, within limit: Duration = .seconds(60), _ condition: () async throws -> Bool
+) async throws {
+    let clock = ContinuousClock()
+    let deadline = clock.now.advanced(by: limit)
+    while try await !condition() {
+        guard clock.now < deadline else { throw Lab.Failure("not within \(limit): \(what)") }
+        try await Task.sleep(for: .milliseconds(20))
+    }
+}
+
+/// The programs that a lab has started.
+private actor LabProcesses {
+    private var all: [LabProcess] = []
+
+    func add(_ process: LabProcess) {
+        all.append(process)
+    }
+
+    func killAll() async {
+        for process in all { await process.signal(SIGCONT) }
+        for process in all { _ = try? await process.killed() }
+    }
+
+    func outputs() async -> [(name: String, text: String)] {
+        all.map { ("\($0.name) (\($0.pid))", $0.output + $0.errors) }.filter { !$0.1.isEmpty }
+    }
+}
+
+/// How many labs there are at a time: tests wait for processes most of the time, but a machine with two cores has its
+/// limits, and a heartbeat of one second would notice.
+actor LabCapacity {
+    static let shared = LabCapacity()
+    static let total = 4
+
+    private var free = total
+    private var waiters: [(share: Int, continuation: CheckedContinuation<Void, Never>)] = []
+
+    func take(_ share: Int) async {
+        if waiters.isEmpty, free >= share {
+            free -= share
+            return
+        }
+        await withCheckedContinuation { waiters.append((share, $0)) }
+    }
+
+    func give(_ share: Int) {
+        free += share
+        while let first = waiters.first, free >= first.share {
+            free -= first.share
+            waiters.removeFirst().continuation.resume()
+        }
+    }
+}

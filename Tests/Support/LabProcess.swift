@@ -1,0 +1,147 @@
+import Foundation
+import Glibc
+
+/// A program that a test started, and only that: it is killed by its own id, and by the kernel when the test process
+/// dies.
+///
+/// A thread of its own starts it and waits for it: the kernel's parent-death signal counts from the thread that forked,
+/// and the threads of Swift's pool are too few to wait in.
+public actor LabProcess {
+    /// How a process ended.
+    public enum Ending: Hashable, Sendable {
+        case exited(Int32)
+        case killed(signal: Int32)
+    }
+
+    public struct Failure: Error, CustomStringConvertible {
+        public var description: String
+    }
+
+    /// What was started, for messages.
+    public nonisolated let name: String
+    public nonisolated let pid: pid_t
+    /// The files that standard output and standard error go to.
+    public nonisolated let outputFile: String
+    public nonisolated let errorFile: String
+
+    private var ending: Ending?
+    private var waiters: [Int: CheckedContinuation<Ending?, Never>] = [:]
+    private var lastWaiter = 0
+
+    private init(name: String, pid: pid_t, outputFile: String, errorFile: String) {
+        self.name = name
+        self.pid = pid
+        self.outputFile = outputFile
+        self.errorFile = errorFile
+    }
+
+    /// Starts a program found in PATH.
+    ///
+    /// - Parameter files: the path that the names of its output files begin with; what they hold is kept.
+    public static func start(_ words: [String], files: String) async throws -> LabProcess {
+        let command = ["setpriv", "--pdeathsig", "KILL", "--"] + words
+        return try await withCheckedThrowingContinuation { continuation in
+            Thread.detachNewThread {
+                let pid: pid_t
+                do {
+                    pid = try spawn(command, output: files + ".out", errors: files + ".err")
+                } catch {
+                    continuation.resume(throwing: error)
+                    return
+                }
+                let process = LabProcess(
+                    name: words.joined(separator: " "), pid: pid, outputFile: files + ".out",
+                    errorFile: files + ".err")
+                continuation.resume(returning: process)
+                // It stays a zombie until the actor takes it, so that its id can never mean another process.
+                var information = siginfo_t()
+                while waitid(P_PID, id_t(pid), &information, WEXITED | WNOWAIT) != 0, errno == EINTR {}
+                Task { await process.take() }
+            }
+        }
+    }
+
+    /// Runs a program to its end.
+    ///
+    /// - Returns: what it wrote to standard output.
+    /// - Throws: when it does not end with 0, with what it wrote to standard error.
+    @discardableResult
+    public static func run(_ words: [String], files: String) async throws -> String {
+        let process = try await start(words, files: files)
+        let ending = try await process.ended(within: .seconds(60))
+        let output = process.output
+        let errors = process.errors
+        unlink(process.outputFile)
+        unlink(process.errorFile)
+        guard ending == .exited(0) else { throw Failure(description: "\(process.name): \(ending): \(errors)") }
+        return output
+    }
+
+    /// What it wrote to standard output until now.
+    public nonisolated var output: String { Self.text(of: outputFile) }
+    /// What it wrote to standard error until now.
+    public nonisolated var errors: String { Self.text(of: errorFile) }
+
+    private static func text(of file: String) -> String {
+        String(decoding: FileManager.default.contents(atPath: file) ?? Data(), as: UTF8.self)
+    }
+
+    public var isRunning: Bool { ending == nil }
+
+    /// Sends a signal, if it still runs.
+    public func signal(_ number: Int32) {
+        if ending == nil { kill(pid, number) }
+    }
+
+    /// Kills it, which it cannot notice, and returns when it is gone.
+    public func killed() async throws {
+        signal(SIGKILL)
+        try await ended(within: .seconds(30))
+    }
+
+    /// Waits until it has ended.
+    @discardableResult
+    public func ended(within limit: Duration) async throws -> Ending {
+        if let ending { return ending }
+        lastWaiter += 1
+        let number = lastWaiter
+        let timer = Task {
+            try await Task.sleep(for: limit)
+            self.waiters.removeValue(forKey: number)?.resume(returning: nil)
+        }
+        defer { timer.cancel() }
+        let ending = await withCheckedContinuation { waiters[number] = $0 }
+        guard let ending else { throw Failure(description: "\(name) still runs after \(limit)") }
+        return ending
+    }
+
+    private func take() {
+        var status: Int32 = 0
+        guard waitpid(pid, &status, 0) == pid else { return }
+        let ending = status & 0x7f == 0 ? Ending.exited(status >> 8 & 0xff) : .killed(signal: status & 0x7f)
+        self.ending = ending
+        for waiter in waiters.values { waiter.resume(returning: ending) }
+        waiters = [:]
+    }
+
+    private static func spawn(_ words: [String], output: String, errors: String) throws -> pid_t {
+        var actions = posix_spawn_file_actions_t()
+        posix_spawn_file_actions_init(&actions)
+        defer { posix_spawn_file_actions_destroy(&actions) }
+        let flags = O_WRONLY | O_CREAT | O_APPEND
+        posix_spawn_file_actions_addopen(&actions, STDIN_FILENO, "/dev/null", O_RDONLY, 0)
+        posix_spawn_file_actions_addopen(&actions, STDOUT_FILENO, output, flags, 0o644)
+        posix_spawn_file_actions_addopen(&actions, STDERR_FILENO, errors, flags, 0o644)
+        // Nothing that this process has open is meant for it.
+        posix_spawn_file_actions_addclosefrom_np(&actions, 3)
+        var arguments = words.map { strdup($0) }
+        defer { arguments.forEach { free($0) } }
+        arguments.append(nil)
+        var pid = pid_t()
+        let failure = posix_spawnp(&pid, words[0], &actions, nil, arguments, environ)
+        guard failure == 0 else {
+            throw Failure(description: "\(words.joined(separator: " ")): \(String(cString: strerror(failure)))")
+        }
+        return pid
+    }
+}

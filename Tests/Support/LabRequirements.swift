@@ -1,0 +1,38 @@
+import Foundation
+import Glibc
+
+/// What a host must have for a lab.
+public enum LabRequirements {
+    /// What is missing here; empty when a lab can be made.
+    public static let missing: [String] = {
+        guard geteuid() == 0 else { return ["root is needed for network namespaces"] }
+        let tools = [
+            "ip", "nft", "sysctl", "setpriv", "stdbuf", "mosquitto", "mosquitto_sub", "mosquitto_pub",
+            "mosquitto_passwd", "openssl", "tcpdump",
+        ]
+        let directories = (getenv("PATH").map { String(cString: $0) } ?? "").split(separator: ":")
+        var missing = tools.filter { tool in !directories.contains { access("\($0)/\(tool)", X_OK) == 0 } }
+            .map { "there is no \($0)" }
+        if missing.isEmpty, let reason = namespaceFailure() { missing.append(reason) }
+        return missing
+    }()
+
+    /// `HOLDFAST_REQUIRE_ALL=1`: a test that cannot run fails instead of being skipped.
+    public static let isAllRequired = getenv("HOLDFAST_REQUIRE_ALL").map { String(cString: $0) } == "1"
+
+    /// Makes a namespace and removes it: containers often may not.
+    private static func namespaceFailure() -> String? {
+        let process = Process()
+        process.executableURL = URL(fileURLWithPath: "/bin/sh")
+        let name = "\(Namespace.prefix)\(getpid())probe"
+        process.arguments = ["-c", "ip netns add \(name) && ip netns del \(name)"]
+        process.standardError = FileHandle.nullDevice
+        do {
+            try process.run()
+        } catch {
+            return "no shell can be run: \(error)"
+        }
+        process.waitUntilExit()
+        return process.terminationStatus == 0 ? nil : "network namespaces cannot be made"
+    }
+}

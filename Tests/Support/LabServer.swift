@@ -1,0 +1,93 @@
+import Foundation
+import Glibc
+
+/// A mosquitto in the lab's server namespace, which survives being killed as well as its own persistence lets it.
+public actor LabServer {
+    /// The users that it lets in; without any, everybody.
+    public struct Options: Sendable {
+        public var port = 1883
+        /// Names and passwords.
+        public var users: [String: String] = [:]
+        /// Whether every change is written to disk at once.
+        public var isPersistent = true
+        /// The PEM files of a listener with TLS.
+        public var certificate: String?
+        public var key: String?
+
+        public init() {}
+    }
+
+    private let lab: Lab
+    private let options: Options
+    private let folder: String
+    private var process: LabProcess?
+
+    public init(_ lab: Lab, _ options: Options = Options()) async throws {
+        self.lab = lab
+        self.options = options
+        folder = "\(lab.directory)/mosquitto-\(options.port)"
+        var lines = [
+            "user root", "listener \(options.port)", "log_dest stderr", "log_type all", "connection_messages true",
+            "max_queued_messages 0", "max_inflight_messages 0",
+        ]
+        if options.isPersistent {
+            lines += [
+                "persistence true", "persistence_location \(folder)/", "autosave_on_changes true", "autosave_interval 1",
+            ]
+        }
+        if let certificate = options.certificate, let key = options.key {
+            lines += ["certfile \(certificate)", "keyfile \(key)"]
+        }
+        if options.users.isEmpty {
+            lines.append("allow_anonymous true")
+        } else {
+            lines += ["allow_anonymous false", "password_file \(folder)/passwords"]
+        }
+        try lab.write("\(folder)/mosquitto.conf", lines.map { $0 + "\n" }.joined())
+        if !options.users.isEmpty {
+            try lab.write("\(folder)/passwords", "")
+            for (name, password) in options.users {
+                try await lab.server.run(["mosquitto_passwd", "-b", "\(folder)/passwords", name, password])
+            }
+        }
+    }
+
+    /// Starts it, and returns when it serves.
+    public func start() async throws {
+        let process = try await lab.start("mosquitto", ["mosquitto", "-c", "\(folder)/mosquitto.conf"], in: lab.server)
+        self.process = process
+        try await until("mosquitto runs") {
+            guard await process.isRunning else { throw Lab.Failure("mosquitto ended: \(process.errors)") }
+            return process.errors.contains(" running\n")
+        }
+    }
+
+    /// Kills it with SIGKILL.
+    public func kill() async throws {
+        try await process?.killed()
+        process = nil
+    }
+
+    /// What it has logged since it was started last.
+    public var log: String { process?.errors ?? "" }
+
+    /// Waits until its persistence on disk names a client.
+    public func hasPersisted(_ text: String) async throws {
+        let file = "\(folder)/mosquitto.db"
+        try await until("\(text) is in mosquitto.db") {
+            FileManager.default.contents(atPath: file)?.range(of: Data(text.utf8)) != nil
+        }
+    }
+
+    /// Deletes what it has persisted.
+    public func forget() {
+        unlink("\(folder)/mosquitto.db")
+    }
+
+    /// Publishes as another client, near the server.
+    public func publish(_ payload: String, to topic: String, qos: Int = 1) async throws {
+        try await lab.server.run([
+            "mosquitto_pub", "-V", "5", "-p", "\(options.port)", "-t", topic, "-m", payload, "-q", "\(qos)",
+        ])
+    }
+}

@@ -16,6 +16,8 @@ actor ControlServer {
     private let daemon: Daemon
     private let logger: Logger
     private var listener: (any Channel)?
+    /// The listening socket between `listen` and `serve`.
+    private var descriptor: CInt?
     private var ownPath: String?
     private var connections: [ObjectIdentifier: (connection: ControlConnection, uid: UInt32?)] = [:]
 
@@ -25,15 +27,20 @@ actor ControlServer {
         eventLoop = daemon.eventLoop
     }
 
-    /// Listens on the socket that systemd handed over, or on one of its own at `path`.
-    func start(path: String) async throws {
-        let descriptor: CInt
+    /// Takes the socket that systemd handed over, or makes one of its own at `path`. Who connects waits until `serve`.
+    func listen(path: String) throws(ControlSocket.Failure) {
         if let activated = SocketActivation.listeners().first {
             descriptor = activated.descriptor
         } else {
             descriptor = try ControlSocket.listen(at: path)
             ownPath = path
         }
+    }
+
+    /// Serves everybody who has connected since `listen`, and who will.
+    func serve() async throws {
+        guard let descriptor else { preconditionFailure("the socket is made before it is served") }
+        self.descriptor = nil
         listener = try await ServerBootstrap(group: eventLoop)
             .childChannelOption(.allowRemoteHalfClosure, value: true)
             .childChannelOption(.writeBufferWaterMark, value: ControlConnection.waterMark)

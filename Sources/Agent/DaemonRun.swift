@@ -91,10 +91,11 @@ private func start(
         options: options, configuration: configuration, store: store, registry: registry, network: network,
         logger: logger, eventLoop: loop)
     let server = ControlServer(daemon: daemon)
-    do {
-        try await server.start(path: options.socketPath)
+    // Before any session begins: where another daemon serves, none may connect.
+    do throws(ControlSocket.Failure) {
+        try await server.listen(path: options.socketPath)
     } catch {
-        throw StartFailure(status: .ioError, sentence: "the control socket cannot be served: \(error)")
+        throw StartFailure(status: .ioError, sentence: "the control socket cannot be made: \(error)")
     }
 
     let threadPool = NIOThreadPool(numberOfThreads: 4)
@@ -115,6 +116,12 @@ private func start(
         throw StartFailure(status: .cannotCreate, sentence: error.description)
     }
     for error in loaded.errors { logger.error("\(error)") }
+    // Only now: nobody may be told that a session does not exist because it is not taken up yet.
+    do {
+        try await server.serve()
+    } catch {
+        throw StartFailure(status: .ioError, sentence: "the control socket cannot be served: \(error)")
+    }
     Notifier().ready()
     logger.notice(
         "ready: \(loaded.sessions.count) session\(loaded.sessions.count == 1 ? "" : "s"), control socket \(options.socketPath)",

@@ -96,8 +96,10 @@ extension SessionDriver {
             }
         case .restored:
             tellSession { .restored($0) }
+            measure()
         case .pingAnswered:
             tellSession { .heartbeatAnswered($0) }
+            measure()
             surroundings.report(name, nil)
         case .refused(let server), .disconnectedByServer(let server):
             protocolEnded(because: Reason(server))

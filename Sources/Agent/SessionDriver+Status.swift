@@ -23,8 +23,8 @@ extension SessionDriver {
             peer: link?.opened?.peerAddress, tls: link?.opened?.tlsVersion, path: status.path.map { .init($0) },
             user: configuration.user,
             device: configuration.device.isEmpty ? surroundings.deviceID : configuration.device,
-            room: nil, clientID: clientID, quality: nil, rtt: liveness?.roundTrip.smoothed?.seconds,
-            jitter: liveness?.roundTrip.variation?.seconds,
+            room: nil, clientID: clientID, quality: machine.quality.map { .init($0) }, rtt: liveness?.roundTrip?.seconds,
+            jitter: liveness?.jitter?.seconds,
             lastHeard: liveness.map { max(0, $0.lastHeard.duration(to: now).seconds) },
             outbox: .init(
                 queued: counts.queued, inFlight: counts.inFlight, quarantined: counts.quarantined,
@@ -70,6 +70,11 @@ extension SessionDriver {
         case .connectionLost(let outage):
             told.event = .connectionLost
             told.outage = outage.seconds
+        case .qualityChanged(let quality):
+            told.event = .qualityChanged
+            told.quality = .init(quality)
+            told.rtt = machine.liveness?.roundTrip?.seconds
+            told.jitter = machine.liveness?.jitter?.seconds
         case .pathChanged(let pathClass, let endpoint, _, let path):
             told.event = .pathChanged
             told.change = pathClass.rawValue

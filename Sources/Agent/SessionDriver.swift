@@ -204,6 +204,7 @@ actor SessionDriver {
 
     private func timeReached() {
         timer = nil
+        if machine.status.state == .connected { measure() }
         run(.session(.timeReached))
     }
 
@@ -330,6 +331,18 @@ actor SessionDriver {
             let now = try? await pool.runIfActive { try Credential.read(reference) }
             run(.retire(generation, .init(reason, hasNewCredential: now != nil && now != used)))
         }
+    }
+
+    /// Gives the session machine the kernel's view of the connection.
+    func measure() {
+        guard let link, let measured = link.connection?.measure() else { return }
+        work.append(
+            .session(
+                .measured(
+                    link.generation,
+                    TransportMeasurement(
+                        roundTrip: measured.roundTrip, variation: measured.variation,
+                        retransmissions: measured.retransmissions))))
     }
 
     /// The session machine learns what the protocol machine found out about the present link.

@@ -38,7 +38,7 @@ struct SessionLog {
             logger.debug(
                 "\(session): path \(pathClass.rawValue)",
                 metadata: metadata(.pathChanged, status: status, endpoint: endpoint, [.pathClass: pathClass.rawValue]))
-        case .reconnectStarted, .connectionLost:
+        case .reconnectStarted, .connectionLost, .qualityChanged:
             break
         }
     }

@@ -264,6 +264,8 @@ actor SessionRegistry {
         watchers[id] = nil
     }
 
+    var watchCount: Int { watchers.count }
+
     // MARK: Consumers
 
     func nextSubscription() -> SubscriptionID {

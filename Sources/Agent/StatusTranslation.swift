@@ -54,6 +54,18 @@ extension ControlAPI.SessionStatus.Mode {
     }
 }
 
+extension ControlAPI.SessionStatus.Quality {
+    init(_ quality: Quality) {
+        self =
+            switch quality {
+            case .excellent: .excellent
+            case .good: .good
+            case .poor: .poor
+            case .lost: .lost
+            }
+    }
+}
+
 extension RFC3339 {
     /// The wall clock's time.
     static var now: RFC3339 {

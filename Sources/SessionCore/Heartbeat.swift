@@ -7,11 +7,15 @@ struct Heartbeat: Hashable, Sendable {
     enum Due: Hashable, Sendable {
         case nothing
         case ask
+        /// The answer takes longer than answers used to; the connection is not given up yet.
+        case overdue
         case dead(ReasonCode)
     }
 
     private struct Question: Hashable, Sendable {
         var askedAt: Instant
+        /// When the answer is later than answers used to be; `nil` once that was told.
+        var overdueAt: Instant?
         var deadline: Instant
         var isProbe: Bool
     }
@@ -41,8 +45,12 @@ struct Heartbeat: Hashable, Sendable {
 
     var isProbing: Bool { question?.isProbe ?? false }
 
+    /// Whether an answer is awaited for longer than answers used to take.
+    var isOverdue: Bool { question.map { $0.overdueAt == nil } ?? false }
+
     var deadline: Instant {
-        question?.deadline ?? min(lastHeard, lastSent).advanced(by: interval)
+        guard let question else { return min(lastHeard, lastSent).advanced(by: interval) }
+        return min(question.overdueAt ?? question.deadline, question.deadline)
     }
 
     mutating func heard(at now: Instant) {
@@ -62,7 +70,11 @@ struct Heartbeat: Hashable, Sendable {
 
     mutating func due(at now: Instant) -> Due {
         guard now >= deadline else { return .nothing }
-        if let question { return .dead(question.isProbe ? .probeTimeout : .heartbeatTimeout) }
+        if let question {
+            if now >= question.deadline { return .dead(question.isProbe ? .probeTimeout : .heartbeatTimeout) }
+            self.question?.overdueAt = nil
+            return .overdue
+        }
         ask(within: policy.timeout, isProbe: false, at: now)
         return .ask
     }
@@ -76,7 +88,9 @@ struct Heartbeat: Hashable, Sendable {
     }
 
     private mutating func ask(within timeout: Duration, isProbe: Bool, at now: Instant) {
-        question = Question(askedAt: now, deadline: now.advanced(by: timeout), isProbe: isProbe)
+        question = Question(
+            askedAt: now, overdueAt: now.advanced(by: roundTrip.usually), deadline: now.advanced(by: timeout),
+            isProbe: isProbe)
         sampleStart = sampleStart ?? now
         lastSent = now
     }
@@ -98,6 +112,9 @@ public struct RoundTripTime: Hashable, Sendable {
             variation = sample / 2
         }
     }
+
+    /// How long answers take at the most, as far as is known, but no less than a second.
+    var usually: Duration { max(.seconds(1), (smoothed ?? .zero) * 4) }
 
     /// Several round trips, but no less than a second: a path that just moved is slower at first.
     func probeTimeout(atMost limit: Duration) -> Duration {

@@ -33,6 +33,7 @@ extension SessionMachine {
             lose(connected, because: Reason(.pathMoved), at: now, into: &actions)
         case .lost:
             connected.heldUntil = connected.heldUntil ?? now.advanced(by: policy.hold)
+            connected.quality.nothingCameBack()
             state = .connected(connected)
         case .movedSourceKept, .returned, .gained, .maybe:
             // Without a path there is nothing to probe, and only a path ends the hold.

@@ -70,10 +70,27 @@ extension SessionMachine {
         return visible
     }
 
-    /// The server's sign of life, with the measured round trip; `nil` unless connected.
-    public var liveness: (lastHeard: Instant, roundTrip: RoundTripTime)? {
+    /// The numbers behind the quality of a connection.
+    public struct Liveness: Hashable, Sendable {
+        /// When anything was last read from the server.
+        public var lastHeard: Instant
+        /// Smoothed; from the heartbeats, and from TCP's own segments before the first of them.
+        public var roundTrip: Duration?
+        /// The smoothed variation of the round-trip time.
+        public var jitter: Duration?
+    }
+
+    /// `nil` unless connected.
+    public var liveness: Liveness? {
         guard case .connected(let connected) = state else { return nil }
-        return (connected.heartbeat.lastHeard, connected.heartbeat.roundTrip)
+        return Liveness(
+            lastHeard: connected.heartbeat.lastHeard, roundTrip: connected.roundTrip, jitter: connected.jitter)
+    }
+
+    /// `nil` unless connected, and before the first measurement.
+    public var quality: Quality? {
+        guard case .connected(let connected) = state else { return nil }
+        return connected.quality.quality
     }
 
     /// When `timeReached` is due; `nil` when there is nothing to wait for.
@@ -108,5 +125,16 @@ extension SessionMachine.Trying {
         case .waiting(let until, _): until
         case .attempting(_, _, let deadline, _): deadline
         }
+    }
+}
+
+extension SessionMachine.Connected {
+    var roundTrip: Duration? { heartbeat.roundTrip.smoothed ?? transport?.roundTrip }
+    var jitter: Duration? { heartbeat.roundTrip.variation ?? transport?.variation }
+
+    /// Grades the connection by what is known now.
+    mutating func gradeQuality() {
+        guard let roundTrip, let jitter else { return }
+        quality.measured(roundTrip: roundTrip, variation: jitter, retransmissions: transport?.retransmissions)
     }
 }

@@ -14,6 +14,7 @@ extension SessionMachine {
         case .restored(let generation): restored(generation, at: now, into: &actions)
         case .ended(let generation, let ending): ended(generation, ending, at: now, into: &actions)
         case .heartbeatAnswered(let generation): heartbeatAnswered(generation, at: now)
+        case .measured(let generation, let measurement): measured(generation, measurement)
         case .flushed(let generation): flushed(generation, at: now, into: &actions)
         case .closed(let generation): closed(generation)
         case .timeReached: timeReached(at: now, into: &actions)
@@ -173,6 +174,14 @@ extension SessionMachine {
         state = .connected(connected)
     }
 
+    private mutating func measured(_ generation: Generation, _ measurement: TransportMeasurement) {
+        guard case .connected(var connected) = state, connected.attempt.generation == generation else { return }
+        connected.transport = measurement
+        // While nothing comes back, old numbers say nothing.
+        if connected.heldUntil == nil, !connected.heartbeat.isOverdue { connected.gradeQuality() }
+        state = .connected(connected)
+    }
+
     private mutating func flushed(_ generation: Generation, at now: Instant, into actions: inout [Action]) {
         guard case .disconnecting(let disconnecting) = state, disconnecting.step == .flushing,
             disconnecting.attempt.generation == generation
@@ -230,6 +239,9 @@ extension SessionMachine {
             return
         case .ask:
             actions.append(.sendHeartbeat(connected.attempt.generation))
+            state = .connected(connected)
+        case .overdue:
+            connected.quality.nothingCameBack()
             state = .connected(connected)
         case .dead(let code):
             actions.append(.abandon(connected.attempt.generation))

@@ -137,6 +137,9 @@ extension SessionMachine {
         let resumed: Bool
         let since: Instant
         var heartbeat: Heartbeat
+        var quality = QualityEstimator()
+        /// The kernel's last measurement of the connection.
+        var transport: TransportMeasurement?
         /// Set while the path is lost: the connection is kept until then.
         var heldUntil: Instant?
     }
@@ -173,6 +176,9 @@ extension SessionMachine {
         case ended(Generation, Ending)
         /// The server answered a heartbeat.
         case heartbeatAnswered(Generation)
+        /// The kernel's measurement of the connection. To be given when the session is connected, with every answer to a
+        /// heartbeat, and otherwise whenever it costs no wake-up of its own.
+        case measured(Generation, TransportMeasurement)
         /// Everything accepted was acknowledged, or there was nothing.
         case flushed(Generation)
         /// The connection is closed after goodbye.
@@ -218,6 +224,7 @@ extension SessionMachine {
         case reconnectCompleted(ReconnectMode, outage: Duration)
         /// Once per outage, after `lostAfter`, while attempts go on.
         case connectionLost(outage: Duration)
+        case qualityChanged(Quality)
         case pathChanged(PathClass, EndpointIndex, from: Path?, to: Path?)
     }
 
@@ -226,8 +233,10 @@ extension SessionMachine {
     /// Every visible change is reported from here, and nowhere else: what people see is compared before and after.
     public mutating func handle(_ input: Input, at now: Instant, into actions: inout [Action]) {
         let before = visible
+        let qualityBefore = quality
         let sinceBefore = since
         transition(on: input, at: now, into: &actions)
+        if let quality, quality != qualityBefore { actions.append(.report(.qualityChanged(quality))) }
         let after = visible
         guard after != before else { return }
         if after.state != before.state { since = now }

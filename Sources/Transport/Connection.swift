@@ -117,6 +117,16 @@ public final class Connection {
         channel.writeAndFlush(buffer, promise: promise)
     }
 
+    /// What the kernel measured on the connection's own segments; `nil` unless it is open.
+    public func measure() -> TCPMeasurement? {
+        eventLoop.preconditionInEventLoop()
+        guard phase == .open, let channel else { return nil }
+        let measurement = try? channel.pipeline.syncOperations.withUnsafeTransportIfAvailable(
+            of: NIOBSDSocket.Handle.self
+        ) { TCPMeasurement(descriptor: $0) }
+        return measurement ?? nil
+    }
+
     /// Reads nothing more, so that the peer is held back. What was read already may still be delivered, up to 64 KiB.
     /// While paused, the peer's close may go unnoticed.
     public func pauseReading() { read(false) }

@@ -112,7 +112,7 @@ struct SessionUnderTest {
     // MARK: The course of an attempt
 
     /// The generation that is open, or the last one that was.
-    private var generation: Generation { live?.generation ?? lastOpened }
+    var generation: Generation { live?.generation ?? lastOpened }
 
     @discardableResult
     mutating func progress(to phase: Phase) -> [Order] { take(.progressed(generation, phase)) }

@@ -1,0 +1,89 @@
+/// How good a connection is, for people and for programs that adapt to it.
+public enum Quality: String, Sendable, CaseIterable, Comparable {
+    /// Nothing comes back: the path is gone, or the server does not answer a heartbeat as it used to.
+    case lost
+    case poor, good, excellent
+
+    private var rank: Int {
+        switch self {
+        case .lost: 0
+        case .poor: 1
+        case .good: 2
+        case .excellent: 3
+        }
+    }
+
+    public static func < (left: Quality, right: Quality) -> Bool { left.rank < right.rank }
+}
+
+/// What the kernel measured on the connection's own segments (`TCP_INFO`, tcp(7)).
+public struct TransportMeasurement: Hashable, Sendable {
+    /// The kernel's smoothed round-trip time and its mean deviation.
+    public var roundTrip: Duration
+    public var variation: Duration
+    /// Segments that were sent again since the connection was opened.
+    public var retransmissions: Int
+
+    public init(roundTrip: Duration, variation: Duration, retransmissions: Int) {
+        self.roundTrip = roundTrip
+        self.variation = variation
+        self.retransmissions = retransmissions
+    }
+}
+
+/// Grades a connection, with hysteresis: it is graded down at once, and up only after several measurements in a row that
+/// deserve it, so that the grade does not flicker at a boundary.
+///
+/// A leaf machine; the measurements are smoothed before they come here.
+struct QualityEstimator: Hashable, Sendable {
+    /// The most that a grade allows.
+    struct Limits: Hashable, Sendable {
+        var roundTrip: Duration
+        var variation: Duration
+        /// Retransmissions since the measurement before.
+        var retransmissions: Int
+    }
+
+    static let excellent = Limits(roundTrip: .milliseconds(150), variation: .milliseconds(30), retransmissions: 0)
+    static let good = Limits(roundTrip: .milliseconds(400), variation: .milliseconds(100), retransmissions: 2)
+    /// How many better measurements in a row it takes to be graded up.
+    static let patience = 3
+
+    /// `nil` before the first measurement.
+    private(set) var quality: Quality?
+    private var betterInARow = 0
+    private var retransmissions: Int?
+
+    /// - Parameter total: retransmissions since the connection was opened; `nil` if they are not known.
+    mutating func measured(roundTrip: Duration, variation: Duration, retransmissions total: Int?) {
+        // The first look has nothing to compare with, and what the handshake cost says little about what follows.
+        let fresh = total.map { max(0, $0 - (retransmissions ?? $0)) } ?? 0
+        retransmissions = total ?? retransmissions
+        settle(on: Self.grade(roundTrip: roundTrip, variation: variation, retransmissions: fresh))
+    }
+
+    /// The server is silent where it used to answer, or cannot be reached.
+    mutating func nothingCameBack() {
+        settle(on: .lost)
+    }
+
+    private mutating func settle(on grade: Quality) {
+        guard let quality, grade > quality else {
+            quality = grade
+            betterInARow = 0
+            return
+        }
+        betterInARow += 1
+        // A silence that is over is over: only the grades above are earned slowly.
+        guard betterInARow >= Self.patience || quality == .lost else { return }
+        self.quality = quality == .lost ? min(grade, .poor) : grade
+        betterInARow = 0
+    }
+
+    private static func grade(roundTrip: Duration, variation: Duration, retransmissions: Int) -> Quality {
+        func isWithin(_ limits: Limits) -> Bool {
+            roundTrip <= limits.roundTrip && variation <= limits.variation && retransmissions <= limits.retransmissions
+        }
+        return isWithin(excellent) ? .excellent : isWithin(good) ? .good : .poor
+    }
+}

@@ -1,0 +1,23 @@
+import Glibc
+
+/// What the kernel measured on a connection's own segments: `TCP_INFO` of tcp(7).
+public struct TCPMeasurement: Hashable, Sendable {
+    /// Smoothed.
+    public var roundTrip: Duration
+    /// The mean deviation of the round-trip time.
+    public var variation: Duration
+    /// Segments that were sent again since the connection was opened.
+    public var retransmissions: Int
+
+    /// - Returns: `nil` if the descriptor is no TCP connection, or has no measurement yet.
+    init?(descriptor: CInt) {
+        var info = tcp_info()
+        var length = socklen_t(MemoryLayout<tcp_info>.size)
+        guard getsockopt(descriptor, CInt(IPPROTO_TCP), TCP_INFO, &info, &length) == 0, info.tcpi_rtt > 0 else {
+            return nil
+        }
+        roundTrip = .microseconds(Int64(info.tcpi_rtt))
+        variation = .microseconds(Int64(info.tcpi_rttvar))
+        retransmissions = Int(info.tcpi_total_retrans)
+    }
+}

@@ -30,6 +30,7 @@ public enum ReasonCode: String, Sendable, CaseIterable {
     case userReconnect = "user-reconnect"
     case configurationChanged = "configuration-changed"
     case shutdown
+    case switchRoom = "switch-room"
     // network
     case noPath = "no-path"
     case pathGained = "path-gained"
@@ -57,6 +58,7 @@ public enum ReasonCode: String, Sendable, CaseIterable {
     case stateMismatch = "state-mismatch"
     // server
     case serverClosed = "server-closed"
+    case displacedSuspected = "displaced-suspected"
     case serverShutdown = "server-shutdown"
     case serverBusy = "server-busy"
     case rateLimited = "rate-limited"
@@ -86,7 +88,8 @@ public enum ReasonCode: String, Sendable, CaseIterable {
 extension ReasonCode {
     public var group: ReasonGroup {
         switch self {
-        case .autoconnect, .userConnect, .userDisconnect, .userReconnect, .configurationChanged, .shutdown:
+        case .autoconnect, .userConnect, .userDisconnect, .userReconnect, .configurationChanged, .shutdown,
+            .switchRoom:
             .local
         case .noPath, .pathGained, .pathMoved, .pathReturned, .pathLost, .dnsFailed, .unreachable, .refused, .reset,
             .dialTimeout, .tlsTimeout, .tlsFailed, .retryTimeout:
@@ -97,7 +100,7 @@ extension ReasonCode {
             .auth
         case .sessionLost, .stateMismatch:
             .session
-        case .serverClosed, .serverShutdown, .serverBusy, .rateLimited, .serverMoved, .serverError,
+        case .serverClosed, .displacedSuspected, .serverShutdown, .serverBusy, .rateLimited, .serverMoved, .serverError,
             .serverKeepAliveTimeout, .authenticateTimeout, .restoreTimeout, .protocolError:
             .server
         case .displaced, .yielded:
@@ -132,6 +135,7 @@ extension ReasonCode {
         case .userReconnect: "reconnect was asked for"
         case .configurationChanged: "the session's configuration changed"
         case .shutdown: "the daemon is stopping"
+        case .switchRoom: "the session changed its room, and the server must be told whose end to announce where"
         case .noPath: "no network: the kernel has no route to any endpoint"
         case .pathGained: "the kernel has a route to the endpoint again"
         case .pathMoved: "the route to the endpoint moved to another interface, address or gateway"
@@ -154,6 +158,9 @@ extension ReasonCode {
         case .sessionLost: "the server no longer has the session"
         case .stateMismatch: "server and client disagree about the session's state"
         case .serverClosed: "the server closed the connection without saying why"
+        case .displacedSuspected:
+            "the server closes the connection again and again, soon after connecting and without saying why: another "
+                + "device may have the same client-id"
         case .serverShutdown: "the server is shutting down"
         case .serverBusy: "the server is busy"
         case .rateLimited: "the server limits the rate of connections or messages"
@@ -190,6 +197,7 @@ extension ReasonCode {
         case .credentialUnreadable: "check that the file exists and that the daemon's user may read it"
         case .displaced: "give each device its own client-id; holdfastctl connect SESSION takes the session back"
         case .yielded: "holdfastctl connect SESSION takes the session over"
+        case .displacedSuspected: "look for another device with this client-id; give each device its own"
         case .banned, .removedByAdministrator: "ask the server's administrator, then holdfastctl connect SESSION"
         case .badConfiguration, .badEndpoint: "correct the session's file, then holdfastctl reload"
         case .clientIdentifierRejected: "set client-id in the session's file to one that the server accepts"

@@ -6,6 +6,7 @@ extension SessionMachine {
         case .connect(let reason): connect(reason, at: now, into: &actions)
         case .disconnect(let reason): disconnect(reason, at: now, into: &actions)
         case .reconnect(let mode): reconnect(mode, at: now, into: &actions)
+        case .renew(let reason): renew(because: reason, at: now, into: &actions)
         case .pathChanged(let endpoint, let path, let pathClass):
             pathChanged(endpoint, to: path, pathClass, at: now, into: &actions)
         case .progressed(let generation, let phase): progressed(generation, to: phase, at: now)
@@ -78,6 +79,13 @@ extension SessionMachine {
         case .disconnected, .failed:
             startTrying(because: reason, at: now, into: &actions)
         }
+    }
+
+    private mutating func renew(because reason: Reason, at now: Instant, into actions: inout [Action]) {
+        // Whoever is trying will tell the server anyway.
+        guard case .connected(let connected) = state else { return }
+        actions.append(.abandon(connected.attempt.generation))
+        lose(connected, because: reason, at: now, into: &actions)
     }
 
     // MARK: The course of an attempt

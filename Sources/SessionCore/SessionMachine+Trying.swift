@@ -20,17 +20,20 @@ extension SessionMachine {
     }
 
     mutating func lose(_ connected: Connected, _ ending: Ending, at now: Instant, into actions: inout [Action]) {
+        let isStable = connected.since.duration(to: now) >= policy.stableAfter
+        var ending = ending
+        ending.reason = rivalry.lost(because: ending.reason, isStable: isStable)
         let reason = ending.reason
         counters.outages += 1
         escalate(because: reason.code)
-        if connected.since.duration(to: now) >= policy.stableAfter { backoff.restart() }
+        if isStable { backoff.restart() }
         // The server that was left has the session, so it is asked first, unless it said that it cannot serve now.
         let isServerUnfit = reason.code == .serverShutdown || reason.code == .serverBusy
         cursor = isServerUnfit ? endpoint(after: connected.attempt.endpoint) : connected.attempt.endpoint
         var trying = newTrying(outage: Outage(since: now), because: reason, at: now)
         actions.append(.report(.reconnectStarted(mode)))
         switch reason.code {
-        case .userReconnect:
+        case .userReconnect, .switchRoom:
             tryNow(trying, because: reason, at: now, into: &actions)
         case .pathMoved:
             wait(trying, after: ending, at: now)
@@ -172,7 +175,8 @@ extension SessionMachine {
         counters.attempts += 1
         let attempt = Attempt(
             generation: lastGeneration, endpoint: endpoint, number: trying.attempts,
-            discardsSession: escalation == .discard)
+            discardsSession: escalation == .discard,
+            look: trying.outage == nil ? nil : rivalry.look(cause: trying.cause.code, last: reason.code))
         trying.activity = .attempting(
             attempt, phase: .resolving, deadline: now.advanced(by: timeouts.dial), established: nil)
         state = .trying(trying)

@@ -28,6 +28,8 @@ public struct SessionMachine: Sendable {
     var cursor = EndpointIndex(0)
     var backoff: Backoff
     var kicks = KickLimiter()
+    /// The driver sets the strategy, and whether there is a room to look into.
+    public var rivalry = Rivalry()
     var escalation = Escalation.none
     /// Until when the server asked to be left alone; no network event overrides it.
     var notBefore: Instant?
@@ -165,6 +167,8 @@ extension SessionMachine {
         case disconnect(Reason)
         /// Drop what there is and try now; `nil` lets the session choose the mode.
         case reconnect(ReconnectMode?)
+        /// Take the connection up anew, at once: something changed that only a new one can tell the server.
+        case renew(Reason)
         case pathChanged(EndpointIndex, to: Path?, PathClass)
         /// The attempt went on to another phase.
         case progressed(Generation, Phase)

@@ -66,4 +66,6 @@ public struct Attempt: Hashable, Sendable {
     public var number: Int
     /// Whether the server must discard the session that it may have.
     public var discardsSession: Bool
+    /// What has to be found out before CONNECT.
+    public var look: Look?
 }

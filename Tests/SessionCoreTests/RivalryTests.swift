@@ -1,0 +1,102 @@
+import Testing
+
+@testable import SessionCore
+
+/// Two devices with one identity: when a session looks before it connects, and when it suspects.
+@Suite struct RivalryTests {
+    private func session(_ strategy: KickStrategy, canLook: Bool = true) -> SessionUnderTest {
+        var session = SessionUnderTest()
+        session.machine.rivalry.strategy = strategy
+        session.machine.rivalry.canLook = canLook
+        session.connect()
+        return session
+    }
+
+    @Test(arguments: [
+        (KickStrategy.takeOver, ReasonCode.serverClosed, Look?.some(.forNewer)), (.takeOver, .reset, .forNewer),
+        (.takeOver, .heartbeatTimeout, nil), (.takeOver, .serverShutdown, nil), (.takeOver, .unreachable, nil),
+        (.yield, .serverClosed, .forAny), (.yield, .heartbeatTimeout, .forAny), (.yield, .unreachable, .forAny),
+    ])
+    func `a session looks before it reconnects`(strategy: KickStrategy, code: ReasonCode, look: Look?) {
+        var session = session(strategy)
+        #expect(session.live?.look == nil, "a first connect always takes over")
+        session.succeed()
+        session.end(code)
+        session.wake()
+        #expect(session.live?.look == look)
+    }
+
+    @Test func `an attempt that the server closes is followed by a look, too`() {
+        var session = session(.takeOver)
+        session.succeed()
+        session.end(.heartbeatTimeout)
+        session.wake()
+        #expect(session.live?.look == nil)
+        session.end(.serverClosed)
+        session.wake()
+        #expect(session.live?.look == .forNewer)
+    }
+
+    @Test(arguments: KickStrategy.allCases)
+    func `without a room there is nowhere to look`(strategy: KickStrategy) {
+        var session = session(strategy, canLook: false)
+        session.succeed()
+        session.end(.serverClosed)
+        session.wake()
+        #expect(session.live?.look == nil)
+    }
+
+    @Test(arguments: [ReasonCode.displaced, .yielded])
+    func `what the look finds is terminal, and connect takes over again`(code: ReasonCode) {
+        var session = session(code == .yielded ? .yield : .takeOver)
+        session.succeed()
+        session.end(.serverClosed)
+        session.wake()
+        session.end(code)
+        #expect(session.state == .failed)
+        #expect(session.reason == code)
+        #expect(session.due == nil)
+        session.connect()
+        #expect(session.live?.look == nil)
+    }
+
+    @Test func `the third sudden close in a row is suspicious`() {
+        var session = session(.takeOver, canLook: false)
+        for expected in [ReasonCode.serverClosed, .serverClosed, .displacedSuspected, .displacedSuspected] {
+            session.succeed()
+            session.end(.serverClosed)
+            #expect(session.reason == expected)
+            #expect(session.state == .reconnecting, "it is only a suspicion")
+            session.wake()
+        }
+        session.succeed()
+        #expect(session.reason == .displacedSuspected, "the status names it while it is connected, too")
+    }
+
+    @Test(arguments: [true, false])
+    func `a stable connection or another reason ends the suspicion`(isStable: Bool) {
+        var session = session(.takeOver, canLook: false)
+        for _ in 0..<2 {
+            session.succeed()
+            session.end(.serverClosed)
+            session.wake()
+        }
+        session.succeed()
+        if isStable { session.skip(.seconds(30)) }
+        session.end(isStable ? .serverClosed : .serverShutdown)
+        session.wake()
+        session.succeed()
+        session.end(.serverClosed)
+        #expect(session.reason == .serverClosed)
+    }
+
+    @Test func `something that only a new connection can tell is told at once`() {
+        var session = session(.takeOver)
+        session.succeed()
+        #expect(session.take(.renew(Reason(.switchRoom))) == [.abandon(1), .open(2)])
+        #expect(session.state == .reconnecting)
+        #expect(session.take(.renew(Reason(.switchRoom))).isEmpty, "the attempt under way will tell it")
+        session.succeed()
+        #expect(session.reason == .switchRoom)
+    }
+}

@@ -97,12 +97,6 @@ enum SuspendBehaviour: String, CaseIterable, Sendable {
     case disconnect, keep
 }
 
-/// Who wins when two devices have the same identity.
-enum KickStrategy: String, CaseIterable, Sendable {
-    case takeOver = "take-over"
-    case yield
-}
-
 struct MQTTConfiguration: Hashable, Sendable {
     var version = MQTTVersion.five
     /// How long the server keeps the session of a client that is away; `nil` is for ever. Sent in whole seconds.

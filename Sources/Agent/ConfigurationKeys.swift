@@ -31,8 +31,8 @@ extension SessionConfiguration {
         .init("username", \.username, .optionalText),
         .init("password", \.password, .secret, supports: .only { if case .exec = $0 { false } else { true } }),
         .init("insecure", \.insecure, .boolean),
-        .init("room", \.room, .anyText, supports: .onlyDefault),
-        .init("room-prefix", \.roomPrefix, .nonemptyText, supports: .onlyDefault),
+        .init("room", \.room, .room(mayBeEmpty: true)),
+        .init("room-prefix", \.roomPrefix, .room(mayBeEmpty: false)),
         .init("autoconnect", \.autoconnect, .boolean),
         .init("on-demand", \.onDemand, .boolean, supports: .onlyDefault),
         .init("idle-timeout", \.idleTimeout, .duration("1s", to: "30d"), supports: .onlyDefault),
@@ -45,7 +45,7 @@ extension SessionConfiguration {
         .init("reconnect.stable-after", \.reconnect.stableAfter, .duration("0s", to: "24h")),
         .init("reconnect.lost-after", \.reconnect.lostAfter, .durationOrNever("0s", to: "365d")),
         .init("reconnect.give-up-after", \.reconnect.giveUpAfter, .durationOrNever("1s", to: "365d")),
-        .init("reconnect.kick", \.kick, .choice, supports: .onlyDefault),
+        .init("reconnect.kick", \.kick, .choice),
         .init(
             "reconnect.watch", \.watch, .durationOrNever("100ms", to: "1h"),
             supports: .only { $0 == nil || $0 == .seconds(1) }),
@@ -54,7 +54,7 @@ extension SessionConfiguration {
         .init("heartbeat.interval", \.heartbeat.interval, .duration("1s", to: "65535s")),
         .init("heartbeat.timeout", \.heartbeat.timeout, .duration("100ms", to: "1h")),
 
-        .init("presence.timeout", \.presenceTimeout, .duration("0s", to: "24h"), supports: .onlyDefault),
+        .init("presence.timeout", \.presenceTimeout, .duration("0s", to: "24h")),
 
         .init("timeouts.dial", \.timeouts.dial, .duration("100ms", to: "1h")),
         .init("timeouts.authenticate", \.timeouts.authenticate, .duration("100ms", to: "1h")),
@@ -117,6 +117,7 @@ extension SessionConfiguration {
             let message = "the last of reconnect.delays is used for ever and must be at least \"10ms\""
             errors += value.error(message).list
         }
+        errors += roomContradictions(in: content)
         if tls.certificate != nil, tls.key == nil, let value = content["tls", "certificate"] {
             errors += value.error("tls.certificate needs tls.key as well").list
         }
@@ -128,7 +129,7 @@ extension SessionConfiguration {
 }
 
 extension ConfigurationValue {
-    fileprivate subscript(keys: String...) -> ConfigurationValue? {
+    subscript(keys: String...) -> ConfigurationValue? {
         keys.reduce(.some(self)) { value, key in
             guard let value, case .table(let members) = value.content else { return nil }
             return members.first { $0.name == (value.name.isEmpty ? key : "\(value.name).\(key)") }

@@ -56,6 +56,13 @@ extension ControlConnection {
             let parameters = try take(SessionReconnectMethod.self, parameters)
             let driver = try await registry.driver(parameters.session)
             return state(id, await driver.reconnect(ReconnectMode(parameters.mode)))
+        case SessionSwitchRoomMethod.name:
+            let parameters = try take(SessionSwitchRoomMethod.self, parameters)
+            let driver = try await registry.driver(parameters.session)
+            return OutgoingLine.answer(id, result: try await driver.switchRoom(to: parameters.room))
+        case RoomParticipantsMethod.name:
+            let driver = try await registry.driver(take(RoomParticipantsMethod.self, parameters).session)
+            return OutgoingLine.answer(id, result: try await driver.participants())
         case SessionWatchMethod.name:
             return try watch(id, take(SessionWatchMethod.self, parameters))
         case MessagePublishMethod.name:
@@ -121,17 +128,20 @@ extension ControlConnection {
         _ parameters: MessageSubscribeMethod.Parameters
     ) async throws(RPCError) -> MessageSubscribeMethod.Result {
         guard parameters.consumer == nil else { throw .notSupported("a durable consumer") }
+        let driver = try await registry.driver(parameters.session)
         let filter: TopicFilter
+        let resolved = try await driver.resolve(parameters.filter)
         do throws(InvalidTopic) {
-            filter = try TopicFilter(parameters.filter)
+            filter = try TopicFilter(resolved)
         } catch {
             throw .invalidTopic(parameters.filter, error.description)
         }
-        let driver = try await registry.driver(parameters.session)
         let id = await registry.nextSubscription()
         subscriptions[id] = driver.name
         hold(id.rawValue)
-        let consumer = LiveConsumer(id: id, filter: filter, qos: QoS(parameters.qos)) { [weak self] message in
+        let relative = Room.isRelative(parameters.filter) ? parameters.filter : nil
+        let consumer = LiveConsumer(id: id, filter: filter, qos: QoS(parameters.qos), relative: relative) {
+            [weak self] message in
             self?.assumeIsolated { $0.deliver(message) }
         }
         do throws(RPCError) {

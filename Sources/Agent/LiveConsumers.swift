@@ -8,6 +8,8 @@ struct LiveConsumer: Sendable {
     var id: SubscriptionID
     var filter: TopicFilter
     var qos: QoS
+    /// The filter as the program gave it, when it is relative to the session's room.
+    var relative: String?
     /// Gives a message to the program.
     var deliver: @Sendable (ReceivedMessage) -> Void
 }
@@ -21,6 +23,24 @@ struct LiveConsumers: Sendable {
     var filters: [(filter: TopicFilter, qos: QoS)] {
         Dictionary(consumers.map { ($0.filter, $0.qos) }, uniquingKeysWith: max)
             .map { (filter: $0.key, qos: $0.value) }
+    }
+
+    func wants(_ filter: TopicFilter) -> Bool { consumers.contains { $0.filter == filter } }
+
+    /// Takes what is relative to the session's room along to another room.
+    ///
+    /// - Returns: what has to be subscribed to, with the filter that nobody wants any more.
+    mutating func follow(to room: Room) -> [(old: TopicFilter?, new: TopicFilter, qos: QoS)] {
+        var moves: [(old: TopicFilter?, new: TopicFilter, qos: QoS)] = []
+        for index in consumers.indices {
+            let (old, qos) = (consumers[index].filter, consumers[index].qos)
+            guard let relative = consumers[index].relative, let text = try? Room.resolve(relative, in: room),
+                let new = try? TopicFilter(text), new != old
+            else { continue }
+            consumers[index].filter = new
+            moves.append((wants(old) ? nil : old, new, consumers.filter { $0.filter == new }.map(\.qos).max() ?? qos))
+        }
+        return moves
     }
 
     /// - Returns: the QoS with which the filter is wanted now.

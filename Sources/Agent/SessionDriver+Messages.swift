@@ -18,6 +18,11 @@ extension SessionDriver {
             throw RPCError(
                 .storeFull, "the message could not be committed: \(failure)", hint: "mend that, then try again")
         }
+        var parameters = parameters
+        parameters.topic = try resolve(parameters.topic)
+        if let responseTopic = parameters.properties?.responseTopic {
+            parameters.properties?.responseTopic = try resolve(responseTopic)
+        }
         var actions: [MQTTClientMachine.Action] = []
         let sequence: MessageSequence
         do throws(MQTTClientMachine.PublishError) {
@@ -62,7 +67,9 @@ extension SessionDriver {
     /// Adds a consumer. While connected, answers when the server has; else at once, with no granted QoS.
     func subscribe(_ consumer: LiveConsumer) async throws(RPCError) -> MessageQoS? {
         let (id, filter) = (consumer.id, consumer.filter)
-        let qos = consumers.add(consumer)
+        var qos = consumers.add(consumer)
+        // The session's own subscription to the presence of its room stays as it is.
+        if filter == rooms.membership?.filter { qos = max(qos, .atLeastOnce) }
         var actions: [MQTTClientMachine.Action] = []
         subscribe(to: filter, qos: qos, into: &actions)
         guard machine.status.state == .connected else {
@@ -90,7 +97,7 @@ extension SessionDriver {
     }
 
     func unsubscribe(_ id: SubscriptionID) {
-        guard let unused = consumers.remove(id) else { return }
+        guard let unused = consumers.remove(id), unused != rooms.membership?.filter else { return }
         run(.unsubscribe(unused))
     }
 }

@@ -89,13 +89,14 @@ extension SessionDriver {
         switch event {
         case .connected(let connected):
             clientID = connected.clientID
+            roomConnected(resumed: connected.resumed)
             tellSession {
                 .established(
                     $0, resumed: connected.resumed,
                     serverKeepAlive: connected.keepAlive == 0 ? nil : .seconds(Int64(connected.keepAlive)))
             }
         case .restored:
-            tellSession { .restored($0) }
+            roomRestored()
             measure()
         case .pingAnswered:
             tellSession { .heartbeatAnswered($0) }
@@ -118,9 +119,13 @@ extension SessionDriver {
                 .failure(RPCError(.messageRejected, "the message expired before it could be sent")))
         case .received(let message):
             receivedCount += 1
+            roomReceived(message)
             consumers.deliver(message, number: receivedCount, session: name)
         case .subscribed(let filter, let code):
             consumers.subscribed(filter, code)
+            roomSubscribed(filter, code)
+        case .announced(let announcement, let code):
+            announced(announcement, code)
         case .unsubscribed:
             break
         }

@@ -23,7 +23,7 @@ extension SessionDriver {
             peer: link?.opened?.peerAddress, tls: link?.opened?.tlsVersion, path: status.path.map { .init($0) },
             user: configuration.user,
             device: configuration.device.isEmpty ? surroundings.deviceID : configuration.device,
-            room: nil, clientID: clientID, quality: machine.quality.map { .init($0) }, rtt: liveness?.roundTrip?.seconds,
+            room: rooms.membership?.room.name, clientID: clientID, quality: machine.quality.map { .init($0) }, rtt: liveness?.roundTrip?.seconds,
             jitter: liveness?.jitter?.seconds,
             lastHeard: liveness.map { max(0, $0.lastHeard.duration(to: now).seconds) },
             outbox: .init(

@@ -40,8 +40,15 @@ actor SessionDriver {
     private enum Work {
         case session(SessionMachine.Input)
         case mqtt(MQTTClientMachine.Input)
+        case room(RoomOrder)
         /// The link ended, or the protocol gave it up: both machines are told, the protocol's first.
         case retire(Generation, SessionMachine.Ending)
+    }
+
+    /// What the session itself asks of the protocol.
+    enum RoomOrder {
+        case announce(Announcement)
+        case subscribe(TopicFilter, QoS = .atLeastOnce)
     }
 
     let name: SessionName
@@ -64,6 +71,8 @@ actor SessionDriver {
     var isFlushing = false
     var publishers: [MessageSequence: Publisher] = [:]
     var consumers = LiveConsumers()
+    var rooms = Rooms()
+    var looking: Looking?
     var publishedCount: Int64 = 0
     var receivedCount: Int64 = 0
     private var stopWaiters: [CheckedContinuation<Void, Never>] = []
@@ -85,6 +94,12 @@ actor SessionDriver {
             configuration: MQTTClientMachine.Configuration(configuration), restoring: durable)
         clientID = durable.assignedClientID ?? configuration.clientID
         log = SessionLog(session: name, logger: surroundings.logger)
+        rooms.membership = configuration.configuredRoom.map {
+            Self.membership($0, configuration, name, deviceID: surroundings.deviceID)
+        }
+        machine.rivalry.strategy = configuration.kick
+        machine.rivalry.canLook = rooms.membership != nil
+        if let room = rooms.membership?.room { _ = self.consumers.follow(to: room) }
     }
 
     // MARK: Commands
@@ -93,6 +108,7 @@ actor SessionDriver {
     func start(verdict: Verdict?) {
         var actions: [MQTTClientMachine.Action] = []
         for (filter, qos) in consumers.filters { subscribe(to: filter, qos: qos, into: &actions) }
+        if let filter = rooms.membership?.filter { subscribe(to: filter, qos: .atLeastOnce, into: &actions) }
         perform(actions)
         if let verdict, verdict.bootID == surroundings.bootID {
             let code = SessionCore.ReasonCode(rawValue: verdict.reasonCode) ?? .unknown
@@ -137,6 +153,7 @@ actor SessionDriver {
             await withCheckedContinuation { stopWaiters.append($0) }
         }
         dropLink()
+        stopLooking()
         await everythingCommitted()
         for (sequence, publisher) in publishers {
             publisher.answer(
@@ -158,6 +175,16 @@ actor SessionDriver {
 
     func run(_ input: MQTTClientMachine.Input) { run(.mqtt(input)) }
 
+    func order(_ order: RoomOrder) { run(.room(order)) }
+
+    func unsubscribe(from filter: TopicFilter) { run(.mqtt(.unsubscribe(filter))) }
+
+    func renew(because reason: Reason) { run(.session(.renew(reason))) }
+
+    func progressed(_ generation: Generation, _ phase: Phase) { run(.session(.progressed(generation, phase))) }
+
+    func retire(_ generation: Generation, _ reason: Reason) { run(.retire(generation, .init(reason))) }
+
     private func run(_ item: Work) {
         work.append(item)
         guard !isWorking else { return }
@@ -175,6 +202,13 @@ actor SessionDriver {
             for action in actions { perform(action) }
         case .mqtt(let input):
             handle(input)
+        case .room(let order):
+            var actions: [MQTTClientMachine.Action] = []
+            switch order {
+            case .announce(let announcement): mqtt.announce(announcement, at: .now, into: &actions)
+            case .subscribe(let filter, let qos): subscribe(to: filter, qos: qos, into: &actions)
+            }
+            perform(actions)
         case .retire(let generation, let ending):
             if link?.generation == generation {
                 link = nil
@@ -218,10 +252,11 @@ actor SessionDriver {
             if link?.generation == generation { dropLink() }
         case .flush:
             isFlushing = true
+            leaveRoom()
             checkFlushed()
         case .sayGoodbye:
             isFlushing = false
-            work.append(.mqtt(.disconnect(.normalDisconnection)))
+            work.append(.mqtt(.disconnect(goodbye)))
         case .sendHeartbeat:
             work.append(.mqtt(.ping))
         case .report(let event):
@@ -233,20 +268,26 @@ actor SessionDriver {
     private func dropLink() {
         isFlushing = false
         guard let link else { return }
+        stopLooking()
         self.link = nil
         link.connection?.close(.abort)
         handle(.connectionClosed)
     }
 
     private func handle(_ input: MQTTClientMachine.Input) {
-        if case .connectionClosed = input { consumers.connectionEnded() }
+        if case .connectionClosed = input {
+            consumers.connectionEnded()
+            roomConnectionClosed()
+        }
         var actions: [MQTTClientMachine.Action] = []
         mqtt.handle(input, at: .now, into: &actions)
         perform(actions)
     }
 
     func checkFlushed() {
-        guard isFlushing, let link, mqtt.counts.queued == 0, mqtt.counts.inFlight == 0 else { return }
+        guard isFlushing, let link, mqtt.counts.queued == 0, mqtt.counts.inFlight == 0,
+            !mqtt.isAnnouncing, !work.contains(where: { if case .room = $0 { true } else { false } })
+        else { return }
         isFlushing = false
         work.append(.session(.flushed(link.generation)))
     }
@@ -254,8 +295,9 @@ actor SessionDriver {
     private func open(_ attempt: Attempt) {
         precondition(link == nil, "an attempt begins when the one before it is over")
         link = Link(attempt: attempt)
+        prepareRoom()
         guard let reference = configuration.password else {
-            dial(attempt)
+            dialOrLook(attempt)
             return
         }
         let (pool, generation) = (surroundings.threadPool, attempt.generation)
@@ -264,21 +306,26 @@ actor SessionDriver {
                 let password = try await pool.runIfActive { try Credential.read(reference) }
                 guard link?.generation == generation else { return }
                 link?.password = password
-                dial(attempt)
+                dialOrLook(attempt)
             } catch {
                 run(.retire(generation, .init(Reason(.credentialUnreadable, "the password cannot be read: \(error)"))))
             }
         }
     }
 
-    private func dial(_ attempt: Attempt) {
+    func dial(_ attempt: Attempt) {
         let generation = attempt.generation
-        link?.connection = Connection.open(
-            configuration.endpoints[attempt.endpoint.rawValue], options: Connection.Options(configuration),
-            eventLoop: eventLoop, threadPool: surroundings.threadPool, contexts: tlsContexts
-        ) { [weak self] event in
+        link?.connection = openConnection(to: attempt.endpoint) { [weak self] event in
             self?.assumeIsolated { $0.connectionEvent(event, generation) }
         }
+    }
+
+    func openConnection(
+        to endpoint: EndpointIndex, onEvent: @escaping (ConnectionEvent) -> Void
+    ) -> Connection {
+        Connection.open(
+            configuration.endpoints[endpoint.rawValue], options: Connection.Options(configuration),
+            eventLoop: eventLoop, threadPool: surroundings.threadPool, contexts: tlsContexts, onEvent: onEvent)
     }
 
     // MARK: The connection's events
@@ -298,6 +345,7 @@ actor SessionDriver {
             run(.session(.progressed(generation, .securing)))
         case .opened(let opened):
             self.link?.opened = opened
+            rooms.lastOpened = (link.attempt.endpoint, link.password)
             // From now on only the address in use counts: a path to the others says nothing about this connection.
             watchPath(of: link.attempt, to: [opened.peer])
             run(.session(.progressed(generation, .authenticating)))
@@ -306,6 +354,7 @@ actor SessionDriver {
             run(.mqtt(.connectionOpened(credentials, forceCleanStart: link.attempt.discardsSession)))
         case .received(let bytes):
             machine.heard(generation, at: BootClock.now())
+            rooms.membership?.presence.heard(at: BootClock.now())
             run(.mqtt(.received(bytes)))
         case .closed(let end):
             if end == .closedLocally { run(.session(.closed(generation))) }
@@ -313,7 +362,7 @@ actor SessionDriver {
         }
     }
 
-    private func watchPath(of attempt: Attempt, to addresses: [SocketAddress]) {
+    func watchPath(of attempt: Attempt, to addresses: [SocketAddress]) {
         let path = surroundings.network.resolved(attempt.endpoint, of: name, to: addresses)
         run(.session(.pathChanged(attempt.endpoint, to: path, .none)))
     }
@@ -354,6 +403,7 @@ actor SessionDriver {
     func stateChanged(to state: SessionState) {
         since = .now
         rememberVerdict(state)
+        if state == .failed { failed(because: machine.reason) }
         guard state == .disconnected || state == .failed else { return }
         for waiter in stopWaiters { waiter.resume() }
         stopWaiters = []

@@ -116,6 +116,15 @@ struct SessionLog {
         logger.warning("\(session): \(failure.message); those in use stay in use", metadata: identity)
     }
 
+    func presenceRefused(_ sentence: String) {
+        logger.warning("\(session): the server refused the room: \(sentence)", metadata: identity)
+    }
+
+    func cannotLook(_ sentence: String) {
+        logger.notice(
+            "\(session): the room cannot be looked into for other devices of the user: \(sentence)", metadata: identity)
+    }
+
     func quarantined(_ sequence: MessageSequence, _ sentence: String) {
         logger.warning(
             "\(session): message \(sequence.rawValue) was rejected and is quarantined: \(sentence)",

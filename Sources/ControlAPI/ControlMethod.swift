@@ -40,6 +40,7 @@ public enum ControlMethods {
         DaemonStatusMethod.self, DaemonReloadMethod.self,
         SessionListMethod.self, SessionStatusMethod.self, SessionConnectMethod.self, SessionDisconnectMethod.self,
         SessionReconnectMethod.self, SessionWatchMethod.self,
+        SessionSwitchRoomMethod.self, RoomParticipantsMethod.self,
         MessagePublishMethod.self, MessageSubscribeMethod.self, MessageUnsubscribeMethod.self,
         NetworkStatusMethod.self,
     ]

@@ -66,7 +66,7 @@ extension MQTTClientMachine {
         work.removeAll()
         outbox.connectionClosed()
         inbox.connectionClosed()
-        for id in subscriptions.connectionClosed() { packetIDs.free(id) }
+        for id in subscriptions.connectionClosed() + announcements.connectionClosed() { packetIDs.free(id) }
     }
 
     /// Nothing is sent from here on.
@@ -248,6 +248,8 @@ extension MQTTClientMachine {
         case .malformedPacket, .protocolError: isCertain = isolateThrough != nil
         default: return
         }
+        // It may have been an announcement, and an innocent message must not be quarantined.
+        guard announcements.outstanding.isEmpty else { return }
         let suspects = outbox.inFlight.filter { $0.value.progress == .onWire && !$0.value.isReleased }
         guard let last = suspects.map(\.value.sequence).max() else { return }
         if suspects.count == 1, isCertain, let suspect = suspects.first {

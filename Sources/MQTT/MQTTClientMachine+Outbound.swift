@@ -178,7 +178,7 @@ extension MQTTClientMachine {
             }
             isolateThrough = nil
         }
-        return outbox.outstandingCount < window(session.limits)
+        return outbox.outstandingCount + announcements.outstanding.count < window(session.limits)
     }
 
     /// Lets messages through to the connection, in order of acceptance, as far as window and transport have room:
@@ -313,6 +313,7 @@ extension MQTTClientMachine {
     }
 
     mutating func receivedPuback(_ answer: Acknowledgement, _ step: inout Step) {
+        if receivedPubackOfAnnouncement(answer, &step) { return }
         let id = answer.packetID
         guard let entry = outbox.inFlight[id], entry.wasAttempted else { return }
         guard entry.message?.qos == .atLeastOnce else {

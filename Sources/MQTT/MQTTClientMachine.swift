@@ -24,6 +24,7 @@ public struct MQTTClientMachine: Sendable {
     var inbox: InboundExchanges
     var subscriptions: Subscriptions
     var packetIDs = PacketIDAllocator()
+    var announcements = Announcements()
 
     /// Whether we may claim a session at the server.
     var isEstablished: Bool
@@ -107,6 +108,7 @@ extension MQTTClientMachine {
         case pubcomp(PacketID, ReasonCode)
         /// The SUBSCRIBE or UNSUBSCRIBE with this identifier.
         case request(PacketID)
+        case announce(PacketID)
     }
 
     struct PendingWork: Sendable {
@@ -154,7 +156,10 @@ extension MQTTClientMachine {
         swap(&step.actions, &actions)
         let result = body(&self, &step)
         // A message that turns out to be expired or refused makes room for the next one.
-        repeat { pump(&step) } while drain(&step)
+        repeat {
+            pumpAnnouncements(&step)
+            pump(&step)
+        } while drain(&step)
         if !step.changes.isEmpty {
             issuedCommit = nextCommit(step)
             step.actions.append(.commit(step.changes, issuedCommit))
@@ -208,6 +213,7 @@ extension MQTTClientMachine {
                 inbox.outstanding.remove(id)
                 step.write(.pubcomp(Acknowledgement(packetID: id, reasonCode: code)))
             case .request(let id): sendRequest(id, &step)
+            case .announce(let id): sendAnnouncement(id, &step)
             }
         }
         return madeRoom

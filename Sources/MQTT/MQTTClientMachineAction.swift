@@ -104,6 +104,8 @@ extension MQTTClientMachine {
         /// The answer to a wanted subscription: the granted QoS, or an error. Also after a reconnect.
         case subscribed(TopicFilter, ReasonCode)
         case unsubscribed(TopicFilter, ReasonCode)
+        /// The answer to an announcement.
+        case announced(Announcement, ReasonCode)
         /// DISCONNECT from the server; `close` comes along.
         case disconnectedByServer(ServerReason)
         /// The server broke the protocol; DISCONNECT with this code is sent if that is allowed, and `close` comes along.

@@ -19,7 +19,8 @@ struct HoldfastControl: AsyncParsableCommand {
         version: "holdfastctl \(Release.version)",
         subcommands: [
             StatusCommand.self, ListCommand.self, WatchCommand.self, WaitCommand.self, ConnectCommand.self,
-            DisconnectCommand.self, ReconnectCommand.self, PublishCommand.self, SubscribeCommand.self,
+            DisconnectCommand.self, ReconnectCommand.self, SwitchRoomCommand.self, PublishCommand.self,
+            SubscribeCommand.self, ParticipantsCommand.self,
             NetworkCommand.self, ReloadCommand.self, VersionCommand.self,
         ])
 }

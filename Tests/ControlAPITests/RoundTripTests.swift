@@ -144,6 +144,7 @@ struct RoundTripTests {
                 "rpc.hello": nil, "daemon.status": .observe, "daemon.reload": .control, "session.list": .observe,
                 "session.status": .observe, "session.connect": .control, "session.disconnect": .control,
                 "session.reconnect": .control, "session.watch": .observe, "message.publish": .message,
+                "session.switchRoom": .control, "room.participants": .observe,
                 "message.subscribe": .message, "message.unsubscribe": .message, "network.status": .observe,
             ])
     }

@@ -133,6 +133,7 @@ struct MQTTClientHarness {
         case .received(let message): "received \(String(buffer: message.payload))"
         case .subscribed(let filter, let code): "subscribed \(filter) \(hex(code))"
         case .unsubscribed(let filter, let code): "unsubscribed \(filter) \(hex(code))"
+        case .announced(let announcement, let code): "announced \(announcement.topic) \(hex(code))"
         case .disconnectedByServer(let reason): "disconnected by server \(hex(reason.code))"
         case .protocolViolation(let code, _): "violation \(hex(code))"
         }

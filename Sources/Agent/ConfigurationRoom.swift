@@ -1,0 +1,40 @@
+import SessionCore
+
+// What a session's file says about its room.
+
+extension ConfigurationForm<String> {
+    /// Levels of a topic, which others may follow and precede.
+    static func room(mayBeEmpty: Bool) -> Self {
+        let end = mayBeEmpty ? ", or empty" : ""
+        return text("levels of a topic such as \"plant/north\", none of them empty, without + and #\(end)") { text in
+            if text.isEmpty { return mayBeEmpty ? text : nil }
+            return Room.isValid(text) && !text.unicodeScalars.contains { $0.properties.generalCategory == .control }
+                ? text : nil
+        }
+    }
+}
+
+extension SessionConfiguration {
+    /// What is wrong with a room although each key by itself is right.
+    func roomContradictions(in content: ConfigurationValue) -> [ConfigurationError] {
+        guard !room.isEmpty, let key = content["room"] else { return [] }
+        var errors: [ConfigurationError] = []
+        if !Room.isLevel(user), !user.isEmpty {
+            let value = content["user"] ?? key
+            errors += value.error("in a room, the user is a level of a topic: without /, + and #").list
+        }
+        if !device.isEmpty, !Room.isLevel(device) {
+            let value = content["device"] ?? key
+            errors += value.error("in a room, the device is a level of a topic: without /, + and #").list
+        }
+        if let expiry = mqtt.sessionExpiry, expiry <= presenceTimeout {
+            let value = content["mqtt", "session-expiry"] ?? content["presence", "timeout"] ?? key
+            let message = "mqtt.session-expiry must be longer than presence.timeout, so that short outages stay unseen"
+            errors += value.error(message).list
+        }
+        return errors
+    }
+
+    /// The room that the session's file names.
+    var configuredRoom: Room? { room.isEmpty ? nil : Room(prefix: roomPrefix, name: room) }
+}

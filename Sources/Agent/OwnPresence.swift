@@ -1,0 +1,80 @@
+import ControlAPI
+import SessionCore
+
+/// This session's own presence in its room: what is said, and when it has to be said again.
+///
+/// A short outage needs nothing: the server keeps `online`, and drops the will when the client is back before the will
+/// delay is over. `online` is published again when the server lost the session, after a start of the daemon, and when the
+/// will may have been published meanwhile.
+struct OwnPresence: Hashable, Sendable {
+    private enum State: Hashable, Sendable {
+        /// Not known to be published. Can transition to: online.
+        case unknown
+        /// Published. Can transition to: away.
+        case online(lastHeard: Instant)
+        /// Published, and the connection was lost after this. Can transition to: online, unknown.
+        case away(lastHeard: Instant)
+    }
+
+    let identity: Participant.Identity
+    /// The session's name.
+    let session: String
+    /// The will delay.
+    let timeout: Duration
+    /// Since when the session is in the room.
+    private(set) var since: RFC3339
+    private var state = State.unknown
+
+    init(identity: Participant.Identity, session: String, timeout: Duration, since: RFC3339) {
+        self.identity = identity
+        self.session = session
+        self.timeout = timeout
+        self.since = since
+    }
+
+    func message(_ state: PresenceMessage.State) -> PresenceMessage {
+        PresenceMessage(identity: identity, state: state, since: since, session: session)
+    }
+
+    /// Whether the message is the one that this session publishes.
+    func isOwn(_ message: PresenceMessage?) -> Bool {
+        message == self.message(.online)
+    }
+
+    /// A first connect: nothing is known of what was published before.
+    mutating func begin(at time: RFC3339) {
+        since = time
+        state = .unknown
+    }
+
+    /// The server accepted the connection.
+    ///
+    /// - Returns: whether `online` has to be published.
+    mutating func connected(resumed: Bool, at now: Instant, time: RFC3339) -> Bool {
+        guard case .away(let lastHeard) = state else { return true }
+        // The server counts from the connection's end, which was after the last that we heard of it.
+        if lastHeard.duration(to: now) >= timeout {
+            // The others saw us leave, and see us join.
+            since = time
+        } else if resumed {
+            state = .online(lastHeard: now)
+            return false
+        }
+        state = .unknown
+        return true
+    }
+
+    /// The server took `online`.
+    mutating func published(at now: Instant) {
+        state = .online(lastHeard: now)
+    }
+
+    /// Something came from the server.
+    mutating func heard(at now: Instant) {
+        if case .online = state { state = .online(lastHeard: now) }
+    }
+
+    mutating func connectionClosed() {
+        if case .online(let lastHeard) = state { state = .away(lastHeard: lastHeard) }
+    }
+}

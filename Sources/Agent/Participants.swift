@@ -1,0 +1,96 @@
+import ControlAPI
+
+/// Somebody in a room.
+struct Participant: Hashable, Sendable {
+    struct Identity: Hashable, Sendable, Comparable {
+        var user: String
+        var device: String
+
+        static func < (left: Identity, right: Identity) -> Bool {
+            (left.user, left.device) < (right.user, right.device)
+        }
+    }
+
+    var identity: Identity
+    /// Since when the participant is there, by the participant's own clock.
+    var since: RFC3339?
+}
+
+/// Who is in a room, as the retained presence messages tell it.
+///
+/// A participant is there while the retained message says `online`. Nothing changes during a short outage: the server
+/// keeps the message until the participant's will sets `offline` after the presence timeout, or the participant clears it.
+///
+/// The server sends the retained messages once when the room is subscribed to: the snapshot. It changes the list without
+/// being news the first time; later, what differs from the list happened while we were away, and is told.
+struct Participants: Hashable, Sendable {
+    enum Change: Hashable, Sendable {
+        case joined(Participant.Identity)
+        case left(Participant.Identity)
+    }
+
+    private enum Phase: Hashable, Sendable {
+        /// Nothing is known. Can transition to: filling.
+        case unknown
+        /// The snapshot arrives; these were there before, and were not confirmed yet. Can transition to: known.
+        case filling(missing: Set<Participant.Identity>, isFirst: Bool)
+        /// Can transition to: filling.
+        case known
+    }
+
+    private var present: [Participant.Identity: Participant] = [:]
+    private var phase = Phase.unknown
+    private let own: Participant.Identity
+
+    /// - Parameter own: whose joining and leaving is no news.
+    init(own: Participant.Identity) {
+        self.own = own
+    }
+
+    /// Ordered by user and device.
+    var list: [Participant] { present.values.sorted { $0.identity < $1.identity } }
+
+    /// Whether there is a list at all.
+    var isKnown: Bool { phase == .known }
+
+    /// The retained messages are about to be sent.
+    mutating func beginSnapshot() {
+        let isFirst =
+            switch phase {
+            case .unknown: true
+            case .filling(_, let isFirst): isFirst
+            case .known: false
+            }
+        phase = .filling(missing: Set(present.keys), isFirst: isFirst)
+    }
+
+    /// All retained messages were sent: who was not among them is not there any more.
+    mutating func endSnapshot() -> [Change] {
+        guard case .filling(let missing, _) = phase else { return [] }
+        phase = .known
+        for identity in missing { present[identity] = nil }
+        return missing.filter { $0 != own }.sorted().map(Change.left)
+    }
+
+    /// - Parameters:
+    ///   - message: `nil` when the presence was cleared.
+    ///   - isRetained: whether the server had kept it: part of the snapshot.
+    mutating func received(
+        _ message: PresenceMessage?, of identity: Participant.Identity, isRetained: Bool
+    ) -> Change? {
+        var isSilent = identity == own
+        if case .filling(var missing, let isFirst) = phase {
+            missing.remove(identity)
+            phase = .filling(missing: missing, isFirst: isFirst)
+            isSilent = isSilent || (isFirst && isRetained)
+        }
+        if let message, message.state == .online {
+            let isNew =
+                present.updateValue(
+                    Participant(identity: identity, since: message.since), forKey: identity) == nil
+            return isNew && !isSilent ? .joined(identity) : nil
+        }
+        let wasPresent = present.removeValue(forKey: identity) != nil
+        return wasPresent && identity != own ? .left(identity) : nil
+    }
+}

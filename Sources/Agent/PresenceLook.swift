@@ -1,0 +1,146 @@
+import ControlAPI
+import MQTT
+import NIOCore
+import SessionCore
+
+/// Looks into a room without being in it: a second client, for one exchange, that reads which devices of a user are there.
+///
+///     CONNECT ─▶ SUBSCRIBE presence/USER/+ ─▶ PINGREQ, PINGRESP ─▶ (clear our own presence) DISCONNECT
+///
+/// Servers send the retained messages when they answer the SUBSCRIBE, so all of them are there before the PINGRESP.
+/// A value without I/O: the driver moves the bytes.
+struct PresenceLook: Sendable {
+    enum Outcome: Hashable, Sendable {
+        case unfinished
+        /// Every presence of the user.
+        case seen([PresenceMessage])
+        /// The server does not let us look; the sentence says why.
+        case impossible(String)
+    }
+
+    private enum Step: Hashable, Sendable {
+        /// Can transition to: subscribing, over.
+        case connecting
+        /// Can transition to: reading, over.
+        case subscribing
+        /// Can transition to: over.
+        case reading
+        case over
+    }
+
+    private let room: Room
+    private let user: String
+    private let connect: Connect
+    private var step = Step.connecting
+    private var seen: [Participant.Identity: PresenceMessage] = [:]
+    private var decoder: PacketDecoder
+
+    /// - Parameter clientID: the session's own.
+    init(room: Room, user: String, clientID: String, credentials: MQTTCredentials, maximumPacketSize: Int) {
+        self.room = room
+        self.user = user
+        connect = Connect(
+            clientID: clientID + "-look", cleanStart: true, username: credentials.username,
+            password: credentials.password)
+        decoder = PacketDecoder(sender: .server, maximumPacketSize: maximumPacketSize)
+    }
+
+    /// What is sent first.
+    var greeting: ByteBuffer { Self.bytes(.connect(connect)) }
+
+    private var filter: String { "\(room.base)presence/\(user)/+" }
+
+    /// Takes what the server sent and appends what is to be sent.
+    mutating func received(_ bytes: ByteBuffer, into output: inout ByteBuffer) -> Outcome {
+        decoder.append(bytes)
+        do throws(MalformedPacket) {
+            while step != .over, let packet = try decoder.next() {
+                let outcome = received(packet, into: &output)
+                if outcome != .unfinished {
+                    step = .over
+                    return outcome
+                }
+            }
+            return .unfinished
+        } catch {
+            step = .over
+            return .impossible(error.message)
+        }
+    }
+
+    private mutating func received(_ packet: Packet, into output: inout ByteBuffer) -> Outcome {
+        switch (step, packet) {
+        case (.connecting, .connack(let connack)):
+            guard !connack.reasonCode.isError else { return .impossible(connack.reasonCode.name) }
+            step = .subscribing
+            Packet.subscribe(
+                Subscribe(packetID: Self.packetID, subscriptions: [Subscription(filter: filter)])
+            ).encode(into: &output)
+        case (.subscribing, .suback(let suback)):
+            guard let code = suback.reasonCodes.first, !code.isError else {
+                return .impossible(suback.reasonCodes.first?.name ?? "SUBACK without a reason code")
+            }
+            step = .reading
+            Packet.pingreq.encode(into: &output)
+        case (.subscribing, .publish(let publish)), (.reading, .publish(let publish)):
+            guard let identity = room.participant(ofPresence: publish.topic), identity.user == user else { break }
+            seen[identity] = PresenceMessage(publish.payload.readableBytesView, of: identity)
+        case (.reading, .pingresp):
+            return .seen(seen.values.sorted { $0.identity < $1.identity })
+        case (_, .disconnect(let disconnect)):
+            return .impossible(disconnect.reasonCode.name)
+        default:
+            return .impossible("the server sent \(packet.kind) out of turn")
+        }
+        return .unfinished
+    }
+
+    /// What is sent last.
+    ///
+    /// - Parameter topic: the topic of our own presence, when it must not stay.
+    static func farewell(clearing topic: String?) -> ByteBuffer {
+        var output = ByteBuffer()
+        if let topic { Packet.publish(Publish(topic: topic, retain: true)).encode(into: &output) }
+        Packet.disconnect(Disconnect(reasonCode: .normalDisconnection)).encode(into: &output)
+        return output
+    }
+
+    private static func bytes(_ packet: Packet) -> ByteBuffer {
+        var buffer = ByteBuffer()
+        packet.encode(into: &buffer)
+        return buffer
+    }
+
+    private static var packetID: PacketID {
+        guard let id = PacketID(rawValue: 1) else { preconditionFailure("1 is a packet identifier") }
+        return id
+    }
+}
+
+// MARK: What it means
+
+extension PresenceLook {
+    /// Why the session must not connect, by what was seen; `nil` when it may.
+    ///
+    /// Of two devices the one that came later is the newer one, by the clocks of both; so at most one of two devices
+    /// finds the other one newer, and they never kick each other for ever.
+    static func verdict(_ look: Look, seen: [PresenceMessage], own: OwnPresence) -> Reason? {
+        let online = seen.filter { $0.state == .online && !own.isOwn($0) }
+        switch look {
+        case .forAny:
+            // A message of our own device that is not newer is what we said ourselves before.
+            guard let other = online.first(where: { $0.identity != own.identity || isNewer($0, than: own) }) else {
+                return nil
+            }
+            return Reason(.yielded, "device \(other.identity.device) of this user is online, and this session yields")
+        case .forNewer:
+            guard let other = online.first(where: { isNewer($0, than: own) }) else { return nil }
+            return Reason(.displaced, "device \(other.identity.device) took over this session's identity")
+        }
+    }
+
+    private static func isNewer(_ message: PresenceMessage, than own: OwnPresence) -> Bool {
+        guard let since = message.since else { return false }
+        return (since.milliseconds, message.identity.device) > (own.since.milliseconds, own.identity.device)
+    }
+}

@@ -1,0 +1,48 @@
+import ControlAPI
+
+/// The retained message that tells whether a participant of a room is there.
+struct PresenceMessage: Hashable, Sendable {
+    enum State: String, Sendable {
+        case online, offline
+    }
+
+    var identity: Participant.Identity
+    var state: State
+    /// Since when the participant is there, or was.
+    var since: RFC3339?
+    /// The session's name at the participant.
+    var session: String
+
+    init(identity: Participant.Identity, state: State, since: RFC3339?, session: String) {
+        self.identity = identity
+        self.state = state
+        self.since = since
+        self.session = session
+    }
+
+    /// Reads a peer's message. Unknown members are ignored, as is what the message says of its sender: the topic, which
+    /// the server can guard, tells whose it is.
+    ///
+    /// - Returns: `nil` for anything else than a presence message, above all the empty one that clears it.
+    init?(_ bytes: some Sequence<UInt8>, of identity: Participant.Identity) {
+        let bytes = Array(bytes)
+        guard !bytes.isEmpty, let value = try? JSONValue(parsing: bytes[...]),
+            let state = value["state"]?.text.flatMap(State.init)
+        else { return nil }
+        self.init(
+            identity: identity, state: state, since: value["since"]?.text.flatMap { RFC3339($0) },
+            session: value["session"]?.text ?? "")
+    }
+
+    /// The message as JSON.
+    var bytes: [UInt8] {
+        let members: [String: JSONValue] = [
+            "user": .string(identity.user), "device": .string(identity.device), "state": .string(state.rawValue),
+            "since": since.map { .string($0.description) } ?? .null, "session": .string(session),
+        ]
+        guard let line = OutgoingLine.encode(members) else {
+            preconditionFailure("texts can be written as JSON")
+        }
+        return line.dropLast()
+    }
+}

@@ -1,0 +1,69 @@
+import ControlAPI
+import MQTT
+import NIOCore
+import SessionCore
+
+/// A session's being in a room: its own presence, and the others'.
+struct RoomMembership: Sendable {
+    /// How far the room is restored on the present connection.
+    enum Step: Hashable, Sendable {
+        /// Nothing has to be published, or it was.
+        case done
+        /// `online` is published when the subscriptions are restored.
+        case mustAnnounce
+        /// The server has to answer.
+        case announcing
+        /// The presence is cleared, for good.
+        case leaving
+    }
+
+    let room: Room
+    var presence: OwnPresence
+    var participants: Participants
+    var step = Step.done
+
+    init(_ room: Room, presence: OwnPresence) {
+        self.room = room
+        self.presence = presence
+        participants = Participants(own: presence.identity)
+    }
+
+    var topic: String { room.presenceTopic(of: presence.identity) }
+
+    var filter: TopicFilter {
+        guard let filter = try? TopicFilter(room.presenceFilter) else {
+            preconditionFailure("a room's name was checked when the configuration was read")
+        }
+        return filter
+    }
+
+    /// What tells the others that this session is there.
+    var online: Announcement { Announcement(topic: topic, payload: ByteBuffer(bytes: presence.message(.online).bytes)) }
+    /// What removes the presence.
+    var cleared: Announcement { Announcement(topic: topic) }
+    /// What the server tells the others when this session is away for longer than the presence timeout.
+    var will: Will {
+        let (seconds, attoseconds) = presence.timeout.components
+        return Will(
+            topic: topic, payload: ByteBuffer(bytes: presence.message(.offline).bytes), qos: .atLeastOnce, retain: true,
+            properties: Will.Properties(willDelay: UInt32(clamping: seconds + (attoseconds > 0 ? 1 : 0))))
+    }
+
+    /// What a presence message leads to.
+    enum Outcome: Hashable, Sendable {
+        case changes([Participants.Change])
+        /// Our own presence was removed or set to offline by a late will, and is not true.
+        case mustCorrect
+    }
+
+    /// - Returns: `nil` when the message is no presence of this room.
+    mutating func received(_ message: MQTTClientMachine.InboundMessage) -> Outcome? {
+        guard let identity = room.participant(ofPresence: message.topic) else { return nil }
+        let content = PresenceMessage(message.payload.readableBytesView, of: identity)
+        let change = participants.received(content, of: identity, isRetained: message.retain)
+        guard identity == presence.identity, !message.retain else { return .changes(change.map { [$0] } ?? []) }
+        // Retained messages come before what is published after the subscription: our own message is their end.
+        if presence.isOwn(content) { return .changes(participants.endSnapshot()) }
+        return content?.state != .online && step == .done ? .mustCorrect : .changes([])
+    }
+}

@@ -1,0 +1,148 @@
+import ControlAPI
+import MQTT
+import NIOCore
+import NetworkPath
+import SessionCore
+import Transport
+
+// Looking into the room before CONNECT, so that two devices of one identity do not kick each other for ever; and taking
+// our own presence away when we were kicked, because no will does that: the session at the server lives on.
+
+/// A look that is under way.
+struct Looking {
+    enum Purpose {
+        /// An attempt that goes on with CONNECT if nothing speaks against it.
+        case attempt(Attempt, Look)
+        /// The session is displaced.
+        case farewell
+    }
+
+    let purpose: Purpose
+    /// Events of an earlier look are not of this one.
+    let number: Int
+    var look: PresenceLook
+    var connection: Connection?
+    var isOpen = false
+    var timer: Scheduled<Void>?
+}
+
+extension SessionDriver {
+    /// Looks if the attempt has to, and dials if nothing speaks against it.
+    func dialOrLook(_ attempt: Attempt) {
+        stopLooking()
+        guard let look = attempt.look, rooms.membership != nil else {
+            dial(attempt)
+            return
+        }
+        self.look(for: .attempt(attempt, look), at: attempt.endpoint, password: link?.password)
+    }
+
+    /// Removes our presence, if it is still the one that we published.
+    func sayFarewell() {
+        guard rooms.membership != nil, let last = rooms.lastOpened else { return }
+        rooms.lastOpened = nil
+        look(for: .farewell, at: last.endpoint, password: last.password)
+    }
+
+    private func look(for purpose: Looking.Purpose, at endpoint: EndpointIndex, password: [UInt8]?) {
+        guard let membership = rooms.membership else { return }
+        rooms.lookCount += 1
+        let number = rooms.lookCount
+        let credentials = MQTTCredentials(
+            username: configuration.username, password: password.map { ByteBuffer(bytes: $0) })
+        looking = Looking(
+            purpose: purpose, number: number,
+            look: PresenceLook(
+                room: membership.room, user: configuration.user, clientID: clientID, credentials: credentials,
+                maximumPacketSize: configuration.mqtt.maximumPacketSize))
+        looking?.connection = openConnection(to: endpoint) { [weak self] event in
+            self?.assumeIsolated { $0.lookEvent(event, number) }
+        }
+    }
+
+    func stopLooking() {
+        looking?.timer?.cancel()
+        looking?.connection?.close(.abort)
+        looking = nil
+    }
+
+    private func lookEvent(_ event: ConnectionEvent, _ number: Int) {
+        guard let looking, looking.number == number else { return }
+        switch event {
+        case .resolving, .writabilityChanged, .tlsFilesRejected:
+            break
+        case .resolved(let addresses):
+            if case .attempt(let attempt, _) = looking.purpose { watchPath(of: attempt, to: addresses) }
+        case .dialing:
+            progressed(.dialing)
+        case .securing:
+            progressed(.securing)
+        case .opened:
+            self.looking?.isOpen = true
+            progressed(.authenticating)
+            looking.connection?.send(looking.look.greeting)
+            // A server that does not answer a second client must not keep the first one away.
+            let limit = min(configuration.timeouts.dial, configuration.timeouts.authenticate) / 2
+            self.looking?.timer = eventLoop.scheduleTask(in: .nanoseconds(limit.nanoseconds)) { [weak self] in
+                self?.assumeIsolated { $0.lookEnded(.impossible("no answer"), number) }
+            }
+        case .received(let bytes):
+            var output = ByteBuffer()
+            let outcome = self.looking?.look.received(bytes, into: &output) ?? .unfinished
+            if output.readableBytes > 0 { looking.connection?.send(output) }
+            lookEnded(outcome, number)
+        case .closed(let end):
+            if !looking.isOpen, case .attempt(let attempt, _) = looking.purpose {
+                // As it would have happened to the attempt itself.
+                stopLooking()
+                retire(attempt.generation, Reason(end))
+            } else {
+                lookEnded(.impossible("the connection was closed"), number)
+            }
+        }
+    }
+
+    private func progressed(_ phase: Phase) {
+        guard case .attempt(let attempt, _)? = looking?.purpose else { return }
+        progressed(attempt.generation, phase)
+    }
+
+    private func lookEnded(_ outcome: PresenceLook.Outcome, _ number: Int) {
+        guard outcome != .unfinished, let looking, looking.number == number else { return }
+        self.looking = nil
+        looking.timer?.cancel()
+        guard case .seen(let seen) = outcome, let membership = rooms.membership else {
+            if case .impossible(let sentence) = outcome { log.cannotLook(sentence) }
+            looking.connection?.close(.abort)
+            if case .attempt(let attempt, _) = looking.purpose { dial(attempt) }
+            return
+        }
+        var verdict: Reason?
+        if case .attempt(_, let look) = looking.purpose {
+            verdict = PresenceLook.verdict(look, seen: seen, own: membership.presence)
+        }
+        // Nobody would take it away otherwise; but what another device says under the same name stays.
+        let mustClear =
+            seen.contains { membership.presence.isOwn($0) }
+            && (verdict != nil || { if case .farewell = looking.purpose { true } else { false } }())
+        looking.connection?.send(PresenceLook.farewell(clearing: mustClear ? membership.topic : nil))
+        looking.connection?.close(.afterFlush)
+        guard case .attempt(let attempt, _) = looking.purpose else { return }
+        if let verdict {
+            rooms.lastOpened = nil
+            retire(attempt.generation, verdict)
+        } else {
+            dial(attempt)
+        }
+    }
+
+    /// The session failed; if another device has its identity now, that is told, and our presence goes.
+    func failed(because reason: Reason) {
+        guard reason.code.group == .displaced else { return }
+        var event = SessionEvent(
+            watch: .init(rawValue: ""), sequence: 0, time: .now, session: name.description, event: .displaced)
+        event.reason = .init(reason)
+        surroundings.report(name, event)
+        sayFarewell()
+    }
+}

@@ -1,0 +1,282 @@
+import ControlAPI
+import MQTT
+import NIOCore
+import NetworkPath
+import SessionCore
+
+// The session's room: presence, participants, and the way from one room to another.
+
+/// What a driver knows of rooms.
+struct Rooms: Sendable {
+    /// `nil` when the session is in no room.
+    var membership: RoomMembership?
+    /// The change of rooms that is under way.
+    var change: RoomChange?
+    /// Where our presence must not stay.
+    var topicsToClear: Set<String> = []
+    /// Where the session was connected last, and how: for taking its presence away when it is displaced.
+    var lastOpened: (endpoint: EndpointIndex, password: [UInt8]?)?
+    var lookCount = 0
+    /// The will in the server's hands is that of another room.
+    var mustRenew = false
+}
+
+/// From one room to another: the old one is left when the new one has accepted everything.
+struct RoomChange: Sendable {
+    var joining: RoomMembership
+    var answer: @Sendable (Result<Void, RPCError>) -> Void
+}
+
+extension SessionDriver {
+    /// A session's presence in the room, not published yet.
+    static func membership(
+        _ room: Room, _ configuration: SessionConfiguration, _ name: SessionName, deviceID: String
+    ) -> RoomMembership {
+        let device = configuration.device.isEmpty ? deviceID : configuration.device
+        return RoomMembership(
+            room,
+            presence: OwnPresence(
+                identity: .init(user: configuration.user, device: device), session: name.description,
+                timeout: configuration.presenceTimeout, since: .now))
+    }
+
+    /// The topic or filter as the server has it.
+    func resolve(_ text: String) throws(RPCError) -> String {
+        do throws(Room.Unresolved) {
+            return try Room.resolve(text, in: rooms.membership?.room)
+        } catch {
+            switch error {
+            case .noRoom:
+                throw RPCError(
+                    .invalidTopic, "\(text) is relative to a room, and session \(name) is in none",
+                    hint: "set room in the session's file, or: holdfastctl switch-room \(name) ROOM")
+            case .empty:
+                throw .invalidTopic(text, "nothing stands behind ~/")
+            }
+        }
+    }
+
+    // MARK: Connections
+
+    /// Before an attempt: what CONNECT says of the room.
+    func prepareRoom() {
+        if machine.status.state == .connecting { rooms.membership?.presence.begin(at: .now) }
+        mqtt.configuration.will = rooms.membership?.will
+    }
+
+    /// After CONNACK: what has to be said and heard in the room.
+    func roomConnected(resumed: Bool) {
+        rooms.mustRenew = false
+        for topic in rooms.topicsToClear { order(.announce(Announcement(topic: topic))) }
+        guard var membership = rooms.membership else { return }
+        let mustAnnounce = membership.presence.connected(resumed: resumed, at: BootClock.now(), time: .now)
+        let knowsAll = resumed && membership.participants.isKnown
+        if !knowsAll {
+            membership.participants.beginSnapshot()
+            // A server that still has the subscription sends the retained messages only when it is asked for them.
+            if resumed { order(.subscribe(membership.filter)) }
+        }
+        membership.step = mustAnnounce || !knowsAll ? .mustAnnounce : .done
+        rooms.membership = membership
+    }
+
+    /// All subscriptions were answered for: the session is restored when its presence is published, too.
+    func roomRestored() {
+        guard let membership = rooms.membership, membership.step == .mustAnnounce else {
+            tellSession { .restored($0) }
+            return
+        }
+        rooms.membership?.step = .announcing
+        order(.announce(membership.online))
+    }
+
+    func roomConnectionClosed() {
+        rooms.membership?.presence.connectionClosed()
+        if rooms.membership?.step != .done { rooms.membership?.step = .done }
+        endChange(.notConnected(name.description, hint: "it stays in its room; try again when it is connected"))
+    }
+
+    /// The session leaves for good, as long as it is connected.
+    func leaveRoom() {
+        endChange(.wrongState(name.description, is: "disconnecting"))
+        guard let membership = rooms.membership else { return }
+        rooms.membership?.step = .leaving
+        order(.announce(membership.cleared))
+    }
+
+    /// How to say goodbye: when the room does not know yet that we left, the will tells it.
+    var goodbye: MQTT.ReasonCode {
+        rooms.membership?.step == .leaving ? .disconnectWithWill : .normalDisconnection
+    }
+
+    // MARK: Messages
+
+    func announced(_ announcement: Announcement, _ code: MQTT.ReasonCode) {
+        if rooms.change?.joining.topic == announcement.topic {
+            finishChange(code)
+        } else if rooms.membership?.topic == announcement.topic {
+            if announcement.payload.readableBytes == 0 {
+                if rooms.membership?.step == .leaving, !code.isError { rooms.membership?.step = .done }
+            } else {
+                ownPresenceAnswered(code)
+            }
+        }
+        if announcement.payload.readableBytes == 0 { rooms.topicsToClear.remove(announcement.topic) }
+        if rooms.mustRenew, rooms.topicsToClear.isEmpty {
+            rooms.mustRenew = false
+            renew(because: Reason(.switchRoom))
+        }
+    }
+
+    private func ownPresenceAnswered(_ code: MQTT.ReasonCode) {
+        if code.isError {
+            log.presenceRefused(code.name)
+            // There will be no message of ours at the end of the retained ones.
+            tell(rooms.membership?.participants.endSnapshot() ?? [])
+        } else {
+            rooms.membership?.presence.published(at: BootClock.now())
+        }
+        if rooms.membership?.step == .announcing {
+            rooms.membership?.step = .done
+            tellSession { .restored($0) }
+        }
+    }
+
+    func roomReceived(_ message: MQTTClientMachine.InboundMessage) {
+        if rooms.change?.joining.received(message) != nil { return }
+        switch rooms.membership?.received(message) {
+        case .changes(let changes)?: tell(changes)
+        case .mustCorrect?: if let online = rooms.membership?.online { order(.announce(online)) }
+        case nil: break
+        }
+    }
+
+    private func tell(_ changes: [Participants.Change]) {
+        for change in changes {
+            let (kind, identity): (SessionEvent.Kind, Participant.Identity) =
+                switch change {
+                case .joined(let identity): (.participantJoined, identity)
+                case .left(let identity): (.participantLeft, identity)
+                }
+            var event = SessionEvent(
+                watch: .init(rawValue: ""), sequence: 0, time: .now, session: name.description, event: kind)
+            event.user = identity.user
+            event.device = identity.device
+            surroundings.report(name, event)
+        }
+    }
+
+    /// Who is in the room.
+    func participants() throws(RPCError) -> RoomParticipantsMethod.Result {
+        guard let membership = rooms.membership else {
+            throw .wrongState(
+                name.description, is: "in no room",
+                hint: "set room in the session's file, or: holdfastctl switch-room \(name) ROOM")
+        }
+        let state = machine.status.state
+        guard state == .connected || state == .reconnecting, membership.participants.isKnown else {
+            throw .notConnected(name.description)
+        }
+        return RoomParticipantsMethod.Result(
+            room: membership.room.name,
+            participants: membership.participants.list.map {
+                RoomParticipant(user: $0.identity.user, device: $0.identity.device, state: .online, since: $0.since)
+            })
+    }
+
+    // MARK: Switching
+
+    /// Joins another room, then leaves the old one. When the new one refuses, the session stays where it is.
+    func switchRoom(to room: String) async throws(RPCError) -> SessionSwitchRoomMethod.Result {
+        guard Room.isValid(room) else {
+            throw .invalidParameters("a room is levels of a topic, none of them empty, without + and #")
+        }
+        let new = Room(prefix: configuration.roomPrefix, name: room)
+        let device = configuration.device.isEmpty ? surroundings.deviceID : configuration.device
+        guard Room.isLevel(configuration.user), Room.isLevel(device) else {
+            throw .badConfiguration("in a room, user and device are levels of a topic: without /, + and #")
+        }
+        guard machine.status.state == .connected else {
+            throw .notConnected(name.description, hint: "a session changes its room while it is connected")
+        }
+        guard rooms.change == nil, !rooms.mustRenew else {
+            throw .tooManyRequests("session \(name) is changing its room")
+        }
+        guard new != rooms.membership?.room else { return .init(room: room) }
+        var joining = Self.membership(new, configuration, name, deviceID: surroundings.deviceID)
+        joining.participants.beginSnapshot()
+        let result: Result<Void, RPCError> = await withCheckedContinuation { continuation in
+            rooms.change = RoomChange(joining: joining) { continuation.resume(returning: $0) }
+            order(.subscribe(joining.filter))
+        }
+        try result.get()
+        return .init(room: room)
+    }
+
+    /// The server answered a subscription; it may be that of the new room.
+    func roomSubscribed(_ filter: TopicFilter, _ code: MQTT.ReasonCode) {
+        if let change = rooms.change, change.joining.filter == filter {
+            guard !code.isError else {
+                endChange(refusal(of: change, code))
+                return
+            }
+            if change.joining.step == .done {
+                rooms.change?.joining.step = .announcing
+                order(.announce(change.joining.online))
+            }
+        } else if code.isError, rooms.membership?.filter == filter {
+            log.presenceRefused(code.name)
+        }
+    }
+
+    private func refusal(of change: RoomChange, _ code: MQTT.ReasonCode) -> RPCError {
+        let stays = rooms.membership.map { "stays in \($0.room.name)" } ?? "is in no room"
+        return RPCError(
+            .messageRejected, "room \(change.joining.room.name) refused session \(name) (\(code.name)): it \(stays)",
+            reasonCode: Int(code.rawValue))
+    }
+
+    private func finishChange(_ code: MQTT.ReasonCode) {
+        guard var change = rooms.change else { return }
+        guard !code.isError else {
+            endChange(refusal(of: change, code))
+            return
+        }
+        rooms.change = nil
+        change.joining.step = .done
+        change.joining.presence.published(at: BootClock.now())
+        if change.joining.participants.isKnown == false { _ = change.joining.participants.endSnapshot() }
+        let old = rooms.membership
+        rooms.membership = change.joining
+        if let old {
+            if !consumers.wants(old.filter) { unsubscribe(from: old.filter) }
+            rooms.topicsToClear.insert(old.topic)
+            order(.announce(old.cleared))
+        }
+        rooms.topicsToClear.remove(change.joining.topic)
+        for move in consumers.follow(to: change.joining.room) {
+            if let old = move.old { unsubscribe(from: old) }
+            order(.subscribe(move.new, move.qos))
+        }
+        machine.rivalry.canLook = true
+        rooms.mustRenew = true
+        if rooms.topicsToClear.isEmpty {
+            rooms.mustRenew = false
+            renew(because: Reason(.switchRoom))
+        }
+        change.answer(.success(()))
+        surroundings.report(name, nil)
+    }
+
+    /// The new room is not entered; whatever was said there is taken back.
+    private func endChange(_ error: RPCError) {
+        guard let change = rooms.change else { return }
+        rooms.change = nil
+        unsubscribe(from: change.joining.filter)
+        if change.joining.step == .announcing {
+            rooms.topicsToClear.insert(change.joining.topic)
+            order(.announce(change.joining.cleared))
+        }
+        change.answer(.failure(error))
+    }
+}

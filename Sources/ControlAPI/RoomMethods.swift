@@ -1,0 +1,83 @@
+/// `room.participants`
+public enum RoomParticipantsMethod: ControlMethod {
+    public static let name = "room.participants"
+    public static let role: Role? = .observe
+    public typealias Parameters = SessionParameters
+
+    public struct Result: Codable, Hashable, Sendable {
+        /// The session's room.
+        public var room: String
+        /// Those who are there, this session included; ordered by user and device.
+        public var participants: [RoomParticipant]
+
+        public init(room: String, participants: [RoomParticipant]) {
+            self.room = room
+            self.participants = participants
+        }
+    }
+}
+
+/// Somebody in a room.
+public struct RoomParticipant: Codable, Hashable, Sendable {
+    /// What a reader may meet; more may be added.
+    public struct State: RawRepresentable, Codable, Hashable, Sendable {
+        public var rawValue: String
+
+        public init(rawValue: String) {
+            self.rawValue = rawValue
+        }
+
+        public static let online = State(rawValue: "online")
+    }
+
+    public var user: String
+    public var device: String
+    public var state: State
+    /// By the participant's own clock; `nil` when the participant does not tell.
+    public var since: RFC3339?
+
+    public init(user: String, device: String, state: State, since: RFC3339?) {
+        self.user = user
+        self.device = device
+        self.state = state
+        self.since = since
+    }
+
+    public func encode(to encoder: any Encoder) throws {
+        var container = encoder.container(keyedBy: CodingKeys.self)
+        try container.encode(user, forKey: .user)
+        try container.encode(device, forKey: .device)
+        try container.encode(state, forKey: .state)
+        try container.encode(since, forKey: .since)
+    }
+}
+
+/// `session.switchRoom`: answers when the session is in the new room.
+public enum SessionSwitchRoomMethod: ControlMethod {
+    public static let name = "session.switchRoom"
+    public static let role: Role? = .control
+
+    public struct Parameters: ClosedObject {
+        public var session: String
+        public var room: String
+
+        public init(session: String, room: String) {
+            self.session = session
+            self.room = room
+        }
+
+        enum CodingKeys: String, CodingKey, CaseIterable {
+            case session, room
+        }
+        public static var members: [String] { CodingKeys.allCases.map(\.stringValue) }
+    }
+
+    public struct Result: Codable, Hashable, Sendable {
+        /// The room that the session is in now.
+        public var room: String
+
+        public init(room: String) {
+            self.room = room
+        }
+    }
+}

@@ -1,0 +1,69 @@
+import ArgumentParser
+import ControlAPI
+import HoldfastClient
+
+struct SwitchRoomCommand: AsyncParsableCommand {
+    static let configuration = CommandConfiguration(
+        commandName: "switch-room",
+        abstract: "Take a session to another room.",
+        discussion: """
+            Answers when the session is in the new room and has left the old one. When the new room refuses, the \
+            session stays where it is. The room holds until the daemon or the session's configuration is started anew; \
+            set room in the session's file to keep it.
+            """)
+
+    @OptionGroup var common: CommonOptions
+    @Argument(help: "The session.") var session: String
+    @Argument(help: "The room.") var room: String
+
+    func run() async throws {
+        let answer = try await common.client().callUndecoded(
+            SessionSwitchRoomMethod.self, .init(session: session, room: room), timeout: CommonOptions.answerTimeout)
+        if common.json {
+            Terminal().print(json: answer)
+        } else {
+            let result = try decode(SessionSwitchRoomMethod.Result.self, answer)
+            Terminal().print(printable("\(session) is in \(result.room)."))
+        }
+    }
+}
+
+struct ParticipantsCommand: AsyncParsableCommand {
+    static let configuration = CommandConfiguration(
+        commandName: "participants",
+        abstract: "Show who is in a session's room.",
+        discussion: """
+            Somebody who is away for less than the presence timeout is still listed; "holdfastctl watch" shows who \
+            joins and leaves.
+            """)
+
+    @OptionGroup var common: CommonOptions
+    @Argument(help: "The session.") var session: String
+    @Flag(name: [.short, .long], help: "Show dates instead of spans.") var verbose = false
+
+    func run() async throws {
+        let answer = try await common.client().callUndecoded(
+            RoomParticipantsMethod.self, .init(session: session), timeout: CommonOptions.answerTimeout)
+        let terminal = Terminal()
+        if common.json {
+            terminal.print(json: answer)
+        } else {
+            let times = Terminal.times(isAbsolute: verbose)
+            terminal.print(
+                RoomText.lines(for: try decode(RoomParticipantsMethod.Result.self, answer), times: times))
+        }
+    }
+}
+
+/// `participants` in words.
+enum RoomText {
+    static func lines(for result: RoomParticipantsMethod.Result, times: TimeText) -> [String] {
+        let count = result.participants.count
+        let overview = "\(count) participant\(count == 1 ? "" : "s") in \(result.room)\(count == 0 ? "." : ":")"
+        guard count > 0 else { return [printable(overview)] }
+        let rows = result.participants.map {
+            [$0.user, $0.device, $0.state.rawValue, $0.since.map { times.moment($0) } ?? "-"]
+        }
+        return [printable(overview), ""] + Columns.table(["USER", "DEVICE", "STATE", "SINCE"], rows)
+    }
+}

@@ -1,0 +1,91 @@
+import ControlAPI
+import MQTT
+import NIOCore
+import SessionCore
+import Testing
+
+@testable import Agent
+
+@Suite struct OwnPresenceTests {
+    static func presence() -> OwnPresence {
+        OwnPresence(
+            identity: ParticipantsTests.me, session: "main", timeout: .seconds(90), since: RFC3339(milliseconds: 0))
+    }
+
+    static func at(_ seconds: Int64) -> Instant { Instant(nanoseconds: seconds * 1_000_000_000) }
+
+    /// Published at 0 and heard last at 10.
+    static var away: OwnPresence {
+        var presence = presence()
+        _ = presence.connected(resumed: true, at: at(0), time: RFC3339(milliseconds: 0))
+        presence.published(at: at(0))
+        presence.heard(at: at(10))
+        presence.connectionClosed()
+        return presence
+    }
+
+    @Test(arguments: [
+        // (resumed, seconds when connected, published again, since renewed)
+        (true, 11, false, false), (true, 99, false, false), (true, 100, true, true), (true, 1000, true, true),
+        (false, 11, true, false), (false, 1000, true, true),
+    ])
+    func `is published again when the will may have fired or the session is lost`(
+        resumed: Bool, seconds: Int64, isPublished: Bool, isRenewed: Bool
+    ) {
+        var presence = Self.away
+        let time = RFC3339(milliseconds: seconds * 1000)
+        #expect(presence.connected(resumed: resumed, at: Self.at(seconds), time: time) == isPublished)
+        #expect(presence.since == (isRenewed ? time : RFC3339(milliseconds: 0)))
+    }
+
+    @Test(arguments: [true, false])
+    func `is published when nothing is known of it`(resumed: Bool) {
+        var presence = Self.presence()
+        #expect(presence.connected(resumed: resumed, at: Self.at(1), time: .now) == true)
+        // The answer did not come before the connection was lost.
+        presence.connectionClosed()
+        #expect(presence.connected(resumed: true, at: Self.at(2), time: .now) == true)
+    }
+
+    @Test func `a first connect is newer than what was before`() {
+        var presence = Self.away
+        presence.begin(at: RFC3339(milliseconds: 20_000))
+        #expect(presence.since == RFC3339(milliseconds: 20_000))
+        #expect(presence.connected(resumed: true, at: Self.at(20), time: .now) == true)
+    }
+
+    @Test func `a late will of ours is corrected, our own leaving is not`() {
+        var membership = RoomMembership(RoomTests.room, presence: Self.presence())
+        membership.participants.beginSnapshot()
+        let offline = MQTTClientMachine.InboundMessage(
+            topic: membership.topic, payload: ByteBuffer(bytes: membership.presence.message(.offline).bytes),
+            qos: .atLeastOnce, retain: false, duplicate: false, properties: .init())
+        #expect(membership.received(offline) == .mustCorrect)
+        var retained = offline
+        retained.retain = true
+        #expect(membership.received(retained) == .changes([]), "what was before we came is corrected anyway")
+        membership.step = .leaving
+        #expect(membership.received(offline) == .changes([]))
+    }
+
+    @Test func `our own message ends the retained ones`() {
+        var membership = RoomMembership(RoomTests.room, presence: Self.presence())
+        membership.participants.beginSnapshot()
+        var own = MQTTClientMachine.InboundMessage(
+            topic: membership.topic, payload: membership.online.payload, qos: .atLeastOnce, retain: true,
+            duplicate: false, properties: .init())
+        #expect(membership.received(own) == .changes([]))
+        #expect(!membership.participants.isKnown)
+        own.retain = false
+        #expect(membership.received(own) == .changes([]))
+        #expect(membership.participants.isKnown)
+    }
+
+    @Test func `the will says offline after the presence timeout`() {
+        let will = RoomMembership(RoomTests.room, presence: Self.presence()).will
+        #expect(will.topic == "holdfast/rooms/plant/north/presence/me/here")
+        #expect(will.retain && will.qos == .atLeastOnce)
+        #expect(will.properties.willDelay == 90)
+        #expect(String(buffer: will.payload).contains(#""state":"offline""#))
+    }
+}

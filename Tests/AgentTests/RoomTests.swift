@@ -1,0 +1,59 @@
+import Testing
+
+@testable import Agent
+
+@Suite struct RoomTests {
+    static let room = Room(prefix: "holdfast/rooms", name: "plant/north")
+
+    @Test(arguments: [
+        ("~/chat", "holdfast/rooms/plant/north/chat"), ("~/#", "holdfast/rooms/plant/north/#"),
+        ("~/+/a", "holdfast/rooms/plant/north/+/a"), ("~//", "holdfast/rooms/plant/north//"),
+        ("$share/group/~/jobs", "$share/group/holdfast/rooms/plant/north/jobs"),
+    ])
+    func `a relative topic is resolved in the room`(text: String, expected: String) throws {
+        #expect(try Room.resolve(text, in: Self.room) == expected)
+        #expect(Room.isRelative(text))
+        #expect(throws: Room.Unresolved.noRoom) { try Room.resolve(text, in: nil) }
+    }
+
+    @Test(arguments: ["chat", "a/~/b", "~chat", "/~/a", "$share/~/a", "$share/group/a", "$share/", ""])
+    func `every other topic stays as it is, with and without a room`(text: String) throws {
+        #expect(try Room.resolve(text, in: Self.room) == text)
+        #expect(try Room.resolve(text, in: nil) == text)
+        #expect(!Room.isRelative(text))
+    }
+
+    @Test(arguments: ["~", "~/", "$share/group/~/"])
+    func `nothing behind the room is no topic`(text: String) {
+        #expect(throws: Room.Unresolved.empty) { try Room.resolve(text, in: Self.room) }
+    }
+
+    @Test func `presence has a topic of its own for each device`() {
+        let identity = Participant.Identity(user: "ann", device: "phone")
+        #expect(Self.room.presenceTopic(of: identity) == "holdfast/rooms/plant/north/presence/ann/phone")
+        #expect(Self.room.participant(ofPresence: Self.room.presenceTopic(of: identity)) == identity)
+        #expect(Self.room.presenceFilter == "holdfast/rooms/plant/north/presence/+/+")
+    }
+
+    @Test(arguments: [
+        "holdfast/rooms/plant/north/presence/ann", "holdfast/rooms/plant/north/presence/ann/phone/x",
+        "holdfast/rooms/plant/north/presence/ann/", "holdfast/rooms/plant/north/presence//phone",
+        "holdfast/rooms/plant/north/chat", "holdfast/rooms/plant/presence/ann/phone", "",
+    ])
+    func `nothing else is a presence`(topic: String) {
+        #expect(Self.room.participant(ofPresence: topic) == nil)
+    }
+
+    @Test(arguments: [
+        ("plant", true), ("plant/north", true), ("plänt", true), ("", false), ("/plant", false), ("plant/", false),
+        ("a//b", false), ("a/+/b", false), ("#", false), ("a\0b", false),
+    ])
+    func `a room is levels of a topic`(text: String, isValid: Bool) {
+        #expect(Room.isValid(text) == isValid)
+    }
+
+    @Test(arguments: [("ann", true), ("a/b", false), ("+", false), ("", false)])
+    func `a user in a room is one level of a topic`(text: String, isLevel: Bool) {
+        #expect(Room.isLevel(text) == isLevel)
+    }
+}

@@ -1,0 +1,84 @@
+import MQTT
+import NIOCore
+import Testing
+
+/// What the session itself says: outside of the outbox, within the window.
+@Suite struct AnnouncementTests {
+    @Test func `an announcement is sent at once and its answer is told`() {
+        var client = MQTTClientHarness()
+        client.connect()
+        client.changes = []
+        #expect(client.announce("here") == ["PUBLISH here id 1"])
+        #expect(client.machine.isAnnouncing)
+        #expect(client.server(.puback(answer(1))) == ["announced presence 00"])
+        #expect(!client.machine.isAnnouncing)
+        #expect(client.changes.isEmpty, "nothing of it is durable")
+        #expect(client.publishes.map(\.retain) == [true])
+        #expect(client.machine.counts == .init())
+    }
+
+    @Test func `a refusal is told and quarantines nothing`() {
+        var client = MQTTClientHarness()
+        client.connect()
+        client.announce("here")
+        #expect(client.server(.puback(answer(1, .notAuthorized))) == ["announced presence 87"])
+        #expect(client.machine.counts == .init())
+    }
+
+    @Test func `it takes room in the window, and goes ahead of messages that wait`() throws {
+        var client = MQTTClientHarness()
+        client.connect(Connack.Properties(receiveMaximum: 1))
+        #expect(try client.publish("a") == ["accepted 1", "PUBLISH a id 1"])
+        #expect(try client.publish("b") == ["accepted 2"])
+        #expect(client.announce("here").isEmpty)
+        #expect(client.server(.puback(answer(1))) == ["delivered 1 00", "PUBLISH here id 2"])
+        #expect(client.server(.puback(answer(2))) == ["announced presence 00", "PUBLISH b id 3"])
+    }
+
+    @Test func `it dies with its connection`() {
+        var client = MQTTClientHarness()
+        client.connect()
+        client.announce("here")
+        client.handle(.connectionClosed)
+        #expect(!client.machine.isAnnouncing)
+        #expect(client.connect(resumed: true) == ["connected resumed", "restored"])
+        #expect(client.server(.puback(answer(1))).isEmpty, "an answer to what is no more")
+    }
+
+    @Test func `without a connection nothing happens`() {
+        var client = MQTTClientHarness()
+        #expect(client.announce("here").isEmpty)
+        #expect(!client.machine.isAnnouncing)
+        #expect(client.connect() == ["connected", "restored"])
+    }
+
+    @Test func `a server that cannot take it is not asked`() {
+        var client = MQTTClientHarness()
+        client.connect(Connack.Properties(retainAvailable: false))
+        #expect(client.announce("here") == ["announced presence 9A"])
+        client = MQTTClientHarness()
+        client.connect(Connack.Properties(maximumQoS: .atMostOnce))
+        #expect(client.announce("here") == ["announced presence 9B"])
+    }
+
+    @Test func `a message in flight is not blamed for an announcement`() throws {
+        var client = MQTTClientHarness()
+        client.connect()
+        try client.publish("innocent")
+        client.announce("here")
+        #expect(
+            client.server(.disconnect(Disconnect(reasonCode: .topicNameInvalid)))
+                == ["disconnected by server 90", "close"])
+        #expect(client.machine.counts.quarantined == 0)
+    }
+}
+
+extension MQTTClientHarness {
+    @discardableResult
+    mutating func announce(_ payload: String) -> [String] {
+        var actions: [MQTTClientMachine.Action] = []
+        machine.announce(
+            Announcement(topic: "presence", payload: ByteBuffer(string: payload)), at: now, into: &actions)
+        return describe(actions)
+    }
+}

@@ -162,11 +162,14 @@ private struct RowBuilder {
         } else if status == nil {
             // The session is not configured any more.
             condition = .unknown
+            reason = nil
             outage = nil
         }
         close(at: end)
         if var outage, let last {
             outage.length = Double(max(0, end - outage.start)) / 1000
+            // Why it was lost, or, if it was not connected in all the time that is known, why it is not.
+            if outage.beganBefore, let reason = status?.reason { outage.reason = reason.message }
             outage.ending =
                 switch condition {
                 case .connected: "connected"

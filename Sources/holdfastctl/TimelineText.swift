@@ -122,17 +122,27 @@ struct TimelineText {
         }
         let rows = outages.suffix(maximumOutages).map { outage in
             [
-                outage.session, outage.beganBefore ? "before \(date(outage.start))" : date(outage.start),
-                (outage.end == nil ? "until now, " : "") + TimeText.duration(outage.length), outage.reason,
-                outage.ending,
+                outage.session, (outage.beganBefore ? "before " : "") + moment(outage.start),
+                TimeText.duration(outage.length), outage.ending, outage.reason,
             ]
         }
-        return lines + Columns.table(["SESSION", "START", "LENGTH", "REASON", "END"], rows).map { "  " + $0 }
+        return lines + Columns.table(["SESSION", "START", "LENGTH", "END", "REASON"], rows).map { fitted("  " + $0) }
+    }
+
+    /// A terminal would break a line that is too long in the middle of a table.
+    private func fitted(_ line: String) -> String {
+        style == .plain || line.count <= width ? line : line.prefix(max(width - 1, 1)) + "…"
     }
 
     private func date(_ time: Int64) -> String {
         let time = RFC3339(milliseconds: time)
         return time.date(offset: offset) + " " + time.time(offset: offset).prefix(8)
+    }
+
+    /// Without the date when that is the one of the end.
+    private func moment(_ time: Int64) -> String {
+        let (date, today) = (date(time), date(timeline.end))
+        return date.prefix(10) == today.prefix(10) ? String(date.suffix(8)) : date
     }
 
     private func pad(_ text: String, _ width: Int) -> String {

@@ -25,6 +25,8 @@ struct LiveConsumers: Sendable {
             .map { (filter: $0.key, qos: $0.value) }
     }
 
+    var isEmpty: Bool { consumers.isEmpty }
+
     func wants(_ filter: TopicFilter) -> Bool { consumers.contains { $0.filter == filter } }
 
     /// Takes what is relative to the session's room along to another room.

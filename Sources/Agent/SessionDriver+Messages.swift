@@ -18,6 +18,7 @@ extension SessionDriver {
             throw RPCError(
                 .storeFull, "the message could not be committed: \(failure)", hint: "mend that, then try again")
         }
+        try checkRunning()
         var parameters = parameters
         parameters.topic = try resolve(parameters.topic)
         if let responseTopic = parameters.properties?.responseTopic {
@@ -34,7 +35,7 @@ extension SessionDriver {
         let wait = parameters.wait
         let result: Result<MessagePublishMethod.Result, RPCError> = await withCheckedContinuation { continuation in
             publishers[sequence] = Publisher(wait: wait) { continuation.resume(returning: $0) }
-            perform(actions)
+            run(actions)
         }
         return try result.get()
     }
@@ -66,6 +67,7 @@ extension SessionDriver {
 
     /// Adds a consumer. While connected, answers when the server has; else at once, with no granted QoS.
     func subscribe(_ consumer: LiveConsumer) async throws(RPCError) -> MessageQoS? {
+        try checkRunning()
         let (id, filter) = (consumer.id, consumer.filter)
         var qos = consumers.add(consumer)
         // The session's own subscription to the presence of its room stays as it is.
@@ -73,12 +75,12 @@ extension SessionDriver {
         var actions: [MQTTClientMachine.Action] = []
         subscribe(to: filter, qos: qos, into: &actions)
         guard machine.status.state == .connected else {
-            perform(actions)
+            run(actions)
             return nil
         }
         let code: MQTT.ReasonCode? = await withCheckedContinuation { continuation in
             consumers.await(filter) { continuation.resume(returning: $0) }
-            perform(actions)
+            run(actions)
         }
         guard let code else { return nil }
         if code.isError {

@@ -188,6 +188,7 @@ extension SessionDriver {
 
     /// Joins another room, then leaves the old one. When the new one refuses, the session stays where it is.
     func switchRoom(to room: String) async throws(RPCError) -> SessionSwitchRoomMethod.Result {
+        try checkRunning()
         guard Room.isValid(room) else {
             throw .invalidParameters("a room is levels of a topic, none of them empty, without + and #")
         }

@@ -18,6 +18,7 @@ private func errors(file text: String) -> [String] {
 
 // What the forms expect, in their words.
 private let text = "a text of at most 65535 bytes without control characters"
+private let room = #"levels of a topic such as "plant/north", none of them empty, without + and #"#
 private let number = "a whole number from 1 to 65535"
 private let duration = #"a duration such as "250ms", "15s" or "20min""#
 
@@ -97,6 +98,17 @@ private let duration = #"a duration such as "250ms", "15s" or "20min""#
         (
             "\"reconnect.spread\" = \"1s\"",
             #"3:1: there is no key ""reconnect.spread""; did you mean "reconnect.spread"?"#
+        ),
+        ("room = \"a//b\"", "3:8: room must be \(room), or empty, not \"a//b\""),
+        ("room-prefix = \"a/#\"", "3:15: room-prefix must be \(room), not \"a/#\""),
+        ("room-prefix = \"\"", "3:15: room-prefix must be \(room), not \"\""),
+        (
+            "room = \"r\"\ndevice = \"a/b\"",
+            "4:10: in a room, the device is a level of a topic: without /, + and #"
+        ),
+        (
+            "room = \"r\"\nmqtt.session-expiry = \"90s\"",
+            "4:23: mqtt.session-expiry must be longer than presence.timeout, so that short outages stay unseen"
         ),
         ("device = \"a\\u0000b\"", #"3:10: device must be \#(text), not "a\0b""#),
     ])

@@ -1,0 +1,245 @@
+import ControlAPI
+import MQTT
+import NIOCore
+import SessionCore
+import Support
+import Testing
+
+@testable import Agent
+
+/// Two devices of one user: what is looked at, and what follows from it.
+@Suite(.timeLimit(.minutes(2)))
+struct PresenceLookTests {
+    static let own = OwnPresence(
+        identity: .init(user: "twin", device: "m"), session: "main", timeout: .seconds(90),
+        since: RFC3339(milliseconds: 1000))
+
+    private static func message(
+        _ device: String, _ since: Int64?, _ state: PresenceMessage.State = .online, session: String = "main"
+    ) -> PresenceMessage {
+        PresenceMessage(
+            identity: .init(user: "twin", device: device), state: state,
+            since: since.map { RFC3339(milliseconds: $0) }, session: session)
+    }
+
+    @Test(
+        arguments: [
+            // (device, since, state, displaced, yielded)
+            ("a", 1001, .online, true, true), ("a", 999, .online, false, true), ("a", 1001, .offline, false, false),
+            ("a", nil, .online, false, true),
+            // At the same moment the device decides, and for one of the two only.
+            ("z", 1000, .online, true, true), ("a", 1000, .online, false, true),
+            // What we published ourselves, now and before.
+            ("m", 1000, .online, false, false), ("m", 999, .online, false, false),
+            // The same device a second time.
+            ("m", 1001, .online, true, true),
+        ] as [(String, Int64?, PresenceMessage.State, Bool, Bool)])
+    func `another device decides`(
+        device: String, since: Int64?, state: PresenceMessage.State, isDisplaced: Bool, isYielded: Bool
+    ) {
+        let seen = [Self.message("m", 1000), Self.message(device, since, state)]
+        let displaced = PresenceLook.verdict(.forNewer, seen: seen, own: Self.own)
+        #expect(displaced?.code == (isDisplaced ? .displaced : nil))
+        let yielded = PresenceLook.verdict(.forAny, seen: seen, own: Self.own)
+        #expect(yielded?.code == (isYielded ? .yielded : nil))
+    }
+
+    @Test func `nobody there is no reason to stay away`() {
+        #expect(PresenceLook.verdict(.forNewer, seen: [], own: Self.own) == nil)
+        #expect(PresenceLook.verdict(.forAny, seen: [Self.message("m", 1000)], own: Self.own) == nil)
+    }
+
+    // MARK: The exchange
+
+    private func look() -> PresenceLook {
+        PresenceLook(
+            room: RoomTests.room, user: "twin", clientID: "twin", credentials: MQTTCredentials(),
+            maximumPacketSize: 1 << 20)
+    }
+
+    private func bytes(_ packets: Packet...) -> ByteBuffer {
+        var buffer = ByteBuffer()
+        for packet in packets { packet.encode(into: &buffer) }
+        return buffer
+    }
+
+    private var suback: Packet { .suback(Suback(packetID: id(1), reasonCodes: [.success])) }
+
+    private func id(_ value: UInt16) -> PacketID {
+        guard let id = PacketID(rawValue: value) else { preconditionFailure("a test uses identifier 0") }
+        return id
+    }
+
+    private func presence(_ topic: String) -> Packet {
+        .publish(Publish(topic: topic, payload: ByteBuffer(bytes: Self.message("a", 1).bytes), retain: true))
+    }
+
+    @Test func `reads the presence of the user, and of nobody else`() {
+        var look = look()
+        var output = ByteBuffer()
+        #expect(look.received(bytes(.connack(Connack())), into: &output) == .unfinished)
+        let base = RoomTests.room.base
+        let outcome = look.received(
+            bytes(
+                suback, presence("\(base)presence/twin/a"), presence("\(base)presence/other/a"),
+                presence("\(base)chat")),
+            into: &output)
+        #expect(outcome == .unfinished)
+        #expect(look.received(bytes(.pingresp), into: &output) == .seen([Self.message("a", 1)]))
+        var decoder = PacketDecoder(sender: .client)
+        decoder.append(output)
+        guard case .subscribe(let subscribe)? = try? decoder.next(), case .pingreq? = try? decoder.next() else {
+            Issue.record("the exchange is SUBSCRIBE, PINGREQ")
+            return
+        }
+        #expect(subscribe.subscriptions.map(\.filter) == ["\(base)presence/twin/+"])
+    }
+
+    @Test func `greets as another client that leaves nothing behind`() {
+        var decoder = PacketDecoder(sender: .client)
+        decoder.append(look().greeting)
+        guard case .connect(let connect)? = try? decoder.next() else {
+            Issue.record("no CONNECT")
+            return
+        }
+        #expect(connect.clientID == "twin-look")
+        #expect(connect.cleanStart && connect.will == nil && connect.properties.sessionExpiryInterval == nil)
+    }
+
+    @Test func `is impossible when the server refuses or talks nonsense`() {
+        for packets in [
+            bytes(.connack(Connack(reasonCode: .notAuthorized))), bytes(.pingresp),
+            bytes(.connack(Connack()), .suback(Suback(packetID: id(1), reasonCodes: [.notAuthorized]))),
+            bytes(.connack(Connack()), .disconnect(Disconnect(reasonCode: .serverBusy))), ByteBuffer(bytes: [0, 0]),
+        ] {
+            var look = look()
+            var output = ByteBuffer()
+            guard case .impossible = look.received(packets, into: &output) else {
+                Issue.record("\(packets)")
+                continue
+            }
+            #expect(look.received(bytes(.connack(Connack())), into: &output) == .unfinished, "it is over")
+        }
+    }
+
+    // MARK: A whole session
+
+    private static let ownTopic = RoomSessionTests.own
+
+    /// The next connection of the look, up to its SUBSCRIBE, which is answered with these presences and then as asked.
+    private func answerLook(_ server: LoopbackServer, _ messages: [(topic: String, payload: String)]) async throws {
+        let connect = try await server.connect()
+        #expect(connect.clientID == "edge-42-look")
+        let subscribe = try await server.packet { packet in
+            if case .subscribe(let subscribe) = packet { subscribe } else { nil }
+        }
+        for (topic, payload) in messages {
+            await server.send(.publish(Publish(topic: topic, payload: ByteBuffer(string: payload), retain: true)))
+        }
+        await server.send(.suback(Suback(packetID: subscribe.packetID, reasonCodes: [.success])))
+    }
+
+    private func inRoom(
+        _ body: (DaemonUnderTest, ControlPeer, Publish) async throws -> Void
+    ) async throws {
+        try await DaemonUnderTest.run("room = \"plant\"") { daemon in
+            let peer = try await daemon.watcher()
+            _ = try await daemon.server.connect()
+            let presence = try await daemon.server.message()
+            await daemon.server.set { $0.answersSubscribe = false }
+            try await body(daemon, peer, presence)
+        }
+    }
+
+    @Test func `a close without a reason and a newer device displace the session, and its presence goes`() async throws
+    {
+        try await inRoom { daemon, peer, presence in
+            await daemon.server.drop()
+            try await answerLook(
+                daemon.server,
+                [
+                    (Self.ownTopic, String(buffer: presence.payload)),
+                    (
+                        "holdfast/rooms/plant/presence/edge-42/other",
+                        RoomSessionTests.presence("edge-42", "other", since: RFC3339(milliseconds: 32_503_680_000_000))
+                    ),
+                ])
+            let failed = try await peer.state("failed")
+            #expect(failed["reason"]?["code"] == "displaced")
+            let cleared = try await daemon.server.message()
+            #expect(cleared.topic == Self.ownTopic && cleared.retain && cleared.payload.readableBytes == 0)
+        }
+    }
+
+    @Test func `a close without a reason and nobody else is an outage like every other`() async throws {
+        try await inRoom { daemon, peer, presence in
+            await daemon.server.drop()
+            try await answerLook(daemon.server, [(Self.ownTopic, String(buffer: presence.payload))])
+            #expect(try await daemon.server.connect().clientID == "edge-42")
+            try await peer.state("connected")
+        }
+    }
+
+    @Test func `with yield the session stops for an older device, too`() async throws {
+        try await DaemonUnderTest.run(autoconnect: false) { daemon in
+            let session = await DaemonUnderTest.session(daemon.server, "room = \"plant\"")
+            try daemon.directory.write("sessions.d/main.toml", session + "\nkick = \"yield\"\n")
+            let peer = try await daemon.peer()
+            try await peer.call("session.watch")
+            try await peer.call("daemon.reload")
+            try await peer.call("session.connect", RoomSessionTests.main)
+            #expect(try await daemon.server.connect().clientID == "edge-42", "a first connect does not look")
+            try await peer.state("connected")
+            await daemon.server.set { $0.answersSubscribe = false }
+            await daemon.server.disconnect(.serverShuttingDown)
+            try await answerLook(
+                daemon.server,
+                [
+                    (
+                        "holdfast/rooms/plant/presence/edge-42/other",
+                        RoomSessionTests.presence("edge-42", "other", since: RFC3339(milliseconds: 0))
+                    )
+                ])
+            #expect(try await peer.state("failed")["reason"]?["code"] == "yielded")
+        }
+    }
+
+    @Test func `a server that does not let the room be looked into is connected to`() async throws {
+        try await inRoom { daemon, peer, _ in
+            await daemon.server.drop()
+            _ = try await daemon.server.connect()
+            let subscribe = try await daemon.server.packet { packet in
+                if case .subscribe(let subscribe) = packet { subscribe } else { nil }
+            }
+            await daemon.server.send(.suback(Suback(packetID: subscribe.packetID, reasonCodes: [.notAuthorized])))
+            #expect(try await daemon.server.connect().clientID == "edge-42")
+            try await peer.state("connected")
+        }
+    }
+
+    @Test func `a session that is told to be displaced takes its presence away`() async throws {
+        try await inRoom { daemon, peer, presence in
+            await daemon.server.disconnect(.sessionTakenOver)
+            #expect(try await peer.state("failed")["reason"]?["code"] == "displaced")
+            try await answerLook(daemon.server, [(Self.ownTopic, String(buffer: presence.payload))])
+            let cleared = try await daemon.server.message()
+            #expect(cleared.topic == Self.ownTopic && cleared.payload.readableBytes == 0)
+        }
+    }
+
+    @Test func `what another device says under the same name stays`() async throws {
+        try await inRoom { daemon, peer, _ in
+            await daemon.server.disconnect(.sessionTakenOver)
+            try await peer.state("failed")
+            try await answerLook(daemon.server, [(Self.ownTopic, RoomSessionTests.presence("edge-42", "device"))])
+            let last = try await daemon.server.packet { packet -> String? in
+                switch packet {
+                case .publish: "PUBLISH"
+                case .disconnect: "DISCONNECT"
+                default: nil
+                }
+            }
+            #expect(last == "DISCONNECT")
+        }
+    }
+}

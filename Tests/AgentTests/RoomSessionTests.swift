@@ -1,0 +1,219 @@
+import ControlAPI
+import MQTT
+import NIOCore
+import SessionCore
+import Support
+import Testing
+
+@testable import Agent
+
+/// A session of a whole daemon in a room, against a server in the same process.
+@Suite(.timeLimit(.minutes(2)))
+struct RoomSessionTests {
+    static let own = "holdfast/rooms/plant/presence/edge-42/device"
+    static let main = #"{"session":"main"}"#
+
+    static func presence(
+        _ user: String, _ device: String, _ state: PresenceMessage.State = .online, since: RFC3339 = .now
+    ) -> String {
+        let identity = Participant.Identity(user: user, device: device)
+        let message = PresenceMessage(identity: identity, state: state, since: since, session: "other")
+        return String(decoding: message.bytes, as: UTF8.self)
+    }
+
+    /// Runs a session in the room plant, connected and with its own presence echoed, as a server would.
+    private func inRoom(
+        _ extra: String = "", prepare: (LoopbackServer) async throws -> Void = { _ in },
+        _ body: (DaemonUnderTest, ControlPeer) async throws -> Void
+    ) async throws {
+        try await DaemonUnderTest.run("room = \"plant\"\n\(extra)", prepare: prepare) { daemon in
+            let peer = try await daemon.watcher()
+            let presence = try await daemon.server.message()
+            #expect(presence.topic == Self.own)
+            await daemon.server.publish(presence.topic, String(buffer: presence.payload))
+            try await body(daemon, peer)
+        }
+    }
+
+    @Test func `is connected only when the server has its presence`() async throws {
+        let prepare: (LoopbackServer) async throws -> Void = { await $0.set { $0.answersMessages = false } }
+        try await DaemonUnderTest.run("room = \"plant\"\npresence.timeout = \"20s\"", prepare: prepare) { daemon in
+            let peer = try await daemon.peer()
+            try await peer.call("session.watch")
+            let connect = try await daemon.server.connect()
+            #expect(connect.will?.topic == Self.own)
+            #expect(connect.will?.retain == true)
+            #expect(connect.will?.properties.willDelay == 20)
+            let filter = try await daemon.server.packet { packet in
+                if case .subscribe(let subscribe) = packet { subscribe.subscriptions.first?.filter } else { nil }
+            }
+            #expect(filter == "holdfast/rooms/plant/presence/+/+")
+            let presence = try await daemon.server.message()
+            #expect(presence.retain && presence.qos == .atLeastOnce)
+            #expect(PresenceMessage(presence.payload.readableBytesView, of: ParticipantsTests.me)?.state == .online)
+            #expect(try await peer.call("session.status", Self.main)["phase"] == "restoring")
+            guard let id = presence.packetID else { return }
+            await daemon.server.send(.puback(Acknowledgement(packetID: id)))
+            try await peer.state("connected")
+            #expect(try await peer.call("session.status", Self.main)["room"] == "plant")
+        }
+    }
+
+    @Test func `clears its presence before it says goodbye`() async throws {
+        try await inRoom { daemon, peer in
+            try await peer.call("session.disconnect", Self.main)
+            let cleared = try await daemon.server.message()
+            #expect(cleared.topic == Self.own)
+            #expect(cleared.retain && cleared.payload.readableBytes == 0)
+            let code = try await daemon.server.packet { packet in
+                if case .disconnect(let disconnect) = packet { disconnect.reasonCode } else { nil }
+            }
+            #expect(code == .normalDisconnection)
+            try await peer.state("disconnected")
+        }
+    }
+
+    @Test func `leaves with its will when the server does not take the clearing`() async throws {
+        try await inRoom { daemon, peer in
+            await daemon.server.set { $0.refusedTopics[Self.own] = .notAuthorized }
+            try await peer.call("session.disconnect", Self.main)
+            let code = try await daemon.server.packet { packet in
+                if case .disconnect(let disconnect) = packet { disconnect.reasonCode } else { nil }
+            }
+            #expect(code == .disconnectWithWill)
+        }
+    }
+
+    @Test func `a short outage publishes nothing again, a lost session does`() async throws {
+        try await inRoom { daemon, peer in
+            await daemon.server.disconnect(.serverBusy)
+            try await peer.state("connected")
+            await daemon.server.loseSession()
+            await daemon.server.disconnect(.serverBusy)
+            try await peer.state("connected")
+            let messages = await daemon.server.events.all.filter { event in
+                if case .packet(.publish) = event { true } else { false }
+            }
+            #expect(messages.count == 2)
+        }
+    }
+
+    @Test func `participants are listed, and told when they join and leave`() async throws {
+        let prepare: (LoopbackServer) async throws -> Void = { await $0.set { $0.answersSubscribe = false } }
+        try await DaemonUnderTest.run("room = \"plant\"", prepare: prepare) { daemon in
+            let subscribe = try await daemon.server.packet { packet in
+                if case .subscribe(let subscribe) = packet { subscribe } else { nil }
+            }
+            await daemon.server.send(.suback(Suback(packetID: subscribe.packetID, reasonCodes: [.grantedQoS1])))
+            await daemon.server.send(
+                .publish(
+                    Publish(
+                        topic: "holdfast/rooms/plant/presence/ann/phone",
+                        payload: ByteBuffer(string: Self.presence("ann", "phone")), retain: true)))
+            let peer = try await daemon.watcher()
+            await #expect(throws: ControlPeer.CallFailure(code: "not-connected")) {
+                try await peer.call("room.participants", Self.main)
+            }
+            let presence = try await daemon.server.message()
+            await daemon.server.publish(presence.topic, String(buffer: presence.payload))
+            await daemon.server.publish(
+                "holdfast/rooms/plant/presence/bob/desk", Self.presence("bob", "desk"))
+            let joined = try await peer.notification("session.event", ["event": "participant-joined"])
+            #expect(joined["user"] == "bob", "who was there at first is no news")
+            #expect(joined["device"] == "desk")
+            let list = try await peer.call("room.participants", Self.main)
+            #expect(list["room"] == "plant")
+            guard case .array(let participants)? = list["participants"] else { return }
+            #expect(participants.map { $0["user"] } == ["ann", "bob", "edge-42"])
+            #expect(participants.allSatisfy { $0["state"] == "online" })
+            await daemon.server.publish("holdfast/rooms/plant/presence/ann/phone", "")
+            let left = try await peer.notification("session.event", ["event": "participant-left"])
+            #expect(left["user"] == "ann")
+        }
+    }
+
+    @Test func `a relative topic is that of the room`() async throws {
+        try await inRoom { daemon, peer in
+            try await peer.call("message.subscribe", #"{"session":"main","filter":"~/chat"}"#)
+            await daemon.server.publish("holdfast/rooms/plant/chat", "hello")
+            let message = try await peer.notification("message.received")
+            #expect(message["topic"] == "holdfast/rooms/plant/chat", "as the server has it")
+            try await peer.call("message.publish", #"{"session":"main","topic":"~/chat","payload":"hi"}"#)
+            #expect(try await daemon.server.message().topic == "holdfast/rooms/plant/chat")
+        }
+    }
+
+    @Test func `a relative topic without a room is refused`() async throws {
+        try await DaemonUnderTest.run { daemon in
+            let peer = try await daemon.watcher()
+            for (method, member) in [
+                ("message.publish", #""topic":"~/a","payload":"""#), ("message.subscribe", #""filter":"~/a""#),
+            ] {
+                await #expect(throws: ControlPeer.CallFailure(code: "invalid-topic")) {
+                    try await peer.call(method, #"{"session":"main",\#(member)}"#)
+                }
+            }
+            await #expect(throws: ControlPeer.CallFailure(code: "wrong-state")) {
+                try await peer.call("room.participants", Self.main)
+            }
+        }
+    }
+
+    @Test func `another room is joined, the old one left, and what is relative goes along`() async throws {
+        try await inRoom { daemon, peer in
+            try await peer.call("message.subscribe", #"{"session":"main","filter":"~/chat"}"#)
+            let switched = try await peer.call("session.switchRoom", #"{"session":"main","room":"lab"}"#)
+            #expect(switched["room"] == "lab")
+            let joined = try await daemon.server.message()
+            #expect(joined.topic == "holdfast/rooms/lab/presence/edge-42/device")
+            let cleared = try await daemon.server.message()
+            #expect(cleared.topic == Self.own)
+            #expect(cleared.payload.readableBytes == 0)
+            // A will can only be changed by CONNECT.
+            #expect(try await daemon.server.connect().will?.topic == joined.topic)
+            let back = try await peer.state("connected")
+            #expect(back["reason"]?["code"] == "switch-room")
+            await daemon.server.publish("holdfast/rooms/lab/chat", "hello")
+            #expect(try await peer.notification("message.received")["topic"] == "holdfast/rooms/lab/chat")
+            #expect(try await peer.call("session.status", Self.main)["room"] == "lab")
+        }
+    }
+
+    @Test(arguments: [true, false])
+    func `a room that refuses leaves the session where it is`(refusesSubscription: Bool) async throws {
+        let prepare: (LoopbackServer) async throws -> Void = { server in
+            await server.set { behaviour in
+                if refusesSubscription {
+                    behaviour.refusedFilters["holdfast/rooms/lab/presence/+/+"] = .notAuthorized
+                } else {
+                    behaviour.refusedTopics["holdfast/rooms/lab/presence/edge-42/device"] = .notAuthorized
+                }
+            }
+        }
+        try await inRoom(prepare: prepare) { daemon, peer in
+            await #expect(throws: ControlPeer.CallFailure(code: "message-rejected")) {
+                try await peer.call("session.switchRoom", #"{"session":"main","room":"lab"}"#)
+            }
+            let status = try await peer.call("session.status", Self.main)
+            #expect(status["room"] == "plant")
+            #expect(status["state"] == "connected")
+            guard !refusesSubscription else { return }
+            let filters = try await daemon.server.packet { packet in
+                if case .unsubscribe(let unsubscribe) = packet { unsubscribe.filters } else { nil }
+            }
+            #expect(filters == ["holdfast/rooms/lab/presence/+/+"], "only what was tried is undone")
+        }
+    }
+
+    @Test func `rooms are changed only while connected`() async throws {
+        try await DaemonUnderTest.run("room = \"plant\"", autoconnect: false) { daemon in
+            let peer = try await daemon.watcher("disconnected")
+            await #expect(throws: ControlPeer.CallFailure(code: "not-connected")) {
+                try await peer.call("session.switchRoom", #"{"session":"main","room":"lab"}"#)
+            }
+            await #expect(throws: ControlPeer.CallFailure(code: "invalid-parameters")) {
+                try await peer.call("session.switchRoom", #"{"session":"main","room":"a/+"}"#)
+            }
+        }
+    }
+}

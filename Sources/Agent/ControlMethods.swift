@@ -146,13 +146,7 @@ extension ControlConnection {
     ) async throws(RPCError) -> Reply {
         guard parameters.consumer == nil else { throw .notSupported("a durable consumer") }
         let driver = try await registry.driver(parameters.session)
-        let filter: TopicFilter
-        let resolved = try await driver.resolve(parameters.filter)
-        do throws(InvalidTopic) {
-            filter = try TopicFilter(resolved)
-        } catch {
-            throw .invalidTopic(parameters.filter, error.description)
-        }
+        let filter = try filter(parameters.filter, of: driver)
         let id = await registry.nextSubscription()
         try checkFeeds()
         subscriptions[id] = driver.name
@@ -170,6 +164,19 @@ extension ControlConnection {
             subscriptions[id] = nil
             forget(id.rawValue)
             throw error
+        }
+    }
+
+    /// A program's filter as the server has it.
+    private func filter(_ text: String, of driver: SessionDriver) throws(RPCError) -> TopicFilter {
+        let resolved = driver.assumeIsolated { driver in
+            Result { () throws(RPCError) in try driver.resolve(text) }
+        }
+        let name = try resolved.get()
+        do throws(InvalidTopic) {
+            return try TopicFilter(name)
+        } catch {
+            throw .invalidTopic(text, error.description)
         }
     }
 

@@ -2,17 +2,21 @@ import MQTT
 
 /// The topic space of a room: `ROOM-PREFIX/ROOM/…`, and the presence messages of those who are in it.
 struct Room: Hashable, Sendable {
-    /// Levels of a topic, without wildcards and empty ones.
-    let prefix: String
-    /// Levels of a topic, without wildcards and empty ones.
     let name: String
+    /// What every topic of the room begins with.
+    let base: String
+
+    /// - Parameters:
+    ///   - prefix: levels of a topic, without wildcards and empty ones.
+    ///   - name: the same.
+    init(prefix: String, name: String) {
+        self.name = name
+        base = "\(prefix)/\(name)/"
+    }
 
     /// What a topic that is relative to the session's room begins with.
     static let relativePrefix = "~/"
     private static let sharePrefix = "$share/"
-
-    /// What every topic of the room begins with.
-    var base: String { "\(prefix)/\(name)/" }
 
     /// Matches the presence of every participant.
     var presenceFilter: String { "\(base)presence/+/+" }
@@ -23,11 +27,11 @@ struct Room: Hashable, Sendable {
 
     /// The participant whose presence has this topic; `nil` for every other topic.
     func participant(ofPresence topic: String) -> Participant.Identity? {
-        let start = "\(base)presence/"
-        guard topic.utf8.starts(with: start.utf8) else { return nil }
-        let levels = topic.dropFirst(start.count).split(separator: "/", omittingEmptySubsequences: false)
-        guard levels.count == 2, !levels[0].isEmpty, !levels[1].isEmpty else { return nil }
-        return Participant.Identity(user: String(levels[0]), device: String(levels[1]))
+        guard topic.utf8.starts(with: base.utf8) else { return nil }
+        let levels = topic.utf8.dropFirst(base.utf8.count)
+            .split(separator: UInt8(ascii: "/"), omittingEmptySubsequences: false).map { String(Substring($0)) }
+        guard levels.count == 3, levels[0] == "presence", !levels[1].isEmpty, !levels[2].isEmpty else { return nil }
+        return Participant.Identity(user: levels[1], device: levels[2])
     }
 
     // MARK: Relative topics
@@ -42,7 +46,7 @@ struct Room: Hashable, Sendable {
 
     /// Whether a topic or filter is relative to the room: `~/…`, and `$share/NAME/~/…`.
     static func isRelative(_ text: String) -> Bool {
-        text == "~" || parts(of: text).rest.hasPrefix(relativePrefix)
+        text == "~" || parts(of: text).rest.utf8.starts(with: relativePrefix.utf8)
     }
 
     /// The topic or filter as the server has it. One that is not relative stays as it is.
@@ -51,14 +55,23 @@ struct Room: Hashable, Sendable {
         guard let room else { throw .noRoom }
         let (share, rest) = parts(of: text)
         guard rest.utf8.count > relativePrefix.utf8.count else { throw .empty }
-        return share + room.base + rest.dropFirst(relativePrefix.count)
+        return share + room.base + Substring(rest.utf8.dropFirst(relativePrefix.utf8.count))
     }
 
     /// `$share/NAME/`, or nothing, and what stands behind it.
     private static func parts(of text: String) -> (share: Substring, rest: Substring) {
-        guard text.hasPrefix(sharePrefix) else { return ("", text[...]) }
-        guard let slash = text.dropFirst(sharePrefix.count).firstIndex(of: "/") else { return ("", text[...]) }
-        return (text[...slash], text[text.index(after: slash)...])
+        guard text.utf8.starts(with: sharePrefix.utf8),
+            let slash = text.utf8.dropFirst(sharePrefix.utf8.count).firstIndex(of: UInt8(ascii: "/"))
+        else { return ("", text[...]) }
+        return (text[...slash], Substring(text.utf8[slash...].dropFirst()))
+    }
+
+    /// The topics of one participant's presence in every room whose presence one of these filters is of.
+    static func presenceTopics(of participant: Participant.Identity, in filters: some Sequence<TopicFilter>) -> [String]
+    {
+        let end = "/presence/+/+"
+        return filters.filter { $0.string.hasSuffix(end) }
+            .map { "\($0.string.dropLast(end.count))/presence/\(participant.user)/\(participant.device)" }
     }
 
     /// Whether the text can be a room, or the topics' beginning: no wildcards, no empty levels, nothing that MQTT forbids.

@@ -138,6 +138,7 @@ extension SessionDriver {
 
     /// The session failed; if another device has its identity now, that is told, and our presence goes.
     func failed(because reason: Reason) {
+        defer { rooms.lastOpened = nil }
         guard reason.code.group == .displaced else { return }
         var event = SessionEvent(
             watch: .init(rawValue: ""), sequence: 0, time: .now, session: name.description, event: .displaced)

@@ -40,6 +40,21 @@ extension SessionDriver {
                 timeout: configuration.presenceTimeout, since: .now))
     }
 
+    /// Takes up the room. A room that the session was in when the daemon was killed, and is not in any more, is left.
+    func enterRoom(remembered: Set<TopicFilter>) {
+        rooms.membership = configuration.configuredRoom.map {
+            Self.membership($0, configuration, name, deviceID: surroundings.deviceID)
+        }
+        machine.rivalry.strategy = configuration.kick
+        machine.rivalry.canLook = rooms.membership != nil
+        let device = configuration.device.isEmpty ? surroundings.deviceID : configuration.device
+        let own = Participant.Identity(user: configuration.user, device: device)
+        rooms.topicsToClear = Set(Room.presenceTopics(of: own, in: remembered))
+        guard let membership = rooms.membership else { return }
+        rooms.topicsToClear.remove(membership.topic)
+        _ = consumers.follow(to: membership.room)
+    }
+
     /// The topic or filter as the server has it.
     func resolve(_ text: String) throws(RPCError) -> String {
         do throws(Room.Unresolved) {
@@ -112,7 +127,7 @@ extension SessionDriver {
     // MARK: Messages
 
     func announced(_ announcement: Announcement, _ code: MQTT.ReasonCode) {
-        if rooms.change?.joining.topic == announcement.topic {
+        if rooms.change?.joining.topic == announcement.topic, announcement.payload.readableBytes > 0 {
             finishChange(code)
         } else if rooms.membership?.topic == announcement.topic {
             if announcement.payload.readableBytes == 0 {
@@ -174,8 +189,11 @@ extension SessionDriver {
                 hint: "set room in the session's file, or: holdfastctl switch-room \(name) ROOM")
         }
         let state = machine.status.state
-        guard state == .connected || state == .reconnecting, membership.participants.isKnown else {
-            throw .notConnected(name.description)
+        guard state == .connected || state == .reconnecting else { throw .notConnected(name.description) }
+        guard membership.participants.isKnown else {
+            throw .wrongState(
+                name.description, is: "not told who is in its room",
+                hint: "a moment after connecting it is, unless the server refuses \(membership.room.presenceFilter)")
         }
         return RoomParticipantsMethod.Result(
             room: membership.room.name,
@@ -273,7 +291,7 @@ extension SessionDriver {
     private func endChange(_ error: RPCError) {
         guard let change = rooms.change else { return }
         rooms.change = nil
-        unsubscribe(from: change.joining.filter)
+        if !consumers.wants(change.joining.filter) { unsubscribe(from: change.joining.filter) }
         if change.joining.step == .announcing {
             rooms.topicsToClear.insert(change.joining.topic)
             order(.announce(change.joining.cleared))

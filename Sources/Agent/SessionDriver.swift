@@ -79,6 +79,8 @@ actor SessionDriver {
     var publishers: [MessageSequence: Publisher] = [:]
     var consumers = LiveConsumers()
     var rooms = Rooms()
+    /// What the server was subscribed to when the daemon was started.
+    private let remembered: Set<TopicFilter>
     var looking: Looking?
     var publishedCount: Int64 = 0
     var receivedCount: Int64 = 0
@@ -105,12 +107,7 @@ actor SessionDriver {
             configuration: MQTTClientMachine.Configuration(configuration), restoring: durable)
         clientID = durable.assignedClientID ?? configuration.clientID
         log = SessionLog(session: name, logger: surroundings.logger)
-        rooms.membership = configuration.configuredRoom.map {
-            Self.membership($0, configuration, name, deviceID: surroundings.deviceID)
-        }
-        machine.rivalry.strategy = configuration.kick
-        machine.rivalry.canLook = rooms.membership != nil
-        if let room = rooms.membership?.room { _ = self.consumers.follow(to: room) }
+        remembered = durable.rememberedSubscriptions
     }
 
     // MARK: Commands
@@ -119,6 +116,7 @@ actor SessionDriver {
     ///
     /// - Parameter wasUp: it was up, or tried to be, before its configuration changed.
     func start(verdict: Verdict?, wasUp: Bool = false) {
+        enterRoom(remembered: remembered)
         var actions: [MQTTClientMachine.Action] = []
         for (filter, qos) in consumers.filters { subscribe(to: filter, qos: qos, into: &actions) }
         if let filter = rooms.membership?.filter { subscribe(to: filter, qos: .atLeastOnce, into: &actions) }

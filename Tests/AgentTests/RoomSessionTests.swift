@@ -1,4 +1,5 @@
 import ControlAPI
+import DurableStore
 import MQTT
 import NIOCore
 import SessionCore
@@ -111,7 +112,7 @@ struct RoomSessionTests {
                         topic: "holdfast/rooms/plant/presence/ann/phone",
                         payload: ByteBuffer(string: Self.presence("ann", "phone")), retain: true)))
             let peer = try await daemon.watcher()
-            await #expect(throws: ControlPeer.CallFailure(code: "not-connected")) {
+            await #expect(throws: ControlPeer.CallFailure(code: "wrong-state")) {
                 try await peer.call("room.participants", Self.main)
             }
             let presence = try await daemon.server.message()
@@ -129,6 +130,24 @@ struct RoomSessionTests {
             await daemon.server.publish("holdfast/rooms/plant/presence/ann/phone", "")
             let left = try await peer.notification("session.event", ["event": "participant-left"])
             #expect(left["user"] == "ann")
+        }
+    }
+
+    @Test func `a room that the daemon was killed in, and is not in any more, is left`() async throws {
+        let filter = try TopicFilter("holdfast/rooms/old/presence/+/+")
+        let own = Participant.Identity(user: "edge-42", device: "device")
+        let topics = Room.presenceTopics(of: own, in: [filter, try TopicFilter("holdfast/rooms/old/#")])
+        #expect(topics == ["holdfast/rooms/old/presence/edge-42/device"])
+        guard let main = SessionName("main") else { return }
+        try await inRoom { daemon, peer in
+            // As if it was killed: the store knows the subscription to the old room, and the file names another one.
+            try await daemon.store.commit([(session: main, changes: [.rememberSubscription(filter)])])
+            try await daemon.writeSession("room = \"new\"")
+            try await peer.call("daemon.reload")
+            let cleared = try await daemon.server.packet { packet in
+                if case .publish(let publish) = packet, publish.topic == topics[0] { publish } else { nil }
+            }
+            #expect(cleared.retain && cleared.payload.readableBytes == 0)
         }
     }
 

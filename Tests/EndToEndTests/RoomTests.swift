@@ -1,0 +1,159 @@
+import ControlAPI
+import Support
+import Testing
+
+/// Two daemons, in one room or with one identity, at a real server.
+extension EndToEnd {
+    /// Writes the session `main` of a daemon.
+    private func write(
+        _ daemon: Daemon, user: String, device: String, room: String? = "plant", kick: String = "take-over",
+        presence: String = "4s"
+    ) throws {
+        try daemon.writeSession(
+            "main",
+            """
+            endpoints = ["mqtt://\(Lab.serverAddress):1883"]
+            user = "\(user)"
+            device = "\(device)"
+            \(room.map { "room = \"\($0)\"" } ?? "")
+            [reconnect]
+            delays = ["50ms", "250ms", "500ms", "1s"]
+            spread = "200ms"
+            kick = "\(kick)"
+            [heartbeat]
+            interval = "1s"
+            timeout = "1s"
+            [presence]
+            timeout = "\(presence)"
+            """)
+    }
+
+    /// Who is in the room, as a daemon sees it.
+    private func users(_ daemon: Daemon) async throws -> [String] {
+        try await daemon.call(RoomParticipantsMethod.self, .init(session: "main")).participants.map(\.user)
+    }
+
+    @Test func `a short outage of a participant is invisible, a long one is seen, and leaving is seen at once`()
+        async throws
+    {
+        try await withLab { lab, ann in
+            let server = try await LabServer(lab)
+            try await server.start()
+            let bob = Daemon(lab, name: "bob", record: ann.record)
+            try write(ann, user: "ann", device: "phone")
+            try write(bob, user: "bob", device: "desk")
+            try await bob.start()
+            let seen = try await bob.events()
+            try await seen.until(.connected)
+
+            try await ann.start()
+            let joined = try await seen.until("told that ann joined") { $0.event == .participantJoined }
+            #expect(joined.user == "ann")
+            #expect(joined.device == "phone")
+            #expect(try await users(bob) == ["ann", "bob"])
+
+            // Killed, and back within the presence timeout.
+            try await ann.kill()
+            try await ann.start()
+            try await ann.events().until(.connected)
+            #expect(try await users(bob) == ["ann", "bob"])
+
+            // Killed, and not back.
+            try await ann.kill()
+            let left = try await seen.until("told that ann left") {
+                $0.event == .participantLeft || $0.event == .participantJoined
+            }
+            #expect(left.event == .participantLeft, "nothing was told of the short outage")
+            #expect(try await users(bob) == ["bob"])
+
+            try await ann.start()
+            try await seen.until("told that ann joined again") { $0.event == .participantJoined }
+            let before = try await bob.status().counters.received
+            try await ann.disconnect()
+            try await seen.until("told that ann left", within: .seconds(2)) { $0.event == .participantLeft }
+            #expect(try await bob.status().counters.received == before + 1)
+            try await ann.events().until(.disconnected)
+        }
+    }
+
+    @Test func `of two devices with one identity the newest wins, and the other does not fight back`() async throws {
+        try await withLab { lab, old in
+            let server = try await LabServer(lab)
+            try await server.start()
+            let new = Daemon(lab, name: "new", record: old.record)
+            try write(old, user: "twin", device: "old")
+            try write(new, user: "twin", device: "new")
+            try await old.start()
+            let events = try await old.events()
+            try await events.until(.connected)
+
+            try await new.start()
+            let failed = try await events.until(.failed)
+            #expect(failed.reason?.code == "displaced")
+            #expect(try await new.status().state == .connected)
+            #expect(try await old.call(SessionStatusMethod.self, .init(session: "main")).reason?.hint != nil)
+
+            // The other way round, by hand.
+            let others = try await new.events()
+            try await old.connect()
+            #expect(try await others.until(.failed).reason?.code == "displaced")
+            #expect(try await old.status().state == .connected)
+            let list = try await old.call(RoomParticipantsMethod.self, .init(session: "main")).participants
+            #expect(list.map(\.device) == ["old"], "who was displaced is not in the room")
+        }
+    }
+
+    @Test func `with yield the device that comes back stops`() async throws {
+        try await withLab { lab, first in
+            let server = try await LabServer(lab)
+            try await server.start()
+            let second = Daemon(lab, name: "second", record: first.record)
+            try write(first, user: "twin", device: "first", kick: "yield")
+            try write(second, user: "twin", device: "second", kick: "yield")
+            try await first.start()
+            let events = try await first.events()
+            try await events.until(.connected)
+            try await second.start()
+            #expect(try await events.until(.failed).reason?.code == "yielded")
+            #expect(try await second.status().state == .connected)
+        }
+    }
+
+    @Test func `two devices with one identity and no room are suspected`() async throws {
+        try await withLab { lab, one in
+            let server = try await LabServer(lab)
+            try await server.start()
+            let two = Daemon(lab, name: "two", record: one.record)
+            try write(one, user: "twin", device: "one", room: nil)
+            try write(two, user: "twin", device: "two", room: nil)
+            try await one.start()
+            let events = try await one.events()
+            try await events.until(.connected)
+            try await two.start()
+            try await events.until("suspicious") { $0.reason?.code == "displaced-suspected" }
+        }
+    }
+
+    @Test func `a session changes its room, and stays where it is when the new one refuses`() async throws {
+        try await withLab { lab, daemon in
+            let server = try await LabServer(lab)
+            try await server.start()
+            try write(daemon, user: "ann", device: "phone")
+            try await daemon.start()
+            let events = try await daemon.events()
+            try await events.until(.connected)
+            let far = try await LabSubscriber(lab, filter: "holdfast/rooms/+/presence/#")
+            #expect(
+                try await daemon.call(SessionSwitchRoomMethod.self, .init(session: "main", room: "lab")).room == "lab")
+            try await far.received("ann is in lab and not in plant") { messages in
+                messages.contains { $0.topic.contains("/lab/") && !$0.payload.isEmpty }
+                    && messages.contains { $0.topic.contains("/plant/") && $0.payload.isEmpty }
+            }
+            try await events.until("back with the will of the new room") {
+                $0.state == .connected && $0.reason?.code == "switch-room"
+            }
+            #expect(try await users(daemon) == ["ann"])
+            #expect(try await daemon.status().room == "lab")
+        }
+    }
+}

@@ -188,8 +188,9 @@ struct RoundTripTests {
                 "rpc.hello": nil, "daemon.status": .observe, "daemon.reload": .control, "session.list": .observe,
                 "session.status": .observe, "session.connect": .control, "session.disconnect": .control,
                 "session.reconnect": .control, "session.watch": .observe, "session.history": .observe,
-                "session.switchRoom": .control, "room.participants": .observe, "message.publish": .message,
-                "message.subscribe": .message, "message.unsubscribe": .message, "network.status": .observe,
+                "session.switchRoom": .control, "room.participants": .observe,
+                "message.publish": .message, "message.subscribe": .message, "message.unsubscribe": .message,
+                "network.status": .observe,
             ])
     }
 }

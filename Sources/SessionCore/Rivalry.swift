@@ -29,6 +29,11 @@ public struct Rivalry: Hashable, Sendable {
 
     public init() {}
 
+    /// Somebody connected the session: what was before says nothing about what comes.
+    mutating func startedAnew() {
+        suddenCloses = 0
+    }
+
     /// A connection was lost.
     ///
     /// - Parameter isStable: whether it lasted for `stable-after`.

@@ -6,6 +6,7 @@ extension SessionMachine {
         self.reason = reason
         backoff.restart()
         notBefore = nil
+        rivalry.startedAnew()
         cursor = EndpointIndex(0)
         attemptNow(newTrying(outage: nil, because: reason, at: now), at: now, into: &actions)
     }

@@ -90,6 +90,18 @@ import Testing
         #expect(session.reason == .serverClosed)
     }
 
+    @Test func `connect begins with no suspicion`() {
+        var session = session(.takeOver)
+        for _ in 1...3 {
+            session.succeed()
+            session.end(.serverClosed)
+            #expect(session.reason == .serverClosed)
+            session.wake()
+            session.end(.displaced)
+            session.connect()
+        }
+    }
+
     @Test func `something that only a new connection can tell is told at once`() {
         var session = session(.takeOver)
         session.succeed()

@@ -34,6 +34,9 @@ actor SessionDriver {
         var password: [UInt8]?
         var credentialLife: CredentialLife?
         var opened: Opened?
+        /// The protocol has said why the link ends, and the credential is looked at before that is told: how the
+        /// transport ends is no news.
+        var isRefused = false
 
         var generation: Generation { attempt.generation }
     }
@@ -308,6 +311,8 @@ actor SessionDriver {
         case .received(let bytes):
             machine.heard(generation, at: BootClock.now())
             run(.mqtt(.received(bytes)))
+        case .closed where link.isRefused:
+            break
         case .closed(let end):
             if end == .closedLocally { run(.session(.closed(generation))) }
             run(.retire(generation, .init(Reason(end))))
@@ -327,6 +332,7 @@ actor SessionDriver {
             work.append(.retire(generation, .init(reason)))
             return
         }
+        self.link?.isRefused = true
         retire(generation, rejected: reason, link.password, reference)
     }
 

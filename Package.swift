@@ -36,7 +36,7 @@ let package = Package(
     products: [
         .executable(name: "holdfastd", targets: ["holdfastd"]),
         .executable(name: "holdfastctl", targets: ["holdfastctl"]),
-        .library(name: "HoldfastClient", targets: ["HoldfastClient"]),
+        .library(name: "HoldfastClient", targets: ["HoldfastClient", "ControlAPI"]),
         .library(name: "SessionCore", targets: ["SessionCore"]),
         .library(name: "MQTT", targets: ["MQTT"]),
     ],
@@ -99,5 +99,7 @@ let package = Package(
                 "Agent", "Support", "SessionCore", "MQTT", "ControlAPI", "NetworkPath", "Systemd", "DurableStore",
                 "Transport", nioCore, nioPosix, logging,
             ]),
+        // The programs are what it runs: they are built with it and found beside it.
+        tests("EndToEndTests", ["Support", "HoldfastClient", "ControlAPI", "holdfastd", "holdfastctl"]),
     ]
 )

@@ -28,11 +28,15 @@ actor CommitQueue {
     private let store: DurableStore
     private var waiting: [Entry] = []
     private var isRunning = false
-    /// Why the last transaction failed; `nil` when it did not.
+    /// Why not even a transaction without new messages succeeds; `nil` when it does.
     private(set) var failure: StoreError?
+    /// Whether it was told that transactions fail. They are not said to succeed again before one with messages has: a
+    /// full disk still takes everything else.
+    private var isFailureTold = false
     private let failureChanged: @Sendable (StoreError?) -> Void
 
-    /// - Parameter failureChanged: called on the loop when transactions begin to fail, and when they succeed again.
+    /// - Parameter failureChanged: called on the loop with the first error when transactions begin to fail, and with `nil`
+    ///   when messages can be committed again.
     init(
         store: DurableStore, eventLoop: any EventLoop,
         failureChanged: @escaping @Sendable (StoreError?) -> Void
@@ -65,20 +69,23 @@ actor CommitQueue {
     /// Does not return before the batch is durable, with or without its new messages: what happened on the wire cannot
     /// be taken back.
     private func commit(_ batch: [Entry]) async {
-        var isWithoutInserts = false
+        let hasInserts = batch.contains { !$0.changes.allSatisfy(\.isNoInsert) }
+        var isWithoutInserts = !hasInserts
         while true {
             let changes = batch.filter { !$0.changes.isEmpty }
                 .map { (session: $0.session, changes: isWithoutInserts ? $0.changes.filter(\.isNoInsert) : $0.changes) }
             do throws(StoreError) {
                 if !changes.isEmpty { try await store.commit(changes) }
-                report(nil)
+                failure = nil
+                if isFailureTold, !isWithoutInserts { tell(nil) }
                 break
             } catch {
-                report(error)
-                if !isWithoutInserts, batch.contains(where: { !$0.changes.allSatisfy(\.isNoInsert) }) {
-                    isWithoutInserts = true
-                } else {
+                if !isFailureTold { tell(error) }
+                if isWithoutInserts {
+                    failure = error
                     try? await Task.sleep(for: Self.retryInterval)
+                } else {
+                    isWithoutInserts = true
                 }
             }
         }
@@ -88,9 +95,8 @@ actor CommitQueue {
         }
     }
 
-    private func report(_ error: StoreError?) {
-        guard error != failure else { return }
-        failure = error
+    private func tell(_ error: StoreError?) {
+        isFailureTold = error != nil
         failureChanged(error)
     }
 }

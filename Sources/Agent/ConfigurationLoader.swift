@@ -9,6 +9,13 @@ struct LoadedConfiguration: Hashable, Sendable {
     var sessions: [SessionName: Result<SessionConfiguration, ConfigurationErrors>]
     /// Everything that is wrong, also with files that cannot be a session's because of their name.
     var errors: [ConfigurationError]
+
+    /// The session whose file has this error.
+    func session(of error: ConfigurationError) -> SessionName? {
+        sessions.first { session in
+            if case .failure(let failure) = session.value { failure.list.contains(error) } else { false }
+        }?.key
+    }
 }
 
 /// Reads `holdfast.toml` and `sessions.d/NAME.toml`.

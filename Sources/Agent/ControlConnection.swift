@@ -11,6 +11,10 @@ actor ControlConnection {
     static let maximumCalls = 1024
     /// How many bytes of answers a peer that does not read may leave here before it is cut off.
     static let maximumUnread = 16 << 20
+    /// How many watches and subscriptions a peer may have.
+    static let maximumFeeds = 1024
+    /// How many bytes are kept back of what comes for a watch or subscription before its answer is written.
+    static let maximumHeld = 1 << 20
 
     nonisolated let channel: any Channel
     nonisolated var unownedExecutor: UnownedSerialExecutor { channel.eventLoop.executor.asUnownedSerialExecutor() }
@@ -26,17 +30,35 @@ actor ControlConnection {
     private var calls = 0
     private var isReadingPaused = false
     private var isRefused = false
+    /// The peer is gone; calls that are still carried out must leave nothing behind.
+    private(set) var isClosed = false
     /// The peer sends no more, as `nc -N` at the end of its input; it still wants its answers.
     private var isInputClosed = false
     private var unread = 0
     /// Notifications of watches and subscriptions whose answer is not written yet: the peer must know them first.
-    private var held: [String: [Notification]] = [:]
-    /// How many notifications were dropped, by watch or subscription, since the peer was last told.
-    private var dropped: [String: Int] = [:]
+    private var held: [String: Held] = [:]
+    /// What was dropped, by watch or subscription, since the peer was last told.
+    private var dropped: [String: Dropped] = [:]
 
-    private enum Notification {
-        case event(SessionEvent)
-        case message(ReceivedMessage)
+    private struct Held {
+        var lines: [[UInt8]] = []
+        var bytes = 0
+    }
+
+    private struct Dropped {
+        var count = 0
+        /// The number of the last event; 0 for messages.
+        var sequence: Int64 = 0
+    }
+
+    /// What a call came to.
+    struct Reply {
+        /// `nil` for a notification, which has no answer.
+        var line: [UInt8]?
+        /// The watch or subscription that begins with this answer.
+        var feed: String?
+        /// Events from before the watch.
+        var missed: [SessionEvent] = []
     }
 
     init(channel: any Channel, peer: Peer?, roles: Set<Role>, daemon: Daemon, logger: Logger) {
@@ -77,23 +99,33 @@ actor ControlConnection {
         case .single(let call):
             begin(1)
             Task {
-                if let answer = await answer(call) { write(answer) }
-                releaseAll()
+                let reply = await answer(call)
+                finish([reply], reply.line)
                 ended(1)
             }
         case .batch(let batch):
             begin(batch.count)
             Task {
-                var answers: [[UInt8]] = []
-                for call in batch {
-                    if let answer = await answer(call) { answers.append(answer) }
-                }
+                var replies: [Reply] = []
+                for call in batch { replies.append(await answer(call)) }
+                let answers = replies.compactMap(\.line)
                 // A batch of notifications has no answer at all (JSON-RPC 2.0, section 6).
-                if !answers.isEmpty { write(OutgoingLine.batch(answers)) }
-                releaseAll()
+                finish(replies, answers.isEmpty ? nil : OutgoingLine.batch(answers))
                 ended(batch.count)
             }
         }
+    }
+
+    /// Writes the answer, and then lets go what waited for it.
+    private func finish(_ replies: [Reply], _ answer: [UInt8]?) {
+        if let answer { write(answer) }
+        for reply in replies {
+            guard let feed = reply.feed else { continue }
+            // Asked for and bounded by the log, so not subject to the marks for what comes unasked.
+            for event in reply.missed { OutgoingLine.notification(event).map(write) }
+            for line in held.removeValue(forKey: feed)?.lines ?? [] { write(line) }
+        }
+        tellDropped()
     }
 
     private func begin(_ count: Int) {
@@ -141,62 +173,49 @@ actor ControlConnection {
 
     func deliver(_ event: SessionEvent) {
         guard watches.contains(event.watch) else { return }
-        notify(.event(event), of: event.watch.rawValue)
+        notify(OutgoingLine.notification(event), of: event.watch.rawValue, sequence: event.sequence)
     }
 
     func deliver(_ message: ReceivedMessage) {
         guard subscriptions[message.subscription] != nil else { return }
-        notify(.message(message), of: message.subscription.rawValue)
+        notify(OutgoingLine.notification(message), of: message.subscription.rawValue)
     }
 
     /// Keeps back what comes for a watch or subscription until its answer is written.
-    func hold(_ id: String) {
-        held[id] = []
+    func hold(_ feed: String) {
+        held[feed] = Held()
     }
 
-    /// Gives up what was held back.
-    func release(_ id: String) {
-        held[id] = nil
-    }
-
-    private func releaseAll() {
-        let held = held
-        self.held = [:]
-        for (id, notifications) in held {
-            for notification in notifications { notify(notification, of: id) }
-        }
+    /// Gives up what is kept of a watch or subscription that is none.
+    func forget(_ feed: String) {
+        held[feed] = nil
+        dropped[feed] = nil
     }
 
     /// Writes a notification, unless the peer is too slow: then it is dropped and counted.
-    private func notify(_ notification: Notification, of id: String) {
-        if held[id] != nil, held[id, default: []].count < EventLog.capacity {
-            held[id, default: []].append(notification)
-        } else if channel.isWritable, dropped[id] == nil, let line = line(of: notification) {
+    private func notify(_ line: [UInt8]?, of feed: String, sequence: Int64 = 0) {
+        guard let line else { return }
+        if dropped[feed] == nil, let held = held[feed], held.bytes + line.count <= Self.maximumHeld {
+            self.held[feed]?.lines.append(line)
+            self.held[feed]?.bytes += line.count
+        } else if dropped[feed] == nil, held[feed] == nil, channel.isWritable {
             write(line)
         } else {
-            dropped[id, default: 0] += 1
+            dropped[feed, default: Dropped()].count += 1
+            dropped[feed]?.sequence = sequence
         }
     }
 
-    private func line(of notification: Notification) -> [UInt8]? {
-        switch notification {
-        case .event(let event): OutgoingLine.notification(event)
-        case .message(let message): OutgoingLine.notification(message)
-        }
-    }
-
-    /// The peer has read enough: it is told how much it missed, and gets what comes from now on.
-    func writabilityChanged() {
-        guard channel.isWritable, !dropped.isEmpty else { return }
-        let dropped = dropped
-        self.dropped = [:]
-        for (id, count) in dropped {
-            let isMessage = subscriptions[SubscriptionID(rawValue: id)] != nil
+    /// Once the peer has read enough, it is told how much it missed, and gets what comes from now on.
+    func tellDropped() {
+        for (feed, dropped) in dropped where channel.isWritable && held[feed] == nil {
+            self.dropped[feed] = nil
+            let isMessage = subscriptions[SubscriptionID(rawValue: feed)] != nil
             var event = SessionEvent(
-                watch: WatchID(rawValue: id), sequence: 0, time: .now, session: nil,
+                watch: WatchID(rawValue: feed), sequence: dropped.sequence, time: .now, session: nil,
                 event: isMessage ? .messageDropped : .dropped)
-            event.count = count
-            if let line = OutgoingLine.notification(event) { write(line) }
+            event.count = dropped.count
+            OutgoingLine.notification(event).map(write)
         }
     }
 
@@ -215,8 +234,11 @@ actor ControlConnection {
 
     func closed() {
         let (registry, watches, subscriptions) = (registry, watches, subscriptions)
+        isClosed = true
         self.watches = []
         self.subscriptions = [:]
+        held = [:]
+        dropped = [:]
         registry.assumeIsolated { registry in
             for watch in watches { registry.removeWatch(watch) }
             for (subscription, session) in subscriptions { registry.unsubscribe(subscription, from: session) }

@@ -9,24 +9,31 @@ import Systemd
 
 extension ControlConnection {
     /// Runs one call.
-    /// - Returns: the answer's line; `nil` for a notification, which has none.
-    func answer(_ call: ClientCall) async -> [UInt8]? {
+    func answer(_ call: ClientCall) async -> Reply {
         switch call {
         case .invalid(let id, let error):
-            return OutgoingLine.failure(id, error)
+            return Reply(line: OutgoingLine.failure(id, error))
         case .notification(let method, let parameters):
-            _ = await answer(.null, method, parameters)
-            return nil
+            var reply = await answer(.null, method, parameters)
+            reply.line = nil
+            return reply
         case .request(let id, let method, let parameters):
             return await answer(id, method, parameters)
         }
     }
 
-    private func answer(_ id: RequestID, _ method: String, _ parameters: JSONValue?) async -> [UInt8] {
+    private func answer(_ id: RequestID, _ method: String, _ parameters: JSONValue?) async -> Reply {
         do throws(RPCError) {
-            return try await run(id, method, parameters)
+            switch method {
+            case SessionWatchMethod.name:
+                return try watch(id, take(SessionWatchMethod.self, parameters))
+            case MessageSubscribeMethod.name:
+                return try await subscribe(id, take(MessageSubscribeMethod.self, parameters))
+            default:
+                return Reply(line: try await run(id, method, parameters))
+            }
         } catch {
-            return OutgoingLine.failure(id, error)
+            return Reply(line: OutgoingLine.failure(id, error))
         }
     }
 
@@ -48,22 +55,20 @@ extension ControlConnection {
             return OutgoingLine.answer(id, result: try await registry.status(session))
         case SessionConnectMethod.name:
             let driver = try await registry.driver(take(SessionConnectMethod.self, parameters).session)
-            return state(id, await driver.connect())
+            return state(id, try await driver.connect())
         case SessionDisconnectMethod.name:
             let driver = try await registry.driver(take(SessionDisconnectMethod.self, parameters).session)
-            return state(id, await driver.disconnect())
+            return state(id, try await driver.disconnect())
         case SessionReconnectMethod.name:
             let parameters = try take(SessionReconnectMethod.self, parameters)
             let driver = try await registry.driver(parameters.session)
-            return state(id, await driver.reconnect(ReconnectMode(parameters.mode)))
-        case SessionWatchMethod.name:
-            return try watch(id, take(SessionWatchMethod.self, parameters))
+            return state(id, try await driver.reconnect(ReconnectMode(parameters.mode)))
+        case SessionHistoryMethod.name:
+            return await Self.line(id, try await registry.history(take(SessionHistoryMethod.self, parameters)))
         case MessagePublishMethod.name:
             let parameters = try take(MessagePublishMethod.self, parameters)
             let driver = try await registry.driver(parameters.session)
             return OutgoingLine.answer(id, result: try await driver.publish(parameters))
-        case MessageSubscribeMethod.name:
-            return OutgoingLine.answer(id, result: try await subscribe(take(MessageSubscribeMethod.self, parameters)))
         case MessageUnsubscribeMethod.name:
             try await unsubscribe(take(MessageUnsubscribeMethod.self, parameters).subscription)
             return OutgoingLine.answer(id, result: MessageUnsubscribeMethod.Result())
@@ -98,13 +103,25 @@ extension ControlConnection {
             roles: Role.allCases.filter(roles.contains))
     }
 
+    /// Thousands of entries take a while to write as JSON, and the sessions shall not wait for it.
+    @concurrent private static func line(_ id: RequestID, _ result: SessionHistoryMethod.Result) async -> [UInt8] {
+        OutgoingLine.answer(id, result: result)
+    }
+
     private func state(_ id: RequestID, _ state: SessionState) -> [UInt8] {
         OutgoingLine.answer(id, result: SessionStateResult(state: .init(state)))
     }
 
-    private func watch(
-        _ id: RequestID, _ parameters: SessionWatchMethod.Parameters
-    ) throws(RPCError) -> [UInt8] {
+    /// Checks that the peer may have one more watch or subscription, and is there to have it.
+    private func checkFeeds() throws(RPCError) {
+        guard !isClosed else { throw .shuttingDown }
+        guard watches.count + subscriptions.count < Self.maximumFeeds else {
+            throw .tooManyRequests("you have \(Self.maximumFeeds) watches and subscriptions on this connection")
+        }
+    }
+
+    private func watch(_ id: RequestID, _ parameters: SessionWatchMethod.Parameters) throws(RPCError) -> Reply {
+        try checkFeeds()
         let watched = registry.assumeIsolated {
             $0.watch(parameters.session, since: parameters.since) { [weak self] event in
                 self?.assumeIsolated { $0.deliver(event) }
@@ -113,13 +130,13 @@ extension ControlConnection {
         let (result, missed) = try watched.get()
         watches.insert(result.watch)
         hold(result.watch.rawValue)
-        for event in missed { deliver(event) }
-        return OutgoingLine.answer(id, result: result)
+        return Reply(
+            line: OutgoingLine.answer(id, result: result), feed: result.watch.rawValue, missed: missed)
     }
 
     private func subscribe(
-        _ parameters: MessageSubscribeMethod.Parameters
-    ) async throws(RPCError) -> MessageSubscribeMethod.Result {
+        _ request: RequestID, _ parameters: MessageSubscribeMethod.Parameters
+    ) async throws(RPCError) -> Reply {
         guard parameters.consumer == nil else { throw .notSupported("a durable consumer") }
         let filter: TopicFilter
         do throws(InvalidTopic) {
@@ -129,6 +146,7 @@ extension ControlConnection {
         }
         let driver = try await registry.driver(parameters.session)
         let id = await registry.nextSubscription()
+        try checkFeeds()
         subscriptions[id] = driver.name
         hold(id.rawValue)
         let consumer = LiveConsumer(id: id, filter: filter, qos: QoS(parameters.qos)) { [weak self] message in
@@ -136,16 +154,18 @@ extension ControlConnection {
         }
         do throws(RPCError) {
             let granted = try await driver.subscribe(consumer)
-            return MessageSubscribeMethod.Result(subscription: id, grantedQoS: granted)
+            let result = MessageSubscribeMethod.Result(subscription: id, grantedQoS: granted)
+            return Reply(line: OutgoingLine.answer(request, result: result), feed: id.rawValue)
         } catch {
             subscriptions[id] = nil
-            release(id.rawValue)
+            forget(id.rawValue)
             throw error
         }
     }
 
     private func unsubscribe(_ id: SubscriptionID) async throws(RPCError) {
         guard let session = subscriptions.removeValue(forKey: id) else { throw .unknownSubscription(id) }
+        forget(id.rawValue)
         await registry.unsubscribe(id, from: session)
     }
 }

@@ -120,7 +120,7 @@ private final class ControlLineHandler: ChannelInboundHandler {
     }
 
     func channelWritabilityChanged(context: ChannelHandlerContext) {
-        connection.assumeIsolated { $0.writabilityChanged() }
+        connection.assumeIsolated { $0.tellDropped() }
         context.fireChannelWritabilityChanged()
     }
 

@@ -51,11 +51,13 @@ enum ControlSocket {
         guard status.st_mode & S_IFMT == S_IFSOCK else {
             throw Failure(description: "\(path) exists and is no socket; remove it or give another --socket")
         }
-        let probe = socket(AF_UNIX, Int32(SOCK_STREAM.rawValue | SOCK_CLOEXEC.rawValue), 0)
+        // A daemon that is too busy to accept must not make us wait.
+        let probe = socket(AF_UNIX, Int32(SOCK_STREAM.rawValue | SOCK_CLOEXEC.rawValue | SOCK_NONBLOCK.rawValue), 0)
         defer { close(probe) }
-        if withSocketAddress(address, { connect(probe, $0, $1) }) == 0 {
+        if withSocketAddress(address, { connect(probe, $0, $1) }) == 0 || errno == EAGAIN {
             throw Failure(description: "another holdfastd already serves \(path); stop it or give another --socket")
         }
+        guard errno == ECONNREFUSED else { throw failure("connect", path) }
         unlink(path)
     }
 

@@ -5,7 +5,7 @@ import NIOPosix
 import SessionCore
 import Systemd
 
-/// Reads secrets. A secret is never logged, never put into an error, and dropped after CONNECT was sent.
+/// Reads secrets. A secret is never logged, never put into an error, and kept no longer than its connection.
 enum Credential {
     /// A password longer than this cannot be sent (MQTT 5, 1.5.6).
     static let maximumLength = 65_535
@@ -77,8 +77,10 @@ enum Credential {
             length += count
         }
         bytes.removeLast(bytes.count - length)
-        if bytes.last == UInt8(ascii: "\n") { bytes.removeLast() }
-        if bytes.last == UInt8(ascii: "\r") { bytes.removeLast() }
+        if bytes.last == UInt8(ascii: "\n") {
+            bytes.removeLast()
+            if bytes.last == UInt8(ascii: "\r") { bytes.removeLast() }
+        }
         guard !bytes.isEmpty else { throw Failure(description: "\(path) is empty") }
         guard bytes.count <= maximumLength else {
             throw Failure(description: "\(path) is longer than \(maximumLength) bytes")

@@ -65,6 +65,9 @@ actor Daemon {
 
     /// Reads the configuration again and applies it. A broken holdfast.toml changes nothing at all.
     func reload() async throws(RPCError) -> DaemonReloadMethod.Result {
+        // Nothing is notified of a reload that is refused: the service manager would take the end of this one for the end
+        // of the one before, or of the daemon's stopping.
+        try await registry.checkReload()
         notifier.reloading()
         defer { notifier.ready() }
         let directory = options.configurationDirectory

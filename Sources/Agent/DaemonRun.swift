@@ -115,7 +115,8 @@ private func start(
     } catch {
         throw StartFailure(status: .cannotCreate, sentence: error.description)
     }
-    for error in loaded.errors { logger.error("\(error)") }
+    // The errors of sessions are told by the registry.
+    for error in loaded.errors where loaded.session(of: error) == nil { logger.error("\(error)") }
     // Only now: nobody may be told that a session does not exist because it is not taken up yet.
     do {
         try await server.serve()

@@ -2,7 +2,7 @@ import ControlAPI
 
 /// The daemon's events in one numbered sequence, the last of them kept so that a watcher can be told what it missed.
 ///
-/// A value; `DaemonState` owns the only one.
+/// A value; `SessionRegistry` owns the only one.
 struct EventLog: Sendable {
     /// How many events are kept for replay.
     static let capacity = 4096
@@ -29,7 +29,7 @@ struct EventLog: Sendable {
 
     /// The kept events after a number, and how many of those after it are kept no more.
     func events(since: Int64) -> (events: [SessionEvent], forgotten: Int64) {
-        let missed = max(0, min(sequence - since, sequence))
+        let missed = sequence - min(max(0, since), sequence)
         let kept = min(missed, Int64(events.count))
         let ordered = events[oldest...] + events[..<oldest]
         return (Array(ordered.suffix(Int(kept))), missed - kept)

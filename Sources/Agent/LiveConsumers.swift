@@ -23,6 +23,8 @@ struct LiveConsumers: Sendable {
             .map { (filter: $0.key, qos: $0.value) }
     }
 
+    var isEmpty: Bool { consumers.isEmpty }
+
     /// - Returns: the QoS with which the filter is wanted now.
     mutating func add(_ consumer: LiveConsumer) -> QoS {
         consumers.append(consumer)

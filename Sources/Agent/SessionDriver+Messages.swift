@@ -18,6 +18,7 @@ extension SessionDriver {
             throw RPCError(
                 .storeFull, "the message could not be committed: \(failure)", hint: "mend that, then try again")
         }
+        try checkRunning()
         var actions: [MQTTClientMachine.Action] = []
         let sequence: MessageSequence
         do throws(MQTTClientMachine.PublishError) {
@@ -29,7 +30,7 @@ extension SessionDriver {
         let wait = parameters.wait
         let result: Result<MessagePublishMethod.Result, RPCError> = await withCheckedContinuation { continuation in
             publishers[sequence] = Publisher(wait: wait) { continuation.resume(returning: $0) }
-            perform(actions)
+            run(actions)
         }
         return try result.get()
     }
@@ -61,17 +62,18 @@ extension SessionDriver {
 
     /// Adds a consumer. While connected, answers when the server has; else at once, with no granted QoS.
     func subscribe(_ consumer: LiveConsumer) async throws(RPCError) -> MessageQoS? {
+        try checkRunning()
         let (id, filter) = (consumer.id, consumer.filter)
         let qos = consumers.add(consumer)
         var actions: [MQTTClientMachine.Action] = []
         subscribe(to: filter, qos: qos, into: &actions)
         guard machine.status.state == .connected else {
-            perform(actions)
+            run(actions)
             return nil
         }
         let code: MQTT.ReasonCode? = await withCheckedContinuation { continuation in
             consumers.await(filter) { continuation.resume(returning: $0) }
-            perform(actions)
+            run(actions)
         }
         guard let code else { return nil }
         if code.isError {

@@ -23,7 +23,8 @@ extension SessionDriver {
             peer: link?.opened?.peerAddress, tls: link?.opened?.tlsVersion, path: status.path.map { .init($0) },
             user: configuration.user,
             device: configuration.device.isEmpty ? surroundings.deviceID : configuration.device,
-            room: nil, clientID: clientID, quality: machine.quality.map { .init($0) }, rtt: liveness?.roundTrip?.seconds,
+            room: nil, clientID: clientID, quality: machine.quality.map { .init($0) },
+            rtt: liveness?.roundTrip?.seconds,
             jitter: liveness?.jitter?.seconds,
             lastHeard: liveness.map { max(0, $0.lastHeard.duration(to: now).seconds) },
             outbox: .init(
@@ -32,7 +33,7 @@ extension SessionDriver {
             counters: .init(
                 attempts: Int64(counters.attempts), connects: Int64(counters.connects),
                 resumes: Int64(counters.resumes), outages: Int64(counters.outages),
-                longestOutage: counters.outages > 0 ? counters.longestOutage.seconds : nil,
+                longestOutage: counters.longestOutage > .zero ? counters.longestOutage.seconds : nil,
                 published: publishedCount, received: receivedCount))
     }
 

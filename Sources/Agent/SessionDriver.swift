@@ -25,6 +25,8 @@ actor SessionDriver {
         var deviceID: String
         /// Takes every event of the session, and `nil` when only the status text may have changed.
         var report: @Sendable (SessionName, SessionEvent?) -> Void = { _, _ in }
+        /// Called whenever a timer has woken the daemon.
+        var noteAlive: @Sendable () -> Void = {}
     }
 
     /// The attempt under way and the connection that it becomes.
@@ -44,6 +46,8 @@ actor SessionDriver {
     private enum Work {
         case session(SessionMachine.Input)
         case mqtt(MQTTClientMachine.Input)
+        /// What a call of the protocol machine answered.
+        case perform([MQTTClientMachine.Action])
         /// The link ended, or the protocol gave it up: both machines are told, the protocol's first.
         case retire(Generation, SessionMachine.Ending)
     }
@@ -76,6 +80,10 @@ actor SessionDriver {
     var publishedCount: Int64 = 0
     var receivedCount: Int64 = 0
     private var stopWaiters: [CheckedContinuation<Void, Never>] = []
+    /// Set when the session is about to end for good: a successor takes over what is asked from now on.
+    private var isStopping = false
+    /// The last verdict on its way to the disk.
+    private var remembering: Task<Void, Never>?
 
     init(
         name: SessionName, configuration: SessionConfiguration, durable: DurableSession,
@@ -99,36 +107,49 @@ actor SessionDriver {
     // MARK: Commands
 
     /// Takes up the session as the configuration, or what happened before the daemon was started, has it.
-    func start(verdict: Verdict?) {
+    ///
+    /// - Parameter wasUp: it was up, or tried to be, before its configuration changed.
+    func start(verdict: Verdict?, wasUp: Bool = false) {
         var actions: [MQTTClientMachine.Action] = []
         for (filter, qos) in consumers.filters { subscribe(to: filter, qos: qos, into: &actions) }
-        perform(actions)
+        run(.perform(actions))
         if let verdict, verdict.bootID == surroundings.bootID {
             let code = SessionCore.ReasonCode(rawValue: verdict.reasonCode) ?? .unknown
             machine.restore(
                 isFailed: verdict.state == SessionState.failed.rawValue,
                 reason: Reason(code, verdict.message, serverCode: verdict.serverCode))
             since = RFC3339(milliseconds: verdict.since.rawValue)
-        } else if configuration.autoconnect {
-            run(.session(.connect(Reason(.autoconnect))))
+        } else if wasUp || configuration.autoconnect {
+            run(.session(.connect(Reason(wasUp ? .configurationChanged : .autoconnect))))
         }
         watchCredential()
         surroundings.report(name, nil)
     }
 
-    func connect() -> SessionState {
-        run(.session(.connect(Reason(.userConnect))))
-        return machine.status.state
+    /// Returns, as the other commands do, when what was asked is remembered: what is answered must not be undone by a
+    /// crash.
+    func connect() async throws(RPCError) -> SessionState {
+        try await command(.connect(Reason(.userConnect)))
     }
 
-    func disconnect(_ code: SessionCore.ReasonCode = .userDisconnect) -> SessionState {
-        run(.session(.disconnect(Reason(code))))
-        return machine.status.state
+    func disconnect() async throws(RPCError) -> SessionState {
+        try await command(.disconnect(Reason(.userDisconnect)))
     }
 
-    func reconnect(_ mode: ReconnectMode?) -> SessionState {
-        run(.session(.reconnect(mode)))
-        return machine.status.state
+    func reconnect(_ mode: ReconnectMode?) async throws(RPCError) -> SessionState {
+        try await command(.reconnect(mode))
+    }
+
+    private func command(_ input: SessionMachine.Input) async throws(RPCError) -> SessionState {
+        try checkRunning()
+        run(.session(input))
+        let state = machine.status.state
+        await remembering?.value
+        return state
+    }
+
+    func checkRunning() throws(RPCError) {
+        if isStopping { throw .wrongState(name.description, is: "about to stop", hint: "try again") }
     }
 
     func pathChanged(_ change: PathChange) {
@@ -139,6 +160,7 @@ actor SessionDriver {
     ///
     /// What was accepted stays in the store. Those who wait for a delivery are told that it has not happened yet.
     func stop(_ code: SessionCore.ReasonCode) async -> LiveConsumers {
+        isStopping = true
         switch machine.status.state {
         case .connected, .connecting, .reconnecting: run(.session(.disconnect(Reason(code))))
         case .disconnecting, .disconnected, .failed: break
@@ -148,6 +170,7 @@ actor SessionDriver {
         }
         dropLink()
         credentialWatch = nil
+        await remembering?.value
         await everythingCommitted()
         for (sequence, publisher) in publishers {
             publisher.answer(
@@ -169,6 +192,8 @@ actor SessionDriver {
 
     func run(_ input: MQTTClientMachine.Input) { run(.mqtt(input)) }
 
+    func run(_ actions: [MQTTClientMachine.Action]) { run(.perform(actions)) }
+
     private func run(_ item: Work) {
         work.append(item)
         guard !isWorking else { return }
@@ -186,6 +211,8 @@ actor SessionDriver {
             for action in actions { perform(action) }
         case .mqtt(let input):
             handle(input)
+        case .perform(let actions):
+            perform(actions)
         case .retire(let generation, let ending):
             if link?.generation == generation {
                 link = nil
@@ -215,6 +242,7 @@ actor SessionDriver {
 
     private func timeReached() {
         timer = nil
+        surroundings.noteAlive()
         if machine.status.state == .connected { measure() }
         checkCredentialEnd()
         run(.session(.timeReached))
@@ -370,20 +398,30 @@ actor SessionDriver {
     /// An explicit disconnect and a terminal reason outlive the daemon; everything else is decided anew.
     private func rememberVerdict(_ state: SessionState) {
         let reason = machine.reason
-        let outlives = state == .failed || state == .disconnected && reason.code == .userDisconnect
-        guard outlives || state == .connecting else { return }
-        let verdict =
-            outlives
-            ? Verdict(
-                state: state.rawValue, reasonCode: reason.code.rawValue, message: reason.message,
-                serverCode: reason.serverCode, bootID: surroundings.bootID, since: .now) : nil
+        let verdict: Verdict?
+        switch state {
+        case .failed: verdict = self.verdict(.failed, reason)
+        // From the moment on that it is asked for: a crash while the session says goodbye does not undo it either.
+        case .disconnecting where reason.code == .userDisconnect, .disconnected where reason.code == .userDisconnect:
+            verdict = self.verdict(.disconnected, reason)
+        case .connecting: verdict = nil
+        default: return
+        }
         let (store, name, logger) = (surroundings.store, name, surroundings.logger)
-        Task {
+        let before = remembering
+        remembering = Task {
+            await before?.value
             do {
                 try await store.setVerdict(name, verdict)
             } catch {
                 logger.error("\(name): the state could not be remembered: \(error)")
             }
         }
+    }
+
+    private func verdict(_ state: SessionState, _ reason: Reason) -> Verdict {
+        Verdict(
+            state: state.rawValue, reasonCode: reason.code.rawValue, message: reason.message,
+            serverCode: reason.serverCode, bootID: surroundings.bootID, since: .now)
     }
 }

@@ -14,6 +14,9 @@ struct SessionLog {
     /// How many summaries were written since then.
     private var summaries = 0
     private var lastTLSFailure: TransportFailure?
+    /// What the session was connected to, for the line that says that it was lost.
+    private var lastEndpoint: String?
+    private var lastInterface: String?
 
     init(session: SessionName, logger: Logger) {
         self.session = session
@@ -50,6 +53,10 @@ struct SessionLog {
     private mutating func tell(
         from: SessionState, status: SessionMachine.Status, endpoint: String?, at now: Instant
     ) {
+        if status.state == .connected {
+            lastEndpoint = endpoint
+            lastInterface = status.path?.interface
+        }
         let previous = [JournalFieldName.previousState: from.rawValue]
         switch (from, status.state) {
         case (.connecting, .connected):
@@ -66,8 +73,9 @@ struct SessionLog {
         case (.connected, .reconnecting):
             begin(at: now)
             write(
-                .warning, .sessionLost, status: status, endpoint: endpoint, "lost: \(status.reason.message)",
-                previous.merging(Self.retry(status, at: now)) { $1 })
+                .warning, .sessionLost, status: status, endpoint: lastEndpoint, "lost: \(status.reason.message)",
+                previous.merging(Self.retry(status, at: now)) { $1 }
+                    .merging(lastInterface.map { [.interface: $0] } ?? [:]) { $1 })
         case (_, .failed):
             tryingSince = nil
             write(
@@ -111,7 +119,7 @@ struct SessionLog {
         let wait = status.retryAt.map { ", next attempt in \(Self.text(now.duration(to: $0)))" } ?? ""
         write(
             .notice, .stillTrying, status: status, endpoint: nil,
-            "not connected after \(attempts) attempt\(attempts == 1 ? "" : "s"): "
+            (attempts > 0 ? "not connected after \(attempts) attempt\(attempts == 1 ? "" : "s"): " : "not connected: ")
                 + "\(status.reason.message)\(wait)", Self.retry(status, at: now))
     }
 

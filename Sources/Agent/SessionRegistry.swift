@@ -28,7 +28,13 @@ actor SessionRegistry {
     private let logger: Logger
     private let notifier: StatusNotifier
     private var entries: [SessionName: Entry] = [:]
+    /// Sessions that are stopped and started anew, with those who wait for that to ask for something.
+    private var changing: [SessionName: [CheckedContinuation<Void, Never>]] = [:]
+    /// The live consumers of sessions that do not run at the moment, in case they come back.
+    private var parked: [SessionName: LiveConsumers] = [:]
     private var events = EventLog()
+    private var history = HistoryRecorder()
+    private var historyQueue: HistoryQueue?
     private var watchers: [WatchID: Watcher] = [:]
     private var lastWatch = 0
     private var lastSubscription = 0
@@ -49,9 +55,11 @@ actor SessionRegistry {
         in surroundings: SessionDriver.Surroundings
     ) async throws(StoreError) {
         self.surroundings = surroundings
+        historyQueue = HistoryQueue(store: surroundings.store, logger: logger, eventLoop: eventLoop)
+        for name in sessions.keys.sorted() { try await recordEndBefore(name, surroundings.store) }
         for (name, result) in sessions.sorted(by: { $0.key < $1.key }) {
             switch result {
-            case .success(let configuration): try await start(name, configuration, LiveConsumers())
+            case .success(let configuration): try await start(name, configuration)
             case .failure(let errors): listBroken(name, errors)
             }
         }
@@ -59,23 +67,35 @@ actor SessionRegistry {
     }
 
     private func start(
-        _ name: SessionName, _ configuration: SessionConfiguration, _ consumers: LiveConsumers
+        _ name: SessionName, _ configuration: SessionConfiguration, wasUp: Bool = false
     ) async throws(StoreError) {
         guard var surroundings else { preconditionFailure("sessions are started with their surroundings") }
         surroundings.report = { [weak self] session, event in
             self?.assumeIsolated { $0.report(session, event) }
         }
+        surroundings.noteAlive = { [weak self] in
+            self?.assumeIsolated { registry in
+                registry.historyQueue?.assumeIsolated { $0.noteAlive(at: BootClock.now()) }
+            }
+        }
         let durable = try await surroundings.store.session(name)
         let verdict = try await surroundings.store.verdict(name)
+        guard !isStopping else { return }
         let driver = SessionDriver(
-            name: name, configuration: configuration, durable: durable, consumers: consumers,
-            surroundings: surroundings)
+            name: name, configuration: configuration, durable: durable,
+            consumers: parked.removeValue(forKey: name) ?? LiveConsumers(), surroundings: surroundings)
         entries[name] = .running(driver)
-        await driver.start(verdict: verdict)
+        await driver.start(verdict: verdict, wasUp: wasUp)
+        record(history.started(await driver.status(), name, at: .now))
     }
 
     private func listBroken(_ name: SessionName, _ errors: ConfigurationErrors) {
         entries[name] = .broken(errors, since: .now)
+        var event = SessionEvent(
+            watch: .init(rawValue: ""), sequence: 0, time: .now, session: name.description, event: .stateChanged)
+        event.state = .failed
+        event.reason = .init(Reason(.badConfiguration, errors.description))
+        report(name, event)
         logger.error(
             "\(name): failed (bad-configuration): \(errors)",
             metadata: [
@@ -92,21 +112,30 @@ actor SessionRegistry {
                 group.addTask { _ = await driver.stop(.shutdown) }
             }
         }
+        for entry in history.stopped(at: .now) { record(entry) }
+        await historyQueue?.everythingRecorded()
+    }
+
+    /// - Throws: when a reload would be refused.
+    func checkReload() throws(RPCError) {
+        guard !isStopping else { throw .shuttingDown }
+        guard !isReloading else { throw .tooManyRequests("a reload is under way") }
     }
 
     /// Applies another configuration: sessions that are new, changed and gone; the others do not notice.
     func apply(_ loaded: LoadedConfiguration) async throws(RPCError) -> DaemonReloadMethod.Result {
-        guard !isStopping else { throw .shuttingDown }
-        guard !isReloading else { throw .tooManyRequests("a reload is under way") }
+        try checkReload()
         isReloading = true
         defer { isReloading = false }
         var result = DaemonReloadMethod.Result()
         for (name, entry) in entries.sorted(by: { $0.key < $1.key }) where loaded.sessions[name] == nil {
-            if case .running(let driver) = entry { _ = await driver.stop(.configurationChanged) }
+            if case .running(let driver) = entry { await stop(driver, .configurationChanged) }
             entries[name] = nil
+            changed(name)
             result.removed.append(name.description)
         }
         for (name, configuration) in loaded.sessions.sorted(by: { $0.key < $1.key }) {
+            defer { changed(name) }
             do throws(StoreError) {
                 try await apply(configuration, to: name, &result)
             } catch {
@@ -115,7 +144,8 @@ actor SessionRegistry {
         }
         result.errors = loaded.errors.map { error in
             ConfigurationProblem(
-                session: nil, file: error.file, line: error.line, column: error.column,
+                session: loaded.session(of: error)?.description, file: error.file, line: error.line,
+                column: error.column,
                 message: error.message + (error.suggestion.map { "; did you mean \"\($0)\"?" } ?? ""))
         }
         statusMayHaveChanged()
@@ -129,24 +159,23 @@ actor SessionRegistry {
         switch (entries[name], configuration) {
         case (.running(let driver)?, .success(let new)):
             guard driver.configuration != new else { return }
-            let consumers = await driver.stop(.configurationChanged)
+            let state = await driver.machine.status.state
+            await stop(driver, .configurationChanged)
             // A terminal state is over when the configuration changes; an explicit disconnect is not.
-            if await driver.machine.status.state == .failed {
-                try await surroundings?.store.setVerdict(name, nil)
-            }
-            try await start(name, new, consumers)
+            if state == .failed { try await surroundings?.store.setVerdict(name, nil) }
+            try await start(name, new, wasUp: state != .disconnected && state != .disconnecting)
             result.changed.append(name.description)
         case (.running(let driver)?, .failure(let errors)):
-            _ = await driver.stop(.badConfiguration)
+            await stop(driver, .badConfiguration)
             listBroken(name, errors)
             result.changed.append(name.description)
         case (.broken(let old, _)?, .failure(let errors)):
             if old != errors { listBroken(name, errors) }
         case (.broken?, .success(let new)):
-            try await start(name, new, LiveConsumers())
+            try await start(name, new)
             result.changed.append(name.description)
         case (nil, .success(let new)):
-            try await start(name, new, LiveConsumers())
+            try await start(name, new)
             result.added.append(name.description)
         case (nil, .failure(let errors)):
             listBroken(name, errors)
@@ -154,10 +183,25 @@ actor SessionRegistry {
         }
     }
 
+    /// Stops a session whose configuration changed. Until `changed`, whoever asks for it waits.
+    private func stop(_ driver: SessionDriver, _ code: SessionCore.ReasonCode) async {
+        changing[driver.name] = []
+        let consumers = await driver.stop(code)
+        parked[driver.name] = consumers.isEmpty ? nil : consumers
+    }
+
+    private func changed(_ name: SessionName) {
+        for waiter in changing.removeValue(forKey: name) ?? [] { waiter.resume() }
+    }
+
     // MARK: Looking things up
 
+    /// Waits while the session is stopped and started anew.
     /// - Throws: `unknown-session`, or `wrong-state` when its configuration is broken.
-    func driver(_ name: String) throws(RPCError) -> SessionDriver {
+    func driver(_ name: String) async throws(RPCError) -> SessionDriver {
+        while !isStopping, let session = SessionName(name), changing[session] != nil {
+            await withCheckedContinuation { changing[session]?.append($0) }
+        }
         guard !isStopping else { throw .shuttingDown }
         switch try entry(name) {
         case .running(let driver):
@@ -208,6 +252,7 @@ actor SessionRegistry {
     /// Takes what a session reports; `nil` when only numbers changed.
     func report(_ session: SessionName, _ event: SessionEvent?) {
         if let event {
+            record(history.take(session, event))
             let numbered = events.append(event)
             for (id, watcher) in watchers where watcher.session == nil || watcher.session == session {
                 var own = numbered
@@ -252,7 +297,7 @@ actor SessionRegistry {
         var missed = kept.filter { session == nil || $0.session == session }
         if forgotten > 0 {
             var event = SessionEvent(
-                watch: id, sequence: sequence + forgotten, time: .now, session: nil, event: .dropped)
+                watch: id, sequence: max(0, sequence) + forgotten, time: .now, session: nil, event: .dropped)
             event.count = Int(forgotten)
             missed.insert(event, at: 0)
         }
@@ -266,6 +311,49 @@ actor SessionRegistry {
 
     var watchCount: Int { watchers.count }
 
+    // MARK: History
+
+    private func record(_ entry: HistoryEntry?) {
+        guard let entry else { return }
+        historyQueue?.assumeIsolated { $0.record(entry) }
+    }
+
+    /// A daemon that was killed, or lost its power, could not record its end.
+    private func recordEndBefore(_ name: SessionName, _ store: DurableStore) async throws(StoreError) {
+        guard let last = try await store.history(session: name, limit: 1).last else { return }
+        record(
+            HistoryRecorder.unrecordedEnd(
+                after: last, lastAlive: store.openReport.lastAlive,
+                now: Timestamp(rawValue: RFC3339.now.milliseconds)))
+    }
+
+    func history(_ wanted: SessionHistoryMethod.Parameters) async throws(RPCError) -> SessionHistoryMethod.Result {
+        guard let surroundings else { throw .shuttingDown }
+        let name = wanted.session.flatMap { SessionName($0) }
+        await historyQueue?.everythingRecorded()
+        // A session that is not configured any more still has a history.
+        if let session = wanted.session, name.flatMap({ entries[$0] }) == nil {
+            guard let name, try await !stored(surroundings.store, name, limit: 1).isEmpty else {
+                throw .unknownSession(session, among: entries.keys.map(\.description))
+            }
+        }
+        let found = try await stored(
+            surroundings.store, name, since: wanted.since, until: wanted.until, limit: wanted.limit)
+        return SessionHistoryMethod.Result(entries: found.compactMap { SessionHistoryEntry($0) })
+    }
+
+    private func stored(
+        _ store: DurableStore, _ session: SessionName?, since: RFC3339? = nil, until: RFC3339? = nil, limit: Int
+    ) async throws(RPCError) -> [HistoryEntry] {
+        do throws(StoreError) {
+            return try await store.history(
+                session: session, since: since.map { Timestamp(rawValue: $0.milliseconds) },
+                until: until.map { Timestamp(rawValue: $0.milliseconds) }, limit: limit)
+        } catch {
+            throw .internalError("the history cannot be read: \(error)")
+        }
+    }
+
     // MARK: Consumers
 
     func nextSubscription() -> SubscriptionID {
@@ -274,6 +362,8 @@ actor SessionRegistry {
     }
 
     func unsubscribe(_ id: SubscriptionID, from session: SessionName) {
+        _ = parked[session]?.remove(id)
+        if parked[session]?.isEmpty == true { parked[session] = nil }
         guard case .running(let driver)? = entries[session] else { return }
         driver.assumeIsolated { $0.unsubscribe(id) }
     }

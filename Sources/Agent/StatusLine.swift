@@ -71,6 +71,7 @@ enum StatusLine {
 
     private static func milliseconds(_ seconds: Double) -> String {
         let value = seconds * 1000
+        if value < 0.05 { return "under 0.1 ms" }
         return value < 10 ? "\((value * 10).rounded() / 10) ms" : "\(Int(value.rounded())) ms"
     }
 }

@@ -1,4 +1,4 @@
-/// What a caller may do. Roles are given one by one in `[access]`; none includes another.
+/// What a caller may do. Roles are given in `[access]`; who may control may also observe and message.
 public enum Role: String, Sendable, Codable, CaseIterable {
     /// See states, watch, list.
     case observe
@@ -39,7 +39,7 @@ public enum ControlMethods {
         RPCHelloMethod.self,
         DaemonStatusMethod.self, DaemonReloadMethod.self,
         SessionListMethod.self, SessionStatusMethod.self, SessionConnectMethod.self, SessionDisconnectMethod.self,
-        SessionReconnectMethod.self, SessionWatchMethod.self,
+        SessionReconnectMethod.self, SessionWatchMethod.self, SessionHistoryMethod.self,
         MessagePublishMethod.self, MessageSubscribeMethod.self, MessageUnsubscribeMethod.self,
         NetworkStatusMethod.self,
     ]

@@ -113,7 +113,7 @@ public struct DaemonStatus: Codable, Hashable, Sendable {
 }
 
 /// `daemon.reload`: reads the configuration again. Answers when it is in effect; what is broken is listed and the old
-/// configuration of that session stays.
+/// session is failed (bad-configuration) until its file is mended.
 public enum DaemonReloadMethod: ControlMethod {
     public static let name = "daemon.reload"
     public static let role: Role? = .control

@@ -28,6 +28,10 @@ public actor DurableStore {
     /// The row of each session that has one.
     var sessionIDs: [SessionName: Int64] = [:]
     var messages = 0
+    let durability: Durability
+    let historyBounds: HistoryBounds
+    /// Above the limit at first, so that the first entry of every life looks.
+    var recordedSinceAgePruning = Int.max / 2
     private let schemaVersion: Int
     private let reserve: UInt64
     private var commits: UInt64 = 0
@@ -55,10 +59,13 @@ public actor DurableStore {
     ///     Large enough for the write-ahead log to be written twice; never more than a sixteenth of the file system.
     init(
         directory path: String, durability: Durability, executor: any SerialExecutor, migrations: [String],
-        reserve: UInt64 = 8 << 20
+        reserve: UInt64 = 8 << 20, historyBounds: HistoryBounds = .init()
     ) throws(StoreError) {
         let directory = try StateDirectory(path: path)
-        var report = OpenReport(isNew: !directory.contains(Self.fileName))
+        // Whatever the daemon before this one wrote last; commits go to the log.
+        let lastAlive = ["", "-wal"].compactMap { directory.modified(Self.fileName + $0) }.max()
+            .flatMap { written in directory.lastTouched.map { max(written, $0) } }
+        var report = OpenReport(isNew: !directory.contains(Self.fileName), lastAlive: lastAlive)
         let database: Database
         do {
             database = try Self.open(in: directory, durability, migrations, &report)
@@ -67,7 +74,8 @@ public actor DurableStore {
             for suffix in ["", "-wal", "-shm"] {
                 try directory.rename(Self.fileName + suffix, to: aside + suffix)
             }
-            report = OpenReport(isNew: true, movedAside: .init(path: "\(path)/\(aside)", cause: cause))
+            report = OpenReport(
+                isNew: true, movedAside: .init(path: "\(path)/\(aside)", cause: cause), lastAlive: lastAlive)
             database = try Self.open(in: directory, durability, migrations, &report)
         }
         var sessionIDs: [SessionName: Int64] = [:]
@@ -82,6 +90,8 @@ public actor DurableStore {
         let pages = min(max(reserve / 2 / 4096, 8), 1000)
         try database.execute("PRAGMA wal_autocheckpoint = \(pages); PRAGMA journal_size_limit = \(pages * 4096)")
         self.reserve = reserve
+        self.durability = durability
+        self.historyBounds = historyBounds
         self.directory = directory
         self.database = database
         self.executor = executor
@@ -214,6 +224,11 @@ public actor DurableStore {
                 needed += UInt64(stored.message.size)
             }
         }
+        try requireRoom(for: needed)
+    }
+
+    /// - Parameter needed: bytes that will be written to the log, and then to the file.
+    func requireRoom(for needed: UInt64) throws(StoreError) {
         guard needed > 0, let space = directory.space, space.available < reserve + 2 * needed else { return }
         throw .full(
             path: "\(directory.path)/\(Self.fileName)",

@@ -4,7 +4,7 @@
 /// `in_flight` or `quarantine` with the same key. A message with neither is queued.
 enum Schema {
     /// The statements that lead from one version to the next, from nothing (version 0) on.
-    static let migrations: [String] = [version1]
+    static let migrations: [String] = [version1, version2]
 
     private static let version1 = """
         CREATE TABLE session (
@@ -71,6 +71,24 @@ enum Schema {
                 JOIN session ON session.id = message.key >> 48
                 LEFT JOIN in_flight USING (key)
                 LEFT JOIN quarantine USING (key);
+        """
+
+    /// The history stands by itself: it names sessions, so that those that are gone are in it.
+    private static let version2 = """
+        CREATE TABLE history (
+            id INTEGER PRIMARY KEY,
+            time INTEGER NOT NULL,
+            session TEXT NOT NULL,
+            from_state TEXT NOT NULL,
+            to_state TEXT NOT NULL,
+            phase TEXT,
+            mode TEXT,
+            reason_code TEXT NOT NULL,
+            message TEXT NOT NULL,
+            server_code INTEGER,
+            -- In milliseconds.
+            outage INTEGER
+        ) STRICT;
         """
 
     /// The version of the file, 0 for a new one.

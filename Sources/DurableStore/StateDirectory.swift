@@ -1,4 +1,5 @@
 internal import Glibc
+internal import MQTT
 
 /// The daemon's directory, held by a lock for as long as this lives: one state directory, one daemon.
 ///
@@ -6,6 +7,8 @@ internal import Glibc
 /// tells others who has it.
 struct StateDirectory: ~Copyable {
     let path: String
+    /// When the last one that had the lock took it or touched it; `nil` for the first one.
+    let lastTouched: Timestamp?
     private let lock: Int32
 
     /// Makes the directory (0700) if it is not there, and takes its lock.
@@ -14,6 +17,7 @@ struct StateDirectory: ~Copyable {
             throw .unwritable(path: path, cause: systemText(errno))
         }
         let file = "\(path)/lock"
+        let lastTouched = Self.modified(file)
         let descriptor = open(file, O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0o600)
         guard descriptor >= 0 else { throw .unwritable(path: file, cause: systemText(errno)) }
         if flock(descriptor, LOCK_EX | LOCK_NB) != 0 {
@@ -24,6 +28,7 @@ struct StateDirectory: ~Copyable {
             throw .unwritable(path: file, cause: systemText(code))
         }
         self.path = path
+        self.lastTouched = lastTouched
         lock = descriptor
         // Who it is, is a courtesy to the second daemon: a full disk must not keep the first one from starting.
         let text = Array("\(getpid())\n".utf8)
@@ -45,6 +50,23 @@ struct StateDirectory: ~Copyable {
     func size(of name: String) -> Int {
         var status = stat()
         return stat("\(path)/\(name)", &status) == 0 ? Int(status.st_size) : 0
+    }
+
+    /// When a file in the directory was written last; `nil` if it is not there.
+    func modified(_ name: String) -> Timestamp? {
+        Self.modified("\(path)/\(name)")
+    }
+
+    /// Marks the lock as held by somebody who lives. On a disk that is full or read-only that fails, and does not matter.
+    func touch() {
+        _ = futimens(lock, nil)
+    }
+
+    private static func modified(_ path: String) -> Timestamp? {
+        var status = stat()
+        guard stat(path, &status) == 0 else { return nil }
+        return Timestamp(
+            rawValue: Int64(status.st_mtim.tv_sec) * 1000 + Int64(status.st_mtim.tv_nsec) / 1_000_000)
     }
 
     /// Whether a file is in the directory.

@@ -1,3 +1,5 @@
+public import MQTT
+
 /// How many bytes and what else the store consists of, for `daemon.status`.
 public struct StoreStatistics: Hashable, Sendable {
     /// The database file.
@@ -27,6 +29,8 @@ public struct OpenReport: Hashable, Sendable {
     public var movedAside: MovedAside?
     /// The copy that was made before the file was brought to a newer schema.
     public var backup: String?
+    /// The last sign of life of the daemon that had the directory before; `nil` if there was none.
+    public var lastAlive: Timestamp?
 
     /// A damaged database.
     public struct MovedAside: Hashable, Sendable {

@@ -77,7 +77,7 @@ extension JournalFieldName {
     public static let previousState = JournalFieldName(known: "HOLDFAST_PREVIOUS_STATE")
     /// The stable code of the reason.
     public static let reason = JournalFieldName(known: "HOLDFAST_REASON")
-    /// `resume` or `full`.
+    /// `quick` or `full`.
     public static let mode = JournalFieldName(known: "HOLDFAST_MODE")
     public static let endpoint = JournalFieldName(known: "HOLDFAST_ENDPOINT")
     /// The number of the attempt within the outage, from 1.

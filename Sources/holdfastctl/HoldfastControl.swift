@@ -20,7 +20,7 @@ struct HoldfastControl: AsyncParsableCommand {
         subcommands: [
             StatusCommand.self, ListCommand.self, WatchCommand.self, WaitCommand.self, ConnectCommand.self,
             DisconnectCommand.self, ReconnectCommand.self, PublishCommand.self, SubscribeCommand.self,
-            NetworkCommand.self, ReloadCommand.self, VersionCommand.self,
+            NetworkCommand.self, HistoryCommand.self, ReloadCommand.self, VersionCommand.self,
         ])
 }
 

@@ -53,10 +53,10 @@ enum StatusDetails {
     }
 
     private static func counters(_ counters: SessionStatus.Counters) -> String {
-        var text = "\(counters.attempts) attempts, \(counters.connects) connects, \(counters.resumes) resumed, "
-        text += "\(counters.outages) outages"
+        var text = "attempts \(counters.attempts), connects \(counters.connects), resumed \(counters.resumes), "
+        text += "outages \(counters.outages)"
         if let longest = counters.longestOutage { text += " (longest \(TimeText.duration(longest)))" }
-        return text + ", \(counters.published) published, \(counters.received) received"
+        return text + ", published \(counters.published), received \(counters.received)"
     }
 
     /// The table of `list`.

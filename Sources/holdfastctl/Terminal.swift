@@ -16,6 +16,13 @@ struct Terminal {
         isColoured = isTerminal && !refused
     }
 
+    /// How many characters a line has; 80 when nobody knows.
+    var width: Int {
+        var size = winsize()
+        if isTerminal, ioctl(STDOUT_FILENO, UInt(TIOCGWINSZ), &size) == 0, size.ws_col > 0 { return Int(size.ws_col) }
+        return getenv("COLUMNS").flatMap { Int(String(cString: $0)) }.map { min(max($0, 40), 1000) } ?? 80
+    }
+
     func print(_ line: String) {
         write(Array(line.utf8) + [UInt8(ascii: "\n")])
     }

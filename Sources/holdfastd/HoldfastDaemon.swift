@@ -33,7 +33,8 @@ struct HoldfastDaemon: AsyncParsableCommand {
     func validate() throws {
         let levels = ["trace", "debug", "info", "notice", "warning", "error", "critical"]
         if let logLevel, !levels.contains(logLevel) {
-            throw ValidationError("there is no log level \"\(logLevel)\"; it is one of \(levels.joined(separator: ", "))")
+            throw ValidationError(
+                "there is no log level \"\(logLevel)\"; it is one of \(levels.joined(separator: ", "))")
         }
     }
 

@@ -81,6 +81,50 @@ struct RoundTripTests {
         #expect(unknown.event.rawValue == "invented-later")
     }
 
+    @Test func `the history is read and written as documented`() throws {
+        let result = try roundTrip(
+            SessionHistoryMethod.Result.self,
+            """
+            {"entries":[
+             {"time":"2026-11-20T09:12:44.120Z","session":"main","from":"connected","to":"reconnecting",
+              "phase":"waiting-for-network","mode":"quick","outage":null,
+              "reason":{"code":"path-lost","group":"network","terminal":false,"serverCode":null,"message":"…",
+                        "hint":null}},
+             {"time":"2026-11-20T09:12:47.620Z","session":"main","from":"reconnecting","to":"connected",
+              "phase":null,"mode":"full","outage":3.5,
+              "reason":{"code":"path-gained","group":"network","terminal":false,"serverCode":139,"message":"…",
+                        "hint":"…"}}]}
+            """)
+        #expect(result.entries.map(\.outage) == [nil, 3.5])
+        #expect(result.entries.first?.phase == .waitingForNetwork)
+    }
+
+    @Test(
+        arguments: [
+            ("{}", SessionHistoryMethod.Parameters(limit: 100)),
+            (
+                #"{"session":"a","since":"2026-11-20T09:12:44.120Z","until":"2026-11-21T00:00:00Z","limit":10000}"#,
+                .init(
+                    session: "a", since: RFC3339(milliseconds: 1_795_165_964_120),
+                    until: RFC3339(milliseconds: 1_795_219_200_000), limit: 10_000)
+            ),
+            (#"{"limit":1}"#, .init(limit: 1)), (#"{"limit":0}"#, nil), (#"{"limit":10001}"#, nil),
+            (#"{"since":"yesterday"}"#, nil), (#"{"before":1}"#, nil),
+        ] as [(String, SessionHistoryMethod.Parameters?)])
+    func `the history is asked for in its bounds`(
+        _ text: String, _ parameters: SessionHistoryMethod.Parameters?
+    ) throws {
+        let value = try JSONValue(parsing: Array(text.utf8)[...])
+        guard let parameters else {
+            let error = #expect(throws: RPCError.self) {
+                try ParameterDecoder.decode(SessionHistoryMethod.Parameters.self, from: value)
+            }
+            #expect(error?.code == -32602)
+            return
+        }
+        #expect(try ParameterDecoder.decode(SessionHistoryMethod.Parameters.self, from: value) == parameters)
+    }
+
     @Test func `messages are read and written as documented`() throws {
         let result = try roundTrip(
             MessagePublishMethod.Result.self, #"{ "id": 81, "accepted": true, "delivered": false, "reasonCode": null }"#
@@ -143,7 +187,7 @@ struct RoundTripTests {
             roles == [
                 "rpc.hello": nil, "daemon.status": .observe, "daemon.reload": .control, "session.list": .observe,
                 "session.status": .observe, "session.connect": .control, "session.disconnect": .control,
-                "session.reconnect": .control, "session.watch": .observe, "message.publish": .message,
+                "session.reconnect": .control, "session.watch": .observe, "session.history": .observe, "message.publish": .message,
                 "message.subscribe": .message, "message.unsubscribe": .message, "network.status": .observe,
             ])
     }

@@ -40,7 +40,7 @@ import Testing
         let acknowledged = Int64(try readFile("\(path)/acknowledged").count / 8)
         #expect(acknowledged >= Int64(40 * round))
         let store = try openStore(path)
-        #expect(store.openReport == OpenReport(isNew: false))
+        #expect(!store.openReport.isNew && store.openReport.movedAside == nil)
         let main = try session()
         let sequences = try await store.queue(main).map(\.sequence.rawValue)
         #expect(sequences.count >= 2 * acknowledged)

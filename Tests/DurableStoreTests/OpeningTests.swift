@@ -130,7 +130,7 @@ import Testing
         #expect(try await store.session(main).nextSequence.rawValue == Int64(kept.count) + 1)
     }
 
-    private let secondVersion = "ALTER TABLE session ADD COLUMN note TEXT;"
+    private let nextVersion = "ALTER TABLE session ADD COLUMN note TEXT;"
 
     private func open(_ path: String, _ migrations: [String]) throws(StoreError) -> DurableStore {
         try DurableStore(
@@ -141,11 +141,11 @@ import Testing
         let first = try openStore(directory)
         try await first.commit(main, .insert(message(1)))
         let copy = try directory.copyAsItIs()
-        let store = try open(copy.path, Schema.migrations + [secondVersion])
+        let store = try open(copy.path, Schema.migrations + [nextVersion])
         let backup = try #require(store.openReport.backup)
-        #expect(backup.hasPrefix("\(copy.path)/holdfast.db.version-1-"))
+        #expect(backup.hasPrefix("\(copy.path)/holdfast.db.version-\(Schema.migrations.count)-"))
         #expect(try await store.queue(main) == [message(1)])
-        #expect(await store.statistics().schemaVersion == 2)
+        #expect(await store.statistics().schemaVersion == Schema.migrations.count + 1)
 
         let old = try TemporaryDirectory()
         try writeFile("\(old.path)/holdfast.db", readFile(backup))
@@ -153,7 +153,7 @@ import Testing
     }
 
     @Test func `a newer schema is left alone`() async throws {
-        do { _ = try open(directory.path, Schema.migrations + [secondVersion]) }
+        do { _ = try open(directory.path, Schema.migrations + [nextVersion]) }
         let before = try readFile("\(directory.path)/holdfast.db")
         let known = Schema.migrations.count
         #expect(

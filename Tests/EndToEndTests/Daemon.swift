@@ -134,7 +134,8 @@ actor Daemon {
 
     @discardableResult
     nonisolated func publish(
-        _ text: String, to topic: String, session: String = "main", qos: MessageQoS = .atLeastOnce, retain: Bool = false,
+        _ text: String, to topic: String, session: String = "main", qos: MessageQoS = .atLeastOnce,
+        retain: Bool = false,
         wait: MessagePublishMethod.Wait = .accepted
     ) async throws -> MessagePublishMethod.Result {
         try await call(

@@ -7,7 +7,8 @@ import Testing
 @Suite(
     .enabled(
         if: LabRequirements.missing.isEmpty || LabRequirements.isAllRequired,
-        "needs \(LabRequirements.missing.joined(separator: ", ")); HOLDFAST_REQUIRE_ALL=1 makes this a failure"))
+        "cannot run here: \(LabRequirements.missing.joined(separator: ", ")); HOLDFAST_REQUIRE_ALL=1 makes this a failure"
+    ))
 struct EndToEnd {}
 
 /// Runs a test in a lab of its own, with a daemon that is not started yet. When it fails, it shows the events that were
@@ -16,16 +17,18 @@ func withLab(alone: Bool = false, _ body: (Lab, Daemon) async throws -> Void) as
     let events = EventRecord()
     try await Lab.run(alone: alone) { lab in
         try await body(lab, Daemon(lab, record: events))
-    } failed: { lab, error in
-        for (name, text) in await lab.outputs() {
+    } explain: { lab, error in
+        let outputs = await lab.outputs()
+        for (name, text) in outputs {
             Attachment.record(text, named: name.replacing("/", with: "_").prefix(80) + ".txt")
         }
-        let daemons = await lab.outputs().filter { $0.name.contains("holdfastd") }.map { "\($0.name):\n\($0.text)" }
-        Issue.record(
+        let daemons = outputs.filter { $0.name.contains("holdfastd") }.map(\.text)
+        return Lab.Failure(
             """
             \(error)
             Events, the last ones:
             \(await events.text)
+            The daemon's words:
             \(daemons.joined(separator: "\n").suffix(4000))
             """)
     }

@@ -13,7 +13,8 @@ actor EventFeed {
     private let record: EventRecord
     private var events: [SessionEvent] = []
     private var position = 0
-    private var waiter: (isWanted: @Sendable (SessionEvent) -> Bool, continuation: CheckedContinuation<SessionEvent?, Never>)?
+    private var waiter:
+        (isWanted: @Sendable (SessionEvent) -> Bool, continuation: CheckedContinuation<SessionEvent?, Never>)?
     private var reader: Task<Void, Never>?
 
     init(_ client: HoldfastClient, session: String, record: EventRecord) async throws {
@@ -139,8 +140,9 @@ extension SessionEvent {
 
     var line: String {
         let parts: [String?] = [
-            time.description, session, event.rawValue, from.map { "\($0.rawValue) →" }, state?.rawValue, phase?.rawValue,
-            mode?.rawValue, resumed.map { $0 ? "resumed" : "not resumed" }, attempt.map { "attempt \($0)" },
+            time.description, session, event.rawValue, from.map { "\($0.rawValue) →" }, state?.rawValue,
+            phase?.rawValue, mode?.rawValue, resumed.map { $0 ? "resumed" : "not resumed" },
+            attempt.map { "attempt \($0)" },
             retryIn.map { "in \($0) s" }, reason?.code, change, outage.map { "outage \($0) s" }, path?.source,
         ]
         return parts.compactMap(\.self).joined(separator: " ")

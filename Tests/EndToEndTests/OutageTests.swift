@@ -22,7 +22,7 @@ extension EndToEnd {
             #expect(!told.contains { $0.state == .reconnecting || $0.state == .failed })
             let far = try await LabSubscriber(lab, filter: "hello")
             try await daemon.publish("there", to: "hello", wait: .delivered)
-            try await far.until("the message is there") { $0.map(\.payload) == ["there"] }
+            try await far.received("the message is there") { $0.map(\.payload) == ["there"] }
         }
     }
 
@@ -72,7 +72,7 @@ extension EndToEnd {
             try await events.until("told that the path is back") { $0.change == "returned" }
             let far = try await LabSubscriber(lab, filter: "flap")
             try await daemon.publish("1", to: "flap", wait: .delivered)
-            try await far.until("the message is there") { $0.count == 1 }
+            try await far.received("the message is there") { $0.count == 1 }
             #expect(try await daemon.status().counters.connects == 1)
             let told = await events.all
             #expect(!told.contains { $0.state == .reconnecting })
@@ -87,14 +87,12 @@ extension EndToEnd {
             try await daemon.start()
             let events = try await daemon.events()
             try await events.until(.connected)
-            try await lab.router.nft(
-                "add table ip hole; add chain ip hole pass { type filter hook forward priority 0; }; "
-                    + "add rule ip hole pass drop")
+            try await lab.breakNetwork()
             let lost = try await events.until(.reconnecting)
             #expect(lost.reason?.code == "heartbeat-timeout")
             #expect(lost.mode == .quick)
             try await events.until("waiting after a dial without an answer") { $0.reason?.code == "dial-timeout" }
-            try await lab.router.nft("delete table ip hole")
+            try await lab.healNetwork()
             let connected = try await events.until(.connected)
             #expect(connected.resumed == true)
             let told = await events.all
@@ -121,7 +119,7 @@ extension EndToEnd {
             var status = try await daemon.status()
             #expect(status.state == .disconnected)
             #expect(status.reason?.code == "user-disconnect")
-            #expect(await daemon.stop() == .exited(0))
+            #expect(try await daemon.stop() == .exited(0))
             try await daemon.start()
             status = try await daemon.status()
             #expect(status.state == .disconnected)
@@ -132,6 +130,29 @@ extension EndToEnd {
 
             try await daemon.connect()
             try await events.until("connected after the daemon's restarts") { $0.state == .connected }
+        }
+    }
+    @Test func `a crash while a session says goodbye does not undo the disconnect`() async throws {
+        try await withLab { lab, daemon in
+            let server = try await LabServer(lab)
+            try await server.start()
+            try daemon.session(heartbeat: "20s")
+            try await daemon.start()
+            try await daemon.events().until(.connected)
+            // What is published is not acknowledged, and a disconnect waits for that for a while.
+            try await lab.breakNetwork()
+            try await daemon.publish("1", to: "goodbye")
+            #expect(try await daemon.disconnect() == .disconnecting)
+            try await daemon.kill()
+            try await lab.healNetwork()
+            try await daemon.start()
+            let status = try await daemon.status()
+            #expect(status.state == .disconnected)
+            #expect(status.reason?.code == "user-disconnect")
+            let far = try await LabSubscriber(lab, filter: "goodbye")
+            try await daemon.connect()
+            // Perhaps twice: what the kernel still had of the first connection may come as well.
+            try await far.received("what was accepted is there") { Set($0.map(\.payload)) == ["1"] }
         }
     }
 }

@@ -53,6 +53,7 @@ struct EndingTests {
         ["publish", "main", "t", "m", "--qos", "3"], ["publish", "main", "t", "m", "--expiry", "0s"],
         ["wait", "--timeout", "soon"], ["subscribe", "main"], ["subscribe", "main", "#", "--count", "0"],
         ["reconnect", "main", "--mode", "fast"], ["status", "--follow", "--check"], ["list", "--nope"],
+        ["history", "--since", "soon"], ["history", "--limit", "0"], ["history", "--svg", "a.svg", "--json"],
     ])
     func `a mistake on the command line is 2`(_ arguments: [String]) {
         let ending = ending(arguments)

@@ -158,7 +158,7 @@ struct DetailTests {
             StatusDetails.lines(for: status, times: times) == [
                 "  State     connected, resumed, for 5 s",
                 "  Outbox    2 queued, 1 in flight, 2 KiB, oldest accepted 10 s ago",
-                "  Counters  0 attempts, 0 connects, 0 resumed, 0 outages, 0 published, 0 received",
+                "  Counters  attempts 0, connects 0, resumed 0, outages 0, published 0, received 0",
             ])
     }
 

@@ -34,10 +34,10 @@ public struct Lab: Sendable {
     /// Runs `body` in a new lab, and takes everything down again.
     ///
     /// - Parameter alone: no other lab is there meanwhile; for what is measured.
-    /// - Parameter failed: is called before that when `body` throws.
+    /// - Parameter explain: makes the error of a body that threw the one that is thrown, while everything is still there.
     public static func run(
         alone: Bool = false, _ body: (Lab) async throws -> Void,
-        failed: (Lab, any Error) async -> Void = { _, _ in }
+        explain: (Lab, any Error) async -> any Error = { $1 }
     ) async throws {
         guard LabRequirements.missing.isEmpty else {
             throw Failure("the end-to-end tests cannot run: \(LabRequirements.missing.joined(separator: ", "))")
@@ -51,8 +51,7 @@ public struct Lab: Sendable {
                 try await lab.build()
                 outcome = .success(try await body(lab))
             } catch {
-                await failed(lab, error)
-                outcome = .failure(error)
+                outcome = .failure(await explain(lab, error))
             }
             await lab.remove()
         } catch {
@@ -92,12 +91,16 @@ public struct Lab: Sendable {
             "addr add 10.77.0.1/24 dev up0", "addr add 10.77.1.1/24 dev up1", "link set up0 up", "link set up1 up",
             "route add default via 10.77.0.254")
         // The carrier is announced a moment after a link is set up.
-        for link in ["up0", "up1"] { try await linkIsUp(link) }
+        for link in ["up0", "up1"] {
+            try await until("\(link) is up") { try await host.ip("link show \(link)").contains("state UP") }
+        }
     }
 
-    /// Waits until the kernel has announced the carrier of one of the host's links.
-    public func linkIsUp(_ link: String) async throws {
-        try await until("\(link) is up") { try await host.ip("link show \(link)").contains("state UP") }
+    /// Waits until the first uplink is up at both ends; before that a packet may wait a second for the router's answer to
+    /// ARP.
+    public func uplinkIsUp() async throws {
+        try await until("up0 is up") { try await host.ip("link show up0").contains("state UP") }
+        try await until("near0 is up") { try await router.ip("link show near0").contains("state UP") }
     }
 
     private func remove() async {
@@ -116,6 +119,18 @@ public struct Lab: Sendable {
     /// Sets the first uplink up again, with its route, as a DHCP client would.
     public func uplinkUp() async throws {
         try await host.ip("link set up0 up", "route add default via 10.77.0.254")
+    }
+
+    /// Makes the router swallow everything, without a word to either side.
+    public func breakNetwork() async throws {
+        try await router.nft(
+            "add table ip hole; add chain ip hole pass { type filter hook forward priority 0; }; "
+                + "add rule ip hole pass drop")
+    }
+
+    /// Ends `breakNetwork`.
+    public func healNetwork() async throws {
+        try await router.nft("delete table ip hole")
     }
 
     // MARK: Programs

@@ -9,10 +9,8 @@ public final class LabFakeServer: Sendable {
 
     /// - Parameter answer: sent to every client once it has sent something.
     public init(_ lab: Lab, port: UInt16, answer: [UInt8]) async throws {
-        let path = "/run/netns/\(lab.server.name)"
-        let listener: Int32 = try await withCheckedThrowingContinuation { continuation in
-            Thread.detachNewThread { continuation.resume(with: Result { try Self.listen(port: port, namespace: path) }) }
-        }
+        let namespace = lab.server
+        let listener = try await onThread { try Self.listen(port: port, namespace: namespace) }
         self.listener = listener
         Thread.detachNewThread { Self.serve(listener, answer) }
     }
@@ -22,10 +20,8 @@ public final class LabFakeServer: Sendable {
         shutdown(listener, Int32(SHUT_RDWR))
     }
 
-    private static func listen(port: UInt16, namespace: String) throws -> Int32 {
-        let file = open(namespace, O_RDONLY | O_CLOEXEC)
-        defer { close(file) }
-        guard file >= 0, enterNamespace(file) == 0 else { throw Lab.Failure("setns: errno \(errno)") }
+    private static func listen(port: UInt16, namespace: Namespace) throws -> Int32 {
+        try namespace.enter()
         let listener = socket(AF_INET, Int32(SOCK_STREAM.rawValue | SOCK_CLOEXEC.rawValue), 0)
         var address = sockaddr_in()
         address.sin_family = sa_family_t(AF_INET)
@@ -40,22 +36,16 @@ public final class LabFakeServer: Sendable {
     private static func serve(_ listener: Int32, _ answer: [UInt8]) {
         var buffer = [UInt8](repeating: 0, count: 4096)
         while true {
-            let client = accept4(listener, nil, nil, Int32(SOCK_CLOEXEC.rawValue))
+            let client = accept(listener, nil, nil)
             guard client >= 0 else { break }
+            _ = fcntl(client, F_SETFD, FD_CLOEXEC)
             if read(client, &buffer, buffer.count) > 0 {
-                _ = send(client, answer, answer.count, Int32(MSG_NOSIGNAL.rawValue))
+                _ = send(client, answer, answer.count, Int32(MSG_NOSIGNAL))
                 // Until the client closes.
                 while read(client, &buffer, buffer.count) > 0 {}
             }
             close(client)
         }
         close(listener)
-    }
-
-    /// `setns(2)`, which glibc's headers show to C programs only when `_GNU_SOURCE` is defined.
-    private static func enterNamespace(_ file: Int32) -> Int32 {
-        guard let symbol = dlsym(nil, "setns") else { return -1 }
-        let networkNamespace: Int32 = 0x4000_0000
-        return unsafeBitCast(symbol, to: (@convention(c) (Int32, Int32) -> Int32).self)(file, networkNamespace)
     }
 }

@@ -1,5 +1,5 @@
 import Foundation
-import Glibc
+public import Glibc
 
 /// A program that a test started, and only that: it is killed by its own id, and by the kernel when the test process
 /// dies.
@@ -132,8 +132,6 @@ public actor LabProcess {
         posix_spawn_file_actions_addopen(&actions, STDIN_FILENO, "/dev/null", O_RDONLY, 0)
         posix_spawn_file_actions_addopen(&actions, STDOUT_FILENO, output, flags, 0o644)
         posix_spawn_file_actions_addopen(&actions, STDERR_FILENO, errors, flags, 0o644)
-        // Nothing that this process has open is meant for it.
-        posix_spawn_file_actions_addclosefrom_np(&actions, 3)
         var arguments = words.map { strdup($0) }
         defer { arguments.forEach { free($0) } }
         arguments.append(nil)

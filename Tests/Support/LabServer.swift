@@ -28,11 +28,13 @@ public actor LabServer {
         folder = "\(lab.directory)/mosquitto-\(options.port)"
         var lines = [
             "user root", "listener \(options.port)", "log_dest stderr", "log_type all", "connection_messages true",
-            "max_queued_messages 0", "max_inflight_messages 0",
+            // Unlimited messages in flight (0) make this version of mosquitto stop sending.
+            "max_queued_messages 0",
         ]
         if options.isPersistent {
             lines += [
-                "persistence true", "persistence_location \(folder)/", "autosave_on_changes true", "autosave_interval 1",
+                "persistence true", "persistence_location \(folder)/", "autosave_on_changes true",
+                "autosave_interval 1",
             ]
         }
         if let certificate = options.certificate, let key = options.key {

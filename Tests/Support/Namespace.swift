@@ -60,13 +60,69 @@ public struct Namespace: Hashable, Sendable {
 extension Namespace {
     static let prefix = "hfe"
 
-    /// Removes what a test process left that was killed: namespaces with the number of a process that is no more.
+    /// Removes what a test process left that was killed: namespaces and directories with the number of a process that is
+    /// no more. (Its programs the kernel has killed.)
     static func sweep(scratch: String) async {
-        let names = (try? FileManager.default.contentsOfDirectory(atPath: "/run/netns")) ?? []
-        for name in names where name.hasPrefix(prefix) {
-            let number = name.dropFirst(prefix.count).prefix { $0.isNumber }
-            guard let pid = pid_t(number), kill(pid, 0) != 0, errno == ESRCH else { continue }
-            await Namespace(name: name, scratch: scratch).remove()
+        for name in leftovers(in: "/run/netns") { await Namespace(name: name, scratch: scratch).remove() }
+        for name in leftovers(in: "/tmp") { try? FileManager.default.removeItem(atPath: "/tmp/\(name)") }
+    }
+
+    private static func leftovers(in directory: String) -> [String] {
+        let names = (try? FileManager.default.contentsOfDirectory(atPath: directory)) ?? []
+        return names.filter { name in
+            guard name.hasPrefix(prefix), let pid = pid_t(name.dropFirst(prefix.count).prefix { $0.isNumber }) else {
+                return false
+            }
+            return kill(pid, 0) != 0 && errno == ESRCH
         }
+    }
+}
+
+// MARK: Inside this process
+
+extension Namespace {
+    /// Moves the calling thread into the namespace; the sockets that it makes from then on belong there.
+    func enter() throws {
+        let file = open("/run/netns/\(name)", O_RDONLY | O_CLOEXEC)
+        defer { close(file) }
+        // setns(2), which glibc's headers show to C programs only when _GNU_SOURCE is defined.
+        guard file >= 0, let symbol = dlsym(nil, "setns"),
+            unsafeBitCast(symbol, to: (@convention(c) (Int32, Int32) -> Int32).self)(file, 0x4000_0000) == 0
+        else { throw Lab.Failure("\(name) cannot be entered: errno \(errno)") }
+    }
+
+    /// Adds a default route with a gateway, and says when the kernel did: not before the time that is returned, in
+    /// seconds since 1970, and a few microseconds after it.
+    public func addDefaultRoute(via gateway: (UInt8, UInt8, UInt8, UInt8)) async throws -> Double {
+        let namespace = self
+        // nlmsghdr: 36 bytes, RTM_NEWROUTE, REQUEST | ACK | EXCL | CREATE; rtmsg: AF_INET, main, boot, universe, unicast;
+        // RTA_GATEWAY.
+        let message: [UInt8] = [
+            36, 0, 0, 0, 24, 0, 5, 6, 1, 0, 0, 0, 0, 0, 0, 0,
+            2, 0, 0, 0, 254, 3, 0, 1, 0, 0, 0, 0,
+            8, 0, 5, 0, gateway.0, gateway.1, gateway.2, gateway.3,
+        ]
+        return try await onThread {
+            try namespace.enter()
+            let kernel = socket(AF_NETLINK, Int32(SOCK_RAW.rawValue | SOCK_CLOEXEC.rawValue), 0)
+            defer { close(kernel) }
+            var time = timespec()
+            clock_gettime(CLOCK_REALTIME, &time)
+            let sent = send(kernel, message, message.count, 0)
+            // NLMSG_ERROR: 16 bytes of header, then the error, 0 for none.
+            var answer = [UInt8](repeating: 0, count: 1024)
+            let length = recv(kernel, &answer, answer.count, 0)
+            guard sent == message.count, length >= 20, answer[16..<20].allSatisfy({ $0 == 0 }) else {
+                throw Lab.Failure("the kernel refused the route: \(answer.prefix(max(length, 0)))")
+            }
+            return Double(time.tv_sec) + Double(time.tv_nsec) / 1e9
+        }
+    }
+}
+
+/// Runs what blocks on a thread of its own: those of Swift's pool are few.
+public func onThread<Value: Sendable>(_ work: @escaping @Sendable () throws -> Value) async throws -> Value {
+    try await withCheckedThrowingContinuation { continuation in
+        Thread.detachNewThread { continuation.resume(with: Result { try work() }) }
     }
 }

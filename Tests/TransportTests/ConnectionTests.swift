@@ -42,7 +42,7 @@ import Testing
             "mqtt://127.0.0.1:\(server.port)", options: options, loop: values.eventLoop
         ) { event, _ in
             guard case .opened(let opened) = event else { return }
-            values.value = socketOptions(local: opened.local)
+            values.value = socketOptions(local: opened.local, peer: opened.peer)
         }
         _ = try await client.opened()
         #expect(try await values.eventLoop.submit { values.value }.get() == [1, 1, 7000])
@@ -241,10 +241,13 @@ final class Gate: Sendable {
     func open() { semaphore.signal() }
 }
 
-/// SO_KEEPALIVE, TCP_NODELAY and TCP_USER_TIMEOUT of the socket of this process that has the address.
-private func socketOptions(local: SocketAddress) -> [CInt] {
-    for descriptor in CInt(3)..<1024 {
-        guard localAddress(of: descriptor) == local else { continue }
+/// SO_KEEPALIVE, TCP_NODELAY and TCP_USER_TIMEOUT of the socket of this process that has the addresses: one of them is not
+/// enough, since the kernel gives the same local port to connections with different peers.
+private func socketOptions(local: SocketAddress, peer: SocketAddress) -> [CInt] {
+    for descriptor in CInt(3)..<getdtablesize() {
+        guard address(of: descriptor, getsockname) == local, address(of: descriptor, getpeername) == peer else {
+            continue
+        }
         return [
             (SOL_SOCKET, SO_KEEPALIVE), (CInt(IPPROTO_TCP), TCP_NODELAY), (CInt(IPPROTO_TCP), TCP_USER_TIMEOUT),
         ].map { level, name in

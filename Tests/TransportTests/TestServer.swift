@@ -99,7 +99,7 @@ final class BlackHole {
         sockets.append(listener)
         let wildcard = try SocketAddress(ipAddress: "127.0.0.1", port: 0)
         guard wildcard.withSockAddr({ bind(listener, $0, socklen_t($1)) }) == 0, listen(listener, 0) == 0,
-            let address = localAddress(of: listener), let port = address.port
+            let address = address(of: listener, getsockname), let port = address.port
         else {
             throw Unexpected(event: "cannot listen: \(errno)")
         }
@@ -114,12 +114,14 @@ final class BlackHole {
     deinit { for socket in sockets { Glibc.close(socket) } }
 }
 
-/// The IPv4 address that a socket is bound to; nil for everything that has none.
-func localAddress(of descriptor: CInt) -> SocketAddress? {
+/// The IPv4 address that a socket is bound or connected to (getsockname, getpeername); nil where there is none.
+func address(
+    of descriptor: CInt, _ which: (CInt, UnsafeMutablePointer<sockaddr>, UnsafeMutablePointer<socklen_t>) -> CInt
+) -> SocketAddress? {
     withUnsafeTemporaryAllocation(byteCount: MemoryLayout<sockaddr_storage>.size, alignment: 8) { raw in
         var length = socklen_t(raw.count)
         guard let start = raw.baseAddress,
-            getsockname(descriptor, start.assumingMemoryBound(to: sockaddr.self), &length) == 0,
+            which(descriptor, start.assumingMemoryBound(to: sockaddr.self), &length) == 0,
             start.loadUnaligned(as: sa_family_t.self) == sa_family_t(AF_INET)
         else { return nil }
         return SocketAddress(start.loadUnaligned(as: sockaddr_in.self))

@@ -1,0 +1,69 @@
+import DurableStore
+import Logging
+import NIOCore
+import SessionCore
+
+/// Brings the history to the store, beside the commits and in order: what comes while a transaction runs goes into the
+/// next one. Nobody waits for it, and what the store does not take is dropped.
+actor HistoryQueue {
+    /// As many entries wait at most; then the oldest are dropped.
+    static let maximumWaiting = 1000
+    /// How often the disk is told that the daemon lives, at most.
+    static let signOfLifeInterval = Duration.seconds(300)
+
+    nonisolated let eventLoop: any EventLoop
+    nonisolated var unownedExecutor: UnownedSerialExecutor { eventLoop.executor.asUnownedSerialExecutor() }
+
+    private let store: DurableStore
+    private let logger: Logger
+    private var waiting: [HistoryEntry] = []
+    private var isRunning = false
+    private var isFailing = false
+    private var idleWaiters: [CheckedContinuation<Void, Never>] = []
+    private var lastSignOfLife: Instant?
+
+    init(store: DurableStore, logger: Logger, eventLoop: any EventLoop) {
+        self.store = store
+        self.logger = logger
+        self.eventLoop = eventLoop
+    }
+
+    func record(_ entry: HistoryEntry) {
+        waiting.append(entry)
+        if waiting.count > Self.maximumWaiting { waiting.removeFirst() }
+        guard !isRunning else { return }
+        isRunning = true
+        Task { await run() }
+    }
+
+    /// Returns when all that was given is in the store, or dropped.
+    func everythingRecorded() async {
+        guard isRunning else { return }
+        await withCheckedContinuation { idleWaiters.append($0) }
+    }
+
+    /// Called when the daemon is awake anyway: there is no timer for it.
+    func noteAlive(at now: Instant) {
+        if let last = lastSignOfLife, last.duration(to: now) < Self.signOfLifeInterval { return }
+        lastSignOfLife = now
+        let store = store
+        Task { await store.noteAlive() }
+    }
+
+    private func run() async {
+        while !waiting.isEmpty {
+            let entries = waiting
+            waiting = []
+            do throws(StoreError) {
+                try await store.record(entries)
+                isFailing = false
+            } catch {
+                if !isFailing { logger.warning("the history of the sessions has a gap: \(error)") }
+                isFailing = true
+            }
+        }
+        isRunning = false
+        for waiter in idleWaiters { waiter.resume() }
+        idleWaiters = []
+    }
+}

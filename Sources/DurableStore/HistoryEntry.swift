@@ -1,0 +1,41 @@
+public import MQTT
+public import SessionCore
+
+/// One change of a session's state, as the history keeps it.
+public struct HistoryEntry: Hashable, Sendable {
+    /// By the wall clock, which may have been wrong or been set meanwhile: the order of entries is that of the store.
+    public var time: Timestamp
+    public var session: SessionName
+    /// The state before, as the control socket names it.
+    public var from: String
+    /// The state that was entered. The same as ``from`` when only the phase is another one.
+    public var to: String
+    /// What went on in the state when it was entered, if it tells a state without a network from one with.
+    public var phase: String?
+    /// How the session reconnects or has reconnected.
+    public var mode: String?
+    /// The stable code of the reason.
+    public var reasonCode: String
+    /// What happened, in a sentence.
+    public var message: String
+    /// The reason code of the wire protocol, if the server gave one.
+    public var serverCode: UInt8?
+    /// How long the outage was that ended here, to the millisecond.
+    public var outage: Duration?
+
+    public init(
+        time: Timestamp, session: SessionName, from: String, to: String, phase: String? = nil, mode: String? = nil,
+        reasonCode: String, message: String, serverCode: UInt8? = nil, outage: Duration? = nil
+    ) {
+        self.time = time
+        self.session = session
+        self.from = from
+        self.to = to
+        self.phase = phase
+        self.mode = mode
+        self.reasonCode = reasonCode
+        self.message = message
+        self.serverCode = serverCode
+        self.outage = outage
+    }
+}

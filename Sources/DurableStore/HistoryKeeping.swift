@@ -1,0 +1,101 @@
+public import MQTT
+public import SessionCore
+
+// What the sessions went through. Unlike everything else in the store it is kept as well as it goes, and no better:
+// it never costs a message its room, nor a commit the time of a flush.
+
+extension DurableStore {
+    /// What of the history is kept.
+    struct HistoryBounds {
+        /// How many entries, of all sessions together.
+        var entries: Int64 = 10_000
+        /// For how long, in milliseconds: 30 days.
+        var age: Int64 = 30 * 86_400_000
+        /// After how many entries it is looked at what is too old, which means a look at all of them.
+        var agePrunedEvery = 256
+    }
+
+    /// Keeps entries, in this order, behind those that are there. They survive the end of the daemon; power loss may
+    /// take the last of them.
+    ///
+    /// - Throws: what the disk did, among it ``StoreError/full(path:cause:)`` while there is room for what was accepted
+    ///   only. Nothing of the entries is kept then.
+    public func record(_ entries: [HistoryEntry]) throws(StoreError) {
+        guard !entries.isEmpty else { return }
+        let database = try opened()
+        try requireRoom(for: UInt64(entries.count) * 1024)
+        // The next commit flushes the log with what this has put there; this one waits for no disk.
+        if durability == .full { try database.execute("PRAGMA synchronous = NORMAL") }
+        defer {
+            // A pragma of a connection that is open does not fail, and if it did, the next commit would.
+            if durability == .full { try? database.execute("PRAGMA synchronous = FULL") }
+        }
+        try database.transaction { () throws(StoreError) in
+            for entry in entries { try insert(entry, in: database) }
+            try pruneHistory(after: entries.count, in: database)
+        }
+    }
+
+    /// The newest entries, of one session or of all, in the order in which they were recorded.
+    ///
+    /// - Parameters:
+    ///   - since: only entries of this time and later.
+    ///   - until: only entries before this time.
+    ///   - limit: how many at most.
+    public func history(
+        session: SessionName? = nil, since: Timestamp? = nil, until: Timestamp? = nil, limit: Int
+    ) throws(StoreError) -> [HistoryEntry] {
+        var entries: [HistoryEntry] = []
+        try opened().query(
+            """
+            SELECT time, session, from_state, to_state, phase, mode, reason_code, message, server_code, outage
+            FROM history
+            WHERE (?1 IS NULL OR session = ?1) AND time >= ?2 AND time < ?3
+            ORDER BY id DESC LIMIT ?4
+            """,
+            .optional(session?.description), .integer(since?.rawValue ?? .min), .integer(until?.rawValue ?? .max),
+            .integer(max(limit, 0))
+        ) { row throws(StoreError) in
+            guard let name = SessionName(row.text(1)) else { return true }
+            entries.append(
+                HistoryEntry(
+                    time: .init(rawValue: row.integer(0)), session: name, from: row.text(2), to: row.text(3),
+                    phase: row.optionalText(4), mode: row.optionalText(5), reasonCode: row.text(6),
+                    message: row.text(7), serverCode: row.optionalInteger(8).flatMap { UInt8(exactly: $0) },
+                    outage: row.optionalInteger(9).map { .milliseconds($0) }))
+            return true
+        }
+        return entries.reversed()
+    }
+
+    /// Notes on the disk, without waiting for it, that the daemon lives: what ``OpenReport/lastAlive`` tells its
+    /// successor.
+    public func noteAlive() {
+        directory.touch()
+    }
+
+    private func insert(_ entry: HistoryEntry, in database: Database) throws(StoreError) {
+        let outage = entry.outage.map { outage in
+            outage.components.seconds * 1000 + outage.components.attoseconds / 1_000_000_000_000_000
+        }
+        try database.run(
+            """
+            INSERT INTO history
+                (time, session, from_state, to_state, phase, mode, reason_code, message, server_code, outage)
+            VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
+            """,
+            .integer(entry.time.rawValue), .text(entry.session.description), .text(entry.from), .text(entry.to),
+            .optional(entry.phase), .optional(entry.mode), .text(entry.reasonCode), .text(entry.message),
+            .optional(entry.serverCode), .optional(outage))
+    }
+
+    /// What is too many is found by its key, and so costs nothing; what is too old costs a look at every row.
+    private func pruneHistory(after count: Int, in database: Database) throws(StoreError) {
+        try database.run(
+            "DELETE FROM history WHERE id <= (SELECT max(id) FROM history) - ?", .integer(historyBounds.entries))
+        recordedSinceAgePruning += count
+        guard recordedSinceAgePruning >= historyBounds.agePrunedEvery else { return }
+        recordedSinceAgePruning = 0
+        try database.run("DELETE FROM history WHERE time < ?", .integer(Self.now().rawValue - historyBounds.age))
+    }
+}

@@ -1,0 +1,112 @@
+import ArgumentParser
+import ControlAPI
+import HoldfastClient
+
+struct HistoryCommand: AsyncParsableCommand {
+    static let configuration = CommandConfiguration(
+        commandName: "history",
+        abstract: "Show what sessions went through: a timeline, and the outages.",
+        discussion: """
+            Each character of the timeline is a part of the time; at the end of the row is how much of it the session \
+            was connected. Below it are the outages. The daemon keeps the last 10000 changes of states, for 30 days, \
+            also when it is restarted.
+            """)
+
+    @OptionGroup var common: CommonOptions
+    @Argument(help: "The session; without it, all of them.") var session: String?
+    @Option(help: "From when on: a span until now, like 90min, 24h or 7d, or a time like 2026-11-20T09:00:00Z.")
+    var since = SinceArgument.span(86_400)
+    @Option(help: ArgumentHelp("How many changes of states are looked at: the newest ones.", valueName: "number"))
+    var limit = SessionHistoryMethod.Parameters.limits.upperBound
+    @Option(
+        help: ArgumentHelp(
+            "Draw the timeline into this file, as SVG, instead of onto the terminal.", valueName: "file"))
+    var svg: String?
+
+    func validate() throws {
+        guard SessionHistoryMethod.Parameters.limits.contains(limit) else {
+            throw ValidationError("--limit must be from 1 to 10000.")
+        }
+        if svg != nil, common.json { throw ValidationError("--svg and --json exclude each other; give one of them.") }
+    }
+
+    func run() async throws {
+        let client = common.client()
+        let terminal = Terminal()
+        let times = Terminal.times()
+        let start = since.start(before: times.now)
+        guard start < times.now else { throw ValidationError("--since is in the future.") }
+        let answer = try await client.callUndecoded(
+            SessionHistoryMethod.self, .init(session: session, since: start, limit: limit),
+            timeout: CommonOptions.answerTimeout)
+        if common.json {
+            terminal.print(json: answer)
+            return
+        }
+        let entries = try decode(SessionHistoryMethod.Result.self, answer).entries
+        let timeline = try await timeline(of: entries, from: start, to: times.now, client)
+        if let svg {
+            try OutputFile.write(TimelineDrawing(timeline: timeline, offset: times.offset).svg, to: svg)
+        } else {
+            terminal.print(text(timeline, terminal, times).lines)
+        }
+    }
+
+    private func timeline(
+        of entries: [SessionHistoryEntry], from start: RFC3339, to end: RFC3339, _ client: HoldfastClient
+    ) async throws -> Timeline {
+        let sessions = try await client.call(
+            SessionListMethod.self, NoParameters(), timeout: CommonOptions.answerTimeout
+        ).sessions.filter { session == nil || $0.session == session }
+        var earlier: [SessionHistoryEntry] = []
+        // What was before the oldest of them is not known if there may be others that were not asked for.
+        if entries.count < limit {
+            let names = Set(sessions.map(\.session)).union(entries.map(\.session)).sorted()
+            let answers = try await client.callInOrder(
+                SessionHistoryMethod.self, names.map { .init(session: $0, until: start, limit: 1) },
+                timeout: CommonOptions.answerTimeout)
+            earlier = try answers.flatMap { try $0.get().entries }
+        }
+        return Timeline(
+            start: start.milliseconds, end: end.milliseconds, entries: entries, earlier: earlier, sessions: sessions)
+    }
+
+    private func text(_ timeline: Timeline, _ terminal: Terminal, _ times: TimeText) -> TimelineText {
+        TimelineText(
+            timeline: timeline, width: terminal.width,
+            style: terminal.isColoured ? .colouredBlocks : terminal.isTerminal ? .blocks : .plain,
+            offset: times.offset, maximumOutages: terminal.isTerminal ? 20 : .max)
+    }
+}
+
+/// When something began: so long ago, or at a time.
+enum SinceArgument: ExpressibleByArgument, Equatable {
+    /// Seconds until now, above 0.
+    case span(Double)
+    case time(RFC3339)
+
+    init?(argument: String) {
+        if let time = RFC3339(argument) {
+            self = .time(time)
+        } else if let seconds = SpanArgument(argument: argument)?.seconds, seconds > 0 {
+            self = .span(seconds)
+        } else {
+            return nil
+        }
+    }
+
+    var defaultValueDescription: String {
+        switch self {
+        case .span(86_400): "24h"
+        case .span(let seconds): "\(Int(seconds))s"
+        case .time(let time): time.description
+        }
+    }
+
+    func start(before now: RFC3339) -> RFC3339 {
+        switch self {
+        case .span(let seconds): RFC3339(milliseconds: now.milliseconds - Int64(min(seconds, 1e11) * 1000))
+        case .time(let time): time
+        }
+    }
+}

@@ -1,0 +1,33 @@
+#if canImport(Glibc)
+    import Glibc
+#endif
+
+/// A file that the command writes.
+enum OutputFile {
+    /// Replaces the contents. - Parameter path: `-` is standard output.
+    static func write(_ text: String, to path: String) throws(CommandFailure) {
+        if path == "-" {
+            Terminal().write(Array(text.utf8))
+            return
+        }
+        let descriptor = open(path, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0o666)
+        guard descriptor >= 0 else { throw failure(path) }
+        var rest = Array(text.utf8)[...]
+        while !rest.isEmpty {
+            let written = rest.withUnsafeBytes { Glibc.write(descriptor, $0.baseAddress, $0.count) }
+            if written < 0, errno == EINTR { continue }
+            guard written > 0 else {
+                let failure = failure(path)
+                close(descriptor)
+                throw failure
+            }
+            rest = rest.dropFirst(written)
+        }
+        // Some file systems say only now that there was no room.
+        guard close(descriptor) == 0 else { throw failure(path) }
+    }
+
+    private static func failure(_ path: String) -> CommandFailure {
+        CommandFailure(.failed, "\(path) cannot be written: \(String(cString: strerror(errno)))")
+    }
+}

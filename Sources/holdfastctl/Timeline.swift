@@ -1,0 +1,211 @@
+import ControlAPI
+
+/// What sessions did in a span of time, put together from the history. Without I/O and clocks; times are milliseconds
+/// since 1970.
+struct Timeline: Equatable {
+    /// What a person wants to tell apart at a glance.
+    enum Condition: CaseIterable {
+        case connected
+        /// Connecting or reconnecting.
+        case trying
+        /// Trying would be in vain: there is no network.
+        case offline
+        /// Nothing is tried: somebody disconnected it, or it failed.
+        case down
+        /// The daemon did not run, or nothing is kept of that time.
+        case unknown
+    }
+
+    struct Span: Equatable {
+        var condition: Condition
+        var start: Int64
+        var end: Int64
+        /// Why; `nil` when nobody knows.
+        var reason: String?
+    }
+
+    /// A session that was connected, and then was not.
+    struct Outage: Equatable {
+        var session: String
+        var start: Int64
+        /// Whether it had begun even before that.
+        var beganBefore = false
+        /// `nil` while it lasts.
+        var end: Int64?
+        /// In seconds.
+        var length: Double
+        var reason: String
+        /// How it ended, or what goes on instead.
+        var ending: String
+    }
+
+    struct Row: Equatable {
+        var session: String
+        /// Without gaps, from the start to the end of the timeline.
+        var spans: [Span]
+        var outages: [Outage]
+
+        /// The part of the time of which anything is known that the session was connected, 0 to 1.
+        var availability: Double? {
+            let known = spans.filter { $0.condition != .unknown }.reduce(0) { $0 + $1.end - $1.start }
+            let connected = spans.filter { $0.condition == .connected }.reduce(0) { $0 + $1.end - $1.start }
+            return known > 0 ? Double(connected) / Double(known) : nil
+        }
+    }
+
+    var start: Int64
+    var end: Int64
+    /// By name of the session.
+    var rows: [Row]
+
+    /// Ordered by their start.
+    var outages: [Outage] {
+        rows.flatMap(\.outages).sorted { ($0.start, $0.session) < ($1.start, $1.session) }
+    }
+
+    /// - Parameters:
+    ///   - entries: all of the time from `start` on, in their order.
+    ///   - earlier: of each session the last entry before `start`, if there is one.
+    ///   - sessions: those that there are now; whatever else is in the entries is gone.
+    init(
+        start: Int64, end: Int64, entries: [SessionHistoryEntry], earlier: [SessionHistoryEntry],
+        sessions: [SessionStatus]
+    ) {
+        self.start = start
+        self.end = end
+        let statuses = Dictionary(sessions.map { ($0.session, $0) }, uniquingKeysWith: { first, _ in first })
+        let before = Dictionary(earlier.map { ($0.session, $0) }, uniquingKeysWith: { _, last in last })
+        let own = Dictionary(grouping: entries, by: \.session)
+        rows = Set(statuses.keys).union(own.keys).sorted().map { session in
+            var builder = RowBuilder(session: session, start: start, end: end)
+            if let entry = before[session] { builder.begin(with: entry) }
+            for entry in own[session] ?? [] { builder.take(entry) }
+            return builder.finish(statuses[session])
+        }
+    }
+}
+
+extension Timeline.Condition {
+    init(_ entry: SessionHistoryEntry) {
+        self =
+            switch entry.to {
+            case .connected: .connected
+            case .connecting, .reconnecting: entry.phase == .waitingForNetwork ? .offline : .trying
+            case .disconnecting, .failed: .down
+            case .disconnected: entry.reason.code == "shutdown" ? .unknown : .down
+            }
+    }
+
+    init(_ status: SessionStatus) {
+        self =
+            switch status.state {
+            case .connected: .connected
+            case .connecting, .reconnecting: status.phase == .waitingForNetwork ? .offline : .trying
+            case .disconnecting, .disconnected, .failed: .down
+            }
+    }
+}
+
+/// Follows the entries of one session.
+private struct RowBuilder {
+    let session: String
+    let start: Int64
+    let end: Int64
+    private var spans: [Timeline.Span] = []
+    private var outages: [Timeline.Outage] = []
+    private var condition = Timeline.Condition.unknown
+    private var reason: String?
+    private var cursor: Int64
+    private var last: SessionHistoryEntry?
+    /// The outage under way.
+    private var outage: Timeline.Outage?
+
+    init(session: String, start: Int64, end: Int64) {
+        self.session = session
+        self.start = start
+        self.end = end
+        cursor = start
+    }
+
+    /// The last entry before the timeline begins.
+    mutating func begin(with entry: SessionHistoryEntry) {
+        condition = .init(entry)
+        reason = entry.reason.message
+        last = entry
+        guard entry.to != .connected else { return }
+        outage = begun(by: entry, at: entry.time.milliseconds)
+        outage?.beganBefore = entry.from != .connected
+    }
+
+    mutating func take(_ entry: SessionHistoryEntry) {
+        // The clock may have been set: an entry is never before the one that came first.
+        let time = min(max(entry.time.milliseconds, cursor), end)
+        close(at: time)
+        condition = .init(entry)
+        reason = entry.reason.message
+        last = entry
+        if entry.to == .connected {
+            end(at: time, by: entry)
+        } else if outage == nil {
+            outage = begun(by: entry, at: time)
+            // A session that was not connected before has lost nothing; it is told only if it lasts.
+            outage?.beganBefore = entry.from != .connected
+        }
+    }
+
+    mutating func finish(_ status: SessionStatus?) -> Timeline.Row {
+        if last == nil, let status {
+            // Nothing happened, or nothing of it is kept; but since when it is as it is now, is known.
+            close(at: min(max(status.since.milliseconds, start), end))
+            condition = .init(status)
+            reason = status.reason?.message
+        } else if status == nil {
+            // The session is not configured any more.
+            condition = .unknown
+            reason = nil
+            outage = nil
+        }
+        close(at: end)
+        if var outage, let last {
+            outage.length = Double(max(0, end - outage.start)) / 1000
+            // Why it was lost, or, if it was not connected in all the time that is known, why it is not.
+            if outage.beganBefore, let reason = status?.reason { outage.reason = reason.message }
+            outage.ending =
+                switch condition {
+                case .connected: "connected"
+                case .trying: "still trying"
+                case .offline: "still no network"
+                case .unknown: "the daemon does not run"
+                case .down: last.to == .failed ? "failed: \(last.reason.message)" : last.to.rawValue
+                }
+            outages.append(outage)
+        }
+        return Timeline.Row(session: session, spans: spans, outages: outages)
+    }
+
+    private mutating func close(at time: Int64) {
+        defer { cursor = max(cursor, time) }
+        guard time > cursor else { return }
+        if let previous = spans.last, previous.condition == condition, previous.reason == reason {
+            spans[spans.count - 1].end = time
+        } else {
+            spans.append(.init(condition: condition, start: cursor, end: time, reason: reason))
+        }
+    }
+
+    private func begun(by entry: SessionHistoryEntry, at time: Int64) -> Timeline.Outage {
+        .init(session: session, start: time, length: 0, reason: entry.reason.message, ending: "")
+    }
+
+    private mutating func end(at time: Int64, by entry: SessionHistoryEntry) {
+        guard var ended = outage else { return }
+        outage = nil
+        // What only connected for the first time was no outage.
+        guard !ended.beganBefore || ended.start < start else { return }
+        ended.end = time
+        // Measured without the wall clock, if the daemon was there all the time.
+        ended.length = entry.outage ?? Double(max(0, time - ended.start)) / 1000
+        ended.ending = entry.mode.map { "connected, \($0.rawValue) reconnect" } ?? "connected"
+        outages.append(ended)
+    }
+}

@@ -1,0 +1,203 @@
+import ControlAPI
+
+/// A timeline in characters: a row per session, the hours, what the characters mean, and the outages.
+struct TimelineText {
+    /// What one character says of its part of the time.
+    enum Cell: CaseIterable, Equatable {
+        case connected
+        /// Connected for at least half of it, but not all the time.
+        case interrupted
+        case trying, offline, down, unknown
+    }
+
+    /// How it is drawn.
+    enum Style {
+        case plain, blocks, colouredBlocks
+    }
+
+    var timeline: Timeline
+    /// In characters; from 40 on nothing is cut off.
+    var width: Int
+    var style: Style
+    /// Seconds that the local clock is ahead of UTC.
+    var offset: Int64
+    /// How many outages are listed; the newest.
+    var maximumOutages = Int.max
+
+    private var nameWidth: Int { timeline.rows.map { printable($0.session).count }.max() ?? 0 }
+    private static let availabilityWidth = 9
+    private var barWidth: Int { max(width - nameWidth - 2 - Self.availabilityWidth, 10) }
+
+    var lines: [String] {
+        guard !timeline.rows.isEmpty else { return ["No session has a history in this time."] }
+        var lines = ["From \(date(timeline.start)) to \(date(timeline.end)):", ""]
+        var used: Set<Cell> = []
+        for row in timeline.rows {
+            let cells = Self.cells(of: row, start: timeline.start, end: timeline.end, count: barWidth)
+            used.formUnion(cells)
+            let availability = row.availability.map(Self.percent) ?? "-"
+            lines.append(
+                pad(printable(row.session), nameWidth) + "  " + drawn(cells)
+                    + String(repeating: " ", count: max(1, Self.availabilityWidth - availability.count)) + availability)
+        }
+        lines.append(scale)
+        lines.append(Cell.allCases.filter(used.contains).map { drawn([$0]) + " " + $0.meaning }.joined(separator: "  "))
+        lines.append("")
+        return lines + outageLines
+    }
+
+    // MARK: Rows
+
+    /// What each of `count` equal parts of the time looks like.
+    static func cells(of row: Timeline.Row, start: Int64, end: Int64, count: Int) -> [Cell] {
+        var cells: [Cell] = []
+        var spans = row.spans[...]
+        for index in 0..<count {
+            let from = start + (end - start) * Int64(index) / Int64(count)
+            let to = start + (end - start) * Int64(index + 1) / Int64(count)
+            while let first = spans.first, first.end <= from { spans.removeFirst() }
+            var times: [Timeline.Condition: Int64] = [:]
+            for span in spans {
+                if span.start >= to { break }
+                times[span.condition, default: 0] += min(span.end, to) - max(span.start, from)
+            }
+            cells.append(cell(times.filter { $0.value > 0 }, length: to - from))
+        }
+        return cells
+    }
+
+    private static func cell(_ times: [Timeline.Condition: Int64], length: Int64) -> Cell {
+        if times.count == 1, times[.connected] != nil { return .connected }
+        if (times[.connected] ?? 0) * 2 >= max(length, 1) { return .interrupted }
+        var longest = Timeline.Condition.unknown
+        for condition in [Timeline.Condition.trying, .offline, .down, .unknown]
+        where times[condition] ?? 0 > times[longest] ?? 0 {
+            longest = condition
+        }
+        switch longest {
+        case .connected: return .connected
+        case .trying: return .trying
+        case .offline: return .offline
+        case .down: return .down
+        case .unknown: return .unknown
+        }
+    }
+
+    private func drawn(_ cells: [Cell]) -> String {
+        var text = ""
+        var last: Cell?
+        for cell in cells {
+            if style == .colouredBlocks, cell != last { text += "\u{1B}[\(cell.colour)m" }
+            text += style == .plain ? cell.character : cell.block
+            last = cell
+        }
+        return style == .colouredBlocks && !cells.isEmpty ? text + "\u{1B}[0m" : text
+    }
+
+    // MARK: The hours
+
+    private var scale: String {
+        let mark = style == .plain ? "|" : "╵"
+        let ticks = TimeScale(
+            start: timeline.start, end: timeline.end, maximumCount: barWidth / 10, offset: offset
+        ).ticks
+        var line = ""
+        for tick in ticks {
+            let column = Int(Int64(barWidth) * (tick.time - timeline.start) / max(timeline.end - timeline.start, 1))
+            guard column >= line.count else { continue }
+            line = pad(line, column) + mark
+            if column + 1 + tick.label.count <= barWidth + Self.availabilityWidth { line += tick.label }
+        }
+        return String(repeating: " ", count: nameWidth + 2) + line
+    }
+
+    // MARK: Outages
+
+    private var outageLines: [String] {
+        let outages = timeline.outages
+        guard !outages.isEmpty else { return ["No outages."] }
+        var lines = outages.count == 1 ? ["1 outage:"] : ["\(outages.count) outages:"]
+        if outages.count > maximumOutages {
+            lines[0] = "The last \(maximumOutages) of \(outages.count) outages (holdfastctl history | less shows all):"
+        }
+        let rows = outages.suffix(maximumOutages).map { outage in
+            [
+                outage.session, (outage.beganBefore ? "before " : "") + moment(outage.start),
+                TimeText.duration(outage.length), outage.ending, outage.reason,
+            ]
+        }
+        return lines + Columns.table(["SESSION", "START", "LENGTH", "END", "REASON"], rows).map { fitted("  " + $0) }
+    }
+
+    /// A terminal would break a line that is too long in the middle of a table.
+    private func fitted(_ line: String) -> String {
+        style == .plain || line.count <= width ? line : line.prefix(max(width - 1, 1)) + "…"
+    }
+
+    private func date(_ time: Int64) -> String {
+        let time = RFC3339(milliseconds: time)
+        return time.date(offset: offset) + " " + time.time(offset: offset).prefix(8)
+    }
+
+    /// Without the date when that is the one of the end.
+    private func moment(_ time: Int64) -> String {
+        let (date, today) = (date(time), date(timeline.end))
+        return date.prefix(10) == today.prefix(10) ? String(date.suffix(8)) : date
+    }
+
+    private func pad(_ text: String, _ width: Int) -> String {
+        text + String(repeating: " ", count: max(0, width - text.count))
+    }
+
+    /// `100 %` only if it was; two digits after the point, cut off.
+    static func percent(_ part: Double) -> String {
+        let hundredths = Int(part * 10_000)
+        guard hundredths < 10_000 else { return "100 %" }
+        return "\(hundredths / 100).\(hundredths % 100 / 10)\(hundredths % 10) %"
+    }
+}
+
+extension TimelineText.Cell {
+    var block: String {
+        switch self {
+        case .connected: "█"
+        case .interrupted: "▓"
+        case .trying: "▒"
+        case .offline: "░"
+        case .down: "▂"
+        case .unknown: "·"
+        }
+    }
+
+    var character: String {
+        switch self {
+        case .connected: "="
+        case .interrupted: "+"
+        case .trying: "~"
+        case .offline: "."
+        case .down: "_"
+        case .unknown: "?"
+        }
+    }
+
+    var colour: String {
+        switch self {
+        case .connected: "32"
+        case .interrupted, .trying: "33"
+        case .offline: "36"
+        case .down: "31"
+        case .unknown: "90"
+        }
+    }
+
+    var meaning: String {
+        switch self {
+        case .connected: "connected"
+        case .interrupted: "interrupted"
+        case .trying: "trying"
+        case .offline: "no network"
+        case .down: "down"
+        case .unknown: "unknown (daemon not running)"
+        }
+    }
+}

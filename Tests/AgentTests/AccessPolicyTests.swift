@@ -1,0 +1,58 @@
+import ControlAPI
+import Glibc
+import Testing
+
+@testable import Agent
+
+struct AccessPolicyTests {
+    private static func peer(uid: UInt32 = 1000, groups: Set<UInt32> = [1000]) -> Peer {
+        Peer(pid: 1, uid: uid, gid: 1000, groups: groups)
+    }
+
+    private static func roles(_ peer: Peer, _ change: (inout AccessConfiguration) -> Void) -> Set<Role> {
+        var configuration = AccessConfiguration(observe: [], message: [], control: [])
+        change(&configuration)
+        return AccessPolicy(configuration: configuration, ownUID: 900).roles(of: peer)
+    }
+
+    @Test(arguments: [0, 900] as [UInt32])
+    func `root and the daemon's own user may everything`(uid: UInt32) {
+        #expect(Self.roles(Self.peer(uid: uid)) { _ in } == Set(Role.allCases))
+    }
+
+    @Test func `who is not named has no role`() {
+        #expect(Self.roles(Self.peer()) { $0.observe = [.uid(1001), .group("root"), .user("root")] } == [])
+    }
+
+    @Test(
+        arguments: [
+            .anyone, .uid(1000), .group("daemon"), .user("daemon"),
+        ] as [Principal])
+    func `each kind of principal is recognised`(principal: Principal) throws {
+        let (uid, gid) = (
+            try #require(AccessPolicy.uid(ofUser: "daemon")), try #require(AccessPolicy.gid(ofGroup: "daemon"))
+        )
+        let peer = principal == .uid(1000) ? Self.peer() : Self.peer(uid: uid, groups: [1000, gid])
+        #expect(Self.roles(peer) { $0.observe = [principal] } == [.observe])
+        #expect(Self.roles(peer) { $0.message = [principal] } == [.message])
+    }
+
+    @Test func `who may control may everything`() {
+        #expect(Self.roles(Self.peer()) { $0.control = [.uid(1000)] } == Set(Role.allCases))
+    }
+
+    @Test func `a group and a user that do not exist permit nothing`() {
+        #expect(Self.roles(Self.peer()) { $0.observe = [.group("no-such-group"), .user("no-such-user")] } == [])
+    }
+
+    @Test func `the kernel tells who is at the other end`() throws {
+        var ends: [CInt] = [0, 0]
+        try #require(socketpair(AF_UNIX, CInt(SOCK_STREAM.rawValue), 0, &ends) == 0)
+        defer { ends.forEach { close($0) } }
+        let peer = try #require(Peer(descriptor: ends[0]))
+        #expect(peer.pid == getpid())
+        #expect(peer.uid == geteuid())
+        #expect(peer.groups.contains(getegid()))
+        #expect(Peer(descriptor: -1) == nil)
+    }
+}

@@ -1,0 +1,123 @@
+import DurableStore
+import MQTT
+import NIOCore
+import NIOPosix
+import SessionCore
+import Support
+import Testing
+
+@testable import Agent
+
+struct CommitQueueTests {
+    /// What a test hears of the queue.
+    private enum Event: Hashable, Sendable {
+        case done(Int, CommitQueue.Outcome)
+        case failing(StoreError?)
+    }
+
+    private struct Bench: Sendable {
+        var store: DurableStore
+        var queue: CommitQueue
+        var events: Arrivals<Event>
+        var main: SessionName
+
+        /// Commits several things in one turn of the loop, and waits for the last.
+        func commit(_ batches: [[DurableChange]]) async throws {
+            try await enqueue(batches)
+            _ = try await events.first { event -> Bool? in
+                if case .done(batches.count - 1, _) = event { true } else { nil }
+            }
+        }
+
+        private func enqueue(_ batches: [[DurableChange]]) async throws {
+            try await queue.eventLoop.submit {
+                queue.assumeIsolated { queue in
+                    for (number, changes) in batches.enumerated() {
+                        queue.commit(changes, of: main) { outcome in
+                            events.assumeIsolated { $0.append(.done(number, outcome)) }
+                        }
+                    }
+                }
+            }.get()
+        }
+
+        var outcomes: [Event] {
+            get async { await events.all.filter { if case .done = $0 { true } else { false } } }
+        }
+    }
+
+    private static func run(_ body: (Bench) async throws -> Void) async throws {
+        let directory = try TemporaryDirectory()
+        defer { directory.remove() }
+        let group = MultiThreadedEventLoopGroup(numberOfThreads: 2)
+        let loop = group.next()
+        let store = try DurableStore(directory: directory.path, durability: .normal, executor: group.next().executor)
+        let events = Arrivals<Event>(eventLoop: loop)
+        let queue = CommitQueue(store: store, eventLoop: loop) { failure in
+            events.assumeIsolated { $0.append(.failing(failure)) }
+        }
+        try await body(Bench(store: store, queue: queue, events: events, main: try #require(SessionName("main"))))
+        try await store.close()
+        try await group.shutdownGracefully()
+    }
+
+    private static func insert(_ sequence: Int64) -> DurableChange {
+        .insert(
+            StoredMessage(
+                sequence: MessageSequence(rawValue: sequence),
+                message: OutboundMessage(topic: "t", payload: ByteBuffer(string: "\(sequence)"))))
+    }
+
+    @Test func `completions come in the order of the calls, and what they say is durable`() async throws {
+        try await Self.run { bench in
+            try await bench.commit((1...200).map { [Self.insert($0)] })
+            #expect(await bench.outcomes == (0..<200).map { .done($0, .committed) })
+            #expect(try await bench.store.session(bench.main).queuedCount == 200)
+        }
+    }
+
+    @Test func `what comes while a transaction runs goes together in the next one`() async throws {
+        try await Self.run { bench in
+            let before = await bench.store.statistics().commits
+            try await bench.commit((1...1000).map { [Self.insert($0)] })
+            #expect(await bench.store.statistics().commits - before <= 2)
+        }
+    }
+
+    @Test func `without changes a completion waits for everything before`() async throws {
+        try await Self.run { bench in
+            try await bench.commit([[Self.insert(1)], [], [Self.insert(2)], []])
+            #expect(await bench.outcomes == (0..<4).map { .done($0, .committed) })
+        }
+    }
+
+    @Test func `when messages are refused, everything else is durable and their publishers are told`() async throws {
+        try await Self.run { bench in
+            try await bench.commit([[Self.insert(5)]])
+            // A sequence that is not above the last is a message that the store cannot take.
+            try await bench.commit([[.setEstablished(true)], [Self.insert(5), .setAssignedClientID("x")], []])
+            #expect(
+                await bench.outcomes.suffix(3) == [
+                    .done(0, .committed), .done(1, .committedWithoutInserts), .done(2, .committed),
+                ])
+            let session = try await bench.store.session(bench.main)
+            #expect(session.established)
+            #expect(session.assignedClientID == "x")
+            #expect(session.queuedCount == 1)
+            #expect(await bench.queue.failure == nil)
+        }
+    }
+
+    @Test func `a time of refused messages is told once, and its end once`() async throws {
+        try await Self.run { bench in
+            try await bench.commit([[Self.insert(5)]])
+            for _ in 1...3 { try await bench.commit([[Self.insert(5)]]) }
+            try await bench.commit([[.setEstablished(true)]])
+            try await bench.commit([[Self.insert(6)]])
+            let told = await bench.events.all.compactMap { event -> Bool? in
+                if case .failing(let failure) = event { failure != nil } else { nil }
+            }
+            #expect(told == [true, false])
+        }
+    }
+}

@@ -1,0 +1,98 @@
+import Glibc
+import Testing
+
+@testable import Agent
+
+struct ControlSocketTests {
+    private static func inDirectory(_ body: (TemporaryDirectory, String) throws -> Void) throws {
+        let directory = try TemporaryDirectory()
+        defer { directory.remove() }
+        try body(directory, "\(directory.path)/run/control.sock")
+    }
+
+    private static func status(_ path: String) throws -> stat {
+        var status = stat()
+        try #require(lstat(path, &status) == 0)
+        return status
+    }
+
+    @Test func `the socket is made for owner and group only, in a directory of its own`() throws {
+        try Self.inDirectory { _, path in
+            let descriptor = try ControlSocket.listen(at: path)
+            defer { close(descriptor) }
+            let status = try Self.status(path)
+            #expect(status.st_mode & S_IFMT == S_IFSOCK)
+            #expect(status.st_mode & 0o777 == 0o660)
+            if let group = AccessPolicy.gid(ofGroup: ControlSocket.groupName), geteuid() == 0 {
+                #expect(status.st_gid == group)
+            }
+            #expect(fcntl(descriptor, F_GETFL) & O_NONBLOCK != 0)
+            #expect(fcntl(descriptor, F_GETFD) & FD_CLOEXEC != 0)
+            ControlSocket.remove(path)
+            #expect(access(path, F_OK) != 0)
+        }
+    }
+
+    @Test func `a socket that a crash left is replaced`() throws {
+        try Self.inDirectory { _, path in
+            close(try ControlSocket.listen(at: path))
+            let descriptor = try ControlSocket.listen(at: path)
+            defer { close(descriptor) }
+            #expect(try Self.status(path).st_mode & S_IFMT == S_IFSOCK)
+        }
+    }
+
+    @Test func `a socket in use stays with its daemon`() throws {
+        try Self.inDirectory { _, path in
+            let descriptor = try ControlSocket.listen(at: path)
+            defer { close(descriptor) }
+            let failure = #expect(throws: ControlSocket.Failure.self) { try ControlSocket.listen(at: path) }
+            #expect(failure?.description.contains("another holdfastd already serves") == true)
+            #expect(access(path, F_OK) == 0)
+        }
+    }
+
+    @Test func `a socket whose daemon is too busy to accept stays with it, and nobody waits`() throws {
+        try Self.inDirectory { _, path in
+            let listener = socket(AF_UNIX, CInt(SOCK_STREAM.rawValue), 0)
+            defer { close(listener) }
+            mkdir(String(path.dropLast("/control.sock".count)), 0o700)
+            try Self.withAddress(path) { try #require(bind(listener, $0, $1) == 0) }
+            try #require(listen(listener, 0) == 0)
+            let clients = (0..<4).map { _ in socket(AF_UNIX, CInt(SOCK_STREAM.rawValue | SOCK_NONBLOCK.rawValue), 0) }
+            defer { clients.forEach { close($0) } }
+            try Self.withAddress(path) { address, length in clients.forEach { _ = connect($0, address, length) } }
+            #expect(throws: ControlSocket.Failure.self) { try ControlSocket.listen(at: path) }
+            #expect(access(path, F_OK) == 0)
+        }
+    }
+
+    private static func withAddress(
+        _ path: String, _ body: (UnsafePointer<sockaddr>, socklen_t) throws -> Void
+    ) throws {
+        var address = sockaddr_un()
+        address.sun_family = sa_family_t(AF_UNIX)
+        withUnsafeMutableBytes(of: &address.sun_path) { $0.copyBytes(from: path.utf8) }
+        try withUnsafeBytes(of: address) { bytes in
+            try bytes.withMemoryRebound(to: sockaddr.self) {
+                if let base = $0.baseAddress { try body(base, socklen_t(MemoryLayout<sockaddr_un>.size)) }
+            }
+        }
+    }
+
+    @Test func `what is no socket is not touched`() throws {
+        try Self.inDirectory { directory, _ in
+            try directory.write("file", "precious")
+            let failure = #expect(throws: ControlSocket.Failure.self) {
+                try ControlSocket.listen(at: "\(directory.path)/file")
+            }
+            #expect(failure?.description.contains("is no socket") == true)
+            #expect(try Self.status("\(directory.path)/file").st_size == 8)
+        }
+    }
+
+    @Test(arguments: ["", "/" + String(repeating: "x", count: 200), "/no/such/directory/control.sock"])
+    func `a path that cannot be is refused`(path: String) {
+        #expect(throws: ControlSocket.Failure.self) { try ControlSocket.listen(at: path) }
+    }
+}

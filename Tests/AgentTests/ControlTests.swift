@@ -1,0 +1,206 @@
+import ControlAPI
+import Glibc
+import Logging
+import MQTT
+import NIOCore
+import NIOPosix
+import SessionCore
+import Support
+import Testing
+
+@testable import Agent
+
+@Suite(.timeLimit(.minutes(2)))
+struct ControlTests {
+    @Test func `hello tells version, methods and roles`() async throws {
+        try await DaemonUnderTest.run(autoconnect: false) { daemon in
+            let hello = try await daemon.peer().call("rpc.hello", #"{"client":"test","protocol":1}"#)
+            #expect(hello["version"] == .string(holdfastVersion))
+            #expect(hello["roles"] == .array(["observe", "message", "control"]))
+            await #expect(throws: ControlPeer.CallFailure(code: "version-mismatch")) {
+                try await daemon.peer().call("rpc.hello", #"{"protocol":99}"#)
+            }
+        }
+    }
+
+    @Test(arguments: [
+        ("nonsense", "parse-error"), ("[]", "invalid-request"), ("7", "invalid-request"),
+        (#"{"jsonrpc":"2.0","id":99,"method":"session.lost"}"#, "unknown-method"),
+        (#"{"jsonrpc":"2.0","id":99,"method":"session.status","params":{}}"#, "invalid-parameters"),
+        (String(repeating: "x", count: 2 << 20), "invalid-request"),
+    ])
+    func `a bad line is answered, and the next one works`(line: String, code: String) async throws {
+        try await DaemonUnderTest.run(autoconnect: false) { daemon in
+            let peer = try await daemon.peer()
+            try await peer.send(line)
+            let answer = try await peer.lines.first { $0 }
+            #expect(answer["error"]?["data"]?["code"] == .string(code))
+            try await peer.call("session.list")
+        }
+    }
+
+    @Test func `a batch is answered by one array, and a batch of notifications not at all`() async throws {
+        try await DaemonUnderTest.run(autoconnect: false) { daemon in
+            let peer = try await daemon.peer()
+            try await peer.send(#"[{"jsonrpc":"2.0","method":"session.list"}]"#)
+            try await peer.send(
+                #"[{"jsonrpc":"2.0","id":1,"method":"session.list"},{"jsonrpc":"2.0","method":"session.list"},7,"#
+                    + #"{"jsonrpc":"2.0","id":"b","method":"session.watch"}]"#)
+            guard case .array(let answers) = try await peer.lines.first({ $0 }) else {
+                Issue.record("a batch is not answered by an array")
+                return
+            }
+            #expect(answers.map { $0["id"] } == [1, .null, "b"])
+            try await peer.call("session.connect", #"{"session":"main"}"#)
+            try await peer.state("connected")
+        }
+    }
+
+    @Test func `a peer that has closed its sending side gets its answers and then the end`() async throws {
+        try await DaemonUnderTest.run(autoconnect: false) { daemon in
+            let peer = try await daemon.peer()
+            try await peer.sendRaw(#"{"jsonrpc":"2.0","id":1,"method":"session.list"}"#)
+            try await peer.closeOutput()
+            #expect(try await peer.answer(1)["result"]?["sessions"] != nil)
+            try await peer.end()
+        }
+    }
+
+    @Test func `a peer that has closed its sending side may go on watching`() async throws {
+        try await DaemonUnderTest.run(autoconnect: false) { daemon in
+            let (peer, other) = (try await daemon.peer(), try await daemon.peer())
+            try await peer.call("session.watch")
+            try await peer.closeOutput()
+            try await other.call("session.connect", #"{"session":"main"}"#)
+            try await peer.state("connected")
+        }
+    }
+
+    @Test func `a peer that goes leaves nothing behind`() async throws {
+        try await DaemonUnderTest.run { daemon in
+            let peer = try await daemon.watcher()
+            for _ in 1...20 {
+                let gone = try await daemon.peer()
+                try await gone.send(#"{"jsonrpc":"2.0","id":1,"method":"session.watch"}"#)
+                try await gone.send(
+                    #"{"jsonrpc":"2.0","id":2,"method":"message.subscribe","params":{"session":"main","filter":"a"}}"#)
+                try await gone.close()
+            }
+            // Answered after everything above was read.
+            try await peer.call("session.list")
+            await daemon.server.publish("a", "anybody?")
+            try await peer.call("session.list")
+            #expect(await daemon.registry.watchCount == 1)
+        }
+    }
+
+    @Test func `a watch replays what was missed, and says how much is forgotten`() async throws {
+        try await DaemonUnderTest.run(autoconnect: false) { daemon in
+            let peer = try await daemon.watcher("disconnected")
+            try await peer.call("session.connect", #"{"session":"main"}"#)
+            let last = try await peer.state("connected")
+            let sequence = try #require(last["sequence"]?.wholeNumber)
+            let name = try #require(SessionName("main"))
+            let other = try await daemon.peer()
+            let watched = try await other.call("session.watch", #"{"since":\#(sequence - 1)}"#)
+            let replayed = try await other.notification("session.event")
+            #expect(replayed["sequence"] == .integer(sequence))
+            #expect(replayed["state"] == "connected")
+            #expect(replayed["watch"] == watched["watch"])
+
+            for _ in 0..<EventLog.capacity + 3 {
+                await daemon.registry.report(
+                    name,
+                    .init(watch: .init(rawValue: ""), sequence: 0, time: .now, session: "main", event: .pathChanged))
+            }
+            let late = try await daemon.peer()
+            let since = sequence - 1
+            let again = try await late.call("session.watch", #"{"since":\#(since)}"#)
+            let total = try #require(again["sequence"]?.wholeNumber)
+            let dropped = try await late.notification("session.event")
+            #expect(dropped["event"] == "dropped")
+            #expect(dropped["count"] == .integer(total - since - Int64(EventLog.capacity)))
+            for number in (total - Int64(EventLog.capacity) + 1)...total {
+                #expect(try await late.notification("session.event")["sequence"] == .integer(number))
+            }
+            await daemon.registry.report(
+                name,
+                .init(watch: .init(rawValue: ""), sequence: 0, time: .now, session: "main", event: .connectionLost))
+            _ = try await late.notification("session.event", ["event": "connection-lost"])
+        }
+    }
+
+    @Test(arguments: [Int64.min, -1, Int64.max])
+    func `a watch since an impossible number is no trap`(since: Int64) async throws {
+        try await DaemonUnderTest.run(autoconnect: false) { daemon in
+            try await daemon.peer().call("session.watch", #"{"since":\#(since)}"#)
+        }
+    }
+
+    @Test func `a slow reader is told how much it missed, and then goes on`() async throws {
+        try await DaemonUnderTest.run { daemon in
+            let (peer, slow) = (try await daemon.watcher(), try await daemon.peer(reads: false))
+            try await slow.request("message.subscribe", #"{"session":"main","filter":"a"}"#)
+            _ = try await daemon.server.packet { if case .subscribe = $0 { true } else { nil } }
+            let payload = String(repeating: "x", count: 64 << 10)
+            let count = 64
+            for _ in 0..<count { await daemon.server.publish("a", payload, qos: .atLeastOnce) }
+            for _ in 0..<count { _ = try await daemon.server.packet { if case .puback = $0 { true } else { nil } } }
+            try await peer.call("session.list")
+            try await slow.startReading()
+            let told = try await slow.lines.first { line -> Int64? in
+                line?["params"]?["event"] == "message-dropped" ? line?["params"]?["count"]?.wholeNumber : nil
+            }
+            let read = await slow.lines.all.filter { $0?["method"] == "message.received" }.count
+            #expect(read + Int(told) == count)
+            #expect(told > 0)
+            await daemon.server.publish("a", "after")
+            _ = try await slow.notification("message.received", ["payload": "after"])
+        }
+    }
+
+    /// A connection whose peer has these roles, on one end of a socket pair.
+    private func peer(_ roles: Set<Role>, of daemon: DaemonUnderTest) async throws -> ControlPeer {
+        var ends: [CInt] = [0, 0]
+        try #require(socketpair(AF_UNIX, CInt(SOCK_STREAM.rawValue), 0, &ends) == 0)
+        _ = try await ClientBootstrap(group: daemon.eventLoop)
+            .channelInitializer { channel in
+                channel.eventLoop.makeCompletedFuture {
+                    let connection = ControlConnection(
+                        channel: channel, peer: Peer(pid: 77, uid: 4242, gid: 4242, groups: []), roles: roles,
+                        daemon: daemon.daemon, logger: daemon.log.logger)
+                    try channel.pipeline.syncOperations.addHandler(Feeder(connection))
+                }
+            }
+            .withConnectedSocket(ends[0]).get()
+        return try await ControlPeer.adopt(ends[1], on: daemon.eventLoop)
+    }
+
+    private final class Feeder: ChannelInboundHandler {
+        typealias InboundIn = ByteBuffer
+        private let connection: ControlConnection
+
+        init(_ connection: ControlConnection) { self.connection = connection }
+
+        func channelRead(context: ChannelHandlerContext, data: NIOAny) {
+            let bytes = unwrapInboundIn(data)
+            connection.assumeIsolated { $0.received(bytes) }
+        }
+    }
+
+    @Test(arguments: [[], [.observe], [.message], [.observe, .message]] as [Set<Role>])
+    func `a peer without the role is denied, told and logged`(roles: Set<Role>) async throws {
+        try await DaemonUnderTest.run(autoconnect: false) { daemon in
+            let peer = try await peer(roles, of: daemon)
+            for method in ControlMethods.all {
+                // Without parameters a permitted call fails for another reason at most.
+                let answer = try await peer.answer(try await peer.request(method.name))
+                let isDenied = answer["error"]?["data"]?["code"] == "not-permitted"
+                #expect(isDenied == (method.role.map { !roles.contains($0) } ?? false), "\(method.name)")
+            }
+            let denials = daemon.log.lines.filter { $0.message.hasPrefix("denied") }
+            #expect(denials.count == ControlMethods.all.count { $0.role.map { !roles.contains($0) } ?? false })
+            #expect(denials.allSatisfy { $0.fields["HOLDFAST_PEER_UID"] == "4242" && $0.message.contains("pid 77") })
+        }
+    }
+}

@@ -1,0 +1,46 @@
+import Testing
+
+@testable import Agent
+
+struct CredentialTests {
+    private static func read(_ content: String) throws -> String {
+        let directory = try TemporaryDirectory()
+        defer { directory.remove() }
+        try directory.write("secret", content)
+        return String(decoding: try Credential.read(.file("\(directory.path)/secret")), as: UTF8.self)
+    }
+
+    @Test(arguments: [
+        ("pass", "pass"), ("pass\n", "pass"), ("pass\r\n", "pass"), ("pass\n\n", "pass\n"), (" pa ss ", " pa ss "),
+        ("pass\r", "pass\r"),
+    ])
+    func `a secret is the file without the end of its last line`(content: String, secret: String) throws {
+        #expect(try Self.read(content) == secret)
+    }
+
+    @Test(arguments: ["", "\n", "\r\n"])
+    func `an empty file is no secret`(content: String) {
+        #expect(throws: Credential.Failure.self) { try Self.read(content) }
+    }
+
+    @Test func `a secret has as many bytes as MQTT can express`() throws {
+        let longest = String(repeating: "x", count: Credential.maximumLength)
+        #expect(try Self.read(longest) == longest)
+        #expect(try Self.read(longest + "\r\n") == longest)
+        #expect(throws: Credential.Failure.self) { try Self.read(longest + "x") }
+        #expect(throws: Credential.Failure.self) { try Self.read(longest + "xyz") }
+    }
+
+    @Test func `a failure names the file and never what is in it`() throws {
+        let failure = #expect(throws: Credential.Failure.self) { try Credential.read(.file("/no/such/file")) }
+        #expect(failure?.description == "/no/such/file: No such file or directory")
+        let long = #expect(throws: Credential.Failure.self) {
+            try Self.read("secret" + String(repeating: "x", count: Credential.maximumLength))
+        }
+        #expect(long?.description.contains("secretxx") == false)
+    }
+
+    @Test func `a directory is no secret`() {
+        #expect(throws: Credential.Failure.self) { try Credential.read(.file("/")) }
+    }
+}

@@ -1,0 +1,216 @@
+import ControlAPI
+import DurableStore
+import Glibc
+import Logging
+import NIOCore
+import NIOPosix
+import NetworkPath
+import SessionCore
+import Support
+import Synchronization
+import Systemd
+
+@testable import Agent
+
+/// A directory that lasts as long as one test.
+struct TemporaryDirectory: Sendable {
+    let path: String
+
+    init() throws {
+        var template = Array("/tmp/holdfast-agent-XXXXXX".utf8CString)
+        guard let directory = mkdtemp(&template) else { throw ConfigurationScratch.ScratchError() }
+        path = String(cString: directory)
+    }
+
+    /// Replaces the file at once: a daemon that reads it at the same time must not see half of it.
+    func write(_ name: String, _ text: String) throws {
+        guard let file = fopen("\(path)/new", "w") else { throw ConfigurationScratch.ScratchError() }
+        let bytes = Array(text.utf8)
+        let count = fwrite(bytes, 1, bytes.count, file)
+        fclose(file)
+        guard count == bytes.count, rename("\(path)/new", "\(path)/\(name)") == 0 else {
+            throw ConfigurationScratch.ScratchError()
+        }
+    }
+
+    func remove() {
+        Self.remove(path)
+    }
+
+    private static func remove(_ path: String) {
+        if let stream = opendir(path) {
+            while let entry = readdir(stream) {
+                guard let offset = MemoryLayout<dirent>.offset(of: \.d_name) else { continue }
+                let name = String(
+                    cString: UnsafeRawPointer(entry).advanced(by: offset).assumingMemoryBound(to: CChar.self))
+                if name != ".", name != ".." { remove("\(path)/\(name)") }
+            }
+            closedir(stream)
+        }
+        _ = Glibc.remove(path)
+    }
+}
+
+/// Keeps what is logged.
+final class RecordingLog: Sendable {
+    struct Line: Sendable {
+        var level: Logger.Level
+        var message: String
+        var fields: [String: String]
+    }
+
+    private let recorded = Mutex<[Line]>([])
+
+    var lines: [Line] { recorded.withLock { $0 } }
+
+    var logger: Logger { Logger(label: "test") { _ in Handler(log: self) } }
+
+    struct Handler: LogHandler {
+        let log: RecordingLog
+        var logLevel = Logger.Level.debug
+        var metadata: Logger.Metadata = [:]
+
+        subscript(metadataKey key: String) -> Logger.Metadata.Value? {
+            get { metadata[key] }
+            set { metadata[key] = newValue }
+        }
+
+        func log(event: LogEvent) {
+            let fields = (event.metadata ?? [:]).mapValues(\.description)
+            log.recorded.withLock {
+                $0.append(Line(level: event.level, message: event.message.description, fields: fields))
+            }
+        }
+    }
+}
+
+/// A whole daemon in this process: configuration files, store, sessions and control socket are real; only the service
+/// manager is not there. Its MQTT server runs beside it on the same loop.
+struct DaemonUnderTest: Sendable {
+    let directory: TemporaryDirectory
+    let server: LoopbackServer
+    let daemon: Daemon
+    let control: ControlServer
+    let store: DurableStore
+    let commits: CommitQueue
+    let log: RecordingLog
+    let eventLoop: any EventLoop
+
+    var registry: SessionRegistry { daemon.registry }
+    var socket: String { "\(directory.path)/control.sock" }
+
+    /// Runs a daemon with the session `main`, and what else is in `files`, for the duration of `body`.
+    static func run(
+        _ extra: String = "", autoconnect: Bool = true, files: [String: String] = [:],
+        prepare: (LoopbackServer) async throws -> Void = { _ in },
+        _ body: (DaemonUnderTest) async throws -> Void
+    ) async throws {
+        let directory = try TemporaryDirectory()
+        defer { directory.remove() }
+        let group = MultiThreadedEventLoopGroup(numberOfThreads: 2)
+        let server = LoopbackServer(eventLoop: group.next())
+        try await server.start()
+        try await prepare(server)
+        mkdir("\(directory.path)/sessions.d", 0o700)
+        try directory.write("sessions.d/main.toml", await session(server, extra, autoconnect: autoconnect))
+        for (name, text) in files { try directory.write(name, text) }
+        try await run(in: directory, server, on: group, body)
+        try await server.stop()
+        try await group.shutdownGracefully()
+    }
+
+    /// One life of the daemon.
+    static func run(
+        in directory: TemporaryDirectory, _ server: LoopbackServer, on group: MultiThreadedEventLoopGroup,
+        bootID: String = "boot", _ body: (DaemonUnderTest) async throws -> Void
+    ) async throws {
+        let daemon = try await start(in: directory, server, on: group, bootID: bootID)
+        let result: Result<Void, any Error>
+        do {
+            try await body(daemon)
+            result = .success(())
+        } catch {
+            result = .failure(error)
+        }
+        await daemon.stop()
+        try result.get()
+    }
+
+    private static func start(
+        in directory: TemporaryDirectory, _ server: LoopbackServer, on group: MultiThreadedEventLoopGroup,
+        bootID: String
+    ) async throws -> DaemonUnderTest {
+        let (loop, disk, log) = (server.eventLoop, group.next(), RecordingLog())
+        let store = try DurableStore(
+            directory: "\(directory.path)/state", durability: .normal, executor: disk.executor)
+        let registry = SessionRegistry(
+            notifier: StatusNotifier(notifier: Notifier(), eventLoop: loop), logger: log.logger, eventLoop: loop)
+        let watcher = NetworkWatcher(executor: loop.executor) { [weak registry] change in
+            registry?.assumeIsolated { $0.pathChanged(change) }
+        }
+        try await watcher.start()
+        let options = DaemonOptions(
+            configurationDirectory: directory.path, stateDirectory: "\(directory.path)/state",
+            socketPath: "\(directory.path)/control.sock")
+        let daemon = Daemon(
+            options: options, configuration: DaemonConfiguration(), store: store, registry: registry,
+            network: NetworkView(watcher: watcher), logger: log.logger, eventLoop: loop)
+        let control = ControlServer(daemon: daemon)
+        try await control.listen(path: options.socketPath)
+        let commits = CommitQueue(store: store, eventLoop: loop) { _ in }
+        try await registry.start(
+            ConfigurationLoader.load(directory: directory.path).sessions,
+            in: SessionDriver.Surroundings(
+                eventLoop: loop, threadPool: .singleton, store: store, commits: commits, network: daemon.network,
+                logger: log.logger, bootID: bootID, deviceID: "device"))
+        try await control.serve()
+        return DaemonUnderTest(
+            directory: directory, server: server, daemon: daemon, control: control, store: store, commits: commits,
+            log: log, eventLoop: loop)
+    }
+
+    private func stop() async {
+        await control.stopListening()
+        await registry.stop()
+        await control.closeConnections()
+        await daemon.network.watcher.stop()
+        try? await store.close()
+    }
+
+    static func session(
+        _ server: LoopbackServer, _ extra: String = "", autoconnect: Bool = true, user: String = "edge-42"
+    ) async -> String {
+        """
+        endpoints = ["mqtt://127.0.0.1:\(await server.port)"]
+        user = "\(user)"
+        autoconnect = \(autoconnect)
+        \(extra)
+        [reconnect]
+        delays = ["10ms"]
+        spread = "0s"
+        """
+    }
+
+    func peer(reads: Bool = true) async throws -> ControlPeer {
+        try await ControlPeer.connect(socket, on: eventLoop, reads: reads)
+    }
+
+    /// A peer that watches and has seen the session reach a state.
+    func watcher(_ state: String = "connected", of session: String = "main") async throws -> ControlPeer {
+        let peer = try await peer()
+        let result = try await peer.call("session.watch")
+        let states = result["snapshot"]?["sessions"]
+        guard case .array(let sessions)? = states,
+            sessions.contains(where: { $0["session"] == .string(session) && $0["state"] == .string(state) })
+        else {
+            try await peer.state(state, of: session)
+            return peer
+        }
+        return peer
+    }
+
+    func writeSession(_ extra: String = "", autoconnect: Bool = true, user: String = "edge-42") async throws {
+        try directory.write(
+            "sessions.d/main.toml", await Self.session(server, extra, autoconnect: autoconnect, user: user))
+    }
+}

@@ -1,0 +1,195 @@
+import ControlAPI
+import DurableStore
+import MQTT
+import NIOCore
+import NIOPosix
+import SessionCore
+import Support
+import Testing
+
+@testable import Agent
+
+@Suite(.timeLimit(.minutes(2)))
+struct HistoryTests {
+    /// `from → to code` of every entry.
+    private static func changes(_ result: JSONValue) -> [String] {
+        guard case .array(let entries)? = result["entries"] else { return [] }
+        return entries.map { entry in
+            [entry["from"]?.text, "→", entry["to"]?.text, entry["reason"]?["code"]?.text].compactMap { $0 }
+                .joined(separator: " ")
+        }
+    }
+
+    @Test func `every change of a state is told, with the length of the outage`() async throws {
+        try await DaemonUnderTest.run { daemon in
+            let peer = try await daemon.watcher()
+            await daemon.server.drop()
+            try await peer.state("reconnecting")
+            try await peer.state("connected")
+            let history = try await peer.call("session.history")
+            #expect(
+                Self.changes(history) == [
+                    "disconnected → connecting autoconnect", "connecting → connected autoconnect",
+                    "connected → reconnecting server-closed", "reconnecting → connected server-closed",
+                ])
+            guard case .array(let entries)? = history["entries"], let last = entries.last else { return }
+            #expect(last["session"] == "main")
+            #expect(last["mode"] == "quick")
+            #expect(last["reason"]?["group"] == "server")
+            #expect(last["phase"] == .null)
+            guard case .number(let outage)? = last["outage"] else {
+                Issue.record("no length of the outage: \(last)")
+                return
+            }
+            #expect((0..<60).contains(outage))
+
+            let newest = try await peer.call("session.history", #"{"session":"main","limit":1}"#)
+            #expect(newest["entries"] == .array([last]))
+            let time = last["time"]?.text ?? ""
+            let since = try await peer.call("session.history", #"{"since":"\#(time)"}"#)
+            #expect(Self.changes(since).last == "reconnecting → connected server-closed")
+            let before = try await peer.call("session.history", #"{"until":"2000-01-01T00:00:00Z"}"#)
+            #expect(before["entries"] == .array([]))
+        }
+    }
+
+    @Test func `the history outlives the daemon, and says when that was not there`() async throws {
+        try await DaemonUnderTest.run { daemon in
+            let directory = try TemporaryDirectory()
+            defer { directory.remove() }
+            let group = MultiThreadedEventLoopGroup(numberOfThreads: 1)
+            try directory.makeSessions()
+            try directory.write(
+                "sessions.d/main.toml", await DaemonUnderTest.session(daemon.server, user: "edge-43"))
+            // One that is down all the time tells the shutdown too.
+            try directory.write(
+                "sessions.d/idle.toml",
+                await DaemonUnderTest.session(daemon.server, autoconnect: false, user: "edge-44"))
+            try await DaemonUnderTest.run(in: directory, daemon.server, on: group) { _ = try await $0.watcher() }
+            try await DaemonUnderTest.run(in: directory, daemon.server, on: group) { second in
+                let peer = try await second.watcher()
+                #expect(
+                    Self.changes(try await peer.call("session.history", #"{"session":"main"}"#)) == [
+                        "disconnected → connecting autoconnect", "connecting → connected autoconnect",
+                        "connected → disconnecting shutdown", "disconnecting → disconnected shutdown",
+                        "disconnected → connecting autoconnect", "connecting → connected autoconnect",
+                    ])
+                #expect(
+                    Self.changes(try await peer.call("session.history", #"{"session":"idle"}"#)) == [
+                        "disconnected → disconnected user-disconnect", "disconnected → disconnected shutdown",
+                        "disconnected → disconnected user-disconnect",
+                    ])
+            }
+            try await group.shutdownGracefully()
+        }
+    }
+
+    @Test func `a session that is not there and never was is unknown`() async throws {
+        try await DaemonUnderTest.run { daemon in
+            let peer = try await daemon.watcher()
+            for name in ["mian", "NOT A NAME"] {
+                await #expect(throws: ControlPeer.CallFailure(code: "unknown-session")) {
+                    try await peer.call("session.history", #"{"session":"\#(name)"}"#)
+                }
+            }
+            let gone = HistoryEntry(
+                time: Timestamp(rawValue: 1), session: try #require(SessionName("gone")), from: "connecting",
+                to: "connected", reasonCode: "invented-later", message: "…")
+            try await daemon.store.record([gone])
+            let history = try await peer.call("session.history", #"{"session":"gone"}"#)
+            #expect(Self.changes(history) == ["connecting → connected invented-later"])
+        }
+    }
+
+    @Test func `a store that fails costs the history, one line of log, and nothing else`() async throws {
+        let directory = try TemporaryDirectory()
+        defer { directory.remove() }
+        let group = MultiThreadedEventLoopGroup(numberOfThreads: 2)
+        let (loop, log) = (group.next(), RecordingLog())
+        let store = try DurableStore(
+            directory: "\(directory.path)/state", durability: .normal, executor: group.next().executor)
+        try await store.close()
+        let queue = HistoryQueue(store: store, logger: log.logger, eventLoop: loop)
+        let entry = HistoryEntry(
+            time: Timestamp(rawValue: 1), session: try #require(SessionName("main")), from: "connecting",
+            to: "connected", reasonCode: "autoconnect", message: "…")
+        for _ in 1...3 {
+            await queue.record(entry)
+            await queue.everythingRecorded()
+        }
+        #expect(log.lines.map(\.message) == ["the history of the sessions has a gap: the store is closed"])
+        try await group.shutdownGracefully()
+    }
+}
+
+struct HistoryRecorderTests {
+    private let main: SessionName
+
+    init() throws {
+        main = try #require(SessionName("main"))
+    }
+
+    private func change(
+        to state: ControlAPI.SessionStatus.State, _ phase: ControlAPI.SessionStatus.Phase? = nil,
+        path: ControlAPI.SessionStatus.Path? = nil, message: String = "…"
+    ) -> SessionEvent {
+        var event = SessionEvent(
+            watch: .init(rawValue: ""), sequence: 0, time: RFC3339(milliseconds: 7), session: "main",
+            event: .stateChanged)
+        event.state = state
+        event.phase = phase
+        event.path = path
+        event.reason = .init(code: "reset", group: "network", terminal: false, message: message)
+        return event
+    }
+
+    @Test func `attempts are no entries, but going offline and coming back are`() {
+        let path = ControlAPI.SessionStatus.Path(interface: "eth0", type: "ethernet", source: "10.0.0.2", gateway: nil)
+        var recorder = HistoryRecorder()
+        func take(_ event: SessionEvent) -> String? {
+            recorder.take(main, event).map { "\($0.from) \($0.to) \($0.phase ?? "-")" }
+        }
+        #expect(take(change(to: .connecting, .dialing, path: path)) == "disconnected connecting -")
+        #expect(take(change(to: .connecting, .waiting)) == nil)
+        #expect(take(change(to: .connected)) == "connecting connected -")
+        #expect(take(change(to: .connected)) == nil)
+        #expect(take(change(to: .reconnecting, .waitingForNetwork)) == "connected reconnecting waiting-for-network")
+        // The attempt that is made now and then without a path.
+        #expect(take(change(to: .reconnecting, .dialing)) == nil)
+        #expect(take(change(to: .reconnecting, .waitingForNetwork)) == nil)
+        #expect(take(change(to: .reconnecting, .dialing, path: path)) == "reconnecting reconnecting -")
+    }
+
+    @Test func `a message without end is cut off`() {
+        var recorder = HistoryRecorder()
+        let entry = recorder.take(main, change(to: .failed, message: String(repeating: "ü", count: 100_000)))
+        #expect(entry?.message.count == HistoryRecorder.maximumMessageLength)
+    }
+
+    @Test func `a shutdown is told once`() {
+        var recorder = HistoryRecorder()
+        _ = recorder.take(main, change(to: .failed))
+        #expect(recorder.stopped(at: RFC3339(milliseconds: 9)).map(\.from) == ["failed"])
+        #expect(recorder.stopped(at: RFC3339(milliseconds: 9)).isEmpty)
+    }
+
+    @Test(
+        arguments: [
+            // The last sign of life; not before the last entry; not after now; the last entry if there is none.
+            ("connected", 50, 80, 100, 80), ("reconnecting", 50, 20, 100, 50), ("connected", 50, 300, 100, 100),
+            ("failed", 50, nil, 100, 50), ("connected", 200, 80, 100, 200), ("disconnected", 50, 80, 100, nil),
+        ] as [(String, Int64, Int64?, Int64, Int64?)])
+    func `an end that nobody recorded is at the last sign of life`(
+        _ state: String, _ last: Int64, _ alive: Int64?, _ now: Int64, _ expected: Int64?
+    ) {
+        let entry = HistoryEntry(
+            time: Timestamp(rawValue: last), session: main, from: "connecting", to: state, reasonCode: "reset",
+            message: "…")
+        let end = HistoryRecorder.unrecordedEnd(
+            after: entry, lastAlive: alive.map { Timestamp(rawValue: $0) }, now: Timestamp(rawValue: now))
+        #expect(end?.time.rawValue == expected)
+        #expect(end?.from ?? state == state)
+        #expect(end?.to ?? "disconnected" == "disconnected")
+        #expect(end?.reasonCode ?? "shutdown" == "shutdown")
+    }
+}

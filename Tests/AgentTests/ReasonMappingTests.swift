@@ -1,0 +1,76 @@
+import ControlAPI
+import MQTT
+import SessionCore
+import Testing
+import Transport
+
+@testable import Agent
+
+struct ReasonMappingTests {
+    /// The table "Reason codes" of the protocol's description. What is not in it, also of later standards, is unknown.
+    private static let codes: [UInt8: SessionCore.ReasonCode] = [
+        0x00: .serverClosed, 0x04: .serverClosed, 0x80: .serverError, 0x81: .protocolError, 0x82: .protocolError,
+        0x83: .serverError, 0x84: .unsupportedVersion, 0x85: .clientIdentifierRejected, 0x86: .credentialRejected,
+        0x87: .notAuthorized, 0x88: .serverBusy, 0x89: .serverBusy, 0x8A: .banned, 0x8B: .serverShutdown,
+        0x8C: .credentialRejected, 0x8D: .serverKeepAliveTimeout, 0x8E: .displaced, 0x91: .stateMismatch,
+        0x92: .stateMismatch, 0x93: .serverError, 0x94: .serverError, 0x95: .serverError, 0x96: .rateLimited,
+        0x97: .serverBusy, 0x98: .removedByAdministrator, 0x99: .serverError, 0x9A: .serverError, 0x9B: .serverError,
+        0x9C: .serverMoved, 0x9D: .serverMoved, 0x9F: .rateLimited, 0xA0: .serverClosed,
+    ]
+
+    @Test(arguments: UInt8.min...UInt8.max)
+    func `every code of a server is a reason`(code: UInt8) {
+        let reason = Reason(.init(code: MQTT.ReasonCode(rawValue: code)))
+        #expect(reason.code == Self.codes[code] ?? .unknown)
+        #expect(reason.serverCode == code)
+    }
+
+    @Test func `only what trying again cannot change is terminal`() {
+        let terminal = (UInt8.min...UInt8.max).filter { Reason(.init(code: .init(rawValue: $0))).isTerminal }
+        #expect(terminal == [0x84, 0x85, 0x86, 0x87, 0x8A, 0x8C, 0x8E, 0x98])
+    }
+
+    @Test func `what the server says for people is in the sentence`() {
+        let reason = Reason(.init(code: .serverMoved, reasonString: "gone", serverReference: "b.example:8883"))
+        #expect(reason.message == "the server said: server moved (gone), use b.example:8883")
+    }
+
+    private static let failures: [TransportFailure.Code: SessionCore.ReasonCode] = [
+        .dnsFailed: .dnsFailed, .unreachable: .unreachable, .ioError: .unreachable, .refused: .refused,
+        .reset: .reset, .dialTimeout: .dialTimeout, .tlsTimeout: .tlsTimeout, .tlsFailed: .tlsFailed,
+        .certificateExpired: .tlsFailed, .tlsFilesUnusable: .tlsFailed, .certificateInvalid: .certificateInvalid,
+        .unsupported: .badEndpoint,
+    ]
+
+    @Test(arguments: TransportFailure.Code.allCases)
+    func `every failure of the transport is a reason with its sentence`(code: TransportFailure.Code) {
+        let reason = Reason(.failed(TransportFailure(code, "a sentence")))
+        #expect(reason == Reason(Self.failures[code] ?? .unknown, "a sentence"))
+    }
+
+    @Test func `a close without a word is the server's`() {
+        #expect(Reason(.closedByPeer).code == .serverClosed)
+    }
+
+    @Test func `the control socket uses the machines' words`() {
+        for state in SessionState.allCases {
+            #expect(SessionStatus.State(state).rawValue == state.rawValue)
+        }
+        for phase in Phase.allCases { #expect(SessionStatus.Phase(phase).rawValue == phase.rawValue) }
+        for mode in ReconnectMode.allCases { #expect(SessionStatus.Mode(mode).rawValue == mode.rawValue) }
+        #expect(SessionStatus.State.allCases.count == SessionState.allCases.count)
+        #expect(SessionStatus.Phase.allCases.count == Phase.allCases.count)
+        #expect(SessionStatus.Mode.allCases.count == ReconnectMode.allCases.count)
+    }
+
+    @Test(arguments: SessionCore.ReasonCode.allCases)
+    func `a reason is told whole`(code: SessionCore.ReasonCode) {
+        let told = SessionStatus.Reason(Reason(code, "sentence", serverCode: 7))
+        #expect(told.code == code.rawValue)
+        #expect(told.group == code.group.rawValue)
+        #expect(told.terminal == code.isTerminal)
+        #expect(told.serverCode == 7)
+        #expect(told.message == "sentence")
+        #expect(told.hint == code.hint)
+    }
+}

@@ -1,0 +1,223 @@
+import ControlAPI
+import Glibc
+import MQTT
+import NIOCore
+import SessionCore
+import Support
+import Testing
+
+@testable import Agent
+
+@Suite(.timeLimit(.minutes(2)))
+struct ReloadTests {
+    private static func names(_ result: JSONValue, _ member: String) -> [String] {
+        guard case .array(let names)? = result[member] else { return [] }
+        return names.compactMap(\.text)
+    }
+
+    @Test func `a session that is added connects`() async throws {
+        try await DaemonUnderTest.run(autoconnect: false) { daemon in
+            let peer = try await daemon.watcher("disconnected")
+            try daemon.directory.write(
+                "sessions.d/second.toml", await DaemonUnderTest.session(daemon.server, user: "second"))
+            #expect(Self.names(try await peer.call("daemon.reload"), "added") == ["second"])
+            try await peer.state("connected", of: "second")
+            #expect(try await daemon.server.connect().clientID == "second")
+        }
+    }
+
+    @Test func `a reload that changes nothing disturbs nothing`() async throws {
+        try await DaemonUnderTest.run { daemon in
+            let peer = try await daemon.watcher()
+            let result = try await peer.call("daemon.reload")
+            for member in ["added", "changed", "removed"] { #expect(Self.names(result, member) == []) }
+            #expect(await daemon.server.events.all.filter { if case .opened = $0 { true } else { false } }.count == 1)
+        }
+    }
+
+    @Test func `a session that changes connects anew and keeps its subscriptions`() async throws {
+        try await DaemonUnderTest.run { daemon in
+            let peer = try await daemon.watcher()
+            try await peer.call("message.subscribe", #"{"session":"main","filter":"a"}"#)
+            try await daemon.writeSession(user: "edge-43")
+            #expect(Self.names(try await peer.call("daemon.reload"), "changed") == ["main"])
+            try await peer.state("connected")
+            await daemon.server.publish("a", "still")
+            #expect(try await peer.notification("message.received")["payload"] == "still")
+            let clients = await daemon.server.events.all.compactMap { event -> String? in
+                if case .packet(.connect(let connect)) = event { connect.clientID } else { nil }
+            }
+            #expect(clients == ["edge-42", "edge-43"])
+        }
+    }
+
+    @Test func `a session that was connected by hand is connected after its configuration changed`() async throws {
+        try await DaemonUnderTest.run(autoconnect: false) { daemon in
+            let peer = try await daemon.watcher("disconnected")
+            try await peer.call("session.connect", #"{"session":"main"}"#)
+            try await peer.state("connected")
+            try await daemon.writeSession(autoconnect: false, user: "edge-43")
+            try await peer.request("daemon.reload")
+            try await peer.state("disconnected")
+            try await peer.state("connected")
+        }
+    }
+
+    @Test func `a session that somebody disconnected stays so when its configuration changes`() async throws {
+        try await DaemonUnderTest.run { daemon in
+            let peer = try await daemon.watcher()
+            try await peer.call("session.disconnect", #"{"session":"main"}"#)
+            try await peer.state("disconnected")
+            try await daemon.writeSession(user: "edge-43")
+            try await peer.call("daemon.reload")
+            let status = try await peer.call("session.status", #"{"session":"main"}"#)
+            #expect(status["state"] == "disconnected")
+            #expect(status["reason"]?["code"] == "user-disconnect")
+        }
+    }
+
+    @Test func `a failed session starts again when its configuration changes`() async throws {
+        try await DaemonUnderTest.run { daemon in
+            let peer = try await daemon.watcher()
+            await daemon.server.disconnect(.sessionTakenOver)
+            try await peer.state("failed")
+            try await daemon.writeSession(user: "edge-43")
+            try await peer.request("daemon.reload")
+            try await peer.state("connected")
+        }
+    }
+
+    @Test func `a session that is removed is gone`() async throws {
+        try await DaemonUnderTest.run { daemon in
+            let peer = try await daemon.watcher()
+            #expect(unlink("\(daemon.directory.path)/sessions.d/main.toml") == 0)
+            #expect(Self.names(try await peer.call("daemon.reload"), "removed") == ["main"])
+            await #expect(throws: ControlPeer.CallFailure(code: "unknown-session")) {
+                try await peer.call("session.status", #"{"session":"main"}"#)
+            }
+            _ = try await daemon.server.packet { if case .disconnect = $0 { true } else { nil } }
+        }
+    }
+
+    @Test(arguments: [true, false])
+    func `a session that breaks, or goes, and comes back still has its subscriptions`(isBroken: Bool) async throws {
+        try await DaemonUnderTest.run { daemon in
+            let peer = try await daemon.watcher()
+            try await peer.call("message.subscribe", #"{"session":"main","filter":"a"}"#)
+            let ended = try await peer.call("message.subscribe", #"{"session":"main","filter":"b"}"#)
+            if isBroken {
+                try daemon.directory.write("sessions.d/main.toml", "endpoints = 7\n")
+            } else {
+                #expect(unlink("\(daemon.directory.path)/sessions.d/main.toml") == 0)
+            }
+            try await peer.call("daemon.reload")
+            let id = try #require(ended["subscription"]?.text)
+            try await peer.call("message.unsubscribe", #"{"subscription":"\#(id)"}"#)
+            try await daemon.writeSession()
+            await daemon.server.loseSession()
+            try await peer.request("daemon.reload")
+            try await peer.state("connected")
+            await daemon.server.publish("b", "ended")
+            await daemon.server.publish("a", "still")
+            #expect(try await peer.notification("message.received")["payload"] == "still")
+        }
+    }
+
+    @Test func `a broken session is listed with its error, and the others run`() async throws {
+        let files = ["sessions.d/broken.toml": "endpoints = []\nuser = \"x\"\n"]
+        try await DaemonUnderTest.run(files: files) { daemon in
+            let peer = try await daemon.watcher()
+            let broken = try await peer.call("session.status", #"{"session":"broken"}"#)
+            #expect(broken["state"] == "failed")
+            #expect(broken["reason"]?["code"] == "bad-configuration")
+            await #expect(throws: ControlPeer.CallFailure(code: "wrong-state")) {
+                try await peer.call("session.connect", #"{"session":"broken"}"#)
+            }
+            try daemon.directory.write("sessions.d/main.toml", "endpoints = 7\n")
+            let result = try await peer.call("daemon.reload")
+            #expect(Self.names(result, "changed") == ["main"])
+            guard case .array(let errors)? = result["errors"] else {
+                Issue.record("no errors are told")
+                return
+            }
+            #expect(Set(errors.compactMap { $0["session"]?.text }) == ["broken", "main"])
+        }
+    }
+
+    @Test func `those who watch are told that a session broke`() async throws {
+        try await DaemonUnderTest.run { daemon in
+            let peer = try await daemon.watcher()
+            try daemon.directory.write("sessions.d/main.toml", "endpoints = 7\n")
+            try await peer.request("daemon.reload")
+            #expect(try await peer.state("failed")["reason"]?["code"] == "bad-configuration")
+        }
+    }
+
+    @Test func `a broken daemon configuration changes nothing`() async throws {
+        try await DaemonUnderTest.run { daemon in
+            let peer = try await daemon.watcher()
+            try daemon.directory.write("holdfast.toml", "durability = \"perhaps\"\n")
+            #expect(unlink("\(daemon.directory.path)/sessions.d/main.toml") == 0)
+            await #expect(throws: ControlPeer.CallFailure(code: "bad-configuration")) {
+                try await peer.call("daemon.reload")
+            }
+            #expect(try await peer.call("session.status", #"{"session":"main"}"#)["state"] == "connected")
+        }
+    }
+
+    @Test func `what is asked of a session while it is reloaded is done afterwards`() async throws {
+        try await DaemonUnderTest.run { daemon in
+            let peer = try await daemon.watcher()
+            await daemon.server.set { $0.answersMessages = false }
+            try await peer.call("message.publish", #"{"session":"main","topic":"t","payload":"0"}"#)
+            let first = try await daemon.server.message()
+            try await daemon.writeSession(user: "edge-43")
+            let reload = try await peer.request("daemon.reload")
+            try await peer.state("disconnecting")
+            // It would bring the old session up again while the new one waits for its end.
+            let connect = try await peer.request("session.connect", #"{"session":"main"}"#)
+            let publish = try await peer.request(
+                "message.publish", #"{"session":"main","topic":"t","payload":"1","wait":"delivered"}"#)
+            await daemon.server.set { $0.answersMessages = true }
+            if let id = first.packetID { await daemon.server.send(.puback(Acknowledgement(packetID: id))) }
+            let answers = try await peer.answers(to: [reload, connect, publish])
+            #expect(Self.names(answers[reload]?["result"] ?? .null, "changed") == ["main"])
+            #expect(answers[connect]?["result"] != nil)
+            #expect(answers[publish]?["result"]?["delivered"] == .bool(true))
+            let clients = await daemon.server.events.all.compactMap { event -> String? in
+                if case .packet(.connect(let connect)) = event { connect.clientID } else { nil }
+            }
+            #expect(clients == ["edge-42", "edge-43"])
+        }
+    }
+
+    @Test func `messages published in the middle of reloads are all there`() async throws {
+        try await DaemonUnderTest.run { daemon in
+            let (peer, other) = (try await daemon.watcher(), try await daemon.peer())
+            var requests: [Int] = []
+            for round in 0..<5 {
+                try await daemon.writeSession(user: "edge-\(round)")
+                try await other.request("daemon.reload")
+                for number in 0..<40 {
+                    requests.append(
+                        try await peer.request(
+                            "message.publish",
+                            #"{"session":"main","topic":"t","payload":"\#(round * 40 + number)","qos":1}"#))
+                }
+            }
+            let answers = try await peer.answers(to: requests)
+            #expect(answers.values.compactMap { $0["error"]?["message"]?.text } == [])
+            var payloads: Set<String> = []
+            while payloads.count < 200 { payloads.insert(String(buffer: try await daemon.server.message().payload)) }
+        }
+    }
+}
+
+extension ControlPeer {
+    /// The answers to several requests, in whatever order they come.
+    func answers(to ids: [Int]) async throws -> [Int: JSONValue] {
+        var answers: [Int: JSONValue] = [:]
+        for id in ids { answers[id] = try await answer(id) }
+        return answers
+    }
+}

@@ -1,0 +1,289 @@
+public import ControlAPI
+import DurableStore
+import Glibc
+import MQTT
+import NIOCore
+import NIOPosix
+import SessionCore
+import Support
+import Testing
+
+@testable import Agent
+
+/// A session of a whole daemon against a server in the same process.
+@Suite(.timeLimit(.minutes(2)))
+struct SessionDriverTests {
+    @Test func `a configured session connects by itself`() async throws {
+        try await DaemonUnderTest.run { daemon in
+            let connect = try await daemon.server.connect()
+            #expect(connect.clientID == "edge-42")
+            #expect(connect.cleanStart)
+            let peer = try await daemon.watcher()
+            let status = try await peer.call("session.status", #"{"session":"main"}"#)
+            #expect(status["endpoint"] == .string("mqtt://127.0.0.1:\(await daemon.server.port)"))
+            #expect(status["resumed"] == .bool(false))
+            #expect(status["path"]?["interface"] == "lo")
+            #expect(status["clientID"] == "edge-42")
+            #expect(status["counters"]?["connects"] == 1)
+        }
+    }
+
+    @Test func `a session that is not to connect by itself waits for connect`() async throws {
+        try await DaemonUnderTest.run(autoconnect: false) { daemon in
+            let peer = try await daemon.watcher("disconnected")
+            #expect(try await peer.call("session.connect", #"{"session":"main"}"#)["state"] == "connecting")
+            try await peer.state("connected")
+        }
+    }
+
+    @Test func `a dropped connection is resumed`() async throws {
+        try await DaemonUnderTest.run { daemon in
+            let peer = try await daemon.watcher()
+            await daemon.server.drop()
+            let lost = try await peer.state("reconnecting")
+            #expect(lost["reason"]?["code"] == "server-closed")
+            #expect(lost["mode"] == "quick")
+            let back = try await peer.state("connected")
+            #expect(back["resumed"] == .bool(true))
+            _ = try await daemon.server.connect()
+            #expect(try await daemon.server.connect().cleanStart == false)
+        }
+    }
+
+    @Test func `a server that lost the session is told everything again`() async throws {
+        try await DaemonUnderTest.run { daemon in
+            let peer = try await daemon.watcher()
+            try await peer.call("message.subscribe", #"{"session":"main","filter":"a/#"}"#)
+            await daemon.server.loseSession()
+            await daemon.server.drop()
+            try await peer.state("reconnecting")
+            let back = try await peer.state("connected")
+            #expect(back["resumed"] == .bool(false))
+            let filters = await daemon.server.events.all.compactMap { event -> [String]? in
+                if case .packet(.subscribe(let subscribe)) = event {
+                    subscribe.subscriptions.map(\.filter)
+                } else {
+                    nil
+                }
+            }
+            #expect(filters == [["a/#"], ["a/#"]])
+        }
+    }
+
+    @Test(
+        arguments: [
+            (0x84, "failed", "unsupported-version"), (0x85, "failed", "client-identifier-rejected"),
+            (0x86, "failed", "credential-rejected"), (0x87, "failed", "not-authorized"), (0x8A, "failed", "banned"),
+            (0x88, "connecting", "server-busy"), (0x97, "connecting", "server-busy"),
+            (0x80, "connecting", "server-error"), (0x9C, "connecting", "moved"), (0x9F, "connecting", "rate-limited"),
+        ] as [(UInt8, String, String)])
+    func `a refusal is told with the server's reason`(code: UInt8, state: String, reason: String) async throws {
+        let prepare: (LoopbackServer) async throws -> Void = { server in
+            await server.set { $0.connack.reasonCode = MQTT.ReasonCode(rawValue: code) }
+        }
+        try await DaemonUnderTest.run(autoconnect: false, prepare: prepare) { daemon in
+            let peer = try await daemon.watcher("disconnected")
+            try await peer.call("session.connect", #"{"session":"main"}"#)
+            let told = try await peer.lines.first { line -> JSONValue? in
+                guard let event = line?["params"], event["reason"]?["code"] == .string(reason) else { return nil }
+                return event
+            }
+            #expect(told["state"] == .string(state))
+            #expect(told["reason"]?["serverCode"] == .integer(Int64(code)))
+            #expect(told["reason"]?["terminal"] == .bool(state == "failed"))
+        }
+    }
+
+    @Test func `a rejected password is a rejection, however fast the server closes`() async throws {
+        let directory = try TemporaryDirectory()
+        defer { directory.remove() }
+        try directory.write("password", "wrong\n")
+        let prepare: (LoopbackServer) async throws -> Void = { server in
+            await server.set { $0.connack.reasonCode = .badUserNameOrPassword }
+        }
+        try await DaemonUnderTest.run(
+            #"password = "file:\#(directory.path)/password""#, autoconnect: false, prepare: prepare
+        ) { daemon in
+            let peer = try await daemon.watcher("disconnected")
+            for _ in 1...20 {
+                try await peer.call("session.connect", #"{"session":"main"}"#)
+                let failed = try await peer.state("failed")
+                #expect(failed["reason"]?["code"] == "credential-rejected")
+            }
+            #expect(await daemon.server.events.all.filter { if case .opened = $0 { true } else { false } }.count == 20)
+            #expect(daemon.log.lines.allSatisfy { !$0.message.contains("wrong") })
+        }
+    }
+
+    @Test func `a password that was replaced is tried once more`() async throws {
+        let directory = try TemporaryDirectory()
+        defer { directory.remove() }
+        try directory.write("password", "old\n")
+        try await DaemonUnderTest.run(#"password = "file:\#(directory.path)/password""#) { daemon in
+            let peer = try await daemon.watcher()
+            _ = try await daemon.server.connect()
+            try directory.write("password", "new\n")
+            await daemon.server.disconnect(.notAuthorized)
+            let connect = try await daemon.server.connect()
+            #expect(connect.password == ByteBuffer(string: "new"))
+            try await peer.state("connected")
+        }
+    }
+
+    @Test func `a taken over session does not fight back`() async throws {
+        try await DaemonUnderTest.run { daemon in
+            let peer = try await daemon.watcher()
+            await daemon.server.disconnect(.sessionTakenOver)
+            let failed = try await peer.state("failed")
+            #expect(failed["reason"]?["code"] == "displaced")
+            #expect(failed["reason"]?["serverCode"] == 0x8E)
+            try await peer.call("session.connect", #"{"session":"main"}"#)
+            try await peer.state("connected")
+        }
+    }
+
+    @Test func `a malformed packet ends the connection with the standard's code`() async throws {
+        try await DaemonUnderTest.run { daemon in
+            let peer = try await daemon.watcher()
+            await daemon.server.send(ByteBuffer(bytes: [0xFF, 0xFF, 0xFF, 0xFF, 0xFF]))
+            let lost = try await peer.state("reconnecting")
+            #expect(lost["reason"]?["code"] == "protocol-error")
+            #expect(lost["reason"]?["serverCode"] == 0x81)
+            let goodbye = try await daemon.server.packet {
+                if case .disconnect(let packet) = $0 { packet } else { nil }
+            }
+            #expect(goodbye.reasonCode == .malformedPacket)
+            try await peer.state("connected")
+        }
+    }
+
+    @Test func `garbage instead of CONNACK is tried again`() async throws {
+        let prepare: (LoopbackServer) async throws -> Void = { server in
+            await server.set { $0.greeting = ByteBuffer(string: "HTTP/1.1 400 Bad Request\r\n\r\n") }
+        }
+        try await DaemonUnderTest.run(prepare: prepare) { daemon in
+            _ = try await daemon.server.connect()
+            _ = try await daemon.server.connect()
+            await daemon.server.set { $0.greeting = nil }
+            _ = try await daemon.watcher()
+        }
+    }
+
+    @Test func `a disconnect says goodbye and stays`() async throws {
+        try await DaemonUnderTest.run { daemon in
+            let peer = try await daemon.watcher()
+            try await peer.call("session.disconnect", #"{"session":"main"}"#)
+            let down = try await peer.state("disconnected")
+            #expect(down["reason"]?["code"] == "user-disconnect")
+            let goodbye = try await daemon.server.packet {
+                if case .disconnect(let packet) = $0 { packet } else { nil }
+            }
+            #expect(goodbye.reasonCode == .normalDisconnection)
+        }
+    }
+
+    @Test func `a disconnect waits for what is unacknowledged`() async throws {
+        try await DaemonUnderTest.run { daemon in
+            let peer = try await daemon.watcher()
+            await daemon.server.set { $0.answersMessages = false }
+            try await peer.call("message.publish", #"{"session":"main","topic":"t","payload":"x"}"#)
+            let message = try await daemon.server.message()
+            let answer = try await peer.call("session.disconnect", #"{"session":"main"}"#)
+            #expect(answer["state"] == "disconnecting")
+            if let id = message.packetID { await daemon.server.send(.puback(Acknowledgement(packetID: id))) }
+            try await peer.state("disconnected")
+            let status = try await peer.call("session.status", #"{"session":"main"}"#)
+            #expect(status["outbox"]?["inFlight"] == 0)
+        }
+    }
+
+    /// Runs two lives of a daemon on one state directory.
+    private func twice(
+        bootIDs: (String, String) = ("boot", "boot"), _ first: (DaemonUnderTest) async throws -> Void,
+        then second: (DaemonUnderTest) async throws -> Void
+    ) async throws {
+        try await DaemonUnderTest.run { daemon in
+            // The outer daemon only provides the server; these two have a directory of their own.
+            let directory = try TemporaryDirectory()
+            defer { directory.remove() }
+            let group = MultiThreadedEventLoopGroup(numberOfThreads: 1)
+            try directory.makeSessions()
+            try directory.write(
+                "sessions.d/main.toml", await DaemonUnderTest.session(daemon.server, user: "other"))
+            try await DaemonUnderTest.run(in: directory, daemon.server, on: group, bootID: bootIDs.0, first)
+            try await DaemonUnderTest.run(in: directory, daemon.server, on: group, bootID: bootIDs.1, second)
+            try await group.shutdownGracefully()
+        }
+    }
+
+    @Test func `an explicit disconnect outlives the daemon`() async throws {
+        try await twice { daemon in
+            let peer = try await daemon.watcher()
+            try await peer.call("session.disconnect", #"{"session":"main"}"#)
+        } then: { daemon in
+            let status = try await daemon.registry.status("main")
+            #expect(status.state == .disconnected)
+            #expect(status.reason?.code == "user-disconnect")
+            let peer = try await daemon.watcher("disconnected")
+            try await peer.call("session.connect", #"{"session":"main"}"#)
+            try await peer.state("connected")
+        }
+    }
+
+    @Test func `an explicit disconnect is durable when it is answered`() async throws {
+        try await DaemonUnderTest.run { daemon in
+            let peer = try await daemon.watcher()
+            await daemon.server.set { $0.answersMessages = false }
+            try await peer.call("message.publish", #"{"session":"main","topic":"t","payload":"x"}"#)
+            _ = try await daemon.server.message()
+            // Still on the way down: a daemon that is killed now must not connect again.
+            #expect(try await peer.call("session.disconnect", #"{"session":"main"}"#)["state"] == "disconnecting")
+            let name = try #require(SessionName("main"))
+            #expect(try await daemon.store.verdict(name)?.reasonCode == "user-disconnect")
+            try await peer.call("session.connect", #"{"session":"main"}"#)
+            #expect(try await daemon.store.verdict(name) == nil)
+        }
+    }
+
+    @Test func `a terminal reason outlives the daemon`() async throws {
+        try await twice { daemon in
+            let peer = try await daemon.watcher()
+            await daemon.server.disconnect(.sessionTakenOver)
+            try await peer.state("failed")
+        } then: { daemon in
+            let status = try await daemon.registry.status("main")
+            #expect(status.state == .failed)
+            #expect(status.reason?.code == "displaced")
+            #expect(status.reason?.serverCode == 0x8E)
+        }
+    }
+
+    @Test func `after a reboot autoconnect decides anew`() async throws {
+        try await twice(bootIDs: ("one", "two")) { daemon in
+            let peer = try await daemon.watcher()
+            try await peer.call("session.disconnect", #"{"session":"main"}"#)
+            try await peer.state("disconnected")
+        } then: { daemon in
+            _ = try await daemon.watcher()
+        }
+    }
+
+    @Test func `the end of the daemon is not an explicit disconnect`() async throws {
+        try await twice { daemon in
+            _ = try await daemon.watcher()
+        } then: { daemon in
+            _ = try await daemon.watcher()
+        }
+    }
+}
+
+extension TemporaryDirectory {
+    func makeSessions() throws {
+        try #require(mkdir("\(path)/sessions.d", 0o700) == 0)
+    }
+}
+
+extension JSONValue: ExpressibleByStringLiteral, ExpressibleByIntegerLiteral {
+    public init(stringLiteral value: String) { self = .string(value) }
+    public init(integerLiteral value: Int64) { self = .integer(value) }
+}

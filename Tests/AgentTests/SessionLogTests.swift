@@ -1,0 +1,153 @@
+import Logging
+import MQTT
+import SessionCore
+import Systemd
+import Testing
+import Transport
+
+@testable import Agent
+
+/// The noise budget: one line when lost, one when back, summaries after 1, 5, 15 and every 60 minutes, nothing while
+/// connected.
+struct SessionLogTests {
+    private let recorded = RecordingLog()
+    private var log: SessionLog
+    private var state = SessionState.disconnected
+
+    init() throws {
+        log = SessionLog(session: try #require(SessionName("main")), logger: recorded.logger)
+    }
+
+    private var told: [String] {
+        recorded.lines.filter { $0.level >= .info }.map(\.message)
+    }
+
+    private static func at(_ seconds: Int) -> Instant { Instant(nanoseconds: 0).advanced(by: .seconds(seconds)) }
+
+    private mutating func change(
+        to new: SessionState, _ phase: Phase? = nil, because code: SessionCore.ReasonCode = .refused,
+        attempt: Int = 0, retryIn: Int? = nil, at seconds: Int
+    ) {
+        log.tell(
+            .stateChanged(from: state, lasted: .zero), status: status(new, phase, code, attempt, retryIn, seconds),
+            endpoint: new == .connected ? "mqtt://a:1883" : nil, at: Self.at(seconds))
+        state = new
+    }
+
+    private func status(
+        _ state: SessionState, _ phase: Phase?, _ code: SessionCore.ReasonCode, _ attempt: Int, _ retryIn: Int?,
+        _ seconds: Int
+    ) -> SessionMachine.Status {
+        var machine = SessionMachine(paths: [nil], seed: 1, at: Self.at(0)).status
+        machine.state = state
+        machine.phase = phase
+        machine.reason = Reason(code)
+        machine.attempt = attempt
+        machine.retryAt = retryIn.map { Self.at(seconds + $0) }
+        return machine
+    }
+
+    private mutating func back(after seconds: Int) {
+        log.tell(
+            .reconnectCompleted(.quick, outage: .seconds(seconds)),
+            status: status(.connected, nil, .refused, 0, nil, seconds), endpoint: "mqtt://a:1883",
+            at: Self.at(seconds))
+        change(to: .connected, at: seconds)
+    }
+
+    @Test mutating func `a first connect is one line`() {
+        change(to: .connecting, .resolving, at: 0)
+        change(to: .connecting, .dialing, at: 0)
+        change(to: .connected, at: 1)
+        #expect(told == ["main: connected to mqtt://a:1883"])
+        #expect(recorded.lines.first?.fields["MESSAGE_ID"] == MessageID.sessionConnected.description)
+        #expect(recorded.lines.first?.fields["HOLDFAST_SESSION"] == "main")
+        #expect(recorded.lines.first?.fields["HOLDFAST_STATE"] == "connected")
+        #expect(recorded.lines.first?.fields["HOLDFAST_PREVIOUS_STATE"] == "connecting")
+        #expect(recorded.lines.first?.fields["HOLDFAST_ENDPOINT"] == "mqtt://a:1883")
+    }
+
+    @Test mutating func `a first connect that fails is told at once, and then only at its minutes`() {
+        for attempt in 1...50 {
+            change(to: .connecting, .waiting, attempt: attempt + 1, retryIn: 1, at: attempt - 1)
+            change(to: .connecting, .dialing, attempt: attempt + 1, at: attempt)
+        }
+        #expect(
+            told == [
+                "main: not connected after 1 attempt: the endpoint refused the TCP connection, next attempt in 1.0 s"
+            ])
+    }
+
+    @Test mutating func `an outage is one line when lost and one when back`() {
+        change(to: .connected, at: 0)
+        change(to: .reconnecting, .waiting, because: .serverClosed, attempt: 1, retryIn: 1, at: 10)
+        for second in 11..<60 {
+            change(to: .reconnecting, .dialing, attempt: second, at: second)
+            change(to: .reconnecting, .waiting, attempt: second, retryIn: 1, at: second)
+        }
+        back(after: 60)
+        #expect(
+            told == [
+                "main: lost: the server closed the connection without saying why",
+                "main: connected again to mqtt://a:1883 after 60 s, quick reconnect",
+            ])
+        #expect(recorded.lines[0].level == .warning)
+        #expect(recorded.lines[0].fields["MESSAGE_ID"] == MessageID.sessionLost.description)
+        #expect(recorded.lines[1].fields["HOLDFAST_OUTAGE_USEC"] == "60000000")
+    }
+
+    @Test mutating func `a long outage is summed up after 1, 5, 15 and every 60 minutes`() {
+        change(to: .connected, at: 0)
+        change(to: .reconnecting, .waiting, because: .refused, attempt: 1, retryIn: 60, at: 0)
+        var minutes: [Int] = []
+        var lines = told.count
+        for minute in 1...250 {
+            change(to: .reconnecting, .waiting, attempt: minute + 1, retryIn: 60, at: minute * 60)
+            if told.count > lines { minutes.append(minute) }
+            lines = told.count
+        }
+        #expect(minutes == [1, 5, 15, 60, 120, 180, 240])
+        #expect(told[2].hasPrefix("main: not connected after 5 attempts: "))
+        #expect(recorded.lines[1].fields["MESSAGE_ID"] == MessageID.stillTrying.description)
+    }
+
+    @Test mutating func `nothing is told while connected`() {
+        change(to: .connected, at: 0)
+        for second in 1...1000 {
+            log.tell(
+                .pathChanged(.movedSourceKept, EndpointIndex(0), from: nil, to: nil),
+                status: status(.connected, nil, .refused, 0, nil, second), endpoint: nil, at: Self.at(second))
+            change(to: .connected, at: second)
+        }
+        #expect(told == [])
+    }
+
+    @Test mutating func `a terminal reason is an error with what to do`() {
+        change(to: .connecting, .authenticating, attempt: 1, at: 0)
+        change(to: .failed, because: .displaced, at: 1)
+        #expect(
+            told == [
+                "main: failed (displaced): another device took over this session's identity; "
+                    + "give each device its own client-id; holdfastctl connect SESSION takes the session back"
+            ])
+        #expect(recorded.lines[0].level == .error)
+        #expect(recorded.lines[0].fields["HOLDFAST_REASON"] == "displaced")
+    }
+
+    @Test mutating func `files that cannot be used are told once`() {
+        for _ in 1...3 { log.tlsFilesRejected(.init(.tlsFilesUnusable, "key.pem is empty")) }
+        log.tlsFilesRejected(.init(.tlsFilesUnusable, "key.pem is gone"))
+        #expect(
+            told == [
+                "main: key.pem is empty; those in use stay in use", "main: key.pem is gone; those in use stay in use",
+            ])
+    }
+
+    @Test(arguments: [
+        (0, "0.0 s"), (300, "0.3 s"), (41_000, "41 s"), (119_000, "119 s"), (720_000, "12 min"), (10_800_000, "3 h"),
+        (-5, "0.0 s"),
+    ])
+    func `durations are said as people say them`(milliseconds: Int, text: String) {
+        #expect(SessionLog.text(.milliseconds(milliseconds)) == text)
+    }
+}

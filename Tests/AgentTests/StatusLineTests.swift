@@ -1,0 +1,77 @@
+import ControlAPI
+import Testing
+
+@testable import Agent
+
+/// The wordings are those of the manual of the service.
+struct StatusLineTests {
+    private static let since = RFC3339(milliseconds: 1_000_000)
+
+    private static func session(
+        _ state: SessionStatus.State, name: String = "main", reason: String? = nil, phase: SessionStatus.Phase? = nil,
+        attempt: Int = 0, retryIn: Double? = nil, endpoint: String? = nil, interface: String? = nil, rtt: Double? = nil
+    ) -> SessionStatus {
+        var status = SessionStatus(session: name, state: state, since: since)
+        status.reason = reason.map { .init(code: $0, group: "", terminal: false, message: "") }
+        status.phase = phase
+        status.attempt = attempt
+        status.retryIn = retryIn
+        status.endpoint = endpoint
+        status.path = interface.map { .init(interface: $0, type: "wifi", source: "192.0.2.1", gateway: nil) }
+        status.rtt = rtt
+        return status
+    }
+
+    private static func text(_ sessions: [SessionStatus], seconds: Int64 = 0) -> String {
+        StatusLine.text(sessions, at: RFC3339(milliseconds: 1_000_000 + seconds * 1000))
+    }
+
+    @Test(arguments: [
+        (0, "less than a minute"), (59, "less than a minute"), (60, "1min"), (3599, "59min"), (10_800, "3h"),
+        (172_799, "47h"), (172_800, "2d"), (-5, "less than a minute"),
+    ])
+    func `one connected session tells where, how and for how long`(seconds: Int64, duration: String) {
+        let session = Self.session(
+            .connected, reason: "autoconnect", endpoint: "mqtts://broker.example:8883", interface: "wlan0", rtt: 0.023)
+        #expect(
+            Self.text([session], seconds: seconds)
+                == "main: connected to broker.example via wlan0 for \(duration), RTT 23 ms")
+    }
+
+    @Test(arguments: [
+        (
+            Self.session(.connecting, reason: "tls-timeout", phase: .waiting, attempt: 7, retryIn: 11.2),
+            "main: retry 7 in 12 s after tls-timeout"
+        ),
+        (Self.session(.reconnecting, reason: "no-path", phase: .waitingForNetwork), "main: no network"),
+        (
+            Self.session(.connecting, reason: "refused", phase: .dialing, attempt: 2),
+            "main: connecting, attempt 2 dialing after refused"
+        ),
+        (Self.session(.failed, reason: "displaced"), "main: failed (displaced)"),
+        (Self.session(.disconnected, reason: "user-disconnect"), "main: disconnected (user-disconnect)"),
+        (
+            Self.session(.connected, endpoint: "mqtt://[2001:db8::1]:1883", rtt: 0.0004),
+            "main: connected to [2001:db8::1] for less than a minute, RTT 0.4 ms"
+        ),
+    ])
+    func `one session tells what it is doing`(session: SessionStatus, text: String) {
+        #expect(Self.text([session]) == text)
+    }
+
+    @Test func `several sessions are counted, and those that are not connected named`() {
+        let sessions =
+            (1...4).map { Self.session(.connected, name: "edge-\($0 == 2 ? 5 : $0)", reason: "autoconnect") }
+            + [Self.session(.reconnecting, name: "edge-2", reason: "dns-failed")]
+        #expect(Self.text(sessions) == "5 sessions: 4 connected, 1 reconnecting (edge-2: dns-failed)")
+    }
+
+    @Test func `at most three names are listed for a state`() {
+        let sessions = (1...5).map { Self.session(.failed, name: "s\($0)", reason: "banned") }
+        #expect(Self.text(sessions) == "5 sessions: 5 failed (s1: banned, s2: banned, s3: banned, …)")
+    }
+
+    @Test func `no session is said`() {
+        #expect(Self.text([]) == "no sessions are configured")
+    }
+}

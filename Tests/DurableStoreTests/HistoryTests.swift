@@ -1,0 +1,161 @@
+import MQTT
+import SessionCore
+import Testing
+
+@testable import DurableStore
+
+struct `The history` {
+    let directory: TemporaryDirectory
+
+    init() throws {
+        directory = try TemporaryDirectory()
+    }
+
+    private func entry(
+        _ number: Int64, of name: String = "main", at time: Int64? = nil, to state: String = "connected"
+    ) throws -> HistoryEntry {
+        HistoryEntry(
+            time: Timestamp(rawValue: time ?? DurableStore.now().rawValue + number), session: try session(name),
+            from: "connecting", to: state, reasonCode: "autoconnect", message: "entry \(number)")
+    }
+
+    private func entries(_ numbers: ClosedRange<Int64>) throws -> [HistoryEntry] { try numbers.map { try entry($0) } }
+
+    private func open(_ bounds: DurableStore.HistoryBounds) throws -> DurableStore {
+        try DurableStore(
+            directory: directory.path, durability: .normal, executor: QueueExecutor(),
+            migrations: Schema.migrations, historyBounds: bounds)
+    }
+
+    @Test(arguments: DurableStore.Durability.allCases)
+    func `keeps every member, in the order of recording, across restarts`(
+        _ durability: DurableStore.Durability
+    ) async throws {
+        var full = try entry(1)
+        full.phase = "waiting-for-network"
+        full.mode = "quick"
+        full.serverCode = 0x8B
+        full.outage = .milliseconds(41_250)
+        // The clock was set back in between: what happened later still comes later.
+        let later = try entry(2, at: full.time.rawValue - 3_600_000)
+        do {
+            let store = try openStore(directory, durability)
+            try await store.record([full])
+            try await store.record([later])
+            #expect(try await store.history(limit: 10) == [full, later])
+        }
+        let copy = try directory.copyAsItIs()
+        #expect(try await openStore(copy, durability).history(limit: 10) == [full, later])
+    }
+
+    @Test func `is asked by session, by time and by number`() async throws {
+        let store = try openStore(directory)
+        let now = DurableStore.now().rawValue
+        let all = try (0..<10).map { number in
+            try entry(number, of: number % 2 == 0 ? "main" : "edge", at: now + number)
+        }
+        try await store.record(all)
+        #expect(try await store.history(limit: 3) == Array(all.suffix(3)))
+        #expect(try await store.history(session: try session(), limit: 2) == [all[6], all[8]])
+        #expect(try await store.history(session: try session("nobody"), limit: 2) == [])
+        #expect(try await store.history(since: all[7].time, limit: 10) == Array(all[7...]))
+        #expect(try await store.history(until: all[3].time, limit: 2) == Array(all[1...2]))
+        #expect(try await store.history(since: all[2].time, until: all[4].time, limit: 10) == Array(all[2...3]))
+        #expect(try await store.history(limit: 0) == [])
+    }
+
+    @Test func `keeps the newest entries of all sessions together`() async throws {
+        let store = try open(.init(entries: 5))
+        try await store.record(entries(1...4))
+        try await store.record(entries(5...9))
+        #expect(try await store.history(limit: 100).map(\.message) == (5...9).map { "entry \($0)" })
+        try await store.record(entries(10...10))
+        #expect(try await store.history(limit: 100).map(\.message) == (6...10).map { "entry \($0)" })
+    }
+
+    @Test func `forgets what is too old when it starts, and then now and again`() async throws {
+        let now = DurableStore.now().rawValue
+        let store = try open(.init(age: 1_000_000, agePrunedEvery: 3))
+        // The first one of a life is a look at all of them.
+        try await store.record([try entry(1, at: now - 2_000_000)])
+        #expect(try await store.history(limit: 9) == [])
+        try await store.record([try entry(2, at: now - 2_000_000)])
+        try await store.record([try entry(3, at: now)])
+        #expect(try await store.history(limit: 9).count == 2)
+        try await store.record([try entry(4, at: now)])
+        #expect(try await store.history(limit: 9).map(\.message) == ["entry 3", "entry 4"])
+    }
+
+    @Test func `outlives the messages of a session that is gone`() async throws {
+        let store = try openStore(directory)
+        let main = try session()
+        try await store.commit(main, .insert(message(1)))
+        try await store.record(entries(1...1))
+        try await store.forget(main)
+        #expect(try await store.history(session: main, limit: 9).count == 1)
+    }
+
+    @Test func `leaves what commits promise as it is`() async throws {
+        let store = try openStore(directory, .full)
+        try await store.record(entries(1...1))
+        #expect(await store.synchronous() == 2)
+        try await store.close()
+        await #expect(throws: StoreError.closed) { try await store.record([entry(2)]) }
+    }
+
+    @Test func `comes to a store that had none`() async throws {
+        let main = try session()
+        do {
+            let old = try DurableStore(
+                directory: directory.path, durability: .normal, executor: QueueExecutor(),
+                migrations: Array(Schema.migrations.prefix(1)))
+            try await old.commit(main, .insert(message(1)))
+        }
+        let copy = try directory.copyAsItIs()
+        let store = try openStore(copy)
+        #expect(store.openReport.backup != nil)
+        #expect(try await store.queue(main) == [message(1)])
+        try await store.record(entries(1...1))
+        #expect(try await store.history(limit: 9).count == 1)
+    }
+
+    @Test func `knows when the daemon before gave its last sign of life`() async throws {
+        let before = DurableStore.now().rawValue
+        do {
+            let first = try openStore(directory)
+            #expect(first.openReport.lastAlive == nil)
+            try await first.commit(session(), .insert(message(1)))
+            await first.noteAlive()
+        }
+        let copy = try directory.copyAsItIs()
+        // The copy has no lock, so it was never held.
+        #expect(try openStore(copy).openReport.lastAlive == nil)
+        let alive = try #require(try openStore(directory).openReport.lastAlive)
+        #expect((before - 10...DurableStore.now().rawValue).contains(alive.rawValue))
+    }
+}
+
+@Suite(.enabled(if: SmallDisk.isPossible, "only root can mount a small disk"))
+struct `The history on a disk that is full` {
+    @Test func `is dropped, and takes no message its room`() async throws {
+        let disk = try SmallDisk()
+        let store = try openStore(disk.path)
+        let entry = HistoryEntry(
+            time: DurableStore.now(), session: try session(), from: "connected", to: "reconnecting",
+            reasonCode: "reset", message: "lost")
+        try await store.record([entry])
+        try disk.fill()
+        let error = await #expect(throws: StoreError.self) { try await store.record([entry]) }
+        #expect(error?.isFull == true)
+        disk.free()
+        try await store.record([entry])
+        #expect(try await store.history(limit: 9).count == 2)
+    }
+}
+
+extension DurableStore {
+    /// What SQLite does at a commit: 1 is normal, 2 is full.
+    fileprivate func synchronous() -> Int64? {
+        do { return try database?.integer("PRAGMA synchronous") } catch { return nil }
+    }
+}

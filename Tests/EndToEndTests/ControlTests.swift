@@ -1,0 +1,152 @@
+import ControlAPI
+import Foundation
+import Support
+import Testing
+
+extension EndToEnd {
+    @Test func `a wrong key breaks its session only, at start and at reload`() async throws {
+        try await withLab { lab, daemon in
+            let server = try await LabServer(lab)
+            try await server.start()
+            try daemon.session("good")
+            try daemon.session("third")
+            try daemon.writeSession(
+                "bad",
+                """
+                endpoints = ["mqtt://\(Lab.serverAddress):1883"]
+                user = "bad"
+                  clientid = "bad"
+                """)
+            try await daemon.start()
+            let good = try await daemon.events(of: "good")
+            try await good.until(.connected)
+            try await daemon.events(of: "third").until(.connected)
+            var bad = try await daemon.status("bad")
+            #expect(bad.state == .failed)
+            #expect(bad.reason?.code == "bad-configuration")
+            let text = try #require(bad.reason?.message)
+            #expect(text.contains("bad.toml:3:3:"))
+            #expect(text.contains("\"clientid\"") && text.contains("\"client-id\""))
+
+            // Now the third one breaks, and the bad one is mended.
+            _ = await good.rest()
+            try daemon.session("bad")
+            try daemon.session("third", top: "autoconnect = maybe")
+            let result = try await daemon.call(DaemonReloadMethod.self, .init())
+            #expect(result.changed.sorted() == ["bad", "third"])
+            try await daemon.events(of: "bad").until(.connected)
+            let third = try await daemon.status("third")
+            #expect(third.state == .failed)
+            #expect(third.reason?.message.contains("third.toml:3:15:") == true)
+            bad = try await daemon.status("bad")
+            #expect(bad.state == .connected)
+            #expect(try await daemon.status("good").counters.connects == 1)
+            let told = await good.rest()
+            #expect(told.isEmpty, "the good one did not notice")
+        }
+    }
+
+    @Test func `rubbish on the socket is answered with errors and harms nobody`() async throws {
+        try await withLab { lab, daemon in
+            let server = try await LabServer(lab)
+            try await server.start()
+            try daemon.session()
+            try await daemon.start()
+            let events = try await daemon.events()
+            try await events.until(.connected)
+            let raw = try await RawControl(daemon.socket)
+            func isFine(_ what: String) async throws {
+                let answer = try await raw.ask(
+                    #"{"jsonrpc":"2.0","id":"fine","method":"session.status","params":{"session":"main"}}"#)
+                #expect(answer.contains(#""id":"fine""#), "after \(what): \(answer.prefix(200))")
+                #expect(answer.contains(#""state":"connected""#), "after \(what): \(answer.prefix(200))")
+            }
+            try await isFine("nothing")
+            let cases: [(what: String, line: [UInt8], code: Int)] = [
+                ("a broken line", Array(#"{"jsonrpc":"2.0","id":1,"method":"#.utf8), -32700),
+                ("no UTF-8", [0x22, 0xff, 0xfe, 0x22], -32700),
+                ("a zero byte", [0x00], -32700),
+                ("no request", Array("[]".utf8), -32600),
+                ("a number", Array("17".utf8), -32600),
+                ("an unknown method", Array(#"{"jsonrpc":"2.0","id":1,"method":"session.fly"}"#.utf8), -32601),
+                (
+                    "an unknown member",
+                    Array(#"{"jsonrpc":"2.0","id":1,"method":"session.list","params":{"x":1}}"#.utf8), -32602
+                ),
+                ("nested arrays", [UInt8](repeating: UInt8(ascii: "["), count: 500_000), -32700),
+                (
+                    "nested objects", Array(String(repeating: #"{"a":"#, count: 100_000).utf8), -32700
+                ),
+                (
+                    "nested and closed arrays",
+                    [UInt8](repeating: UInt8(ascii: "["), count: 400_000)
+                        + [UInt8](repeating: UInt8(ascii: "]"), count: 400_000), -32700
+                ),
+            ]
+            for (what, line, code) in cases {
+                let answer = try await raw.ask(line)
+                #expect(answer.contains(#""code":\#(code)"#), "\(what): \(answer.prefix(200))")
+                try await isFine(what)
+            }
+            let long = try await raw.ask([UInt8](repeating: UInt8(ascii: "x"), count: 2 << 20))
+            #expect(long.contains(#""error""#) && long.contains("1048576"), "2 MiB: \(long.prefix(200))")
+            try await isFine("a line of 2 MiB")
+            let unknown = try await raw.ask(
+                #"{"jsonrpc":"2.0","id":2,"method":"session.status","params":{"session":"mian"}}"#)
+            #expect(unknown.contains("unknown-session") && unknown.contains("main"), "\(unknown)")
+            #expect(try await daemon.status().counters.connects == 1)
+            let told = await events.rest()
+            #expect(!told.contains { $0.event == .stateChanged })
+            await raw.close()
+        }
+    }
+
+    @Test func `holdfastctl tells scripts by its exit code what happened`() async throws {
+        try await withLab { lab, daemon in
+            let server = try await LabServer(lab)
+            try await server.start()
+            try daemon.session()
+            try daemon.session("lonely", endpoint: "mqtt://\(Lab.serverAddress):1999")
+            try await daemon.start()
+            try await daemon.events().until(.connected)
+
+            let waited = try await daemon.ctl("wait", "main")
+            #expect(waited.ending == .exited(0), "\(waited)")
+            let checked = try await daemon.ctl("status", "main", "--check")
+            #expect(checked.ending == .exited(0), "\(checked)")
+            let unknown = try await daemon.ctl("status", "nobody")
+            #expect(unknown.ending == .exited(1), "\(unknown)")
+            #expect(unknown.errors.contains("nobody"))
+            let usage = try await daemon.ctl("publish", "main")
+            #expect(usage.ending == .exited(2), "\(usage)")
+            let verb = try await daemon.ctl("fly")
+            #expect(verb.ending == .exited(2), "\(verb)")
+            let check = try await daemon.ctl("status", "--check")
+            #expect(check.ending == .exited(3), "\(check)")
+            let late = try await daemon.ctl("wait", "lonely", "--timeout", "300ms")
+            #expect(late.ending == .exited(4), "\(late)")
+            let stranger = try await daemon.ctl("status", user: "65534")
+            #expect(stranger.ending == .exited(5), "\(stranger)")
+            #expect(stranger.errors.contains("holdfast"), "\(stranger)")
+
+            let json = try await daemon.ctl("status", "main", "--json")
+            let object = try #require(
+                JSONSerialization.jsonObject(with: Data(json.output.utf8)) as? [String: Any], "\(json)")
+            #expect(object["schema"] as? Int == 1)
+            #expect(object["session"] as? String == "main")
+            #expect(object["state"] as? String == "connected")
+
+            let far = try await LabSubscriber(lab, filter: "from/ctl")
+            let published = try await daemon.ctl(
+                "publish", "main", "from/ctl", "hello", "--wait", "delivered", "--json")
+            #expect(published.ending == .exited(0), "\(published)")
+            #expect(published.output.contains(#""delivered":true"#), "\(published)")
+            try await far.received("the message is there") { $0.map(\.payload) == ["hello"] }
+
+            _ = try await daemon.stop()
+            let gone = try await daemon.ctl("status")
+            #expect(gone.ending == .exited(6), "\(gone)")
+            #expect(gone.errors.contains("systemctl start holdfast"), "\(gone)")
+        }
+    }
+}

@@ -1,0 +1,169 @@
+import ControlAPI
+import Foundation
+import Support
+import Testing
+
+extension EndToEnd {
+    @Test func `a rejected password ends all attempts until a person connects again`() async throws {
+        try await withLab { lab, daemon in
+            var options = LabServer.Options()
+            options.users = ["main": "right"]
+            let server = try await LabServer(lab, options)
+            try await server.start()
+            let secret = try lab.write("secret", "wrong\n")
+            try daemon.session(top: "password = \"file:\(secret)\"\ninsecure = true")
+            try await daemon.start()
+            let events = try await daemon.events()
+            let failed = try await events.until(.failed)
+            let code = try #require(failed.reason?.code)
+            #expect(["credential-rejected", "not-authorized"].contains(code))
+            #expect(failed.reason?.terminal == true)
+            let before = try await daemon.status()
+            #expect(before.counters.attempts == 1)
+            // Longer than the table's delays, and news of the kernel in between.
+            for _ in 1...2 {
+                try await lab.host.ip("route replace default via 10.77.1.254")
+                try await lab.host.ip("route replace default via 10.77.0.254")
+                try await Task.sleep(for: .seconds(1))
+            }
+            #expect(try await daemon.status().counters.attempts == 1)
+            #expect(await server.log.components(separatedBy: "New connection from").count == 2)
+
+            // It is remembered over a crash.
+            try await daemon.kill()
+            try await daemon.start()
+            let again = try await daemon.status()
+            #expect(again.state == .failed)
+            #expect(again.reason?.code == code)
+
+            try lab.write(secret, "right\n")
+            try await daemon.connect()
+            try await events.until(.connected)
+        }
+    }
+
+    @Test func `a certificate is verified against the right authority and name`() async throws {
+        try await withLab { lab, daemon in
+            let certificates = try await Certificates(lab, name: "broker.lab")
+            var options = LabServer.Options()
+            options.port = 8883
+            options.certificate = certificates.certificate
+            options.key = certificates.key
+            let server = try await LabServer(lab, options)
+            try await server.start()
+            let endpoint = "mqtts://\(Lab.serverAddress):8883"
+            func session(_ name: String, authority: String?, serverName: String?) throws {
+                let ca = authority.map { "ca = \"\($0)\"\n" } ?? ""
+                let expected = serverName.map { "server-name = \"\($0)\"" } ?? ""
+                try daemon.session(name, endpoint: endpoint, tables: "[tls]\n\(ca)\(expected)")
+            }
+            try session("right", authority: certificates.authority, serverName: "broker.lab")
+            try session("wrong-name", authority: certificates.authority, serverName: "other.lab")
+            try session("no-name", authority: certificates.authority, serverName: nil)
+            try session("wrong-authority", authority: nil, serverName: "broker.lab")
+            try await daemon.start()
+            try await daemon.events(of: "right").until(.connected)
+            let status = try await daemon.status("right")
+            #expect(status.tls == "TLSv1.3")
+            for name in ["wrong-name", "no-name", "wrong-authority"] {
+                let failed = try await daemon.events(of: name).until(.failed)
+                #expect(failed.reason?.code == "certificate-invalid", "\(name)")
+                #expect(failed.reason?.terminal == true, "\(name)")
+            }
+        }
+    }
+
+    @Test(arguments: [
+        // After CONNACK: a reserved packet type; a remaining length of five bytes; PUBLISH with QoS 3.
+        [0x20, 0x03, 0x00, 0x00, 0x00, 0x00, 0x00], [0x20, 0x03, 0x00, 0x00, 0x00, 0x30, 0xff, 0xff, 0xff, 0xff, 0x01],
+        [0x20, 0x03, 0x00, 0x00, 0x00, 0x36, 0x03, 0x00, 0x01, 0x61],
+        // Instead of CONNACK.
+        Array("HTTP/1.1 400 Bad Request\r\n\r\n".utf8),
+    ])
+    func `a server that sends rubbish is left and tried again by the table`(rubbish: [UInt8]) async throws {
+        try await withLab { lab, daemon in
+            let server = try await LabFakeServer(lab, port: 1884, answer: rubbish)
+            defer { server.stop() }
+            let good = try await LabServer(lab)
+            try await good.start()
+            try daemon.session("fake", endpoint: "mqtt://\(Lab.serverAddress):1884", top: "autoconnect = false")
+            try daemon.session("good")
+            try await daemon.start()
+            let events = try await daemon.events(of: "fake")
+            try await daemon.connect("fake")
+            // The table's values with full jitter; the first one is the spread. Being connected for a moment, as after
+            // the CONNACK that some of the rubbish begins with, does not restart it.
+            for limit in [0.2, 0.25, 0.5, 1] {
+                let waiting = try await events.until("waiting") { $0.phase == .waiting }
+                #expect(waiting.reason?.code == "protocol-error")
+                #expect(try #require(waiting.retryIn) <= limit, "\(waiting.line)")
+            }
+            try await daemon.events(of: "good").until(.connected)
+            #expect(await daemon.isRunning)
+        }
+    }
+
+    @Test func `a second daemon is refused, and the first one does not notice`() async throws {
+        try await withLab { lab, daemon in
+            let server = try await LabServer(lab)
+            try await server.start()
+            try daemon.session()
+            try await daemon.start()
+            let events = try await daemon.events()
+            try await events.until(.connected)
+            func second(state: String, socket: String) async throws -> (LabProcess.Ending, String) {
+                let result = try await lab.finish(
+                    [
+                        "\(Daemon.programs)/holdfastd", "--config-directory", daemon.configuration, "--state-directory",
+                        state, "--socket", socket,
+                    ], in: lab.host)
+                return (result.ending, result.errors)
+            }
+            let other = "\(lab.directory)/other"
+            try FileManager.default.createDirectory(atPath: other, withIntermediateDirectories: true)
+            let sameState = try await second(state: daemon.state, socket: "\(other)/control.sock")
+            #expect(sameState.0 == .exited(75))
+            #expect(sameState.1.contains(daemon.state))
+            let sameSocket = try await second(state: other, socket: daemon.socket)
+            #expect(sameSocket.0 == .exited(74))
+            #expect(sameSocket.1.contains("another holdfastd already serves \(daemon.socket)"))
+
+            try await daemon.publish("1", to: "still/there", wait: .delivered)
+            #expect(try await daemon.status().counters.connects == 1)
+            let told = await events.rest()
+            #expect(!told.contains { $0.event == .stateChanged })
+        }
+    }
+}
+
+/// An authority and a server's certificate, made for one test.
+private struct Certificates {
+    let authority: String
+    let certificate: String
+    let key: String
+
+    init(_ lab: Lab, name: String) async throws {
+        let folder = lab.directory
+        authority = "\(folder)/ca.pem"
+        certificate = "\(folder)/server.pem"
+        key = "\(folder)/server.key"
+        try lab.write("extensions", "subjectAltName=DNS:\(name)\nbasicConstraints=critical,CA:FALSE\n")
+        let newKey = ["-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes"]
+        let commands = [
+            [
+                "req", "-x509", "-days", "2", "-subj", "/CN=Lab authority", "-keyout", "\(folder)/ca.key", "-out",
+                authority,
+            ]
+                + newKey,
+            ["req", "-new", "-subj", "/CN=\(name)", "-keyout", key, "-out", "\(folder)/server.csr"] + newKey,
+            [
+                "x509", "-req", "-days", "2", "-in", "\(folder)/server.csr", "-CA", authority, "-CAkey",
+                "\(folder)/ca.key", "-CAcreateserial", "-extfile", "\(folder)/extensions", "-out", certificate,
+            ],
+        ]
+        for command in commands {
+            let result = try await lab.finish(["openssl"] + command, in: nil)
+            guard result.ending == .exited(0) else { throw Lab.Failure("openssl: \(result.errors)") }
+        }
+    }
+}

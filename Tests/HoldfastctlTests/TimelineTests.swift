@@ -1,0 +1,315 @@
+import ControlAPI
+import Testing
+
+@testable import holdfastctl
+
+/// 2026-11-20T12:00:00Z, and minutes after it.
+private func minute(_ minutes: Double) -> Int64 { 1_795_176_000_000 + Int64(minutes * 60_000) }
+
+private func reason(_ code: String) -> SessionStatus.Reason {
+    .init(code: code, group: "network", terminal: false, message: "because of \(code)")
+}
+
+private func entry(
+    _ minutes: Double, _ from: SessionStatus.State, _ to: SessionStatus.State, _ code: String = "reset",
+    session: String = "main", phase: SessionStatus.Phase? = nil, mode: SessionStatus.Mode? = nil,
+    outage: Double? = nil
+) -> SessionHistoryEntry {
+    SessionHistoryEntry(
+        time: RFC3339(milliseconds: minute(minutes)), session: session, from: from, to: to, phase: phase,
+        reason: reason(code), mode: mode, outage: outage)
+}
+
+private func status(_ state: SessionStatus.State, since minutes: Double, session: String = "main") -> SessionStatus {
+    var status = SessionStatus(session: session, state: state, since: RFC3339(milliseconds: minute(minutes)))
+    status.reason = reason("now")
+    return status
+}
+
+/// An hour, from 12:00 to 13:00.
+private func timeline(
+    _ entries: [SessionHistoryEntry], earlier: [SessionHistoryEntry] = [], sessions: [SessionStatus]? = nil
+) -> Timeline {
+    Timeline(
+        start: minute(0), end: minute(60), entries: entries, earlier: earlier,
+        sessions: sessions ?? [status(entries.last?.to ?? .connected, since: 0)])
+}
+
+struct TimelineTests {
+    /// Condition and end in minutes of each span.
+    private func spans(_ row: Timeline.Row?) -> [String] {
+        (row?.spans ?? []).map { "\($0.condition) to \(($0.end - minute(0)) / 60_000)" }
+    }
+
+    @Test(
+        arguments: [
+            // Nothing happened in this hour.
+            ([], [entry(-90, .connecting, .connected)], ["connected to 60"]),
+            ([], [entry(-90, .disconnected, .failed)], ["down to 60"]),
+            // Nothing is kept, but the session says since when it is as it is.
+            ([], [], ["unknown to 20", "connected to 60"]),
+            // Lost, without a network, then with one, then back.
+            (
+                [
+                    entry(10, .connected, .reconnecting),
+                    entry(20, .reconnecting, .reconnecting, phase: .waitingForNetwork),
+                    entry(30, .reconnecting, .reconnecting), entry(40, .reconnecting, .connected),
+                ], [entry(-1, .connecting, .connected)],
+                ["connected to 10", "trying to 20", "offline to 30", "trying to 40", "connected to 60"]
+            ),
+            // The daemon was stopped and started.
+            (
+                [
+                    entry(10, .connected, .disconnecting, "shutdown"),
+                    entry(10, .disconnecting, .disconnected, "shutdown"),
+                    entry(30, .disconnected, .connecting, "autoconnect"), entry(30, .connecting, .connected),
+                ], [entry(-1, .connecting, .connected)],
+                ["connected to 10", "unknown to 30", "connected to 60"]
+            ),
+            // Somebody disconnected it; it failed; somebody connected it.
+            (
+                [
+                    entry(10, .connected, .disconnected, "user-disconnect"), entry(20, .disconnected, .connecting),
+                    entry(25, .connecting, .failed),
+                ], [entry(-1, .connecting, .connected)],
+                ["connected to 10", "down to 20", "trying to 25", "down to 60"]
+            ),
+            // The clock was set back in between.
+            (
+                [entry(30, .connected, .reconnecting), entry(10, .reconnecting, .connected)],
+                [entry(-1, .connecting, .connected)], ["connected to 60"]
+            ),
+        ] as [([SessionHistoryEntry], [SessionHistoryEntry], [String])])
+    func `entries become spans without gaps`(
+        _ entries: [SessionHistoryEntry], _ earlier: [SessionHistoryEntry], _ expected: [String]
+    ) {
+        let timeline = timeline(
+            entries, earlier: earlier, sessions: [status(entries.last?.to ?? .connected, since: 20)])
+        #expect(spans(timeline.rows.first) == expected)
+        #expect(timeline.rows.first?.spans.first?.start == minute(0))
+        #expect(timeline.rows.first?.spans.last?.end == minute(60))
+    }
+
+    @Test func `a session that is gone is unknown, and one that nothing is known of has its row`() {
+        let timeline = timeline(
+            [entry(10, .connecting, .connected, session: "old")], sessions: [status(.failed, since: -5)])
+        #expect(timeline.rows.map(\.session) == ["main", "old"])
+        #expect(spans(timeline.rows.first) == ["down to 60"])
+        #expect(spans(timeline.rows.last) == ["unknown to 60"])
+    }
+
+    @Test func `what is not known does not count as not connected`() {
+        let row = timeline(
+            [entry(30, .disconnected, .connecting), entry(45, .connecting, .connected)], earlier: []
+        ).rows.first
+        #expect(row?.availability == 0.5)
+        #expect(timeline([], sessions: []).rows.isEmpty)
+    }
+
+    @Test func `an outage lasts from the loss to the connection, whatever comes in between`() throws {
+        let outages = timeline(
+            [
+                entry(10, .connected, .reconnecting, "heartbeat-timeout", mode: .quick),
+                entry(12, .reconnecting, .reconnecting, phase: .waitingForNetwork),
+                entry(15, .reconnecting, .connected, mode: .full, outage: 301.5),
+                entry(30, .connected, .disconnected, "shutdown"), entry(31, .disconnected, .connecting),
+                entry(32, .connecting, .connected),
+                entry(50, .connected, .reconnecting, "no-path", phase: .waitingForNetwork),
+            ], earlier: [entry(-1, .connecting, .connected)]
+        ).outages
+        #expect(outages.map(\.reason) == ["because of heartbeat-timeout", "because of shutdown", "because of no-path"])
+        #expect(outages.map(\.length) == [301.5, 120, 600])
+        #expect(outages.map(\.end) == [minute(15), minute(32), nil])
+        #expect(outages.map(\.ending) == ["connected, full reconnect", "connected", "still no network"])
+        #expect(outages.allSatisfy { !$0.beganBefore })
+    }
+
+    @Test func `an outage that began before has its own start if that is known`() {
+        let lost = timeline(
+            [entry(10, .reconnecting, .connected)], earlier: [entry(-20, .connected, .reconnecting)]
+        ).outages
+        #expect(lost.map(\.start) == [minute(-20)])
+        #expect(lost.map(\.beganBefore) == [false])
+        let older = timeline(
+            [entry(10, .reconnecting, .connected)], earlier: [entry(-20, .reconnecting, .reconnecting)]
+        ).outages
+        #expect(older.map(\.beganBefore) == [true])
+    }
+
+    @Test func `the first connection is no outage, unless it never comes`() {
+        #expect(
+            timeline([entry(10, .disconnected, .connecting), entry(20, .connecting, .connected)]).outages.isEmpty)
+        let outages = timeline([entry(10, .disconnected, .connecting, "autoconnect")]).outages
+        #expect(outages.map(\.ending) == ["still trying"])
+        #expect(outages.map(\.reason) == ["because of now"])
+        #expect(outages.map(\.length) == [3000])
+    }
+}
+
+struct TimelineTextTests {
+    private let hour = timeline(
+        [
+            entry(10, .connected, .reconnecting), entry(10.5, .reconnecting, .connected, mode: .quick, outage: 30),
+            entry(20, .connected, .reconnecting, phase: .waitingForNetwork),
+            entry(30, .reconnecting, .reconnecting), entry(40, .reconnecting, .failed, "banned"),
+            entry(50, .failed, .disconnected, "shutdown"),
+        ], earlier: [entry(-1, .connecting, .connected)])
+
+    private func text(_ timeline: Timeline, width: Int = 75, _ style: TimelineText.Style = .plain) -> [String] {
+        TimelineText(timeline: timeline, width: width, style: style, offset: 0).lines
+    }
+
+    @Test func `a character is a part of the time`() {
+        #expect(
+            text(hour) == [
+                "From 2026-11-20 12:00:00 to 2026-11-20 13:00:00:",
+                "",
+                "main  ==========+=========..........~~~~~~~~~~__________??????????  39.00 %",
+                "      |12:00    |12:10    |12:20    |12:30    |12:40    |12:50",
+                "= connected  + interrupted  ~ trying  . no network  _ down  ? unknown (daemon not running)",
+                "",
+                "2 outages:",
+                "  SESSION  START     LENGTH  END                         REASON",
+                "  main     12:10:00  30 s    connected, quick reconnect  because of reset",
+                "  main     12:20:00  40 min  the daemon does not run     because of reset",
+            ])
+    }
+
+    @Test func `a terminal gets blocks, and colours that end with the row`() {
+        let plain = text(hour, .blocks)
+        #expect(
+            plain.dropFirst(2).first == "main  ██████████▓█████████░░░░░░░░░░▒▒▒▒▒▒▒▒▒▒▂▂▂▂▂▂▂▂▂▂··········  39.00 %")
+        let coloured = text(timeline([], earlier: [entry(-1, .connecting, .connected)]), width: 25, .colouredBlocks)
+        #expect(coloured.dropFirst(2).first == "main  \u{1B}[32m██████████\u{1B}[0m    100 %")
+        #expect(text(hour).allSatisfy { !$0.contains("\u{1B}") })
+    }
+
+    @Test func `a table is cut off at the edge of a terminal, and only there`() {
+        #expect(text(hour, width: 40, .blocks).filter { $0.hasPrefix("  ") && $0.count > 40 }.isEmpty)
+        #expect(text(hour, width: 40, .blocks).contains { $0.hasSuffix("…") })
+        #expect(text(hour, width: 40).contains { $0.hasSuffix("because of reset") })
+    }
+
+    @Test func `a short interruption is seen, and a bad part is not called good`() {
+        func cells(_ minutes: [Double], count: Int) -> [TimelineText.Cell] {
+            let entries = minutes.enumerated().map { index, minute in
+                index % 2 == 0
+                    ? entry(minute, .connected, .reconnecting) : entry(minute, .reconnecting, .connected)
+            }
+            let row = timeline(entries, earlier: [entry(-1, .connecting, .connected)]).rows[0]
+            return TimelineText.cells(of: row, start: minute(0), end: minute(60), count: count)
+        }
+        #expect(cells([], count: 3) == [.connected, .connected, .connected])
+        #expect(cells([30, 30.001], count: 3) == [.connected, .interrupted, .connected])
+        #expect(cells([21, 39], count: 3) == [.connected, .trying, .connected])
+        #expect(cells([20, 40], count: 3) == [.connected, .trying, .connected])
+        #expect(cells([10, 30], count: 2) == [.trying, .connected])
+    }
+
+    @Test func `only the newest outages are listed where there is no room for all`() {
+        let entries = (0..<10).flatMap { number in
+            [
+                entry(Double(number) * 5, .connected, .reconnecting),
+                entry(Double(number) * 5 + 1, .reconnecting, .connected),
+            ]
+        }
+        let timeline = timeline(entries, earlier: [entry(-1, .connecting, .connected)])
+        let all = TimelineText(timeline: timeline, width: 60, style: .plain, offset: 0)
+        #expect(all.lines.contains("10 outages:"))
+        var some = all
+        some.maximumOutages = 3
+        #expect(some.lines.contains("The last 3 of 10 outages (holdfastctl history | less shows all):"))
+        #expect(some.lines.count == all.lines.count - 7)
+    }
+
+    @Test func `no session and no outage are said`() {
+        #expect(text(timeline([], sessions: [])) == ["No session has a history in this time."])
+        #expect(text(timeline([], earlier: [entry(-1, .connecting, .connected)])).last == "No outages.")
+    }
+
+    @Test(arguments: [(1, "100 %"), (0.99999, "99.99 %"), (0.5, "50.00 %"), (0.06543, "6.54 %"), (0, "0.00 %")])
+    func `a hundred percent is all of it`(_ part: Double, _ text: String) {
+        #expect(TimelineText.percent(part) == text)
+    }
+}
+
+struct TimeScaleTests {
+    @Test(
+        arguments: [
+            (0, 60, 4, 0, ["12:00", "12:15", "12:30", "12:45"]),
+            (0, 60, 4, 3600, ["13:00", "13:15", "13:30", "13:45"]),
+            (-720, 720, 6, 0, ["11-20", "04:00", "08:00", "12:00", "16:00", "20:00"]),
+            (-700, 740, 6, 0, ["04:00", "08:00", "12:00", "16:00", "20:00", "11-21"]),
+            (0, 10_080, 7, 0, ["11-21", "11-22", "11-23", "11-24", "11-25", "11-26", "11-27"]),
+            (0, 0.5, 6, 0, ["12:00:00", "12:00:05", "12:00:10", "12:00:15", "12:00:20", "12:00:25"]),
+            (0, 0, 4, 0, []), (0, 1e9, 1, 0, []),
+        ] as [(Double, Double, Int, Int64, [String])])
+    func `labels are round times of the local clock`(
+        _ start: Double, _ end: Double, _ count: Int, _ offset: Int64, _ labels: [String]
+    ) {
+        let scale = TimeScale(start: minute(start), end: minute(end), maximumCount: count, offset: offset)
+        #expect(scale.ticks.map(\.label) == labels)
+        #expect(scale.ticks.allSatisfy { (minute(start)..<minute(end)).contains($0.time) })
+    }
+}
+
+struct TimelineDrawingTests {
+    private func svg(_ timeline: Timeline) -> String { TimelineDrawing(timeline: timeline, offset: 0).svg }
+
+    private func count(_ part: String, in text: String) -> Int { text.split(separator: part).count - 1 }
+
+    @Test func `a span is a bar with its reason`() {
+        let svg = svg(
+            timeline(
+                [entry(15, .connected, .reconnecting), entry(30, .reconnecting, .connected)],
+                earlier: [entry(-1, .connecting, .connected)]))
+        #expect(svg.hasPrefix("<svg xmlns=\"http://www.w3.org/2000/svg\" "))
+        #expect(svg.hasSuffix("</svg>\n"))
+        #expect(
+            svg.contains(
+                "fill=\"#E69F00\"><title>main, trying from 2026-11-20 12:15:00 to 2026-11-20 12:30:00 (15 min): "
+                    + "because of reset</title></rect>"))
+        // Two spans and their mark in the legend.
+        #expect(count("fill=\"#009E73\"", in: svg) == 3)
+        #expect(svg.contains("main: connected 75.00 % of the time, 1 outage."))
+        #expect(svg.contains(">12:30</text>"))
+    }
+
+    @Test func `what is short is a pixel wide`() {
+        let svg = svg(
+            timeline(
+                [entry(15, .connected, .reconnecting), entry(15.001, .reconnecting, .connected)],
+                earlier: [entry(-1, .connecting, .connected)]))
+        #expect(svg.contains("width=\"1\" height=\"16.5\" fill=\"#E69F00\""))
+    }
+
+    @Test(arguments: [
+        ("a<b>&\"c\"", "a&lt;b&gt;&amp;&quot;c&quot;"), ("\u{1B}[31m\u{0}", "\u{FFFD}[31m\u{FFFD}"),
+        ("Grüße ✓", "Grüße ✓"), ("\u{FFFF}", "\u{FFFD}"),
+    ])
+    func `text of others cannot become markup`(_ text: String, _ escaped: String) {
+        #expect(TimelineDrawing.escaped(text) == escaped)
+    }
+
+    @Test func `no session is an empty picture`() {
+        #expect(svg(timeline([], sessions: [])).contains("No outages"))
+    }
+}
+
+struct HistoryArgumentTests {
+    @Test(
+        arguments: [
+            ("24h", .span(86_400)), ("90min", .span(5400)),
+            ("2026-11-20T12:00:00Z", .time(RFC3339(milliseconds: minute(0)))), ("never", nil), ("0s", nil),
+            ("yesterday", nil), ("", nil),
+        ] as [(String, SinceArgument?)])
+    func `since is a span or a time`(_ text: String, _ expected: SinceArgument?) {
+        #expect(SinceArgument(argument: text) == expected)
+    }
+
+    @Test func `a span ends now`() {
+        let now = RFC3339(milliseconds: minute(60))
+        #expect(SinceArgument.span(3600).start(before: now) == RFC3339(milliseconds: minute(0)))
+        #expect(SinceArgument.span(.greatestFiniteMagnitude).start(before: now) < now)
+    }
+}

@@ -1,0 +1,65 @@
+public import NIOCore
+
+/// What arrives at a test, in order, and whoever waits for some of it. Waiting is for an event, never for a time; the time
+/// limit is there so that a test that waits in vain fails instead of hanging.
+public actor Arrivals<Element: Sendable> {
+    /// What was waited for did not come; `seen` is what came instead.
+    public struct Missing: Error, CustomStringConvertible {
+        public var seen: String
+        public var description: String { "what the test waits for did not arrive; since the last match came: \(seen)" }
+    }
+
+    private struct Waiter {
+        var take: (Element) -> Bool
+        var giveUp: (Missing) -> Void
+    }
+
+    private nonisolated let eventLoop: any EventLoop
+    public nonisolated var unownedExecutor: UnownedSerialExecutor { eventLoop.executor.asUnownedSerialExecutor() }
+
+    /// Everything that ever arrived.
+    public private(set) var all: [Element] = []
+    private var next = 0
+    private var waiter: Waiter?
+    private let limit: TimeAmount
+
+    public init(eventLoop: any EventLoop, limit: TimeAmount = .seconds(20)) {
+        self.eventLoop = eventLoop
+        self.limit = limit
+    }
+
+    public func append(_ element: Element) {
+        all.append(element)
+        guard let waiter else { return }
+        next = all.count
+        if waiter.take(element) { self.waiter = nil }
+    }
+
+    /// The next element for which `match` has a value. What comes before it is passed over. One may wait at a time.
+    public func first<Value: Sendable>(_ match: @escaping @Sendable (Element) -> Value?) async throws -> Value {
+        precondition(waiter == nil, "one test waits for one thing at a time")
+        while next < all.count {
+            defer { next += 1 }
+            if let value = match(all[next]) { return value }
+        }
+        let start = next
+        return try await withCheckedThrowingContinuation { continuation in
+            let timeout = eventLoop.assumeIsolated().scheduleTask(in: limit) {
+                self.assumeIsolated { $0.giveUp(start) }
+            }
+            waiter = Waiter(
+                take: { element in
+                    guard let value = match(element) else { return false }
+                    timeout.cancel()
+                    continuation.resume(returning: value)
+                    return true
+                }, giveUp: { continuation.resume(throwing: $0) })
+        }
+    }
+
+    private func giveUp(_ start: Int) {
+        guard let waiter else { return }
+        self.waiter = nil
+        waiter.giveUp(Missing(seen: all[start...].suffix(20).map { "\($0)" }.joined(separator: "\n")))
+    }
+}

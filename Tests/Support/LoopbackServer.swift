@@ -1,0 +1,226 @@
+public import MQTT
+public import NIOCore
+import NIOPosix
+
+/// A small MQTT 5 server on a port of 127.0.0.1, for tests that need real connections and exact control over what the
+/// server says. It keeps one session, answers as its behaviour says, and tells everything that it receives.
+public actor LoopbackServer {
+    /// How the server answers.
+    public struct Behaviour: Sendable {
+        /// Session Present is filled in.
+        public var connack = Connack()
+        /// Whether PUBLISH, and PUBREL, are answered.
+        public var answersMessages = true
+        /// Whether SUBSCRIBE is answered.
+        public var answersSubscribe = true
+        /// What PUBACK and PUBREC answer to messages of these topics.
+        public var refusedTopics: [String: ReasonCode] = [:]
+        /// What SUBACK answers to these filters; else what is asked for is granted.
+        public var refusedFilters: [String: ReasonCode] = [:]
+        /// Sent instead of CONNACK.
+        public var greeting: ByteBuffer?
+
+        public init() {}
+    }
+
+    public enum Event: Sendable {
+        case opened
+        case packet(Packet)
+        case closed
+    }
+
+    public nonisolated let eventLoop: any EventLoop
+    public nonisolated var unownedExecutor: UnownedSerialExecutor { eventLoop.executor.asUnownedSerialExecutor() }
+
+    /// 0 before the first start; the same afterwards.
+    public private(set) var port = 0
+    public private(set) var hasSession = false
+    public let events: Arrivals<Event>
+    private var behaviour = Behaviour()
+    private var listener: (any Channel)?
+    private var channel: (any Channel)?
+    private var lastID: UInt16 = 0
+
+    public init(eventLoop: any EventLoop) {
+        self.eventLoop = eventLoop
+        events = Arrivals(eventLoop: eventLoop)
+    }
+
+    /// Listens, on the port of the last time if there was one.
+    public func start() async throws {
+        listener = try await ServerBootstrap(group: eventLoop)
+            .serverChannelOption(.socketOption(.so_reuseaddr), value: 1)
+            .childChannelOption(.maxMessagesPerRead, value: 1)
+            .childChannelInitializer { [weak self] channel in
+                channel.eventLoop.makeCompletedFuture {
+                    guard let self else { throw ChannelError.ioOnClosedChannel }
+                    try channel.pipeline.syncOperations.addHandler(PacketHandler(self))
+                }
+            }
+            .bind(host: "127.0.0.1", port: port)
+            .get()
+        port = listener?.localAddress?.port ?? 0
+    }
+
+    /// Accepts no more connections and drops the one that there is.
+    public func stop() async throws {
+        try await listener?.close()
+        listener = nil
+        drop()
+    }
+
+    public func set(_ change: @Sendable (inout Behaviour) -> Void) {
+        change(&behaviour)
+    }
+
+    /// Forgets the session, as a server does that has lost its disk.
+    public func loseSession() {
+        hasSession = false
+    }
+
+    /// Closes the connection without a word.
+    public func drop() {
+        channel?.close(promise: nil)
+        channel = nil
+    }
+
+    public func send(_ packet: Packet) {
+        var bytes = ByteBuffer()
+        packet.encode(into: &bytes)
+        send(bytes)
+    }
+
+    public func send(_ bytes: ByteBuffer) {
+        channel?.writeAndFlush(bytes, promise: nil)
+    }
+
+    /// Ends the connection as a server does that says why.
+    public func disconnect(_ code: ReasonCode) {
+        send(.disconnect(Disconnect(reasonCode: code)))
+        drop()
+    }
+
+    public func publish(_ topic: String, _ payload: String, qos: QoS = .atMostOnce) {
+        var publish = Publish(topic: topic, payload: ByteBuffer(string: payload), qos: qos)
+        if qos != .atMostOnce {
+            lastID += 1
+            publish.packetID = PacketID(rawValue: lastID)
+        }
+        send(.publish(publish))
+    }
+
+    /// The next packet from the client that `match` takes.
+    public nonisolated func packet<Value: Sendable>(
+        _ match: @escaping @Sendable (Packet) -> Value?
+    ) async throws -> Value {
+        try await events.first { event in
+            if case .packet(let packet) = event { match(packet) } else { nil }
+        }
+    }
+
+    public nonisolated func connect() async throws -> Connect {
+        try await packet { if case .connect(let connect) = $0 { connect } else { nil } }
+    }
+
+    /// The next message from the client.
+    public nonisolated func message() async throws -> Publish {
+        try await packet { if case .publish(let publish) = $0 { publish } else { nil } }
+    }
+
+    public nonisolated func closed() async throws {
+        _ = try await events.first { event -> Bool? in if case .closed = event { true } else { nil } }
+    }
+
+    // MARK: The connection
+
+    fileprivate func opened(_ channel: any Channel) {
+        self.channel = channel
+        note(.opened)
+    }
+
+    fileprivate func closed(_ channel: any Channel) {
+        if self.channel === channel { self.channel = nil }
+        note(.closed)
+    }
+
+    fileprivate func received(_ packet: Packet) {
+        answer(packet)
+        note(.packet(packet))
+    }
+
+    private func note(_ event: Event) {
+        events.assumeIsolated { $0.append(event) }
+    }
+
+    private func answer(_ packet: Packet) {
+        switch packet {
+        case .connect(let connect):
+            if let greeting = behaviour.greeting { return send(greeting) }
+            var connack = behaviour.connack
+            if !connack.reasonCode.isError {
+                connack.sessionPresent = hasSession && !connect.cleanStart
+                hasSession = true
+            }
+            send(.connack(connack))
+            if connack.reasonCode.isError { drop() }
+        case .publish(let publish):
+            guard behaviour.answersMessages, let id = publish.packetID else { return }
+            let code = behaviour.refusedTopics[publish.topic] ?? .success
+            let answer = Acknowledgement(packetID: id, reasonCode: code)
+            send(publish.qos == .atLeastOnce ? .puback(answer) : .pubrec(answer))
+        case .pubrel(let answer):
+            if behaviour.answersMessages { send(.pubcomp(Acknowledgement(packetID: answer.packetID))) }
+        case .pubrec(let answer):
+            send(.pubrel(Acknowledgement(packetID: answer.packetID)))
+        case .subscribe(let subscribe):
+            guard behaviour.answersSubscribe else { return }
+            let codes = subscribe.subscriptions.map {
+                behaviour.refusedFilters[$0.filter] ?? ReasonCode(rawValue: $0.qos.rawValue)
+            }
+            send(.suback(Suback(packetID: subscribe.packetID, reasonCodes: codes)))
+        case .unsubscribe(let unsubscribe):
+            send(
+                .unsuback(
+                    Unsuback(
+                        packetID: unsubscribe.packetID,
+                        reasonCodes: [ReasonCode](repeating: .success, count: unsubscribe.filters.count))))
+        case .pingreq: send(.pingresp)
+        case .disconnect: drop()
+        default: break
+        }
+    }
+}
+
+private final class PacketHandler: ChannelInboundHandler {
+    typealias InboundIn = ByteBuffer
+
+    private let server: LoopbackServer
+    private var decoder = PacketDecoder(sender: .client)
+
+    init(_ server: LoopbackServer) {
+        self.server = server
+    }
+
+    func channelActive(context: ChannelHandlerContext) {
+        let channel = context.channel
+        server.assumeIsolated { $0.opened(channel) }
+    }
+
+    func channelRead(context: ChannelHandlerContext, data: NIOAny) {
+        decoder.append(unwrapInboundIn(data))
+        do {
+            while let packet = try decoder.next() { server.assumeIsolated { $0.received(packet) } }
+        } catch {
+            context.close(promise: nil)
+        }
+    }
+
+    func channelInactive(context: ChannelHandlerContext) {
+        let channel = context.channel
+        server.assumeIsolated { $0.closed(channel) }
+    }
+
+    func errorCaught(context: ChannelHandlerContext, error: any Error) {
+        context.close(promise: nil)
+    }
+}

@@ -112,8 +112,8 @@ public struct DaemonStatus: Codable, Hashable, Sendable {
     }
 }
 
-/// `daemon.reload`: reads the configuration again. Answers when it is in effect; what is broken is listed and the old
-/// session is failed (bad-configuration) until its file is mended.
+/// `daemon.reload`: reads the configuration again. Answers when it is in effect; a session whose file is broken is
+/// listed and is failed (bad-configuration) until its file is mended.
 public enum DaemonReloadMethod: ControlMethod {
     public static let name = "daemon.reload"
     public static let role: Role? = .control

@@ -47,7 +47,8 @@ public struct SessionStatus: Codable, Hashable, Sendable {
 
     public init(
         session: String, state: State, since: RFC3339, phase: Phase? = nil, mode: Mode? = nil, resumed: Bool? = nil,
-        attempt: Int = 0, retryIn: Double? = nil, lost: Bool = false, doubt: Doubt? = nil, reason: Reason? = nil, endpoint: String? = nil,
+        attempt: Int = 0, retryIn: Double? = nil, lost: Bool = false, doubt: Doubt? = nil, reason: Reason? = nil,
+        endpoint: String? = nil,
         peer: String? = nil, tls: String? = nil, path: Path? = nil, user: String? = nil, device: String? = nil,
         room: String? = nil, clientID: String? = nil, quality: Quality? = nil, rtt: Double? = nil,
         jitter: Double? = nil, lastHeard: Double? = nil, outbox: Outbox = Outbox(), counters: Counters = Counters()

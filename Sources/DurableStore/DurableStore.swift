@@ -169,11 +169,12 @@ public actor DurableStore {
         longestCommitDuration = max(longestCommitDuration, lastCommitDuration)
     }
 
-    /// Writes the log back into the file and closes it. Every later call throws ``StoreError/closed``. The directory
-    /// stays locked until the store is released.
+    /// Writes the log back into the file and closes it. Every later call throws ``StoreError/closed``. Another
+    /// daemon may have the directory from then on.
     public func close() throws(StoreError) {
         guard let database else { return }
         self.database = nil
+        defer { directory.unlock() }
         // What a backlog took from the disk goes back to it, 4 MiB at a time: stopping must not take long.
         try database.execute("PRAGMA incremental_vacuum(1024)")
         try database.execute("PRAGMA wal_checkpoint(TRUNCATE)")

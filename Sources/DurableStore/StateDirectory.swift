@@ -36,7 +36,14 @@ struct StateDirectory: ~Copyable {
     }
 
     deinit {
+        unlock()
         close(lock)
+    }
+
+    /// Lets another daemon have the directory. Closing alone would not: a child between fork and exec has the descriptor
+    /// too.
+    func unlock() {
+        flock(lock, LOCK_UN)
     }
 
     /// The bytes that ordinary users may still take on the file system, and how many it has in all.

@@ -187,8 +187,9 @@ struct RoundTripTests {
             roles == [
                 "rpc.hello": nil, "daemon.status": .observe, "daemon.reload": .control, "session.list": .observe,
                 "session.status": .observe, "session.connect": .control, "session.disconnect": .control,
-                "session.reconnect": .control, "session.watch": .observe, "session.history": .observe, "message.publish": .message,
-                "message.subscribe": .message, "message.unsubscribe": .message, "network.status": .observe,
+                "session.reconnect": .control, "session.watch": .observe, "session.history": .observe,
+                "message.publish": .message, "message.subscribe": .message, "message.unsubscribe": .message,
+                "network.status": .observe,
             ])
     }
 }

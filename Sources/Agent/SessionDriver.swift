@@ -34,6 +34,7 @@ actor SessionDriver {
         let attempt: Attempt
         var connection: Connection?
         var password: [UInt8]?
+        var credentialLife: CredentialLife?
         var opened: Opened?
         /// The protocol has said why the link ends, and the credential is looked at before that is told: how the
         /// transport ends is no news.
@@ -69,6 +70,11 @@ actor SessionDriver {
     var since = RFC3339.now
     var clientID: String
     var isFlushing = false
+    /// Fetched for the attempt that is about to begin.
+    var renewedCredential: Credential.Fetched?
+    /// The version of the file that the last credential came from.
+    var credentialMark: FileMark?
+    var credentialWatch: CredentialWatch?
     var publishers: [MessageSequence: Publisher] = [:]
     var consumers = LiveConsumers()
     var publishedCount: Int64 = 0
@@ -116,6 +122,7 @@ actor SessionDriver {
         } else if wasUp || configuration.autoconnect {
             run(.session(.connect(Reason(wasUp ? .configurationChanged : .autoconnect))))
         }
+        watchCredential()
         surroundings.report(name, nil)
     }
 
@@ -162,6 +169,7 @@ actor SessionDriver {
             await withCheckedContinuation { stopWaiters.append($0) }
         }
         dropLink()
+        credentialWatch = nil
         await remembering?.value
         await everythingCommitted()
         for (sequence, publisher) in publishers {
@@ -236,6 +244,7 @@ actor SessionDriver {
         timer = nil
         surroundings.noteAlive()
         if machine.status.state == .connected { measure() }
+        checkCredentialEnd()
         run(.session(.timeReached))
     }
 
@@ -255,6 +264,8 @@ actor SessionDriver {
             work.append(.mqtt(.disconnect(.normalDisconnection)))
         case .sendHeartbeat:
             work.append(.mqtt(.ping))
+        case .renewCredential(let generation):
+            renewCredential(generation)
         case .report(let event):
             report(event)
         }
@@ -289,20 +300,10 @@ actor SessionDriver {
             dial(attempt)
             return
         }
-        let (pool, generation) = (surroundings.threadPool, attempt.generation)
-        Task {
-            do {
-                let password = try await pool.runIfActive { try Credential.read(reference) }
-                guard link?.generation == generation else { return }
-                link?.password = password
-                dial(attempt)
-            } catch {
-                run(.retire(generation, .init(Reason(.credentialUnreadable, "the password cannot be read: \(error)"))))
-            }
-        }
+        fetchCredential(reference, for: attempt)
     }
 
-    private func dial(_ attempt: Attempt) {
+    func dial(_ attempt: Attempt) {
         let generation = attempt.generation
         link?.connection = Connection.open(
             configuration.endpoints[attempt.endpoint.rawValue], options: Connection.Options(configuration),
@@ -360,11 +361,7 @@ actor SessionDriver {
             return
         }
         self.link?.isRefused = true
-        let (pool, used) = (surroundings.threadPool, link.password)
-        Task {
-            let now = try? await pool.runIfActive { try Credential.read(reference) }
-            run(.retire(generation, .init(reason, hasNewCredential: now != nil && now != used)))
-        }
+        retire(generation, rejected: reason, link.password, reference)
     }
 
     /// Gives the session machine the kernel's view of the connection.
@@ -379,6 +376,10 @@ actor SessionDriver {
                         retransmissions: measured.retransmissions))))
     }
 
+    func take(_ input: SessionMachine.Input) { run(.session(input)) }
+
+    func retire(_ generation: Generation, _ ending: SessionMachine.Ending) { run(.retire(generation, ending)) }
+
     /// The session machine learns what the protocol machine found out about the present link.
     func tellSession(_ input: (Generation) -> SessionMachine.Input) {
         guard let link else { return }
@@ -388,6 +389,7 @@ actor SessionDriver {
     func stateChanged(to state: SessionState) {
         since = .now
         rememberVerdict(state)
+        watchCredential()
         guard state == .disconnected || state == .failed else { return }
         for waiter in stopWaiters { waiter.resume() }
         stopWaiters = []

@@ -17,6 +17,8 @@ let nioTLS: Target.Dependency = .product(name: "NIOTLS", package: "swift-nio")
 let nioSSL: Target.Dependency = .product(name: "NIOSSL", package: "swift-nio-ssl")
 let logging: Target.Dependency = .product(name: "Logging", package: "swift-log")
 let serviceLifecycle: Target.Dependency = .product(name: "ServiceLifecycle", package: "swift-service-lifecycle")
+let subprocess: Target.Dependency = .product(name: "Subprocess", package: "swift-subprocess")
+let systemPackage: Target.Dependency = .product(name: "SystemPackage", package: "swift-system")
 let argumentParser: Target.Dependency = .product(name: "ArgumentParser", package: "swift-argument-parser")
 
 /// A module of the product. It may import only modules that stand above it in this file.
@@ -44,6 +46,9 @@ let package = Package(
         .package(url: "https://github.com/apple/swift-log", from: "1.16.2"),
         .package(url: "https://github.com/apple/swift-argument-parser", from: "1.8.2"),
         .package(url: "https://github.com/swift-server/swift-service-lifecycle", from: "2.13.0"),
+        // Without its default trait, which would link Foundation.
+        .package(url: "https://github.com/swiftlang/swift-subprocess", from: "1.0.2", traits: []),
+        .package(url: "https://github.com/apple/swift-system", from: "1.5.0"),
     ],
     targets: [
         // The C interfaces of the system: headers only, no code of ours.
@@ -67,7 +72,8 @@ let package = Package(
             "Agent",
             [
                 "SessionCore", "MQTT", "ControlAPI", "NetworkPath", "Systemd", "DurableStore", "Transport",
-                nioCore, nioPosix, logging, serviceLifecycle,
+                nioCore, nioPosix, logging, serviceLifecycle, subprocess,
+                systemPackage,
             ]),
         module("HoldfastClient", ["ControlAPI", nioCore, nioPosix]),
         .executableTarget(name: "holdfastd", dependencies: ["Agent", argumentParser], swiftSettings: settings),

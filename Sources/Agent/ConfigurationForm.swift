@@ -172,7 +172,8 @@ extension ConfigurationForm<SecretReference?> {
     /// An empty text is `nil`.
     static var secret: Self {
         let expected =
-            "\"file:PATH\", \"credential:NAME\" or \"exec:COMMAND ARGUMENT…\": where the secret is to be found"
+            "\"file:PATH\", \"credential:NAME\" or \"exec:COMMAND ARGUMENT…\" with absolute paths: where the secret is to be"
+            + " found"
         return text(expected + ", never the secret itself", isSecret: true) { text in
             if text.isEmpty { return .some(nil) }
             return SecretReference(text).map { .some($0) }
@@ -189,12 +190,40 @@ extension SecretReference {
             self = .file(value)
         case "credential" where !value.isEmpty && value != "." && value != ".." && !value.contains("/"):
             self = .credential(value)
-        case "exec" where value.hasPrefix("/"):
-            self = .exec(value.split(separator: " ").map(String.init))
+        case "exec":
+            guard let words = words(of: value), let program = words.first, program.hasPrefix("/") else { return nil }
+            self = .exec(words)
         default:
             return nil
         }
     }
+}
+
+/// The words of a command: between spaces, but for those in '…' or "…". There is nothing else to it, so no quote can stand
+/// inside quotes of its own kind, and nothing is expanded.
+///
+/// - Returns: `nil` if a quote is left open.
+private func words(of command: String) -> [String]? {
+    var words: [String] = []
+    var word: String?
+    var quote: Character?
+    for character in command {
+        if character == quote {
+            quote = nil
+        } else if quote != nil {
+            word?.append(character)
+        } else if character == "\"" || character == "'" {
+            quote = character
+            word = word ?? ""
+        } else if character == " " {
+            if let word { words.append(word) }
+            word = nil
+        } else {
+            word = (word ?? "") + String(character)
+        }
+    }
+    if let word { words.append(word) }
+    return quote == nil ? words : nil
 }
 
 extension ConfigurationForm<Principal> {

@@ -29,7 +29,7 @@ extension SessionConfiguration {
         .init("device", \.device, .anyText),
         .init("client-id", \.clientID, .anyText),
         .init("username", \.username, .optionalText),
-        .init("password", \.password, .secret, supports: .only { if case .exec = $0 { false } else { true } }),
+        .init("password", \.password, .secret),
         .init("insecure", \.insecure, .boolean),
         .init("room", \.room, .room(mayBeEmpty: true)),
         .init("room-prefix", \.roomPrefix, .room(mayBeEmpty: false)),

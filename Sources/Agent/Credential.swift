@@ -1,5 +1,8 @@
+import ControlAPI
 import Glibc
 import NIOCore
+import NIOPosix
+import SessionCore
 import Systemd
 
 /// Reads secrets. A secret is never logged, never put into an error, and kept no longer than its connection.
@@ -11,24 +14,52 @@ enum Credential {
         var description: String
     }
 
-    /// The secret's bytes, without the line feed that editors put at the end of a file.
-    ///
-    /// Blocks on the file system, so it is called off the event loop.
-    static func read(_ reference: SecretReference) throws(Failure) -> [UInt8] {
+    /// A secret, and what its source tells of it.
+    struct Fetched: Sendable {
+        var secret: [UInt8]
+        /// `nil` if it lasts, or if nobody tells.
+        var end: CredentialEnd?
+        /// Which version of the file it comes from; `nil` if it is from no file.
+        var mark: FileMark?
+    }
+
+    static func fetch(
+        _ reference: SecretReference, on threadPool: NIOThreadPool
+    ) async throws(Failure) -> Fetched {
+        if case .exec(let command) = reference { return try await CredentialHelper.fetch(command) }
+        do {
+            return try await threadPool.runIfActive {
+                // Looked at before it is read: a version that comes between the two is a change.
+                let mark = try path(of: reference).flatMap { FileMark($0) }
+                return Fetched(secret: try read(reference), mark: mark)
+            }
+        } catch let failure as Failure {
+            throw failure
+        } catch {
+            throw Failure(description: "the daemon is stopping")
+        }
+    }
+
+    /// The file that holds the secret; `nil` for a helper command.
+    static func path(of reference: SecretReference) throws(Failure) -> String? {
         switch reference {
-        case .file(let path):
-            return try read(path)
+        case .file(let path): return path
+        case .exec: return nil
         case .credential(let name):
-            let path: String
             do throws(CredentialError) {
-                path = try Credentials().path(of: name)
+                return try Credentials().path(of: name)
             } catch {
                 throw Failure(description: error.description)
             }
-            return try read(path)
-        case .exec:
-            throw Failure(description: "helper commands are not supported by this version")
         }
+    }
+
+    /// The bytes of a secret that is in a file, without the line feed that editors put at the end of a file.
+    ///
+    /// Blocks on the file system, so it is called off the event loop.
+    static func read(_ reference: SecretReference) throws(Failure) -> [UInt8] {
+        guard let path = try path(of: reference) else { preconditionFailure("a helper command is not read but run") }
+        return try read(path)
     }
 
     private static func read(_ path: String) throws(Failure) -> [UInt8] {

@@ -81,6 +81,9 @@ extension SessionDriver {
             told.change = pathClass.rawValue
             told.endpoint = name(of: endpoint)
             told.path = path.map { .init($0) }
+        case .credentialExpiring:
+            told.event = .credentialExpiring
+            told.expires = credentialEnd
         }
         log.tell(event, status: status, endpoint: name(of: status.endpoint), at: now)
         surroundings.report(name, told)

@@ -34,6 +34,7 @@ actor SessionDriver {
         let attempt: Attempt
         var connection: Connection?
         var password: [UInt8]?
+        var credentialLife: CredentialLife?
         var opened: Opened?
         /// The protocol has said why the link ends, and the credential is looked at before that is told: how the
         /// transport ends is no news.
@@ -76,6 +77,11 @@ actor SessionDriver {
     var since = RFC3339.now
     var clientID: String
     var isFlushing = false
+    /// Fetched for the attempt that is about to begin.
+    var renewedCredential: Credential.Fetched?
+    /// The version of the file that the last credential came from.
+    var credentialMark: FileMark?
+    var credentialWatch: CredentialWatch?
     var publishers: [MessageSequence: Publisher] = [:]
     var consumers = LiveConsumers()
     var rooms = Rooms()
@@ -130,6 +136,7 @@ actor SessionDriver {
         } else if wasUp || configuration.autoconnect {
             run(.session(.connect(Reason(wasUp ? .configurationChanged : .autoconnect))))
         }
+        watchCredential()
         surroundings.report(name, nil)
     }
 
@@ -177,6 +184,7 @@ actor SessionDriver {
         }
         dropLink()
         stopLooking()
+        credentialWatch = nil
         await remembering?.value
         await everythingCommitted()
         for (sequence, publisher) in publishers {
@@ -268,6 +276,7 @@ actor SessionDriver {
         timer = nil
         surroundings.noteAlive()
         if machine.status.state == .connected { measure() }
+        checkCredentialEnd()
         run(.session(.timeReached))
     }
 
@@ -288,6 +297,8 @@ actor SessionDriver {
             work.append(.mqtt(.disconnect(goodbye)))
         case .sendHeartbeat:
             work.append(.mqtt(.ping))
+        case .renewCredential(let generation):
+            renewCredential(generation)
         case .report(let event):
             report(event)
         }
@@ -329,17 +340,7 @@ actor SessionDriver {
             dialOrLook(attempt)
             return
         }
-        let (pool, generation) = (surroundings.threadPool, attempt.generation)
-        Task {
-            do {
-                let password = try await pool.runIfActive { try Credential.read(reference) }
-                guard link?.generation == generation else { return }
-                link?.password = password
-                dialOrLook(attempt)
-            } catch {
-                run(.retire(generation, .init(Reason(.credentialUnreadable, "the password cannot be read: \(error)"))))
-            }
-        }
+        fetchCredential(reference, for: attempt)
     }
 
     func dial(_ attempt: Attempt) {
@@ -407,11 +408,7 @@ actor SessionDriver {
             return
         }
         self.link?.isRefused = true
-        let (pool, used) = (surroundings.threadPool, link.password)
-        Task {
-            let now = try? await pool.runIfActive { try Credential.read(reference) }
-            run(.retire(generation, .init(reason, hasNewCredential: now != nil && now != used)))
-        }
+        retire(generation, rejected: reason, link.password, reference)
     }
 
     /// Gives the session machine the kernel's view of the connection.
@@ -426,6 +423,10 @@ actor SessionDriver {
                         retransmissions: measured.retransmissions))))
     }
 
+    func take(_ input: SessionMachine.Input) { run(.session(input)) }
+
+    func retire(_ generation: Generation, _ ending: SessionMachine.Ending) { run(.retire(generation, ending)) }
+
     /// The session machine learns what the protocol machine found out about the present link.
     func tellSession(_ input: (Generation) -> SessionMachine.Input) {
         guard let link else { return }
@@ -436,6 +437,7 @@ actor SessionDriver {
         since = .now
         rememberVerdict(state)
         if state == .failed { failed(because: machine.reason) }
+        watchCredential()
         guard state == .disconnected || state == .failed else { return }
         for waiter in stopWaiters { waiter.resume() }
         stopWaiters = []

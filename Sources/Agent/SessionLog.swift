@@ -41,6 +41,10 @@ struct SessionLog {
             logger.debug(
                 "\(session): path \(pathClass.rawValue)",
                 metadata: metadata(.pathChanged, status: status, endpoint: endpoint, [.pathClass: pathClass.rawValue]))
+        case .credentialExpiring(let end):
+            write(
+                .notice, .credentialExpiring, status: status, endpoint: endpoint,
+                "the credential ends in \(Self.text(now.duration(to: end))) and is renewed now", [:])
         case .reconnectStarted, .connectionLost, .qualityChanged:
             break
         }
@@ -63,6 +67,9 @@ struct SessionLog {
                 previous)
         case (_, .connected):
             tryingSince = nil
+        case (.connected, .reconnecting) where status.reason.code == .credentialRenewed:
+            begin(at: now)
+            write(.debug, nil, status: status, endpoint: endpoint, "reconnecting: \(status.reason.message)", previous)
         case (.connected, .reconnecting):
             begin(at: now)
             write(

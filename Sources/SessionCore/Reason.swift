@@ -29,6 +29,8 @@ public enum ReasonCode: String, Sendable, CaseIterable {
     case userDisconnect = "user-disconnect"
     case userReconnect = "user-reconnect"
     case configurationChanged = "configuration-changed"
+    case credentialRenewed = "credential-renewed"
+    case credentialChanged = "credential-changed"
     case shutdown
     case switchRoom = "switch-room"
     // network
@@ -88,8 +90,8 @@ public enum ReasonCode: String, Sendable, CaseIterable {
 extension ReasonCode {
     public var group: ReasonGroup {
         switch self {
-        case .autoconnect, .userConnect, .userDisconnect, .userReconnect, .configurationChanged, .shutdown,
-            .switchRoom:
+        case .autoconnect, .userConnect, .userDisconnect, .userReconnect, .configurationChanged, .credentialRenewed,
+            .credentialChanged, .shutdown, .switchRoom:
             .local
         case .noPath, .pathGained, .pathMoved, .pathReturned, .pathLost, .dnsFailed, .unreachable, .refused, .reset,
             .dialTimeout, .tlsTimeout, .tlsFailed, .retryTimeout:
@@ -134,6 +136,8 @@ extension ReasonCode {
         case .userDisconnect: "disconnect was asked for"
         case .userReconnect: "reconnect was asked for"
         case .configurationChanged: "the session's configuration changed"
+        case .credentialRenewed: "the credential was renewed before its end"
+        case .credentialChanged: "the file with the rejected credential has changed"
         case .shutdown: "the daemon is stopping"
         case .switchRoom: "the session changed its room, and the server must be told whose end to announce where"
         case .noPath: "no network: the kernel has no route to any endpoint"
@@ -193,8 +197,8 @@ extension ReasonCode {
         case .refused: "check that the server runs and listens on the endpoint's port"
         case .retryTimeout: "holdfastctl connect SESSION tries again"
         case .credentialRejected, .credentialExpired, .notAuthorized:
-            "correct user, username or password in the session's file, then holdfastctl reload or connect"
-        case .credentialUnreadable: "check that the file exists and that the daemon's user may read it"
+            "correct the password's file, which is noticed at once, or the session's file, then holdfastctl reload"
+        case .credentialUnreadable: "check that the daemon's user may read the password's file or run its helper"
         case .displaced: "give each device its own client-id; holdfastctl connect SESSION takes the session back"
         case .yielded: "holdfastctl connect SESSION takes the session over"
         case .displacedSuspected: "look for another device with this client-id; give each device its own"

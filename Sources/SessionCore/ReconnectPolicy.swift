@@ -26,6 +26,8 @@ public struct ReconnectPolicy: Hashable, Sendable {
 
 /// How long each part of an attempt may take.
 public struct AttemptTimeouts: Hashable, Sendable {
+    /// Fetching the credential; guards against a file system that hangs, since a helper command has a limit of its own.
+    public var credential: Duration = .seconds(15)
     /// TCP and TLS, per address; also the time for resolving the name.
     public var dial: Duration = .seconds(10)
     /// From CONNECT to CONNACK.

@@ -101,7 +101,8 @@ extension SessionMachine {
         case .disconnecting(let disconnecting):
             return disconnecting.deadline
         case .connected(let connected):
-            return min(connected.heartbeat.deadline, connected.heldUntil ?? connected.heartbeat.deadline)
+            return [connected.heartbeat.deadline, connected.heldUntil, renewalDeadline(of: connected)].compactMap { $0 }
+                .min()
         case .trying(let trying):
             return [trying.activityDeadline, lostDeadline(of: trying), giveUpDeadline(of: trying)].compactMap { $0 }
                 .min()

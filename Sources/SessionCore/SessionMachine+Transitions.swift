@@ -16,6 +16,13 @@ extension SessionMachine {
         case .ended(let generation, let ending): ended(generation, ending, at: now, into: &actions)
         case .heartbeatAnswered(let generation): heartbeatAnswered(generation, at: now)
         case .measured(let generation, let measurement): measured(generation, measurement)
+        case .credentialAwaited(let generation): credentialAwaited(generation, at: now)
+        case .credentialObtained(let generation, let expiresAt):
+            credentialObtained(generation, expiresAt: expiresAt, at: now)
+        case .credentialRenewed(let generation, let expiresAt):
+            credentialRenewed(generation, expiresAt: expiresAt, at: now, into: &actions)
+        case .credentialRenewalFailed(let generation): credentialRenewalFailed(generation, at: now)
+        case .credentialChanged: credentialChanged(at: now, into: &actions)
         case .flushed(let generation): flushed(generation, at: now, into: &actions)
         case .closed(let generation): closed(generation)
         case .timeReached: timeReached(at: now, into: &actions)
@@ -100,7 +107,7 @@ extension SessionMachine {
     }
 
     /// The transport has its own limits, per address; this one guards against a transport that never answers.
-    private func limit(of phase: Phase) -> Duration {
+    func limit(of phase: Phase) -> Duration {
         switch phase {
         case .waitingForNetwork, .waiting, .resolving: timeouts.dial
         case .dialing, .securing: timeouts.dial * 2
@@ -229,6 +236,7 @@ extension SessionMachine {
                 state = .disconnected
             }
         case .connected(let connected):
+            renewCredential(of: connected, at: now, into: &actions)
             checkLife(of: connected, at: now, into: &actions)
         case .trying(let trying):
             timeReached(trying, at: now, into: &actions)

@@ -34,7 +34,7 @@ extension SessionMachine {
         var trying = newTrying(outage: Outage(since: now), because: reason, at: now)
         actions.append(.report(.reconnectStarted(mode)))
         switch reason.code {
-        case .userReconnect, .switchRoom:
+        case .userReconnect, .credentialRenewed, .switchRoom:
             tryNow(trying, because: reason, at: now, into: &actions)
         case .pathMoved:
             wait(trying, after: ending, at: now)

@@ -34,6 +34,8 @@ public struct SessionMachine: Sendable {
     /// Until when the server asked to be left alone; no network event overrides it.
     var notBefore: Instant?
     var lastGeneration = Generation(rawValue: 0)
+    /// The credential of the attempt or connection, when it is known to end.
+    var credential: CredentialLife?
     public internal(set) var counters = Counters()
 
     /// - Parameters:
@@ -183,6 +185,17 @@ extension SessionMachine {
         /// The kernel's measurement of the connection. To be given when the session is connected, with every answer to a
         /// heartbeat, and otherwise whenever it costs no wake-up of its own.
         case measured(Generation, TransportMeasurement)
+        /// The attempt has to fetch its credential before it does anything else.
+        case credentialAwaited(Generation)
+        /// The attempt has its credential, and knows when that ends if its source tells. Given again when the end moves
+        /// because the host's clock was set.
+        case credentialObtained(Generation, expiresAt: Instant?)
+        /// A new credential is at hand for the next attempt.
+        case credentialRenewed(Generation, expiresAt: Instant?)
+        /// A new credential could not be fetched, or it was the same.
+        case credentialRenewalFailed(Generation)
+        /// The file of the credential is not the one that was read last.
+        case credentialChanged
         /// Everything accepted was acknowledged, or there was nothing.
         case flushed(Generation)
         /// The connection is closed after goodbye.
@@ -216,6 +229,8 @@ extension SessionMachine {
         /// Leave gracefully, then report `closed`.
         case sayGoodbye(Generation)
         case sendHeartbeat(Generation)
+        /// Fetch a new credential, then report `credentialRenewed` or `credentialRenewalFailed`.
+        case renewCredential(Generation)
         case report(Event)
     }
 
@@ -230,6 +245,8 @@ extension SessionMachine {
         case connectionLost(outage: Duration)
         case qualityChanged(Quality)
         case pathChanged(PathClass, EndpointIndex, from: Path?, to: Path?)
+        /// The credential in use ends soon; once for each.
+        case credentialExpiring(at: Instant)
     }
 
     /// Takes one input and appends what has to be done.

@@ -118,7 +118,6 @@ private let duration = #"a duration such as "250ms", "15s" or "20min""#
 
     @Test(arguments: [
         ("preset = \"livekit\"", "3:10", "preset"),
-        ("password = \"exec:/bin/token -x\"", "3:12", "password"),
         ("on-demand = true", "3:13", "on-demand"),
         ("idle-timeout = \"3min\"", "3:16", "idle-timeout"),
         ("on-suspend = \"keep\"", "3:14", "on-suspend"),
@@ -188,6 +187,7 @@ private let duration = #"a duration such as "250ms", "15s" or "20min""#
 
     @Test(arguments: [
         "password = \"hunter2\"", "password = \"file:hunter2\"", "password = \"exec:hunter2\"", "password = 42424242",
+        "password = \"exec:/bin/token 'hunter2\"", "password = \"exec:'' hunter2\"", "password = \"exec:\"",
         "password = [\"hunter2\"]", "password = hunter2", "password = \"hunter2", "password = 42424242424242424242",
     ])
     func `never repeats a secret that stands in the wrong place`(text: String) {

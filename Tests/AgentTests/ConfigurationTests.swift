@@ -171,6 +171,17 @@ private func leaves(of value: ConfigurationValue) -> Set<String> {
         #expect(configuration == expected)
     }
 
+    @Test(arguments: [
+        ("/usr/bin/token", ["/usr/bin/token"]),
+        ("/usr/bin/token  -u edge ", ["/usr/bin/token", "-u", "edge"]),
+        (#"'/opt/my tool' --for "site 7" a'b c'd"#, ["/opt/my tool", "--for", "site 7", "ab cd"]),
+        ("/t $HOME '' x;y", ["/t", "$HOME", "", "x;y"]),
+        (#"/t "it's""#, ["/t", "it's"]),
+    ])
+    func `a helper command is split at spaces that are not quoted`(command: String, words: [String]) {
+        #expect(SecretReference("exec:" + command) == .exec(words))
+    }
+
     @Test func `the user is the username when there is a password`() throws {
         let main = try session("password = \"credential:token\"")
         #expect(main.username == "edge-42")

@@ -69,7 +69,8 @@ private struct RandomWalk {
         case 66..<90: goOn()
         case 90..<94:
             take(pick(lateCompletions(of: UInt64.random(in: 0...session.lastOpened.rawValue, using: &random))))
-        case 94..<97: session.heard()
+        case 94..<96: session.heard()
+        case 96..<98: renewCredential()
         default: session.sent()
         }
     }
@@ -103,6 +104,16 @@ private struct RandomWalk {
             pathClass = new == lostPaths[endpoint] ? .returned : .gained
         }
         take(.pathChanged(EndpointIndex(endpoint), to: new, pathClass))
+    }
+
+    private mutating func renewCredential() {
+        let generation = session.generation
+        let end = chance(70) ? session.now.advanced(by: .seconds(Int.random(in: -5...300, using: &random))) : nil
+        take(
+            pick([
+                .credentialAwaited(generation), .credentialObtained(generation, expiresAt: end),
+                .credentialRenewed(generation, expiresAt: end), .credentialRenewalFailed(generation),
+            ]))
     }
 
     private mutating func command() {

@@ -14,6 +14,7 @@ struct SessionUnderTest {
         case flush(UInt64)
         case goodbye(UInt64)
         case heartbeat(UInt64)
+        case renew(UInt64)
 
         var isOpen: Bool {
             if case .open = self { true } else { false }
@@ -60,6 +61,7 @@ struct SessionUnderTest {
             case .flush(let generation): .flush(generation.rawValue)
             case .sayGoodbye(let generation): .goodbye(generation.rawValue)
             case .sendHeartbeat(let generation): .heartbeat(generation.rawValue)
+            case .renewCredential(let generation): .renew(generation.rawValue)
             case .report: nil
             }
         }
@@ -138,6 +140,20 @@ struct SessionUnderTest {
     ) -> [Order] {
         take(.ended(generation, .init(Reason(code), retryAfter: retryAfter, hasNewCredential: hasNewCredential)))
     }
+
+    /// The attempt under way has its credential, which ends in so long.
+    @discardableResult
+    mutating func obtainCredential(for lifetime: Duration?) -> [Order] {
+        take(.credentialObtained(generation, expiresAt: lifetime.map { now.advanced(by: $0) }))
+    }
+
+    @discardableResult
+    mutating func renewCredential(for lifetime: Duration?) -> [Order] {
+        take(.credentialRenewed(generation, expiresAt: lifetime.map { now.advanced(by: $0) }))
+    }
+
+    @discardableResult
+    mutating func failToRenewCredential() -> [Order] { take(.credentialRenewalFailed(generation)) }
 
     @discardableResult
     mutating func answerHeartbeat() -> [Order] { take(.heartbeatAnswered(generation)) }
@@ -224,7 +240,8 @@ struct SessionUnderTest {
         case .abandon(let generation):
             if live?.generation != generation { Issue.record("\(input): \(action), which is not open") }
             live = nil
-        case .flush(let generation), .sayGoodbye(let generation), .sendHeartbeat(let generation):
+        case .flush(let generation), .sayGoodbye(let generation), .sendHeartbeat(let generation),
+            .renewCredential(let generation):
             if live?.generation != generation { Issue.record("\(input): \(action), which is not open") }
         case .report:
             break

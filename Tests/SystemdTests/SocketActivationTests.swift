@@ -22,7 +22,7 @@ import Testing
                 .init(name: "holdfast.socket", descriptor: 3), .init(name: "extra", descriptor: 4),
             ]
             let closedOnExec = fcntl(3, F_GETFD) & FD_CLOEXEC != 0
-            _exit(listeners == expected && closedOnExec ? 42 : 1)
+            _exit(listeners == expected ? (closedOnExec ? 42 : 43) : 50 + Int32(listeners.count))
         }
     }
 

@@ -1,0 +1,173 @@
+import ControlAPI
+import Glibc
+import NetworkPath
+import SessionCore
+import Subprocess
+import SystemPackage
+
+/// Runs a helper command that prints a secret: without a shell, with nothing to read, in a process group of its own, for
+/// a limited time and with limited output.
+///
+/// What it prints on standard output is secret and appears nowhere. The last line of its standard error is for people and
+/// stands in the error.
+enum CredentialHelper {
+    static let timeLimit = Duration.seconds(10)
+    /// In bytes, of standard output and of standard error.
+    static let outputLimit = 65_536
+
+    /// - Parameter command: the absolute path of the program, and its arguments.
+    static func fetch(
+        _ command: [String], timeLimit: Duration = timeLimit
+    ) async throws(Credential.Failure) -> Credential.Fetched {
+        guard let program = command.first else { preconditionFailure("a helper command has at least one word") }
+        let output: [UInt8]
+        do {
+            output = try await withThrowingTaskGroup(of: [UInt8]?.self) { group in
+                group.addTask { try await run(program, Array(command.dropFirst())) }
+                group.addTask {
+                    try await Task.sleep(for: timeLimit)
+                    return nil
+                }
+                // The group is left when both are over: cancelled, the helper is killed before that.
+                defer { group.cancelAll() }
+                guard let output = try await group.next() ?? nil else {
+                    throw Credential.Failure(description: "it was not finished after \(timeLimit) and was killed")
+                }
+                return output
+            }
+        } catch let failure as Credential.Failure {
+            throw Credential.Failure(description: "\(program): \(failure)")
+        } catch let error as SubprocessError {
+            throw Credential.Failure(description: "\(program): \(sentence(error))")
+        } catch {
+            throw Credential.Failure(description: "\(program): it was stopped")
+        }
+        do throws(Credential.Failure) {
+            return try read(output, wallClock: .now, bootClock: BootClock.now())
+        } catch {
+            throw Credential.Failure(description: "\(program): \(error)")
+        }
+    }
+
+    private static func run(_ program: String, _ arguments: [String]) async throws -> [UInt8] {
+        try checkProgram(program)
+        var options = PlatformOptions()
+        options.createSession = true
+        // Whatever the helper started and left behind in its group ends with it.
+        options.teardownSequence = [.send(signal: .kill, toProcessGroup: true, allowedDurationToNextStep: .zero)]
+        let result = try await Subprocess.run(
+            .path(FilePath(program)), arguments: Arguments(arguments), environment: environment,
+            platformOptions: options, output: .bytes(limit: outputLimit), error: .bytes(limit: outputLimit))
+        let said = lastLine(result.standardError).map { ": \($0)" } ?? ""
+        switch result.terminationStatus {
+        case .exited(0): return result.standardOutput
+        case .exited(let code): throw Credential.Failure(description: "it failed with exit status \(code)\(said)")
+        case .signaled(let signal):
+            throw Credential.Failure(description: "it was ended by signal \(signal)\(said)")
+        }
+    }
+
+    /// Says what is wrong with a program that cannot be run, which is not told afterwards.
+    private static func checkProgram(_ program: String) throws(Credential.Failure) {
+        var status = stat()
+        guard stat(program, &status) == 0, access(program, X_OK) == 0 else { throw failure(errno) }
+        if status.st_mode & S_IFMT == S_IFDIR { throw failure(EISDIR) }
+    }
+
+    private static func failure(_ number: Int32) -> Credential.Failure {
+        Credential.Failure(description: "it could not be run: \(String(cString: strerror(number)))")
+    }
+
+    /// The daemon's own, without what systemd says to the daemon alone.
+    private static var environment: Subprocess.Environment {
+        .inherit.updating([
+            "NOTIFY_SOCKET": nil, "WATCHDOG_PID": nil, "WATCHDOG_USEC": nil, "LISTEN_PID": nil, "LISTEN_FDS": nil,
+            "LISTEN_FDNAMES": nil, "JOURNAL_STREAM": nil,
+        ])
+    }
+
+    private static func sentence(_ error: SubprocessError) -> String {
+        if error.code == .outputLimitExceeded { return "it printed more than \(outputLimit) bytes" }
+        guard let cause = error.underlyingError else { return "it could not be run" }
+        return failure(cause.rawValue).description
+    }
+
+    private static func lastLine(_ bytes: [UInt8]) -> String? {
+        let lines = String(decoding: bytes, as: UTF8.self).split { $0.isNewline }
+        let isText: (Unicode.Scalar) -> Bool = { $0.properties.generalCategory != .control }
+        let line = lines.last { $0.contains { !$0.isWhitespace } }.map { line in
+            String(String.UnicodeScalarView(line.unicodeScalars.filter(isText))).prefix(200)
+        }
+        return line.map(String.init)
+    }
+
+    // MARK: What it prints
+
+    /// The token itself in one line, or a JSON object with the members `token` and, if it ends, `expires` (RFC 3339) or
+    /// `expiresIn` (seconds). Other members are for others.
+    static func read(
+        _ output: [UInt8], wallClock: RFC3339, bootClock: Instant
+    ) throws(Credential.Failure) -> Credential.Fetched {
+        let isSpace: (UInt8) -> Bool = { $0 == 0x20 || (0x09...0x0D).contains($0) }
+        guard let first = output.firstIndex(where: { !isSpace($0) }),
+            let last = output.lastIndex(where: { !isSpace($0) })
+        else { throw Credential.Failure(description: "it printed nothing") }
+        if output[first] == UInt8(ascii: "{") { return try read(object: output[...], wallClock, bootClock) }
+        let token = Array(output[first...last])
+        guard token.allSatisfy({ $0 >= 0x20 && $0 != 0x7F }) else {
+            throw Credential.Failure(description: "it printed neither a token in one line nor a JSON object")
+        }
+        return Credential.Fetched(secret: try checked(token))
+    }
+
+    private static func read(
+        object bytes: ArraySlice<UInt8>, _ wallClock: RFC3339, _ bootClock: Instant
+    ) throws(Credential.Failure) -> Credential.Fetched {
+        let object: JSONValue
+        do throws(JSONParseError) {
+            object = try JSONValue(parsing: bytes)
+        } catch {
+            // The error's own sentence may repeat a part of the text.
+            throw Credential.Failure(description: "it printed no valid JSON object: byte \(error.offset) is wrong")
+        }
+        guard let token = object["token"]?.text, !token.isEmpty else {
+            throw Credential.Failure(description: "the JSON object that it printed has no text \"token\"")
+        }
+        var fetched = Credential.Fetched(secret: try checked(Array(token.utf8)))
+        switch (object["expires"] ?? .null, object["expiresIn"] ?? .null) {
+        case (.null, .null):
+            break
+        case (.string(let text), .null):
+            guard let time = RFC3339(text) else {
+                throw Credential.Failure(description: "\"expires\" is no time like 2026-11-20T09:12:44Z")
+            }
+            fetched.end = .byWallClock(time)
+        case (.null, let value):
+            guard let seconds = value.amount, seconds > 0 else {
+                throw Credential.Failure(description: "\"expiresIn\" is no positive number of seconds")
+            }
+            // A hundred years are as good as any longer time, and can be counted in nanoseconds.
+            fetched.end = .byBootClock(bootClock.advanced(by: .seconds(min(seconds, 3_155_760_000))))
+        default:
+            throw Credential.Failure(description: "the JSON object has not one of \"expires\" and \"expiresIn\"")
+        }
+        return fetched
+    }
+
+    private static func checked(_ token: [UInt8]) throws(Credential.Failure) -> [UInt8] {
+        guard token.count <= Credential.maximumLength else {
+            throw Credential.Failure(description: "the token is longer than \(Credential.maximumLength) bytes")
+        }
+        return token
+    }
+}
+
+extension JSONValue {
+    fileprivate var amount: Double? {
+        switch self {
+        case .integer(let value): Double(value)
+        case .number(let value): value
+        default: nil
+        }
+    }
+}

@@ -1,0 +1,141 @@
+import ControlAPI
+import Logging
+import NIOCore
+import NetworkPath
+import SessionCore
+
+// Where the session's credential comes from, when it ends, and how another one is noticed.
+
+extension SessionDriver {
+    /// When the credential of a connection ends.
+    struct CredentialLife {
+        var end: CredentialEnd
+        /// The end as the machine was told it last.
+        var told: Instant
+    }
+
+    // MARK: For an attempt
+
+    /// Fetches the credential, or takes the one that was just renewed, and goes on to dial.
+    func fetchCredential(_ reference: SecretReference, for attempt: Attempt) {
+        let generation = attempt.generation
+        take(.credentialAwaited(generation))
+        if let renewed = renewedCredential {
+            renewedCredential = nil
+            use(renewed, for: attempt)
+            return
+        }
+        let pool = surroundings.threadPool
+        Task {
+            do throws(Credential.Failure) {
+                use(try await Credential.fetch(reference, on: pool), for: attempt)
+            } catch {
+                retire(generation, .init(Reason(.credentialUnreadable, "the password cannot be read: \(error)")))
+            }
+        }
+    }
+
+    private func use(_ credential: Credential.Fetched, for attempt: Attempt) {
+        guard link?.generation == attempt.generation else { return }
+        link?.password = credential.secret
+        credentialMark = credential.mark
+        learn(credential.end)
+        dialOrLook(attempt)
+    }
+
+    private func learn(_ end: CredentialEnd?) {
+        guard let generation = link?.generation else { return }
+        let instant = end?.instant(wallClock: .now, bootClock: BootClock.now())
+        link?.credentialLife = end.flatMap { end in instant.map { CredentialLife(end: end, told: $0) } }
+        take(.credentialObtained(generation, expiresAt: instant))
+    }
+
+    // MARK: Before its end
+
+    /// A date comes sooner or later when the host's clock is set. That is looked at whenever a timer wakes the session,
+    /// which the heartbeat does often enough.
+    func checkCredentialEnd() {
+        guard let life = link?.credentialLife, case .byWallClock = life.end else { return }
+        let shift = life.told.duration(to: life.end.instant(wallClock: .now, bootClock: BootClock.now()))
+        if shift > .seconds(1) || shift < .seconds(-1) { learn(life.end) }
+    }
+
+    /// When the credential in use ends, for people.
+    var credentialEnd: RFC3339? {
+        link?.credentialLife?.end.date(wallClock: .now, bootClock: BootClock.now())
+    }
+
+    func renewCredential(_ generation: Generation) {
+        guard let reference = configuration.password else { return }
+        let pool = surroundings.threadPool
+        Task {
+            do throws(Credential.Failure) {
+                renewed(try await Credential.fetch(reference, on: pool), for: generation)
+            } catch {
+                surroundings.logger.warning(
+                    "\(name): the credential could not be renewed: \(error)", metadata: ["HOLDFAST_SESSION": "\(name)"])
+                take(.credentialRenewalFailed(generation))
+            }
+        }
+    }
+
+    private func renewed(_ credential: Credential.Fetched, for generation: Generation) {
+        guard link?.generation == generation else { return }
+        guard credential.secret != link?.password else {
+            // Nothing to take to the server; but it may last longer than it did.
+            take(.credentialRenewalFailed(generation))
+            learn(credential.end)
+            return
+        }
+        renewedCredential = credential
+        take(
+            .credentialRenewed(
+                generation, expiresAt: credential.end?.instant(wallClock: .now, bootClock: BootClock.now())))
+        renewedCredential = nil
+    }
+
+    // MARK: After a rejection
+
+    /// Looks whether there is another credential than the rejected one, and ends the connection.
+    func retire(_ generation: Generation, rejected reason: Reason, _ used: [UInt8]?, _ reference: SecretReference) {
+        let pool = surroundings.threadPool
+        Task {
+            do throws(Credential.Failure) {
+                let credential = try await Credential.fetch(reference, on: pool)
+                let isNew = credential.secret != used
+                // If another one comes too late for this attempt, its file counts as changed.
+                if !isNew { credentialMark = credential.mark }
+                renewedCredential = isNew ? credential : nil
+                retire(generation, .init(reason, hasNewCredential: isNew))
+                renewedCredential = nil
+            } catch {
+                // What was rejected is on the way of being replaced, or its helper needs a network or a service.
+                let sentence = "\(reason.message), and the password cannot be read: \(error)"
+                retire(generation, .init(Reason(.credentialUnreadable, sentence, serverCode: reason.serverCode)))
+            }
+        }
+    }
+
+    /// A session that failed because of its credential starts again when the file with it changes.
+    func watchCredential() {
+        credentialWatch = nil
+        guard machine.status.state == .failed, machine.reason.code.group == .auth,
+            let reference = configuration.password, let path = try? Credential.path(of: reference)
+        else { return }
+        do throws(Credential.Failure) {
+            credentialWatch = try CredentialWatch(path, last: credentialMark ?? FileMark(path)) { [weak self] in
+                Task { await self?.credentialChanged() }
+            }
+        } catch {
+            surroundings.logger.warning(
+                "\(name): the credential is not watched for changes: \(error)",
+                metadata: ["HOLDFAST_SESSION": "\(name)"])
+        }
+    }
+
+    private func credentialChanged() {
+        // A change that was seen just before the session went on by other means is nothing new.
+        guard credentialWatch != nil else { return }
+        take(.credentialChanged)
+    }
+}

@@ -1,0 +1,126 @@
+// How a session lives with a credential that ends: it is renewed before, and a quick reconnect takes the new one to the
+// server. What the server does with a connection whose credential has ended is the server's business.
+
+extension SessionMachine {
+    /// What is known of the end of the credential that an attempt, and the connection it becomes, uses.
+    struct CredentialLife: Hashable, Sendable {
+        let generation: Generation
+        /// How long before its end it is renewed.
+        let margin: Duration
+        var expiresAt: Instant
+        /// When the next renewal begins; `nil` while one is under way, and when it is too late for another.
+        var renewAt: Instant?
+        var isRenewing = false
+        var isReportedExpiring = false
+
+        /// A credential that has ended already, by a clock that may be wrong, is left to the server's judgement.
+        init?(_ generation: Generation, expiresAt: Instant, at now: Instant) {
+            let lifetime = now.duration(to: expiresAt)
+            guard lifetime > .zero else { return nil }
+            self.generation = generation
+            self.expiresAt = expiresAt
+            margin = min(.seconds(60), lifetime / 5)
+            renewAt = renewal(at: now)
+        }
+
+        /// Never at once, however short the credential's life is: that would be a loop.
+        private func renewal(at now: Instant) -> Instant {
+            max(expiresAt.advanced(by: .zero - margin), now.advanced(by: .seconds(1)))
+        }
+
+        /// The host's clock was set: the end is sooner or later than it seemed.
+        mutating func moveEnd(to end: Instant, at now: Instant) {
+            expiresAt = end
+            guard !isRenewing, !isReportedExpiring || now < expiresAt.advanced(by: .zero - margin) else { return }
+            isReportedExpiring = false
+            renewAt = renewal(at: now)
+        }
+
+        /// Half of what remains, so that a helper that is broken for a while is asked often enough, and not for ever.
+        mutating func renewalFailed(at now: Instant) {
+            isRenewing = false
+            let next = now.advanced(by: max(.seconds(1), now.duration(to: expiresAt) / 2))
+            renewAt = next < expiresAt ? next : nil
+        }
+    }
+
+    mutating func credentialAwaited(_ generation: Generation, at now: Instant) {
+        restartPhase(of: generation, deadline: now.advanced(by: timeouts.credential))
+    }
+
+    /// What comes before the first sign of the transport has two parts with a limit each: credential and name.
+    private mutating func restartPhase(of generation: Generation, deadline: Instant) {
+        guard case .trying(var trying) = state,
+            case .attempting(let attempt, .resolving, _, let established) = trying.activity,
+            attempt.generation == generation
+        else { return }
+        trying.activity = .attempting(attempt, phase: .resolving, deadline: deadline, established: established)
+        state = .trying(trying)
+    }
+
+    /// The credential of the attempt under way was fetched, or the end of the present one moved with the host's clock.
+    mutating func credentialObtained(_ generation: Generation, expiresAt: Instant?, at now: Instant) {
+        guard liveGeneration == generation else { return }
+        restartPhase(of: generation, deadline: now.advanced(by: limit(of: .resolving)))
+        guard let expiresAt else {
+            credential = nil
+            return
+        }
+        if credential?.generation == generation {
+            credential?.moveEnd(to: expiresAt, at: now)
+        } else {
+            credential = CredentialLife(generation, expiresAt: expiresAt, at: now)
+        }
+    }
+
+    mutating func credentialRenewed(
+        _ generation: Generation, expiresAt: Instant?, at now: Instant, into actions: inout [Action]
+    ) {
+        guard case .connected(let connected) = state, connected.attempt.generation == generation, let old = credential,
+            old.isRenewing
+        else { return }
+        // One that ends no later is no gain: a helper that answers from a cache has not renewed anything yet.
+        if let expiresAt, expiresAt <= old.expiresAt {
+            credentialRenewalFailed(generation, at: now)
+            return
+        }
+        credential = nil
+        actions.append(.abandon(generation))
+        lose(connected, because: Reason(.credentialRenewed), at: now, into: &actions)
+    }
+
+    mutating func credentialRenewalFailed(_ generation: Generation, at now: Instant) {
+        guard credential?.generation == generation, credential?.isRenewing == true else { return }
+        credential?.renewalFailed(at: now)
+    }
+
+    /// What the server rejected is not what is there now.
+    mutating func credentialChanged(at now: Instant, into actions: inout [Action]) {
+        guard state == .failed, reason.code.group == .auth else { return }
+        startTrying(because: Reason(.credentialChanged), at: now, into: &actions)
+    }
+
+    mutating func renewCredential(of connected: Connected, at now: Instant, into actions: inout [Action]) {
+        guard let due = renewalDeadline(of: connected), now >= due, let credential else { return }
+        self.credential?.renewAt = nil
+        guard now < credential.expiresAt else { return }
+        self.credential?.isRenewing = true
+        self.credential?.isReportedExpiring = true
+        if !credential.isReportedExpiring { actions.append(.report(.credentialExpiring(at: credential.expiresAt))) }
+        actions.append(.renewCredential(credential.generation))
+    }
+
+    func renewalDeadline(of connected: Connected) -> Instant? {
+        guard let credential, credential.generation == connected.attempt.generation else { return nil }
+        return credential.renewAt
+    }
+
+    private var liveGeneration: Generation? {
+        switch state {
+        case .connected(let connected): connected.attempt.generation
+        case .trying(let trying):
+            if case .attempting(let attempt, _, _, _) = trying.activity { attempt.generation } else { nil }
+        case .disconnected, .disconnecting, .failed: nil
+        }
+    }
+}

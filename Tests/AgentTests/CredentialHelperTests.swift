@@ -1,0 +1,193 @@
+import ControlAPI
+import Glibc
+import NIOPosix
+import SessionCore
+import Testing
+
+@testable import Agent
+
+/// Real helper commands, well-behaved and not.
+@Suite struct CredentialHelperTests {
+    /// Only what hangs comes to it: other tests may keep every thread busy for longer than a helper has.
+    private static let patience = Duration.seconds(120)
+
+    private func failure(_ script: String, timeLimit: Duration = patience) async throws -> String {
+        let scratch = try CredentialScratch()
+        let helper = try scratch.helper(script)
+        do throws(Credential.Failure) {
+            let fetched = try await CredentialHelper.fetch(helper, timeLimit: timeLimit)
+            Issue.record("it gave \(String(decoding: fetched.secret, as: UTF8.self))")
+            return ""
+        } catch {
+            return error.description
+        }
+    }
+
+    private func token(_ script: String) async throws -> String {
+        let scratch = try CredentialScratch()
+        let fetched = try await CredentialHelper.fetch(try scratch.helper(script), timeLimit: Self.patience)
+        return String(decoding: fetched.secret, as: UTF8.self)
+    }
+
+    // MARK: Well-behaved
+
+    @Test(arguments: ["echo s3cret", "printf s3cret", "printf 's3cret\\r\\n'", "printf '\\n s3cret \\n\\n'"])
+    func `prints the token`(script: String) async throws {
+        #expect(try await token(script) == "s3cret")
+    }
+
+    @Test func `is found behind a reference, like every other secret`() async throws {
+        let scratch = try CredentialScratch()
+        let pool = NIOThreadPool(numberOfThreads: 1)
+        pool.start()
+        let fetched = try await Credential.fetch(.exec(try scratch.helper("echo s3cret")), on: pool)
+        #expect(fetched.secret == Array("s3cret".utf8))
+        #expect(fetched.mark == nil)
+        let file = try await Credential.fetch(.file(try scratch.write("token", "of a file\n")), on: pool)
+        #expect(file.secret == Array("of a file".utf8))
+        #expect(file.mark != nil)
+        try await pool.shutdownGracefully()
+    }
+
+    @Test func `gets its arguments as they are, without a shell`() async throws {
+        let fetched = try await CredentialHelper.fetch(
+            ["/bin/echo", "$HOME", "*", "a  b", ";", "id"], timeLimit: Self.patience)
+        #expect(String(decoding: fetched.secret, as: UTF8.self) == "$HOME * a  b ; id")
+    }
+
+    @Test func `has nothing to read and none of the daemon's files`() async throws {
+        // Not closed on exec, as a careless library would open it.
+        let descriptor = open("/proc/self/maps", O_RDONLY)
+        defer { close(descriptor) }
+        #expect(try await token("cat; readlink /proc/$$/fd/* | grep -c maps; true") == "0")
+    }
+
+    @Test func `may talk on standard error`() async throws {
+        #expect(try await token("echo hello >&2; echo s3cret; echo bye >&2") == "s3cret")
+    }
+
+    @Test func `may leave something running that keeps its output open`() async throws {
+        let scratch = try CredentialScratch()
+        let helper = try scratch.helper("sleep 1000 & echo $! > $here/left; echo s3cret")
+        let fetched = try await CredentialHelper.fetch(helper, timeLimit: Self.patience)
+        #expect(String(decoding: fetched.secret, as: UTF8.self) == "s3cret")
+        let left = scratch.processes("left")
+        #expect(left.count == 1 && left.allSatisfy(isRunning))
+        for process in left { kill(process, SIGKILL) }
+    }
+
+    // MARK: Not well-behaved
+
+    /// Lets others run until something is so; how long that takes is the kernel's business.
+    private func until(_ isSo: () -> Bool) async {
+        let deadline = ContinuousClock.now + .seconds(60)
+        while !isSo(), ContinuousClock.now < deadline { await Task.yield() }
+    }
+
+    @Test func `that is waited for no longer is killed, with everything that it started`() async throws {
+        let scratch = try CredentialScratch()
+        let helper = try scratch.helper(
+            """
+            trap '' TERM INT HUP
+            sleep 1000 &
+            printf '%s\\n' $$ $! > $here/pids
+            wait
+            sleep 1000
+            """)
+        let fetching = Task { try await CredentialHelper.fetch(helper, timeLimit: Self.patience) }
+        await until { scratch.processes("pids").count == 2 }
+        let processes = scratch.processes("pids")
+        #expect(processes.count == 2 && processes.allSatisfy(isRunning))
+        fetching.cancel()
+        await #expect(throws: Credential.Failure.self) { try await fetching.value }
+        await until { !processes.contains(where: isRunning) }
+        #expect(processes.filter(isRunning).isEmpty)
+    }
+
+    @Test func `that hangs is named with the time it had`() async throws {
+        let text = try await failure("echo s3cret; exec sleep 1000", timeLimit: .milliseconds(100))
+        #expect(text == "/bin/sh: it was not finished after 0.1 seconds and was killed")
+    }
+
+    @Test(arguments: [
+        ("exit 3", "it failed with exit status 3"),
+        ("echo s3cret; echo first >&2; echo 'no net' >&2; echo >&2; exit 1", "it failed with exit status 1: no net"),
+        ("printf 'a\\033[31mb\\n' >&2; exit 1", "it failed with exit status 1: a[31mb"),
+        ("kill -9 $$", "it was ended by signal 9"),
+        ("true", "it printed nothing"),
+        ("echo; echo ' '", "it printed nothing"),
+        ("echo s3cret; echo more", "it printed neither a token in one line nor a JSON object"),
+        ("head -c 300 /dev/zero", "it printed neither a token in one line nor a JSON object"),
+        ("echo '{s3cret'", "it printed no valid JSON object: byte 1 is wrong"),
+        ("echo '{\"s3cret\": 1, \"s3cret\": 2}'", "it printed no valid JSON object: byte 14 is wrong"),
+        ("echo '{\"tokne\": \"s3cret\"}'", "the JSON object that it printed has no text \"token\""),
+        ("echo '{\"token\": \"\"}'", "the JSON object that it printed has no text \"token\""),
+        ("echo '{\"token\": 5}'", "the JSON object that it printed has no text \"token\""),
+        (
+            "echo '{\"token\": \"s3cret\", \"expires\": \"tomorrow\"}'",
+            "\"expires\" is no time like 2026-11-20T09:12:44Z"
+        ),
+        ("echo '{\"token\": \"s3cret\", \"expiresIn\": 0}'", "\"expiresIn\" is no positive number of seconds"),
+        ("echo '{\"token\": \"s3cret\", \"expiresIn\": \"5\"}'", "\"expiresIn\" is no positive number of seconds"),
+        (
+            "echo '{\"token\": \"s3cret\", \"expires\": \"2026-11-20T09:12:44Z\", \"expiresIn\": 5}'",
+            "the JSON object has not one of \"expires\" and \"expiresIn\""
+        ),
+        ("head -c 65536 /dev/zero | tr '\\0' x", "the token is longer than 65535 bytes"),
+        ("head -c 70000 /dev/zero | tr '\\0' x", "it printed more than 65536 bytes"),
+        ("while :; do echo s3cret; done", "it printed more than 65536 bytes"),
+        ("while :; do echo s3cret; done >&2", "it printed more than 65536 bytes"),
+    ])
+    func `is told apart by what went wrong, and its output is not repeated`(
+        script: String, sentence: String
+    ) async throws {
+        #expect(try await failure(script) == "/bin/sh: \(sentence)")
+    }
+
+    @Test(arguments: [
+        ("/nonexistent/helper", "it could not be run: No such file or directory"),
+        ("/etc/passwd", "it could not be run: Permission denied"),
+        ("/tmp", "it could not be run: Is a directory"),
+    ])
+    func `that cannot be run is named, and its arguments are not`(program: String, sentence: String) async throws {
+        await #expect {
+            try await CredentialHelper.fetch([program, "s3cret"], timeLimit: Self.patience)
+        } throws: { error in
+            (error as? Credential.Failure)?.description == "\(program): \(sentence)"
+        }
+    }
+
+    // MARK: When a token ends
+
+    private static let wall = RFC3339(milliseconds: 1_800_000_000_000)
+    private static let boot = Instant(nanoseconds: 1_000_000_000_000)
+
+    @Test(arguments: [
+        (
+            #"{"token": "t", "expires": "2027-01-15T08:01:40Z", "type": "Bearer"}"#,
+            CredentialEnd.byWallClock(.init(milliseconds: 1_800_000_100_000))
+        ),
+        (#"{"token": "t", "expiresIn": 100}"#, .byBootClock(.init(nanoseconds: 1_100_000_000_000))),
+        (#" {"token": "t", "expiresIn": 0.5} "#, .byBootClock(.init(nanoseconds: 1_000_500_000_000))),
+        (#"{"token": "t", "expiresIn": 1e300}"#, .byBootClock(.init(nanoseconds: 3_155_761_000_000_000_000))),
+        (#"{"token": "t", "expires": null}"#, nil), (#"{"token": "t"}"#, nil), ("t", nil),
+    ])
+    func `tells when the token ends, if it knows`(output: String, end: CredentialEnd?) throws {
+        let fetched = try CredentialHelper.read(Array(output.utf8), wallClock: Self.wall, bootClock: Self.boot)
+        #expect(fetched.secret == Array("t".utf8))
+        #expect(fetched.end == end)
+    }
+
+    @Test func `a date is converted when it is used, for the host's clock may be set meanwhile`() {
+        let end = CredentialEnd.byWallClock(RFC3339(milliseconds: Self.wall.milliseconds + 60_000))
+        let later = Self.boot.advanced(by: .seconds(10))
+        #expect(end.instant(wallClock: Self.wall, bootClock: Self.boot) == Self.boot.advanced(by: .seconds(60)))
+        let set = RFC3339(milliseconds: Self.wall.milliseconds + 40_000)
+        #expect(end.instant(wallClock: set, bootClock: later) == later.advanced(by: .seconds(20)))
+        let length = CredentialEnd.byBootClock(Self.boot.advanced(by: .seconds(60)))
+        #expect(length.instant(wallClock: set, bootClock: later) == Self.boot.advanced(by: .seconds(60)))
+        #expect(length.date(wallClock: set, bootClock: later).milliseconds == set.milliseconds + 50_000)
+        let never = CredentialEnd.byWallClock(RFC3339(milliseconds: .max))
+        #expect(never.instant(wallClock: Self.wall, bootClock: Self.boot) > Self.boot)
+    }
+}

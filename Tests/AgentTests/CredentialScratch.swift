@@ -1,0 +1,68 @@
+import Glibc
+
+@testable import Agent
+
+/// A directory for secrets and helpers that lasts as long as one test.
+final class CredentialScratch: Sendable {
+    let path: String
+
+    init() throws {
+        var template = Array("/tmp/holdfast-credential-XXXXXX".utf8CString)
+        guard let directory = mkdtemp(&template) else { throw Failure() }
+        path = String(cString: directory)
+    }
+
+    deinit {
+        guard let directory = opendir(path) else { return }
+        while let entry = readdir(directory) {
+            _ = withUnsafeBytes(of: entry.pointee.d_name) { name in
+                unlink("\(path)/" + String(decoding: name.prefix { $0 != 0 }, as: UTF8.self))
+            }
+        }
+        closedir(directory)
+        rmdir(path)
+    }
+
+    /// A new file; one that is there is written anew.
+    @discardableResult
+    func write(_ name: String, _ text: String, mode: mode_t = 0o600) throws -> String {
+        let file = "\(path)/\(name)"
+        let descriptor = open(file, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, mode)
+        guard descriptor >= 0 else { throw Failure() }
+        defer { close(descriptor) }
+        guard Glibc.write(descriptor, text, text.utf8.count) == text.utf8.count else { throw Failure() }
+        return file
+    }
+
+    /// A helper command: a shell script that knows its directory as `$here`.
+    func helper(_ script: String) throws -> [String] {
+        // A program is not run while it is open for writing, and a fork of another test may have it open: the shell reads it.
+        ["/bin/sh", try write("helper", "here='\(path)'\n\(script)\n")]
+    }
+
+    func read(_ name: String) -> String? {
+        guard let file = fopen("\(path)/\(name)", "re") else { return nil }
+        defer { fclose(file) }
+        var bytes = [UInt8](repeating: 0, count: 4096)
+        let count = fread(&bytes, 1, bytes.count, file)
+        return String(decoding: bytes.prefix(count), as: UTF8.self)
+    }
+
+    /// The process identifiers in a file that a helper wrote, one a line.
+    func processes(_ name: String) -> [pid_t] {
+        (read(name) ?? "").split(separator: "\n").compactMap { pid_t($0) }
+    }
+
+    struct Failure: Error {}
+}
+
+/// Whether a process is there and not only waits for its parent to look.
+func isRunning(_ process: pid_t) -> Bool {
+    guard let file = fopen("/proc/\(process)/stat", "re") else { return false }
+    defer { fclose(file) }
+    var bytes = [UInt8](repeating: 0, count: 1024)
+    let count = fread(&bytes, 1, bytes.count, file)
+    let text = String(decoding: bytes.prefix(count), as: UTF8.self)
+    guard let end = text.lastIndex(of: ")") else { return false }
+    return text[end...].split(separator: " ").dropFirst().first != "Z"
+}

@@ -1,0 +1,102 @@
+import Glibc
+import Testing
+
+@testable import Agent
+
+/// Real files, watched by the kernel.
+@Suite(.timeLimit(.minutes(1))) struct CredentialWatchTests {
+    /// Waits until the watch tells of a change, which `change` makes once it watches.
+    private func change(_ path: String, last: FileMark?, _ change: () throws -> Void) async throws {
+        let (changes, continuation) = AsyncStream.makeStream(of: Void.self)
+        let watch = try CredentialWatch(path, last: last) { continuation.yield() }
+        try change()
+        var iterator = changes.makeAsyncIterator()
+        await iterator.next()
+        _ = consume watch
+    }
+
+    @Test func `sees a file that is replaced by a rename`() async throws {
+        let scratch = try CredentialScratch()
+        let path = try scratch.write("token", "old")
+        try await change(path, last: FileMark(path)) {
+            rename(try scratch.write("token.new", "new"), path)
+        }
+    }
+
+    @Test func `sees a file that is written in place`() async throws {
+        let scratch = try CredentialScratch()
+        let path = try scratch.write("token", "old")
+        try await change(path, last: FileMark(path)) { try scratch.write("token", "newer") }
+    }
+
+    @Test func `sees a file that was not there`() async throws {
+        let scratch = try CredentialScratch()
+        try await change("\(scratch.path)/token", last: nil) { try scratch.write("token", "new") }
+    }
+
+    @Test func `sees a file that may be read now`() async throws {
+        let scratch = try CredentialScratch()
+        let path = try scratch.write("token", "old", mode: 0)
+        try await change(path, last: FileMark(path)) { chmod(path, 0o600) }
+    }
+
+    @Test func `sees a link that leads elsewhere`() async throws {
+        let scratch = try CredentialScratch()
+        let path = "\(scratch.path)/token"
+        symlink(try scratch.write("old", "old"), path)
+        try await change(path, last: FileMark(path)) {
+            symlink(try scratch.write("new", "new"), "\(path).new")
+            rename("\(path).new", path)
+        }
+    }
+
+    @Test func `sees a change where a link leads`() async throws {
+        let (scratch, elsewhere) = (try CredentialScratch(), try CredentialScratch())
+        let path = "\(scratch.path)/token"
+        symlink(try elsewhere.write("token", "old"), path)
+        try await change(path, last: FileMark(path)) { try elsewhere.write("token", "newer") }
+    }
+
+    @Test func `sees what changed before it began to look`() async throws {
+        let scratch = try CredentialScratch()
+        let path = try scratch.write("token", "old")
+        let last = FileMark(path)
+        rename(try scratch.write("token.new", "new"), path)
+        try await change(path, last: last) {}
+    }
+
+    @Test func `does not care for other files, nor for one that is empty still`() async throws {
+        let scratch = try CredentialScratch()
+        let path = try scratch.write("token", "old")
+        let last = FileMark(path)
+        let (changes, continuation) = AsyncStream.makeStream(of: FileMark?.self)
+        let watch = try CredentialWatch(path, last: last) { continuation.yield(FileMark(path)) }
+        try scratch.write("other", "new")
+        try scratch.write("token", "")
+        try scratch.write("token", "new")
+        var iterator = changes.makeAsyncIterator()
+        // The first change that it tells of is that of the file, with something in it.
+        let seen = await iterator.next()
+        #expect(seen != .some(nil) && seen != .some(last))
+        _ = consume watch
+    }
+
+    @Test func `a directory that is not there is an error with a sentence`() {
+        #expect {
+            _ = try CredentialWatch("/nonexistent/token", last: nil) {}
+        } throws: { error in
+            (error as? Credential.Failure)?.description == "/nonexistent: No such file or directory"
+        }
+    }
+
+    @Test func `a version of a file is told from the next one, and an empty file is none`() throws {
+        let scratch = try CredentialScratch()
+        let path = try scratch.write("token", "one")
+        let first = FileMark(path)
+        #expect(first == FileMark(path))
+        rename(try scratch.write("token.new", "two"), path)
+        #expect(first != FileMark(path))
+        try scratch.write("token", "")
+        #expect(FileMark(path) == nil)
+    }
+}

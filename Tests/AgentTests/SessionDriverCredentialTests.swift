@@ -1,0 +1,128 @@
+import ControlAPI
+import Glibc
+import MQTT
+import NIOCore
+import NIOPosix
+import Support
+import Testing
+
+@testable import Agent
+
+/// A session with a credential that changes, against a server that looks at it.
+@Suite(.timeLimit(.minutes(2))) struct SessionDriverCredentialTests {
+    /// A session whose helper prints the file `output` of the directory, and counts its runs in `runs`.
+    private static func password(_ scratch: CredentialScratch) throws -> String {
+        let helper = try scratch.helper("echo run >> $here/runs; cat $here/output")
+        return "password = \"exec:\(helper.joined(separator: " "))\""
+    }
+
+    private static func runs(_ scratch: CredentialScratch) -> Int {
+        (scratch.read("runs") ?? "").split(separator: "\n").count
+    }
+
+    @Test func `a helper's token is sent, and a new one is taken to the server before its end`() async throws {
+        let scratch = try CredentialScratch()
+        try scratch.write("output", #"{"token": "first", "expiresIn": 2}"#)
+        try await DaemonUnderTest.run(try Self.password(scratch), autoconnect: false) { daemon in
+            let peer = try await daemon.watcher("disconnected")
+            try await peer.call("session.connect", #"{"session":"main"}"#)
+            #expect(try await daemon.server.connect().password == ByteBuffer(string: "first"))
+            try await peer.state("connected")
+            // Replaced at once: the helper may run at any moment.
+            rename(try scratch.write("new", #"{"token": "second", "expiresIn": 3600}"#), "\(scratch.path)/output")
+            #expect(try await daemon.server.connect().password == ByteBuffer(string: "second"))
+            let reconnecting = try await peer.state("reconnecting")
+            #expect(reconnecting["reason"]?["code"] == "credential-renewed")
+            try await peer.state("connected")
+            #expect(daemon.log.lines.allSatisfy { !$0.message.contains("first") && !$0.message.contains("second") })
+        }
+    }
+
+    @Test func `a session whose password was rejected starts again when the file changes`() async throws {
+        let scratch = try CredentialScratch()
+        let path = try scratch.write("password", "wrong")
+        let refuse: (LoopbackServer) async throws -> Void = { server in
+            await server.set { $0.connack.reasonCode = .badUserNameOrPassword }
+        }
+        try await DaemonUnderTest.run("password = \"file:\(path)\"", prepare: refuse) { daemon in
+            let peer = try await daemon.watcher("failed")
+            #expect(try await daemon.server.connect().password == ByteBuffer(string: "wrong"))
+            await daemon.server.set { $0.connack.reasonCode = .success }
+            rename(try scratch.write("new", "right"), path)
+            #expect(try await daemon.server.connect().password == ByteBuffer(string: "right"))
+            let connecting = try await peer.state("connecting")
+            #expect(connecting["reason"]?["code"] == "credential-changed")
+            try await peer.state("connected")
+        }
+    }
+
+    @Test func `the terminal state that outlived the daemon ends with a changed file, too`() async throws {
+        let scratch = try CredentialScratch()
+        let path = try scratch.write("password", "wrong")
+        let group = MultiThreadedEventLoopGroup(numberOfThreads: 2)
+        let server = LoopbackServer(eventLoop: group.next())
+        try await server.start()
+        await server.set { $0.connack.reasonCode = .notAuthorized }
+        let directory = try TemporaryDirectory()
+        defer { directory.remove() }
+        mkdir("\(directory.path)/sessions.d", 0o700)
+        try directory.write(
+            "sessions.d/main.toml", await DaemonUnderTest.session(server, "password = \"file:\(path)\""))
+        try await DaemonUnderTest.run(in: directory, server, on: group) { daemon in
+            _ = try await daemon.watcher("failed")
+        }
+        await server.set { $0.connack.reasonCode = .success }
+        try await DaemonUnderTest.run(in: directory, server, on: group) { daemon in
+            let peer = try await daemon.watcher("failed")
+            rename(try scratch.write("new", "right"), path)
+            try await peer.state("connected")
+        }
+        try await server.stop()
+        try await group.shutdownGracefully()
+    }
+
+    @Test func `a rejected token is fetched once more, and what was fetched is what is sent`() async throws {
+        let scratch = try CredentialScratch()
+        try scratch.write("output", "stale")
+        try await DaemonUnderTest.run(try Self.password(scratch)) { daemon in
+            let peer = try await daemon.watcher()
+            _ = try await daemon.server.connect()
+            rename(try scratch.write("new", "fresh"), "\(scratch.path)/output")
+            await daemon.server.disconnect(.notAuthorized)
+            #expect(try await daemon.server.connect().password == ByteBuffer(string: "fresh"))
+            try await peer.state("connected")
+            #expect(Self.runs(scratch) == 2)
+        }
+    }
+
+    @Test func `a helper that fails after a rejection is asked again, by the table`() async throws {
+        let scratch = try CredentialScratch()
+        try scratch.write("output", "stale")
+        try await DaemonUnderTest.run(try Self.password(scratch)) { daemon in
+            let peer = try await daemon.watcher()
+            _ = try await daemon.server.connect()
+            unlink("\(scratch.path)/output")
+            await daemon.server.disconnect(.notAuthorized)
+            let lost = try await peer.state("reconnecting")
+            #expect(lost["reason"]?["code"] == "credential-unreadable")
+            rename(try scratch.write("new", "fresh"), "\(scratch.path)/output")
+            #expect(try await daemon.server.connect().password == ByteBuffer(string: "fresh"))
+            try await peer.state("connected")
+        }
+    }
+
+    @Test func `a token that is rejected whatever it is ends in failed`() async throws {
+        let scratch = try CredentialScratch()
+        let helper = try scratch.helper("echo run >> $here/runs; wc -l < $here/runs")
+        let refuse: (LoopbackServer) async throws -> Void = { server in
+            await server.set { $0.connack.reasonCode = .notAuthorized }
+        }
+        try await DaemonUnderTest.run(
+            "password = \"exec:\(helper.joined(separator: " "))\"", prepare: refuse
+        ) { daemon in
+            _ = try await daemon.watcher("failed")
+            // One for the first attempt, one after its rejection, one to see that there is nothing more to try.
+            #expect(Self.runs(scratch) == 3)
+        }
+    }
+}

@@ -1,0 +1,206 @@
+import Testing
+
+@testable import SessionCore
+
+@Suite struct CredentialTests {
+    /// Connected with a credential that lasts so long from now, and that does not die of silence meanwhile.
+    private static func connected(for lifetime: Duration?) -> SessionUnderTest {
+        var heartbeat = HeartbeatPolicy()
+        heartbeat.interval = .seconds(1_000_000)
+        var session = SessionUnderTest(policy: .exact, heartbeat: heartbeat)
+        session.connect()
+        session.obtainCredential(for: lifetime)
+        session.succeed()
+        return session
+    }
+
+    // MARK: When it is renewed
+
+    @Test(arguments: [
+        (lifetime: Duration.seconds(3600), margin: Duration.seconds(60)),
+        (.seconds(300), .seconds(60)), (.seconds(100), .seconds(20)), (.seconds(10), .seconds(2)),
+    ])
+    func `a credential is renewed a minute before its end, or a fifth of its life`(
+        lifetime: Duration, margin: Duration
+    ) {
+        var session = Self.connected(for: lifetime)
+        #expect(session.due == lifetime - margin)
+        session.pass(lifetime - margin - .nanoseconds(1))
+        #expect(session.orders.isEmpty)
+        #expect(session.wake() == [.renew(1)])
+        #expect(session.events == [.credentialExpiring(at: session.now.advanced(by: margin))])
+        #expect(session.state == .connected)
+    }
+
+    @Test(arguments: [Duration.milliseconds(1), .milliseconds(1100)])
+    func `however short its life, it is not renewed within a second`(lifetime: Duration) {
+        let session = Self.connected(for: lifetime)
+        #expect(session.due == .seconds(1))
+    }
+
+    @Test(arguments: [nil, Duration.zero, .seconds(-5)])
+    func `a credential without an end, or whose end is past, is left to the server`(lifetime: Duration?) {
+        var session = Self.connected(for: lifetime)
+        #expect(session.pass(.seconds(100_000)).isEmpty)
+        #expect(session.state == .connected)
+    }
+
+    @Test func `what is obtained for another attempt does not count`() {
+        var session = Self.connected(for: nil)
+        session.take(.credentialObtained(Generation(rawValue: 7), expiresAt: session.now.advanced(by: .seconds(10))))
+        #expect(session.pass(.seconds(100)).isEmpty)
+    }
+
+    // MARK: What a renewal does
+
+    @Test func `a new credential is taken to the server by a quick reconnect, at once`() {
+        var session = Self.connected(for: .seconds(3600))
+        session.wake()
+        #expect(session.renewCredential(for: .seconds(3600)) == [.abandon(1), .open(2)])
+        #expect(session.events == [.reconnectStarted(.quick)])
+        #expect(session.reason == .credentialRenewed)
+        session.obtainCredential(for: .seconds(3600))
+        session.succeed()
+        #expect(session.due == .seconds(3540))
+        #expect(session.wake() == [.renew(2)])
+    }
+
+    @Test func `without a path the reconnect waits for the network`() {
+        var session = Self.connected(for: .seconds(10))
+        session.wake()
+        session.path(.lost)
+        #expect(session.renewCredential(for: .seconds(10)) == [.abandon(1)])
+        #expect(session.phase == .waitingForNetwork)
+        #expect(session.path(.gained) == [.open(2)])
+    }
+
+    @Test func `a new credential without an end is the last one`() {
+        var session = Self.connected(for: .seconds(10))
+        session.wake()
+        session.renewCredential(for: nil)
+        session.obtainCredential(for: nil)
+        session.succeed()
+        #expect(session.pass(.seconds(100_000)).isEmpty)
+    }
+
+    @Test func `one that ends no later than the old one is none`() {
+        var session = Self.connected(for: .seconds(100))
+        session.wake()
+        #expect(session.renewCredential(for: .seconds(20)).isEmpty)
+        #expect(session.state == .connected)
+        #expect(session.due == .seconds(10))
+        #expect(session.wake() == [.renew(1)])
+        #expect(session.renewCredential(for: .seconds(100)) == [.abandon(1), .open(2)])
+    }
+
+    @Test func `a renewal that fails is tried again at half of what remains, and not after the end`() {
+        var session = Self.connected(for: .seconds(100))
+        session.wake()
+        var waits: [Duration] = []
+        var announced = 0
+        while session.failToRenewCredential().isEmpty, let due = session.due, due < .seconds(1000) {
+            waits.append(due)
+            session.wake()
+            announced += session.events.count
+        }
+        #expect(waits == [.seconds(10), .seconds(5), .milliseconds(2500), .milliseconds(1250), .seconds(1)])
+        #expect(announced == 0, "it is announced once, before the first renewal")
+        #expect(session.pass(.seconds(1000)).isEmpty)
+        #expect(session.state == .connected, "the server decides about a connection whose credential has ended")
+    }
+
+    @Test func `a renewal that succeeds after the end is taken to the server all the same`() {
+        var session = Self.connected(for: .seconds(10))
+        session.wake()
+        session.pass(.seconds(100))
+        #expect(session.renewCredential(for: .seconds(10)) == [.abandon(1), .open(2)])
+    }
+
+    @Test func `a connection that is lost during the renewal does not wait for it`() {
+        var session = Self.connected(for: .seconds(10))
+        session.wake()
+        session.end(.reset)
+        let late = Generation(rawValue: 1)
+        #expect(session.take(.credentialRenewed(late, expiresAt: nil)).isEmpty)
+        #expect(session.take(.credentialRenewalFailed(late)).isEmpty)
+        #expect(session.wake() == [.open(2)])
+    }
+
+    @Test func `nothing is renewed that nobody asked to renew`() {
+        var session = Self.connected(for: .seconds(100))
+        #expect(session.renewCredential(for: .seconds(1000)).isEmpty)
+        #expect(session.failToRenewCredential().isEmpty)
+        #expect(session.due == .seconds(80))
+    }
+
+    // MARK: The host's clock
+
+    @Test func `when the host's clock is set, the end moves with it`() {
+        var session = Self.connected(for: .seconds(100))
+        session.obtainCredential(for: .seconds(50))
+        #expect(session.due == .seconds(30))
+        session.obtainCredential(for: .seconds(5))
+        #expect(session.due == .seconds(1))
+        session.wake()
+        session.failToRenewCredential()
+        session.obtainCredential(for: .seconds(500))
+        #expect(session.due == .seconds(480))
+        session.wake()
+        #expect(session.events == [.credentialExpiring(at: session.now.advanced(by: .seconds(20)))])
+    }
+
+    // MARK: The time of an attempt
+
+    @Test func `fetching the credential has its own time, and resolving the name begins afterwards`() {
+        var session = SessionUnderTest(.resolving)
+        session.take(.credentialAwaited(Generation(rawValue: 1)))
+        #expect(session.due == .seconds(15))
+        session.skip(.seconds(9))
+        session.obtainCredential(for: nil)
+        #expect(session.due == .seconds(10))
+    }
+
+    @Test(arguments: [Duration.seconds(3600), .seconds(10)])
+    func `a credential that ends during an outage changes nothing for the attempts`(lifetime: Duration) {
+        var session = Self.connected(for: lifetime)
+        session.end(.reset)
+        session.wake()
+        session.obtainCredential(for: lifetime)
+        session.end(.unreachable)
+        #expect(session.retryIn == .milliseconds(250))
+        #expect(session.due == .milliseconds(250))
+    }
+
+    // MARK: After a rejection
+
+    @Test(arguments: [ReasonCode.credentialRejected, .credentialExpired, .notAuthorized])
+    func `a changed file leads a session on that failed because of its credential`(code: ReasonCode) {
+        var session = SessionUnderTest(.authenticating)
+        session.end(code)
+        #expect(session.take(.credentialChanged) == [.open(2)])
+        #expect(session.state == .connecting)
+        #expect(session.reason == .credentialChanged)
+    }
+
+    @Test(arguments: [ReasonCode.banned, .displaced, .badEndpoint, .certificateInvalid, .quota])
+    func `a changed file changes nothing for a session that failed otherwise`(code: ReasonCode) {
+        var session = SessionUnderTest(.authenticating)
+        session.end(code)
+        #expect(session.take(.credentialChanged).isEmpty)
+        #expect(session.state == .failed)
+    }
+
+    @Test(arguments: SessionUnderTest.Situation.allCases)
+    func `a changed file changes nothing for a session that has not failed`(situation: SessionUnderTest.Situation) {
+        var session = SessionUnderTest(situation)
+        let before = session.status
+        #expect(session.take(.credentialChanged).isEmpty)
+        #expect(session.status == before)
+    }
+
+    @Test(arguments: [ReasonCode.credentialRenewed, .credentialChanged])
+    func `the reasons of a new credential are local and not terminal`(code: ReasonCode) {
+        #expect(code.group == .local)
+        #expect(!code.isTerminal)
+    }
+}

@@ -146,12 +146,25 @@ import Testing
     }
 
     @Test func `another address is tried when the handshake with one fails`() async throws {
-        let broken = try await TestServer(.close, host: "::1")
-        let server = try await TestServer(.echo, port: broken.port, tls: try certificates.server("localhost"))
+        let server = try await serverBesideABrokenOne()
         let client = try await TestClient(
             "mqtts://localhost:\(server.port)", options: options(), lookUp: addresses(["::1", "127.0.0.1"]))
         #expect(try await client.opened().peer.ipAddress == "127.0.0.1")
         try await client.close(.abort)
+    }
+
+    /// A server on 127.0.0.1, and one with the same port on ::1 that closes every connection. The kernel chooses a port
+    /// that is free for one of them; where the other has it already, another one is chosen.
+    private func serverBesideABrokenOne() async throws -> TestServer {
+        let context = try certificates.server("localhost")
+        while true {
+            let broken = try await TestServer(.close, host: "::1")
+            do {
+                return try await TestServer(.echo, port: broken.port, tls: context)
+            } catch let error as IOError where error.errnoCode == EADDRINUSE {
+                try await broken.stop()
+            }
+        }
     }
 
     @Test func `a client certificate is shown to a server that asks`() async throws {

@@ -62,7 +62,7 @@ let package = Package(
         module("ControlAPI"),
 
         // Shells around one facility of the system each.
-        module("NetworkPath", ["SessionCore", "CNetlink", nioCore]),
+        module("NetworkPath", ["SessionCore", "CNetlink"]),
         module("Systemd", ["CSystemd"]),
         module("DurableStore", ["SessionCore", "MQTT", "CSQLite", nioCore]),
         module("Transport", [nioCore, nioPosix, nioTLS, nioSSL]),

@@ -163,6 +163,10 @@ actor SessionRegistry {
             await stop(driver, .configurationChanged)
             // A terminal state is over when the configuration changes; an explicit disconnect is not.
             if state == .failed { try await surroundings?.store.setVerdict(name, nil) }
+            // A session that the server may have under another client id was never ours: it is not to be resumed.
+            if driver.configuration.clientID != new.clientID {
+                try await surroundings?.store.commit([(session: name, changes: [.setEstablished(false)])])
+            }
             try await start(name, new, wasUp: state != .disconnected && state != .disconnecting)
             result.changed.append(name.description)
         case (.running(let driver)?, .failure(let errors)):

@@ -32,6 +32,8 @@ extension SessionDriver {
             throw RPCError(error, session: name, topic: parameters.topic)
         }
         publishedCount += 1
+        // Whatever becomes of the message, and however soon.
+        if notesUses { take(.useBegan(.messages)) }
         let wait = parameters.wait
         let result: Result<MessagePublishMethod.Result, RPCError> = await withCheckedContinuation { continuation in
             publishers[sequence] = Publisher(wait: wait) { continuation.resume(returning: $0) }

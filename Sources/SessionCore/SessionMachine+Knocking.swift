@@ -131,7 +131,8 @@ extension SessionMachine {
     /// The return failed: back to the endpoint that served before, without more ado.
     ///
     /// - Returns: `false` if the attempt was no return, or if its end concerns the session at every endpoint.
-    mutating func goBack(_ trying: Trying, because reason: Reason, at now: Instant, into actions: inout [Action]) -> Bool
+    mutating func goBack(_ trying: Trying, because reason: Reason, at now: Instant, into actions: inout [Action])
+        -> Bool
     {
         guard let later = trying.returnsFrom, ![.displaced, .removed].contains(reason.code.group) else { return false }
         var trying = trying

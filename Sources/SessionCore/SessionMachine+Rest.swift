@@ -3,10 +3,12 @@
 extension SessionMachine {
     // MARK: Uses
 
+    public func isUsed(for use: Use) -> Bool { demand.uses.contains(use) }
+
     /// Something uses the session. Only one that went down by itself comes back for it.
     mutating func useBegan(_ use: Use, at now: Instant, into actions: inout [Action]) {
         demand.began(use, at: now)
-        guard demand.isOnDemand, reason.code == .idle else { return }
+        guard reason.code == .idle, demand.isOnDemand else { return }
         switch state {
         case .disconnecting(let disconnecting):
             actions.append(.abandon(disconnecting.attempt.generation))
@@ -37,6 +39,9 @@ extension SessionMachine {
         goDown(because: Reason(.idle), flush: timeouts.flush, at: now, into: &actions)
         return true
     }
+
+    /// Whether a session that is down, or on its way there, comes back by itself.
+    public var isResting: Bool { reason.code == .idle || reason.code == .suspend }
 
     // MARK: Sleep
 

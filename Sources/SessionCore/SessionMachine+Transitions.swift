@@ -57,7 +57,8 @@ extension SessionMachine {
 
     private mutating func disconnect(_ reason: Reason, at now: Instant, into actions: inout [Action]) {
         switch state {
-        case .disconnected where reason.code == .shutdown, .disconnecting where reason.code == .shutdown:
+        case .disconnected where reason.code == .shutdown,
+            .disconnecting where reason.code == .shutdown && !isResting:
             // The daemon's end is no news for a session that somebody else ended before.
             return
         default:

@@ -111,6 +111,7 @@ extension ConnectionEvent {
         case .resolving: "resolving"
         case .resolved: "resolved"
         case .dialing: "dialing"
+        case .reached: "reached"
         case .tlsFilesRejected: "tls-files-rejected"
         case .securing: "securing"
         case .opened: "opened"

@@ -132,13 +132,14 @@ struct EndpointWatch: Hashable, Sendable {
 
 /// When a session that is connected to a later endpoint tries to return to the first one.
 struct ReturnPacing: Hashable, Sendable {
-    static let first: Duration = .seconds(60)
-    static let longest: Duration = .seconds(15 * 60)
-
+    private let first: Duration
+    private let longest: Duration
     private var failures = 0
     private var random: SplitMix64
 
-    init(seed: UInt64) {
+    init(_ policy: ReconnectPolicy, seed: UInt64) {
+        first = policy.returnAfter
+        longest = policy.returnAtMost
         random = SplitMix64(seed: seed)
     }
 
@@ -152,6 +153,6 @@ struct ReturnPacing: Hashable, Sendable {
     }
 
     mutating func next() -> Duration {
-        min(Self.first * (1 << min(failures, 10)), Self.longest).aboutThis(using: &random)
+        min(first * (1 << min(failures, 10)), longest).aboutThis(using: &random)
     }
 }

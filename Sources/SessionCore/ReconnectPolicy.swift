@@ -24,6 +24,10 @@ public struct ReconnectPolicy: Hashable, Sendable {
     public var hold: Duration = .seconds(5)
     /// How often an attempt is made without any path, in case a kernel event was missed.
     public var safetyInterval: Duration = .seconds(300)
+    /// How soon a session that is connected to a later endpoint looks for the first one; doubles with each return that
+    /// failed, up to `returnAtMost`.
+    public var returnAfter: Duration = .seconds(60)
+    public var returnAtMost: Duration = .seconds(15 * 60)
     /// The least delay after a server said that it is busy; doubles each time.
     public var busyFloor: Duration = .seconds(5)
 

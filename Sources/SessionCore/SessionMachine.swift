@@ -58,7 +58,7 @@ public struct SessionMachine: Sendable {
         self.backoff = Backoff(seed: seed)
         self.demand = Demand(idleTimeout: rest.idleTimeout, at: now)
         self.watch = EndpointWatch(interval: policy.watch, seed: seed &+ 1)
-        self.returns = ReturnPacing(seed: seed &+ 2)
+        self.returns = ReturnPacing(policy, seed: seed &+ 2)
         let isOnDemand = rest.idleTimeout != nil
         self.reason = isOnDemand ? Reason(.idle) : Reason(.userDisconnect, "the session was never connected")
         self.since = now

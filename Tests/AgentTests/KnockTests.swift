@@ -43,6 +43,48 @@ struct KnockTests {
         try await server.stop()
         try await group.shutdownGracefully()
     }
+
+    @Test func `a session returns to its first endpoint, and leaves it again when that goes`() async throws {
+        let directory = try TemporaryDirectory()
+        defer { directory.remove() }
+        let group = MultiThreadedEventLoopGroup(numberOfThreads: 2)
+        let loop = group.next()
+        let (first, second) = (LoopbackServer(eventLoop: loop), LoopbackServer(eventLoop: loop))
+        try await first.start()
+        try await second.start()
+        try await first.stop()
+        let names = ["mqtt://127.0.0.1:\(await first.port)", "mqtt://127.0.0.1:\(await second.port)"]
+        try makeSessions(directory)
+        try directory.write(
+            "sessions.d/main.toml",
+            """
+            endpoints = ["\(names[0])", "\(names[1])"]
+            user = "edge-42"
+            reconnect.delays = ["10ms"]
+            reconnect.spread = "0s"
+            """)
+        let impatient: (inout SessionConfiguration) -> Void = { $0.reconnect.returnAfter = .milliseconds(50) }
+        try await DaemonUnderTest.run(in: directory, second, on: group, configure: impatient) { daemon in
+            let peer = try await daemon.watcher("connected")
+            let program = try await daemon.peer()
+            #expect(try await program.call("session.status", #"{"session":"main"}"#)["endpoint"] == .string(names[1]))
+            try await first.start()
+            let returning = try await peer.state("reconnecting")
+            #expect(returning["reason"]?["code"] == "returning")
+            #expect(returning["mode"] == "quick")
+            #expect(try await peer.state("connected")["endpoint"] == .string(names[0]))
+            let opened = await first.events.all.count { if case .opened = $0 { true } else { false } }
+            #expect(opened == 1, "the look became the connection")
+            let published = try await program.call(
+                "message.publish", #"{"session":"main","topic":"a","payload":"hello","wait":"delivered"}"#)
+            #expect(published["delivered"] == .bool(true))
+            try await first.stop()
+            try await peer.state("reconnecting")
+            #expect(try await peer.state("connected")["endpoint"] == .string(names[1]))
+        }
+        try await second.stop()
+        try await group.shutdownGracefully()
+    }
 }
 
 func makeSessions(_ directory: TemporaryDirectory) throws {

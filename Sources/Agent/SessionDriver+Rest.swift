@@ -9,7 +9,7 @@ import Transport
 struct Knock {
     /// Events of an earlier knock are not of this one.
     let number: Int
-    let connection: Connection
+    let connection: any TransportConnection
     var hasAnswered = false
 }
 
@@ -82,7 +82,7 @@ extension SessionDriver {
     }
 
     /// The connection that the attempt goes on with; all others are of no use any more.
-    func takeKnock(for attempt: Attempt) -> Connection? {
+    func takeKnock(for attempt: Attempt) -> (any TransportConnection)? {
         guard attempt.continuesKnock, let knock = knocks[attempt.endpoint], knock.hasAnswered else { return nil }
         knocks[attempt.endpoint] = nil
         return knock.connection

@@ -27,6 +27,9 @@ extension SessionDriver {
         note(.subscriptions, !consumers.isEmpty)
     }
 
+    /// Looks at the uses, where nothing else is to be done.
+    func usesChanged() { run([]) }
+
     private func note(_ use: Use, _ isUsed: Bool) {
         guard machine.isUsed(for: use) != isUsed else { return }
         tellSessionLater(isUsed ? .useBegan(use) : .useEnded(use))

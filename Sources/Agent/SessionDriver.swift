@@ -113,21 +113,29 @@ actor SessionDriver {
     /// - Parameter wasUp: it was up, or tried to be, before its configuration changed.
     func start(verdict: Verdict?, wasUp: Bool = false) {
         enterRoom(remembered: remembered)
+        let isDecided = takeUp(verdict)
         var actions: [MQTTClientMachine.Action] = []
         for (filter, qos) in consumers.filters { subscribe(to: filter, qos: qos, into: &actions) }
         if let filter = rooms.membership?.filter { subscribe(to: filter, qos: .atLeastOnce, into: &actions) }
         run(.perform(actions))
-        if let verdict, verdict.bootID == surroundings.bootID {
-            let code = SessionCore.ReasonCode(rawValue: verdict.reasonCode) ?? .unknown
-            machine.restore(
-                isFailed: verdict.state == SessionState.failed.rawValue,
-                reason: Reason(code, verdict.message, serverCode: verdict.serverCode))
-            since = RFC3339(milliseconds: verdict.since.rawValue)
-        } else if wasUp || configuration.autoconnect {
+        if !isDecided, wasUp || configuration.autoconnect {
             run(.session(.connect(Reason(wasUp ? .configurationChanged : .autoconnect))))
         }
         watchCredential()
         surroundings.report(name, nil)
+    }
+
+    /// Before anything else, for what the session finds to do must not undo it.
+    ///
+    /// - Returns: whether what happened earlier in this boot decides.
+    private func takeUp(_ verdict: Verdict?) -> Bool {
+        guard let verdict, verdict.bootID == surroundings.bootID else { return false }
+        let code = SessionCore.ReasonCode(rawValue: verdict.reasonCode) ?? .unknown
+        machine.restore(
+            isFailed: verdict.state == SessionState.failed.rawValue,
+            reason: Reason(code, verdict.message, serverCode: verdict.serverCode))
+        since = RFC3339(milliseconds: verdict.since.rawValue)
+        return true
     }
 
     /// Returns, as the other commands do, when what was asked is remembered: what is answered must not be undone by a

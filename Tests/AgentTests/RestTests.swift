@@ -83,6 +83,45 @@ struct RestTests {
         }
     }
 
+    @Test func `an explicit disconnect outlives the daemon, whatever waits`() async throws {
+        let directory = try TemporaryDirectory()
+        defer { directory.remove() }
+        let group = MultiThreadedEventLoopGroup(numberOfThreads: 2)
+        let server = LoopbackServer(eventLoop: group.next())
+        try await server.start()
+        try makeSessions(directory)
+        try directory.write("sessions.d/main.toml", await DaemonUnderTest.session(server, Self.onDemand))
+        for _ in 1...2 {
+            try await DaemonUnderTest.run(in: directory, server, on: group) { daemon in
+                let peer = try await daemon.watcher("disconnected")
+                try await peer.call("session.disconnect", #"{"session":"main"}"#)
+                try await peer.call("message.publish", #"{"session":"main","topic":"a","payload":"hello"}"#)
+                let status = try await peer.call("session.status", #"{"session":"main"}"#)
+                #expect(status["state"] == "disconnected")
+                #expect(status["reason"]?["code"] == "user-disconnect")
+            }
+        }
+        #expect(await server.events.all.isEmpty)
+        try await server.stop()
+        try await group.shutdownGracefully()
+    }
+
+    @Test func `a subscription to the room's presence is a use like any other`() async throws {
+        try await DaemonUnderTest.run(Self.onDemand + "\nroom = \"r\"") { daemon in
+            let peer = try await daemon.watcher("disconnected")
+            let program = try await daemon.peer()
+            let subscription = try await program.call(
+                "message.subscribe", #"{"session":"main","filter":"~/presence/+/+"}"#)
+            try await peer.state("connected")
+            guard case .string(let id)? = subscription["subscription"] else {
+                Issue.record("no subscription: \(subscription)")
+                return
+            }
+            try await program.call("message.unsubscribe", #"{"subscription":"\#(id)"}"#)
+            #expect(try await peer.state("disconnected")["reason"]?["code"] == "idle")
+        }
+    }
+
     @Test func `messages that were left bring it up when the daemon starts`() async throws {
         let directory = try TemporaryDirectory()
         defer { directory.remove() }

@@ -249,7 +249,8 @@ private struct RandomWalk {
         for endpoint in 0..<endpoints where session.machine.paths[endpoint] == nil {
             take(.pathChanged(EndpointIndex(endpoint), to: .wifi, .gained))
         }
-        if session.live == nil { take(.connect(Reason(.userConnect))) }
+        take(.useBegan(.subscriptions))
+        if [.disconnected, .failed, .disconnecting].contains(session.state) { take(.connect(Reason(.userConnect))) }
         let start = session.now
         let bound = start.advanced(by: .seconds(64 + 2))
         for _ in 0..<100 {

@@ -78,7 +78,7 @@ actor Host {
                 return ScenarioConnection(
                     wire: isAlive
                         ? scenario.assumeIsolated {
-                            $0.dial(endpoint, from: name, timeout: options.dialTimeout, onEvent: onEvent)
+                            $0.dial(endpoint, from: name, options, onEvent: onEvent)
                         } : 0, scenario: scenario)
             },
             fetchCredential: { [weak self] _ throws(Credential.Failure) in
@@ -283,6 +283,11 @@ final class ScenarioConnection: TransportConnection, Sendable {
     }
 
     func close(_ mode: Connection.CloseMode) { scenario.assumeIsolated { $0.close(wire, mode) } }
+
+    func proceed(onEvent: @escaping (ConnectionEvent) -> Void) {
+        nonisolated(unsafe) let onEvent = onEvent
+        scenario.assumeIsolated { $0.proceed(wire, onEvent: onEvent) }
+    }
 
     func measure() -> TCPMeasurement? { nil }
 }

@@ -59,6 +59,7 @@ struct SessionConfiguration: Hashable, Sendable {
     var preset = Preset.default
     var autoconnect = true
     var onDemand = false
+    /// Of a session that is up on demand.
     var idleTimeout = Duration.seconds(120)
     var onSuspend = SuspendBehaviour.disconnect
     var room = ""
@@ -66,8 +67,6 @@ struct SessionConfiguration: Hashable, Sendable {
 
     var reconnect = ReconnectPolicy()
     var kick = KickStrategy.takeOver
-    /// How often the other devices of a user are looked for; `nil` is never.
-    var watch: Duration? = .seconds(1)
     var heartbeat = HeartbeatPolicy()
     var presenceTimeout = Duration.seconds(90)
     var timeouts = AttemptTimeouts()
@@ -86,15 +85,6 @@ enum SecretReference: Hashable, Sendable {
     case credential(String)
     /// A command and its arguments, run without a shell.
     case exec([String])
-}
-
-/// The SDK whose documented timings a session starts from.
-enum Preset: String, CaseIterable, Sendable {
-    case `default`, livekit, nexconn, agora, zego
-}
-
-enum SuspendBehaviour: String, CaseIterable, Sendable {
-    case disconnect, keep
 }
 
 struct MQTTConfiguration: Hashable, Sendable {
@@ -142,33 +132,4 @@ enum OverflowBehaviour: String, CaseIterable, Sendable {
     case refuse
     case dropOldest = "drop-oldest"
     case dropNew = "drop-new"
-}
-
-extension SessionConfiguration {
-    /// Sets the timings that an SDK documents: the table "Presets" of the behaviour's description.
-    mutating func adopt(_ preset: Preset) {
-        self.preset = preset
-        switch preset {
-        case .default:
-            break
-        case .livekit:
-            reconnect.delays = [0, 300, 1200, 2700, 4800, 7000, 7000, 7000, 7000, 7000].map { .milliseconds($0) }
-            heartbeat.interval = .seconds(5)
-            heartbeat.timeout = .seconds(15)
-            presenceTimeout = .seconds(20)
-            onSuspend = .keep
-        case .nexconn:
-            // The table is kept exactly: without a spread there is no randomness.
-            reconnect.spread = .zero
-        case .agora:
-            reconnect.giveUpAfter = .seconds(20 * 60)
-            presenceTimeout = .seconds(20)
-            onSuspend = .keep
-        case .zego:
-            reconnect.giveUpAfter = .seconds(20 * 60)
-            heartbeat.interval = .seconds(30)
-            heartbeat.timeout = .seconds(10)
-            onSuspend = .keep
-        }
-    }
 }

@@ -92,6 +92,20 @@ extension ConfigurationForm<Duration> {
     }
 }
 
+extension ConfigurationForm<Int?> {
+    /// `"never"` is `nil`.
+    static func integerOrNever(_ range: ClosedRange<Int>) -> Self {
+        let numbers = "a whole number from \(range.lowerBound) to \(range.upperBound)"
+        return Self("\"never\" or \(numbers)", choices: ["never"]) { content in
+            switch content {
+            case .text("never"): .some(nil)
+            case .integer(let number) where range.contains(number): .some(number)
+            default: nil
+            }
+        }
+    }
+}
+
 extension ConfigurationForm<Duration?> {
     /// `"never"` is `nil`.
     static func durationOrNever(_ lowest: String, to highest: String) -> Self {

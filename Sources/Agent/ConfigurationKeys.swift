@@ -21,8 +21,8 @@ extension DaemonConfiguration {
 
 extension SessionConfiguration {
     static let keys: [ConfigurationKey<Self>] = [
-        // First, because every other key overrides it. LiveKit's limit is a number of attempts, not a time.
-        .init("preset", \.preset, .choice, supports: .only { $0 != .livekit }) { $0.adopt($1) },
+        // First, because every other key overrides it.
+        .init("preset", \.preset, .choice) { $0.adopt($1) },
 
         .init("endpoints", \.endpoints, .list(.endpoint, of: "endpoints", mayBeEmpty: false), isRequired: true),
         .init("user", \.user, .nonemptyText, isRequired: true),
@@ -34,21 +34,21 @@ extension SessionConfiguration {
         .init("room", \.room, .room(mayBeEmpty: true)),
         .init("room-prefix", \.roomPrefix, .room(mayBeEmpty: false)),
         .init("autoconnect", \.autoconnect, .boolean),
-        .init("on-demand", \.onDemand, .boolean, supports: .onlyDefault),
-        .init("idle-timeout", \.idleTimeout, .duration("1s", to: "30d"), supports: .onlyDefault),
-        .init("on-suspend", \.onSuspend, .choice, supports: .onlyDefault),
+        .init("on-demand", \.onDemand, .boolean),
+        .init("idle-timeout", \.idleTimeout, .duration("1s", to: "30d")),
+        .init("on-suspend", \.onSuspend, .choice),
 
         .init(
             "reconnect.delays", \.reconnect.delays,
             .list(.duration("0s", to: "24h"), of: "durations", mayBeEmpty: false)),
         .init("reconnect.spread", \.reconnect.spread, .duration("0s", to: "1h")),
+        .init("reconnect.jitter", \.reconnect.jitter, .duration("0s", to: "1h")),
         .init("reconnect.stable-after", \.reconnect.stableAfter, .duration("0s", to: "24h")),
         .init("reconnect.lost-after", \.reconnect.lostAfter, .durationOrNever("0s", to: "365d")),
         .init("reconnect.give-up-after", \.reconnect.giveUpAfter, .durationOrNever("1s", to: "365d")),
+        .init("reconnect.give-up-attempts", \.reconnect.giveUpAttempts, .integerOrNever(1...1_000_000)),
         .init("reconnect.kick", \.kick, .choice),
-        .init(
-            "reconnect.watch", \.watch, .durationOrNever("100ms", to: "1h"),
-            supports: .only { $0 == nil || $0 == .seconds(1) }),
+        .init("reconnect.watch", \.reconnect.watch, .durationOrNever("100ms", to: "1h")),
 
         // MQTT counts its keep-alive in 16 bits of seconds.
         .init("heartbeat.interval", \.heartbeat.interval, .duration("1s", to: "65535s")),

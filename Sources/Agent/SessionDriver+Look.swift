@@ -69,7 +69,7 @@ extension SessionDriver {
     private func lookEvent(_ event: ConnectionEvent, _ number: Int) {
         guard let looking, looking.number == number else { return }
         switch event {
-        case .resolving, .writabilityChanged, .tlsFilesRejected:
+        case .resolving, .reached, .writabilityChanged, .tlsFilesRejected:
             break
         case .resolved(let addresses):
             if case .attempt(let attempt, _) = looking.purpose { watchPath(of: attempt, to: addresses) }

@@ -32,6 +32,8 @@ extension SessionDriver {
             throw RPCError(error, session: name, topic: parameters.topic)
         }
         publishedCount += 1
+        // Whatever becomes of the message, and however soon.
+        if notesUses, !machine.isUsed(for: .messages) { take(.useBegan(.messages)) }
         let wait = parameters.wait
         let result: Result<MessagePublishMethod.Result, RPCError> = await withCheckedContinuation { continuation in
             publishers[sequence] = Publisher(wait: wait) { continuation.resume(returning: $0) }
@@ -98,8 +100,11 @@ extension SessionDriver {
     }
 
     func unsubscribe(_ id: SubscriptionID) {
-        guard let unused = consumers.remove(id), unused != rooms.membership?.filter else { return }
-        run(.unsubscribe(unused))
+        if let unused = consumers.remove(id), unused != rooms.membership?.filter {
+            run(.unsubscribe(unused))
+        } else {
+            usesChanged()
+        }
     }
 }
 

@@ -54,7 +54,12 @@ extension SessionDriver {
         var told = self.event(.stateChanged)
         switch event {
         case .stateChanged(let from, _):
-            if from != status.state { stateChanged(to: status.state) }
+            if from != status.state {
+                stateChanged(to: status.state)
+            } else if status.state == .disconnected {
+                // An explicit disconnect of a session that was idle, or of one that slept.
+                rememberVerdict(.disconnected)
+            }
             told.from = .init(from)
             told.state = .init(status.state)
             told.phase = status.phase.map { .init($0) }

@@ -19,6 +19,8 @@ actor SessionDriver {
         var connection: (any TransportConnection)?
         var password: [UInt8]?
         var credentialLife: CredentialLife?
+        /// The connection of a knock that was answered, to go on with.
+        var knock: (any TransportConnection)?
         var opened: Opened?
         /// The protocol has said why the link ends, and the credential is looked at before that is told: how the
         /// transport ends is no news.
@@ -80,11 +82,14 @@ actor SessionDriver {
     /// What the server was subscribed to when the daemon was started.
     private let remembered: Set<TopicFilter>
     var looking: Looking?
+    var knocks: [EndpointIndex: Knock] = [:]
+    var knockCount = 0
     var publishedCount: Int64 = 0
     var receivedCount: Int64 = 0
-    private var stopWaiters: [CheckedContinuation<Void, Never>] = []
+    /// Those who wait until the session is not on its way down any more.
+    var stopWaiters: [CheckedContinuation<Void, Never>] = []
     /// Set when the session is about to end for good: a successor takes over what is asked from now on.
-    private var isStopping = false
+    private(set) var isStopping = false
     private var memory = VerdictMemory()
 
     init(
@@ -99,7 +104,7 @@ actor SessionDriver {
         since = surroundings.clock.wallClock()
         machine = SessionMachine(
             policy: configuration.reconnect, timeouts: configuration.timeouts, heartbeat: configuration.heartbeat,
-            paths: surroundings.paths.watch(configuration.endpoints, of: name),
+            rest: configuration.rest, paths: surroundings.paths.watch(configuration.endpoints, of: name),
             seed: surroundings.seed(), at: surroundings.clock.now())
         mqtt = MQTTClientMachine(
             configuration: MQTTClientMachine.Configuration(configuration), restoring: durable)
@@ -115,21 +120,29 @@ actor SessionDriver {
     /// - Parameter wasUp: it was up, or tried to be, before its configuration changed.
     func start(verdict: Verdict?, wasUp: Bool = false) {
         enterRoom(remembered: remembered)
+        let isDecided = takeUp(verdict)
         var actions: [MQTTClientMachine.Action] = []
         for (filter, qos) in consumers.filters { subscribe(to: filter, qos: qos, into: &actions) }
         if let filter = rooms.membership?.filter { subscribe(to: filter, qos: .atLeastOnce, into: &actions) }
         run(.perform(actions))
-        if let verdict, verdict.bootID == surroundings.bootID {
-            let code = SessionCore.ReasonCode(rawValue: verdict.reasonCode) ?? .unknown
-            machine.restore(
-                isFailed: verdict.state == SessionState.failed.rawValue,
-                reason: Reason(code, verdict.message, serverCode: verdict.serverCode))
-            since = RFC3339(milliseconds: verdict.since.rawValue)
-        } else if wasUp || configuration.autoconnect {
+        if !isDecided, wasUp || configuration.autoconnect {
             run(.session(.connect(Reason(wasUp ? .configurationChanged : .autoconnect))))
         }
         watchCredential()
         surroundings.report(name, nil)
+    }
+
+    /// Before anything else, for what the session finds to do must not undo it.
+    ///
+    /// - Returns: whether what happened earlier in this boot decides.
+    private func takeUp(_ verdict: Verdict?) -> Bool {
+        guard let verdict, verdict.bootID == surroundings.bootID else { return false }
+        let code = SessionCore.ReasonCode(rawValue: verdict.reasonCode) ?? .unknown
+        machine.restore(
+            isFailed: verdict.state == SessionState.failed.rawValue,
+            reason: Reason(code, verdict.message, serverCode: verdict.serverCode))
+        since = RFC3339(milliseconds: verdict.since.rawValue)
+        return true
     }
 
     /// Returns, as the other commands do, when what was asked is remembered: what is answered must not be undone by a
@@ -169,6 +182,7 @@ actor SessionDriver {
         isStopping = true
         switch machine.status.state {
         case .connected, .connecting, .reconnecting: run(.session(.disconnect(Reason(code))))
+        case .disconnecting where machine.isResting: run(.session(.disconnect(Reason(code))))
         case .disconnecting, .disconnected, .failed: break
         }
         if machine.status.state == .disconnecting {
@@ -216,13 +230,20 @@ actor SessionDriver {
 
     func progressed(_ generation: Generation, _ phase: Phase) { run(.session(.progressed(generation, phase))) }
 
+    /// To be done after what is being done now.
+    func tellSessionLater(_ input: SessionMachine.Input) { work.append(.session(input)) }
+
     func retire(_ generation: Generation, _ reason: Reason) { run(.retire(generation, .init(reason))) }
 
     private func run(_ item: Work) {
         work.append(item)
         guard !isWorking else { return }
         isWorking = true
-        while !work.isEmpty { carryOut(work.removeFirst()) }
+        repeat {
+            while !work.isEmpty { carryOut(work.removeFirst()) }
+            noteUses()
+        } while !work.isEmpty
+        dropUnwantedKnocks()
         isWorking = false
         schedule()
     }
@@ -298,6 +319,8 @@ actor SessionDriver {
             work.append(.mqtt(.ping))
         case .renewCredential(let generation):
             renewCredential(generation)
+        case .knock(let endpoint):
+            knock(at: endpoint)
         case .report(let event):
             report(event)
         }
@@ -310,6 +333,7 @@ actor SessionDriver {
         stopLooking()
         self.link = nil
         link.connection?.close(.abort)
+        link.knock?.close(.abort)
         handle(.connectionClosed)
     }
 
@@ -333,7 +357,7 @@ actor SessionDriver {
 
     private func open(_ attempt: Attempt) {
         precondition(link == nil, "an attempt begins when the one before it is over")
-        link = Link(attempt: attempt)
+        link = Link(attempt: attempt, knock: takeKnock(for: attempt))
         prepareRoom()
         guard let reference = configuration.password else {
             dialOrLook(attempt)
@@ -344,24 +368,26 @@ actor SessionDriver {
 
     func dial(_ attempt: Attempt) {
         let generation = attempt.generation
+        if goOnWithKnock(generation) { return }
         link?.connection = openConnection(to: attempt.endpoint) { [weak self] event in
             self?.assumeIsolated { $0.connectionEvent(event, generation) }
         }
     }
 
     func openConnection(
-        to endpoint: EndpointIndex, onEvent: @escaping (ConnectionEvent) -> Void
+        to endpoint: EndpointIndex, options: Connection.Options? = nil, onEvent: @escaping (ConnectionEvent) -> Void
     ) -> any TransportConnection {
         surroundings.dial(
-            configuration.endpoints[endpoint.rawValue], Connection.Options(configuration), tlsContexts, onEvent)
+            configuration.endpoints[endpoint.rawValue], options ?? Connection.Options(configuration), tlsContexts,
+            onEvent)
     }
 
     // MARK: The connection's events
 
-    private func connectionEvent(_ event: ConnectionEvent, _ generation: Generation) {
+    func connectionEvent(_ event: ConnectionEvent, _ generation: Generation) {
         guard let link, link.generation == generation else { return }
         switch event {
-        case .resolving, .writabilityChanged:
+        case .resolving, .reached, .writabilityChanged:
             break
         case .resolved(let addresses):
             watchPath(of: link.attempt, to: addresses)
@@ -436,13 +462,13 @@ actor SessionDriver {
         rememberVerdict(state)
         if state == .failed { failed(because: machine.reason) }
         watchCredential()
-        guard state == .disconnected || state == .failed else { return }
+        guard state != .disconnecting else { return }
         for waiter in stopWaiters { waiter.resume() }
         stopWaiters = []
     }
 
     /// An explicit disconnect and a terminal reason outlive the daemon; everything else is decided anew.
-    private func rememberVerdict(_ state: SessionState) {
+    func rememberVerdict(_ state: SessionState) {
         let reason = machine.reason
         let verdict: Verdict?
         switch state {

@@ -67,7 +67,8 @@ struct SessionLog {
                 previous)
         case (_, .connected):
             tryingSince = nil
-        case (.connected, .reconnecting) where status.reason.code == .credentialRenewed:
+        case (.connected, .reconnecting)
+        where status.reason.code == .credentialRenewed || status.reason.code == .returning:
             begin(at: now)
             write(.debug, nil, status: status, endpoint: endpoint, "reconnecting: \(status.reason.message)", previous)
         case (.connected, .reconnecting):

@@ -119,6 +119,22 @@ actor SessionRegistry {
         await historyQueue?.everythingRecorded()
     }
 
+    /// The host is about to sleep; returns when all sessions that leave before it are down.
+    func hostWillSleep() async {
+        await withTaskGroup(of: Void.self) { group in
+            for case .running(let driver) in entries.values {
+                group.addTask { await driver.hostWillSleep() }
+            }
+        }
+    }
+
+    /// The host is awake.
+    ///
+    /// - Parameter slept: for how long it was not; zero when it did not come to that.
+    func hostWoke(slept: Duration) {
+        for case .running(let driver) in entries.values { driver.assumeIsolated { $0.hostWoke(slept: slept) } }
+    }
+
     /// - Throws: when a reload would be refused.
     func checkReload() throws(RPCError) {
         guard !isStopping else { throw .shuttingDown }

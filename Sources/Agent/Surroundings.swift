@@ -73,6 +73,7 @@ struct HostClock: Sendable {
 protocol TransportConnection: AnyObject {
     func send(_ buffer: ByteBuffer, flushed: (() -> Void)?)
     func close(_ mode: Connection.CloseMode)
+    func proceed(onEvent: @escaping (ConnectionEvent) -> Void)
     func measure() -> TCPMeasurement?
 }
 

@@ -48,22 +48,22 @@ struct Backoff: Hashable, Sendable {
         position = min(position + 1, policy.delays.count)
         switch cause {
         case .unanswered:
-            return entry
+            return entry + random(upTo: policy.jitter)
         case .remote:
-            return jittered(isFirst ? policy.spread : entry, policy: policy, else: entry)
+            let spread = isFirst ? policy.spread : entry
+            return (policy.spread > .zero ? random(upTo: spread) : entry) + random(upTo: policy.jitter)
         case .busy:
             let least = floor ?? policy.busyFloor
             let longest = max(policy.delays.max() ?? least, policy.busyFloor)
             floor = min(least * 2, longest)
-            return least + jittered(policy.spread, policy: policy, else: .zero)
+            return least + random(upTo: max(policy.spread, policy.jitter))
         }
     }
 
-    /// A random delay up to `limit`. The cap is in `limit`, before the randomness: capping a random value would bring
-    /// everybody together again at the cap.
-    private mutating func jittered(_ limit: Duration, policy: ReconnectPolicy, else exact: Duration) -> Duration {
-        guard policy.spread > .zero, limit > .zero else { return exact }
-        return .nanoseconds(Int64.random(in: 0...limit.nanoseconds, using: &random))
+    /// The cap is in `limit`, before the randomness: capping a random value would bring everybody together again at the
+    /// cap.
+    mutating func random(upTo limit: Duration) -> Duration {
+        limit > .zero ? .nanoseconds(Int64.random(in: 0...limit.nanoseconds, using: &random)) : .zero
     }
 }
 
@@ -88,6 +88,13 @@ struct KickLimiter: Hashable, Sendable {
 
     mutating func kicked(at now: Instant) {
         kicks.append(now)
+    }
+}
+
+extension Duration {
+    /// A fifth shorter to a fifth longer, so that what many do again and again does not fall together.
+    func aboutThis(using random: inout SplitMix64) -> Duration {
+        .nanoseconds(Int64.random(in: (self * 0.8).nanoseconds...(self * 1.2).nanoseconds, using: &random))
     }
 }
 

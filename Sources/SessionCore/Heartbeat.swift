@@ -21,7 +21,7 @@ struct Heartbeat: Hashable, Sendable {
     }
 
     private let policy: HeartbeatPolicy
-    private let interval: Duration
+    let interval: Duration
     private(set) var lastHeard: Instant
     private var lastSent: Instant
     private var question: Question?

@@ -33,12 +33,18 @@ public enum ReasonCode: String, Sendable, CaseIterable {
     case credentialChanged = "credential-changed"
     case shutdown
     case switchRoom = "switch-room"
+    case demand
+    case idle
+    case suspend
+    case wake
+    case returning
     // network
     case noPath = "no-path"
     case pathGained = "path-gained"
     case pathMoved = "path-moved"
     case pathReturned = "path-returned"
     case pathLost = "path-lost"
+    case answered
     case dnsFailed = "dns-failed"
     case unreachable
     case refused
@@ -91,10 +97,10 @@ extension ReasonCode {
     public var group: ReasonGroup {
         switch self {
         case .autoconnect, .userConnect, .userDisconnect, .userReconnect, .configurationChanged, .credentialRenewed,
-            .credentialChanged, .shutdown, .switchRoom:
+            .credentialChanged, .shutdown, .switchRoom, .demand, .idle, .suspend, .wake, .returning:
             .local
-        case .noPath, .pathGained, .pathMoved, .pathReturned, .pathLost, .dnsFailed, .unreachable, .refused, .reset,
-            .dialTimeout, .tlsTimeout, .tlsFailed, .retryTimeout:
+        case .noPath, .pathGained, .pathMoved, .pathReturned, .pathLost, .answered, .dnsFailed, .unreachable, .refused,
+            .reset, .dialTimeout, .tlsTimeout, .tlsFailed, .retryTimeout:
             .network
         case .heartbeatTimeout, .probeTimeout:
             .liveness
@@ -140,11 +146,17 @@ extension ReasonCode {
         case .credentialChanged: "the file with the rejected credential has changed"
         case .shutdown: "the daemon is stopping"
         case .switchRoom: "the session changed its room, and the server must be told whose end to announce where"
+        case .demand: "a local program uses the session"
+        case .idle: "no local program uses the session"
+        case .suspend: "the host is about to sleep"
+        case .wake: "the host woke up"
+        case .returning: "the first endpoint answers again, and the session returns to it"
         case .noPath: "no network: the kernel has no route to any endpoint"
         case .pathGained: "the kernel has a route to the endpoint again"
         case .pathMoved: "the route to the endpoint moved to another interface, address or gateway"
         case .pathReturned: "the route to the endpoint came back as it was"
         case .pathLost: "the route to the endpoint is gone, or its interface has no carrier"
+        case .answered: "the endpoint answers again"
         case .dnsFailed: "the endpoint's name could not be resolved"
         case .unreachable: "the endpoint cannot be reached"
         case .refused: "the endpoint refused the TCP connection"
@@ -192,6 +204,8 @@ extension ReasonCode {
     public var hint: String? {
         switch self {
         case .userDisconnect: "holdfastctl connect SESSION starts it again"
+        case .idle: "the session connects by itself as soon as a local program publishes or subscribes"
+        case .suspend: "the session connects by itself when the host wakes up"
         case .noPath: "the session connects by itself as soon as there is a route"
         case .dnsFailed: "check the endpoint's host name and the host's resolver"
         case .refused: "check that the server runs and listens on the endpoint's port"

@@ -7,17 +7,27 @@ public struct ReconnectPolicy: Hashable, Sendable {
     ]
     /// The range of the first, random delay after a remote cause; zero turns all randomness off.
     public var spread: Duration = .seconds(1)
+    /// Each delay of the table is lengthened by a random time up to this.
+    public var jitter: Duration = .zero
     /// How long a connection must have lasted for the table to restart.
     public var stableAfter: Duration = .seconds(30)
     /// When an outage is reported as lost; `nil` is never.
     public var lostAfter: Duration? = .seconds(10)
     /// When an outage ends in failed; `nil` is never.
     public var giveUpAfter: Duration?
+    /// After how many failed attempts an outage ends in failed; `nil` is never. Attempts without a path do not count.
+    public var giveUpAttempts: Int?
+    /// How often an endpoint that did not answer, or refused, is looked at while the session waits; `nil` is never.
+    public var watch: Duration? = .seconds(1)
 
     /// How long a connection is kept after its path was lost, so that a flap costs nothing.
     public var hold: Duration = .seconds(5)
     /// How often an attempt is made without any path, in case a kernel event was missed.
     public var safetyInterval: Duration = .seconds(300)
+    /// How soon a session that is connected to a later endpoint looks for the first one; doubles with each return that
+    /// failed, up to `returnAtMost`.
+    public var returnAfter: Duration = .seconds(60)
+    public var returnAtMost: Duration = .seconds(15 * 60)
     /// The least delay after a server said that it is busy; doubles each time.
     public var busyFloor: Duration = .seconds(5)
 
@@ -50,4 +60,21 @@ public struct HeartbeatPolicy: Hashable, Sendable {
     public var probeTimeout: Duration = .seconds(3)
 
     public init() {}
+}
+
+/// When a session is down although nothing is wrong.
+public struct RestPolicy: Hashable, Sendable {
+    /// How long after its last use a session that is up on demand goes down; `nil` for one that is always up.
+    public var idleTimeout: Duration?
+    public var onSuspend: SuspendBehaviour = .disconnect
+
+    public init() {}
+}
+
+/// What a session does when the host is about to sleep.
+public enum SuspendBehaviour: String, CaseIterable, Sendable {
+    /// It leaves gracefully, and connects again when the host wakes up.
+    case disconnect
+    /// Nothing; on waking, the server is asked whether the connection lives.
+    case keep
 }

@@ -8,6 +8,7 @@ extension SessionMachine {
         let old = paths[endpoint.rawValue]
         paths[endpoint.rawValue] = path
         guard pathClass != .none else { return }
+        watch.pathChanged(to: endpoint)
         actions.append(.report(.pathChanged(pathClass, endpoint, from: old, to: path)))
         switch state {
         case .disconnected, .disconnecting, .failed:

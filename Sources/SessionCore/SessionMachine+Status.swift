@@ -101,11 +101,15 @@ extension SessionMachine {
         case .disconnecting(let disconnecting):
             return disconnecting.deadline
         case .connected(let connected):
-            return [connected.heartbeat.deadline, connected.heldUntil, renewalDeadline(of: connected)].compactMap { $0 }
-                .min()
+            return [
+                connected.heartbeat.deadline, connected.heldUntil, renewalDeadline(of: connected),
+                connected.returning?.deadline, idleDeadline,
+            ].compactMap { $0 }.min()
         case .trying(let trying):
-            return [trying.activityDeadline, lostDeadline(of: trying), giveUpDeadline(of: trying)].compactMap { $0 }
-                .min()
+            return [
+                trying.activityDeadline, lostDeadline(of: trying), giveUpDeadline(of: trying),
+                knockDeadline(of: trying), idleDeadline,
+            ].compactMap { $0 }.min()
         }
     }
 

@@ -9,6 +9,11 @@ extension SessionMachine {
         case .renew(let reason): renew(because: reason, at: now, into: &actions)
         case .pathChanged(let endpoint, let path, let pathClass):
             pathChanged(endpoint, to: path, pathClass, at: now, into: &actions)
+        case .useBegan(let use): useBegan(use, at: now, into: &actions)
+        case .useEnded(let use): useEnded(use, at: now, into: &actions)
+        case .hostWillSleep: hostWillSleep(at: now, into: &actions)
+        case .hostWoke(let slept): hostWoke(slept: slept, at: now, into: &actions)
+        case .knocked(let endpoint, let answer): knocked(at: endpoint, answer, at: now, into: &actions)
         case .progressed(let generation, let phase): progressed(generation, to: phase, at: now)
         case .established(let generation, let resumed, let serverKeepAlive):
             established(generation, resumed: resumed, serverKeepAlive: serverKeepAlive, at: now)
@@ -32,6 +37,9 @@ extension SessionMachine {
     // MARK: Commands
 
     private mutating func connect(_ reason: Reason, at now: Instant, into actions: inout [Action]) {
+        // A session that is up on demand waits for somebody who uses it.
+        if reason.code == .autoconnect, demand.isOnDemand { return }
+        demand.touched(at: now)
         switch state {
         case .connected:
             return
@@ -49,18 +57,23 @@ extension SessionMachine {
 
     private mutating func disconnect(_ reason: Reason, at now: Instant, into actions: inout [Action]) {
         switch state {
-        case .disconnected where reason.code == .shutdown, .disconnecting where reason.code == .shutdown:
+        case .disconnected where reason.code == .shutdown,
+            .disconnecting where reason.code == .shutdown && !isResting:
             // The daemon's end is no news for a session that somebody else ended before.
             return
         default:
-            self.reason = reason
+            goDown(because: reason, flush: timeouts.flush, at: now, into: &actions)
         }
+    }
+
+    mutating func goDown(because reason: Reason, flush: Duration, at now: Instant, into actions: inout [Action]) {
+        self.reason = reason
         switch state {
         case .connected(let connected):
             let generation = connected.attempt.generation
             actions.append(.flush(generation))
             state = .disconnecting(
-                Disconnecting(attempt: connected.attempt, step: .flushing, deadline: now.advanced(by: timeouts.flush)))
+                Disconnecting(attempt: connected.attempt, step: .flushing, deadline: now.advanced(by: flush)))
         case .trying(let trying):
             if case .attempting(let attempt, _, _, _) = trying.activity { actions.append(.abandon(attempt.generation)) }
             state = .disconnected
@@ -73,6 +86,7 @@ extension SessionMachine {
 
     private mutating func reconnect(_ mode: ReconnectMode?, at now: Instant, into actions: inout [Action]) {
         let reason = Reason(.userReconnect)
+        demand.touched(at: now)
         if mode == .full { escalation = .discard }
         switch state {
         case .connected(let connected):
@@ -142,7 +156,10 @@ extension SessionMachine {
             Connected(
                 attempt: attempt, resumed: mode == .quick, since: now,
                 heartbeat: Heartbeat(
-                    policy: heartbeatPolicy, serverInterval: established.serverKeepAlive, at: now)))
+                    policy: heartbeatPolicy, serverInterval: established.serverKeepAlive, at: now),
+                returning: attempt.endpoint == Self.firstEndpoint
+                    ? nil : .waiting(until: now.advanced(by: returns.next()))))
+        watch.reset()
         reason = trying.kick ?? trying.cause
         if let outage = trying.outage {
             let length = outage.since.duration(to: now)
@@ -159,6 +176,7 @@ extension SessionMachine {
             guard case .attempting(let attempt, _, _, _) = trying.activity, attempt.generation == generation else {
                 return
             }
+            if goBack(trying, because: ending.reason, at: now, into: &actions) { return }
             if ending.reason.code.group == .auth, ending.hasNewCredential, !trying.hasRenewedCredential {
                 trying.hasRenewedCredential = true
                 attemptAgain(trying, attempt, because: ending.reason, at: now, into: &actions)
@@ -167,8 +185,7 @@ extension SessionMachine {
             } else if escalate(because: ending.reason.code), ending.retryAfter == nil {
                 attemptAgain(trying, attempt, because: ending.reason, at: now, into: &actions)
             } else {
-                cursor = endpoint(after: attempt.endpoint)
-                wait(trying, after: ending, at: now)
+                failed(attempt, of: trying, ending, at: now)
             }
         case .connected(let connected) where connected.attempt.generation == generation:
             if ending.reason.isTerminal, !(ending.reason.code.group == .auth && ending.hasNewCredential) {
@@ -236,15 +253,17 @@ extension SessionMachine {
                 state = .disconnected
             }
         case .connected(let connected):
+            if restIfIdle(at: now, into: &actions) { return }
             renewCredential(of: connected, at: now, into: &actions)
-            checkLife(of: connected, at: now, into: &actions)
+            returnIfDue(at: now, into: &actions)
+            checkLife(at: now, into: &actions)
         case .trying(let trying):
             timeReached(trying, at: now, into: &actions)
         }
     }
 
-    private mutating func checkLife(of connected: Connected, at now: Instant, into actions: inout [Action]) {
-        var connected = connected
+    private mutating func checkLife(at now: Instant, into actions: inout [Action]) {
+        guard case .connected(var connected) = state else { return }
         if let heldUntil = connected.heldUntil, now >= heldUntil {
             actions.append(.abandon(connected.attempt.generation))
             lose(connected, because: Reason(.pathLost), at: now, into: &actions)
@@ -277,7 +296,11 @@ extension SessionMachine {
             state = .trying(trying)
             actions.append(.report(.connectionLost(outage: outage.since.duration(to: now))))
         }
-        guard now >= trying.activityDeadline else { return }
+        if restIfIdle(at: now, into: &actions) { return }
+        guard now >= trying.activityDeadline else {
+            knockIfDue(trying, at: now, into: &actions)
+            return
+        }
         switch trying.activity {
         case .waiting(_, let isKick):
             if isKick { kicks.kicked(at: now) }
@@ -286,12 +309,12 @@ extension SessionMachine {
             attemptNow(trying, at: now, into: &actions)
         case .attempting(let attempt, let phase, _, _):
             actions.append(.abandon(attempt.generation))
-            cursor = endpoint(after: attempt.endpoint)
             let reason =
                 trying.isAwaitingCredential
                 ? Reason(.credentialUnreadable, "the credential was not there after \(timeouts.credential)")
                 : Reason(Self.timeout(of: phase))
-            wait(trying, after: Ending(reason), at: now)
+            if goBack(trying, because: reason, at: now, into: &actions) { return }
+            failed(attempt, of: trying, Ending(reason), at: now)
         }
     }
 

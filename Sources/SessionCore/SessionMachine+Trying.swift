@@ -7,7 +7,10 @@ extension SessionMachine {
         backoff.restart()
         notBefore = nil
         rivalry.startedAnew()
-        cursor = EndpointIndex(0)
+        watch.reset()
+        returns.reset()
+        demand.touched(at: now)
+        cursor = Self.firstEndpoint
         attemptNow(newTrying(outage: nil, because: reason, at: now), at: now, into: &actions)
     }
 
@@ -28,12 +31,15 @@ extension SessionMachine {
         counters.outages += 1
         escalate(because: reason.code)
         if isStable { backoff.restart() }
-        // The server that was left has the session, so it is asked first, unless it said that it cannot serve now.
-        let isServerUnfit = reason.code == .serverShutdown || reason.code == .serverBusy
-        cursor = isServerUnfit ? endpoint(after: connected.attempt.endpoint) : connected.attempt.endpoint
+        noteStay(of: connected, isStable: isStable, lostBecause: reason.code)
+        cursor = endpoint(after: connected, lostBecause: reason.code)
         var trying = newTrying(outage: Outage(since: now), because: reason, at: now)
         actions.append(.report(.reconnectStarted(mode)))
         switch reason.code {
+        case .returning:
+            trying.returnsFrom = connected.attempt.endpoint
+            self.reason = reason
+            attemptNow(trying, at: now, into: &actions)
         case .userReconnect, .credentialRenewed, .switchRoom:
             tryNow(trying, because: reason, at: now, into: &actions)
         case .pathMoved:
@@ -53,6 +59,49 @@ extension SessionMachine {
         default:
             wait(trying, after: ending, at: now)
         }
+    }
+
+    /// A first endpoint that accepts and closes is returned to more and more rarely.
+    private mutating func noteStay(of connected: Connected, isStable: Bool, lostBecause code: ReasonCode) {
+        guard connected.attempt.endpoint == Self.firstEndpoint else { return }
+        if isStable {
+            returns.reset()
+        } else if code.group == .server {
+            returns.failed()
+        }
+    }
+
+    /// Every outage begins with the first endpoint, unless its server said that it cannot serve now. But what only has to
+    /// be told to the server, or put right with it, concerns the one that was in use.
+    private func endpoint(after connected: Connected, lostBecause code: ReasonCode) -> EndpointIndex {
+        switch code {
+        case .credentialRenewed, .switchRoom, .stateMismatch, .sessionLost, .serverKeepAliveTimeout,
+            .credentialRejected, .credentialExpired, .notAuthorized:
+            connected.attempt.endpoint
+        case .serverShutdown, .serverBusy:
+            connected.attempt.endpoint == Self.firstEndpoint ? endpoint(after: Self.firstEndpoint) : Self.firstEndpoint
+        default:
+            Self.firstEndpoint
+        }
+    }
+
+    /// An attempt failed for a reason that is not terminal: the next one goes to the next endpoint, if it was the server's
+    /// fault or the way's; unless the budget is spent.
+    mutating func failed(_ attempt: Attempt, of trying: Trying, _ ending: Ending, at now: Instant) {
+        var trying = trying
+        if ending.reason.code != .credentialUnreadable { cursor = endpoint(after: attempt.endpoint) }
+        watch.failed(attempt.endpoint, because: ending.reason.code, at: now)
+        if paths[attempt.endpoint.rawValue] != nil { trying.failures += 1 }
+        if let budget = policy.giveUpAttempts, trying.failures >= budget {
+            let times = budget == 1 ? "1 attempt" : "\(budget) attempts"
+            fail(
+                because: Reason(
+                    .retryTimeout,
+                    "the session could not be restored within \(times), as give-up-attempts says; the last one failed: "
+                        + ending.reason.message))
+            return
+        }
+        wait(trying, after: ending, at: now)
     }
 
     mutating func fail(because reason: Reason) {
@@ -94,6 +143,7 @@ extension SessionMachine {
         reason = ending.reason
         trying.kick = nil
         trying.activity = .waiting(until: until, isKick: false)
+        watch.waitBegan(until: until, at: now)
         state = .trying(trying)
     }
 
@@ -114,6 +164,7 @@ extension SessionMachine {
         if case .attempting(let attempt, _, _, _) = trying.activity { actions.append(.abandon(attempt.generation)) }
         self.reason = reason
         trying.kick = reason
+        trying.failures = 0
         notBefore = nil
         backoff.restart()
         attemptNow(trying, at: now, into: &actions)
@@ -178,11 +229,19 @@ extension SessionMachine {
         let attempt = Attempt(
             generation: lastGeneration, endpoint: endpoint, number: trying.attempts,
             discardsSession: escalation == .discard,
-            look: trying.outage == nil ? nil : rivalry.look(cause: trying.cause.code, last: reason.code))
+            look: trying.isReconnect || hasRested(trying)
+                ? rivalry.look(cause: trying.cause.code, last: reason.code) : nil,
+            continuesKnock: watch.hasAnswer(endpoint) || trying.returnsFrom != nil)
+        watch.waitEnded()
         trying.activity = .attempting(
             attempt, phase: .resolving, deadline: now.advanced(by: timeouts.dial), established: nil)
         state = .trying(trying)
         actions.append(.open(attempt))
+    }
+
+    /// Who only rested comes back, and has not been connected anew by anybody.
+    private func hasRested(_ trying: Trying) -> Bool {
+        counters.connects > 0 && (trying.cause.code == .demand || trying.cause.code == .wake)
     }
 
     var hasPath: Bool { paths.contains { $0 != nil } }
@@ -199,6 +258,8 @@ extension SessionMachine {
 }
 
 extension SessionMachine.Trying {
+    fileprivate var isReconnect: Bool { outage != nil }
+
     fileprivate func isSafetyAttemptDue(at now: Instant) -> Bool {
         guard case .waitingForNetwork(let due) = activity else { return false }
         return now >= due

@@ -16,6 +16,7 @@ public struct SessionMachine: Sendable {
     let policy: ReconnectPolicy
     let timeouts: AttemptTimeouts
     let heartbeatPolicy: HeartbeatPolicy
+    let rest: RestPolicy
 
     var state: State = .disconnected
     /// Why the present state was entered, or why the last attempt failed.
@@ -30,6 +31,9 @@ public struct SessionMachine: Sendable {
     var kicks = KickLimiter()
     /// The driver sets the strategy, and whether there is a room to look into.
     public var rivalry = Rivalry()
+    var demand: Demand
+    var watch: EndpointWatch
+    var returns: ReturnPacing
     var escalation = Escalation.none
     /// Until when the server asked to be left alone; no network event overrides it.
     var notBefore: Instant?
@@ -43,15 +47,20 @@ public struct SessionMachine: Sendable {
     ///   - seed: of the random delays; the same seed gives the same run.
     public init(
         policy: ReconnectPolicy = .init(), timeouts: AttemptTimeouts = .init(), heartbeat: HeartbeatPolicy = .init(),
-        paths: [Path?], seed: UInt64, at now: Instant
+        rest: RestPolicy = .init(), paths: [Path?], seed: UInt64, at now: Instant
     ) {
         precondition(!paths.isEmpty, "a session has at least one endpoint")
         self.policy = policy
         self.timeouts = timeouts
         self.heartbeatPolicy = heartbeat
+        self.rest = rest
         self.paths = paths
         self.backoff = Backoff(seed: seed)
-        self.reason = Reason(.userDisconnect, "the session was never connected")
+        self.demand = Demand(idleTimeout: rest.idleTimeout, at: now)
+        self.watch = EndpointWatch(interval: policy.watch, seed: seed &+ 1)
+        self.returns = ReturnPacing(policy, seed: seed &+ 2)
+        let isOnDemand = rest.idleTimeout != nil
+        self.reason = isOnDemand ? Reason(.idle) : Reason(.userDisconnect, "the session was never connected")
         self.since = now
     }
 
@@ -106,6 +115,10 @@ extension SessionMachine {
         /// `nil` while the session was not up since the last explicit connect.
         var outage: Outage?
         var attempts = 0
+        /// The attempts that failed although there was a path.
+        var failures = 0
+        /// The endpoint that served until the session left it for the first one.
+        var returnsFrom: EndpointIndex?
         /// Whether a rejected credential was already renewed since the last success.
         var hasRenewedCredential = false
         /// The attempt under way has to have its credential before it can do anything.
@@ -148,6 +161,8 @@ extension SessionMachine {
         var transport: TransportMeasurement?
         /// Set while the path is lost: the connection is kept until then.
         var heldUntil: Instant?
+        /// `nil` when the first endpoint is the one in use.
+        var returning: Returning?
     }
 
     struct Disconnecting: Hashable, Sendable {
@@ -174,6 +189,15 @@ extension SessionMachine {
         /// Take the connection up anew, at once: something changed that only a new one can tell the server.
         case renew(Reason)
         case pathChanged(EndpointIndex, to: Path?, PathClass)
+        /// Something uses the session. What is in use already may be told again, and counts as a use of this moment.
+        case useBegan(Use)
+        case useEnded(Use)
+        /// The host is about to sleep.
+        case hostWillSleep
+        /// The host is awake after so long a sleep, which may be none if it did not come to it.
+        case hostWoke(slept: Duration)
+        /// What a knock met.
+        case knocked(EndpointIndex, KnockAnswer)
         /// The attempt went on to another phase.
         case progressed(Generation, Phase)
         /// The server accepted the session; `resumed` says whether it still had it.
@@ -233,6 +257,9 @@ extension SessionMachine {
         case sendHeartbeat(Generation)
         /// Fetch a new credential, then report `credentialRenewed` or `credentialRenewalFailed`.
         case renewCredential(Generation)
+        /// Open a TCP connection to the endpoint and nothing more, and report `knocked`; instead of an earlier knock at the
+        /// same endpoint, if there is one. A connection that answered is kept as long as `wantsKnock` says.
+        case knock(EndpointIndex)
         case report(Event)
     }
 

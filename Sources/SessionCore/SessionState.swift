@@ -68,4 +68,6 @@ public struct Attempt: Hashable, Sendable {
     public var discardsSession: Bool
     /// What has to be found out before CONNECT.
     public var look: Look?
+    /// Whether the connection of a knock that was answered is there to go on with.
+    public var continuesKnock = false
 }

@@ -8,7 +8,7 @@ import NIOSSL
 /// there, and every event is delivered there, synchronously. An event may be answered with ``send(_:flushed:)`` or
 /// ``close(_:)`` right away. It keeps itself alive until `closed` was delivered or it was aborted.
 ///
-///     open ─▶ resolving ─▶ dialing ─▶ securing ─▶ open ─▶ closing ─▶ finished
+///     open ─▶ resolving ─▶ dialing (─▶ reached) ─▶ securing ─▶ open ─▶ closing ─▶ finished
 ///                 └───────────┴──────────┴─────────┴────────────────────▲
 ///
 /// The TLS files are read on the thread pool while the name is resolved and TCP is dialed, so that they delay nothing.
@@ -16,6 +16,8 @@ public final class Connection {
     private enum Phase {
         case resolving
         case dialing
+        /// The endpoint answered; waiting for `proceed`.
+        case reached
         case securing
         case open
         /// Closing by us: nothing is reported but the end.
@@ -32,6 +34,7 @@ public final class Connection {
     private var onEvent: ((ConnectionEvent) -> Void)?
 
     private var phase = Phase.resolving
+    private var mustStopWhenReached: Bool
     private var timer: Scheduled<Void>?
     /// What is left to be dialed.
     private var addresses: [SocketAddress] = []
@@ -55,6 +58,7 @@ public final class Connection {
     ) {
         self.endpoint = endpoint
         self.options = options
+        self.mustStopWhenReached = options.stopsWhenReached
         self.eventLoop = eventLoop
         self.contexts = contexts
         self.lookUp = lookUp
@@ -97,6 +101,16 @@ public final class Connection {
             onEvent: onEvent)
         eventLoop.assumeIsolated().execute { connection.start(threadPool) }
         return connection
+    }
+
+    /// Goes on where the connection has stopped, with TLS or at once with `opened`. Ignored unless it has.
+    ///
+    /// - Parameter onEvent: takes every event from now on.
+    public func proceed(onEvent: @escaping (ConnectionEvent) -> Void) {
+        eventLoop.preconditionInEventLoop()
+        guard phase == .reached, let peer else { return }
+        self.onEvent = onEvent
+        goOn(peer)
     }
 
     /// Whether more should be written now; false unless open. See ``ConnectionEvent/writabilityChanged(_:)``.
@@ -149,7 +163,7 @@ public final class Connection {
             startTimer(options.closeTimeout) { $0.finish(.closedLocally) }
             try? channel?.syncOptions?.setOption(.autoRead, value: true)
             sayGoodbyeWhenFlushed()
-        case (_, .abort), (.resolving, _), (.dialing, _), (.securing, _):
+        case (_, .abort), (.resolving, _), (.dialing, _), (.reached, _), (.securing, _):
             onEvent = nil
             finish(.closedLocally)
         }
@@ -239,8 +253,15 @@ extension Connection {
                 return
             }
             self.peer = peer
-            endpoint.scheme.isSecure ? secure(peer) : opened(tlsVersion: nil)
+            guard mustStopWhenReached else { return goOn(peer) }
+            mustStopWhenReached = false
+            phase = .reached
+            emit(.reached(peer))
         }
+    }
+
+    private func goOn(_ peer: SocketAddress) {
+        endpoint.scheme.isSecure ? secure(peer) : opened(tlsVersion: nil)
     }
 
     private var brokenAtOnce: TransportFailure {
@@ -388,6 +409,8 @@ extension Connection {
         switch phase {
         case .resolving, .dialing, .finished:
             return
+        case .reached:
+            fail(failure(error))
         case .securing:
             handshakeFailed(
                 TransportFailure(
@@ -408,6 +431,8 @@ extension Connection {
         switch phase {
         case .resolving, .dialing, .finished:
             return
+        case .reached:
+            fail(brokenAtOnce)
         case .securing:
             handshakeFailed(
                 TransportFailure(.tlsFailed, "\(peerText) closed the connection during the TLS handshake"))

@@ -1,7 +1,7 @@
 public import NIOCore
 
 /// What happened to a connection, in the order in which it happens:
-/// `resolving?, resolved, dialing, (securing,)? opened, (received | writabilityChanged)*, closed`.
+/// `resolving?, resolved, dialing, (reached,)? (securing,)? opened, (received | writabilityChanged)*, closed`.
 ///
 /// `closed` may come after any of them; it comes once and is the last. After ``Connection/close(_:)`` with `.abort`
 /// nothing comes, not even `closed`. When the TLS handshake with one address fails for a reason that another address
@@ -13,6 +13,9 @@ public enum ConnectionEvent: Sendable {
     case resolved([SocketAddress])
     /// TCP connections to the addresses are being raced (RFC 8305).
     case dialing
+    /// TCP is connected, and nothing more happens until ``Connection/proceed(onEvent:)``.
+    /// See ``Connection/Options/stopsWhenReached``.
+    case reached(SocketAddress)
     /// The TLS files cannot be used as they are now; the last good ones stay in use for this attempt.
     case tlsFilesRejected(TransportFailure)
     /// TCP is connected, the TLS handshake runs.

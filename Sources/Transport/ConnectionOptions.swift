@@ -12,19 +12,24 @@ extension Connection {
         public var userTimeout: Duration
         /// The longest time that ``CloseMode/afterFlush`` takes.
         public var closeTimeout: Duration
+        /// Whether the connection stops where the endpoint has answered, until ``Connection/proceed(onEvent:)``: nothing
+        /// is sent before.
+        public var stopsWhenReached: Bool
 
         public init(
             dialTimeout: Duration = .seconds(10),
             handshakeTimeout: Duration? = nil,
             tls: TLSOptions = TLSOptions(),
             userTimeout: Duration = .seconds(20),
-            closeTimeout: Duration = .seconds(2)
+            closeTimeout: Duration = .seconds(2),
+            stopsWhenReached: Bool = false
         ) {
             self.dialTimeout = dialTimeout
             self.handshakeTimeout = handshakeTimeout
             self.tls = tls
             self.userTimeout = userTimeout
             self.closeTimeout = closeTimeout
+            self.stopsWhenReached = stopsWhenReached
         }
     }
 

@@ -82,6 +82,10 @@ private let duration = #"a duration such as "250ms", "15s" or "20min""#
             #"3:20: outbox.max-bytes must be a size such as "512B" or "64MiB", from "1KiB" to "1024TiB", not "64MB""#
         ),
         (
+            "reconnect.give-up-attempts = 0",
+            #"3:30: reconnect.give-up-attempts must be "never" or a whole number from 1 to 1000000, not the number 0"#
+        ),
+        (
             "preset = \"nexcon\"",
             #"3:10: preset must be one of "default", "livekit", "nexconn", "agora", "zego", not "nexcon"; did you mean "nexconn"?"#
         ),
@@ -117,11 +121,6 @@ private let duration = #"a duration such as "250ms", "15s" or "20min""#
     }
 
     @Test(arguments: [
-        ("preset = \"livekit\"", "3:10", "preset"),
-        ("on-demand = true", "3:13", "on-demand"),
-        ("idle-timeout = \"3min\"", "3:16", "idle-timeout"),
-        ("on-suspend = \"keep\"", "3:14", "on-suspend"),
-        ("reconnect.watch = \"2s\"", "3:19", "reconnect.watch"),
         ("mqtt.version = \"auto\"", "3:16", "mqtt.version"),
         ("mqtt.redirects = [\"*.example\"]", "3:18", "mqtt.redirects"),
         ("proxy.url = \"socks5://p:1080\"", "3:13", "proxy.url"),

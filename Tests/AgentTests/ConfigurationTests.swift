@@ -66,8 +66,10 @@ private func leaves(of value: ConfigurationValue) -> Set<String> {
         #expect(main.reconnect.stableAfter == .seconds(30))
         #expect(main.reconnect.lostAfter == .seconds(10))
         #expect(main.reconnect.giveUpAfter == nil)
+        #expect(main.reconnect.giveUpAttempts == nil)
+        #expect(main.reconnect.jitter == .zero)
         #expect(main.kick == .takeOver)
-        #expect(main.watch == .seconds(1))
+        #expect(main.reconnect.watch == .seconds(1))
         #expect(main.heartbeat.interval == .seconds(15))
         #expect(main.heartbeat.timeout == .seconds(5))
         #expect(main.presenceTimeout == .seconds(90))
@@ -113,6 +115,9 @@ private func leaves(of value: ConfigurationValue) -> Set<String> {
             username = "u"
             password = "file:/run/secret"
             autoconnect = false
+            on-demand = true
+            idle-timeout = "30s"
+            on-suspend = "keep"
             [reconnect]
             delays = ["0s",
               "1min", # a comment
@@ -121,6 +126,8 @@ private func leaves(of value: ConfigurationValue) -> Set<String> {
             stable-after = "1h"
             lost-after = "never"
             give-up-after = "7d"
+            give-up-attempts = 7
+            jitter = "300ms"
             watch = "never"
             [heartbeat]
             interval = "30s"
@@ -151,12 +158,17 @@ private func leaves(of value: ConfigurationValue) -> Set<String> {
         expected.username = "u"
         expected.password = .file("/run/secret")
         expected.autoconnect = false
+        expected.onDemand = true
+        expected.idleTimeout = .seconds(30)
+        expected.onSuspend = .keep
         expected.reconnect.delays = [.zero, .seconds(60)]
         expected.reconnect.spread = .zero
         expected.reconnect.stableAfter = .seconds(3600)
         expected.reconnect.lostAfter = nil
         expected.reconnect.giveUpAfter = .seconds(7 * 86_400)
-        expected.watch = nil
+        expected.reconnect.giveUpAttempts = 7
+        expected.reconnect.jitter = .milliseconds(300)
+        expected.reconnect.watch = nil
         expected.heartbeat.interval = .seconds(30)
         expected.heartbeat.timeout = .milliseconds(250)
         expected.timeouts.dial = .seconds(1)
@@ -197,40 +209,5 @@ private func leaves(of value: ConfigurationValue) -> Set<String> {
     @Test func `insecure lets a password go anywhere unencrypted`() throws {
         let text = "endpoints = [\"mqtt://b.example\"]\nuser = \"u\"\npassword = \"file:/p\"\ninsecure = true"
         #expect(try SessionConfiguration(ConfigurationFile(path: "f", text: text)).insecure)
-    }
-}
-
-@Suite struct `A preset` {
-    @Test func `agora gives up after 20 minutes`() throws {
-        var expected = try session()
-        expected.preset = .agora
-        expected.reconnect.giveUpAfter = .seconds(1200)
-        expected.presenceTimeout = .seconds(20)
-        expected.onSuspend = .keep
-        #expect(try session("preset = \"agora\"") == expected)
-    }
-
-    @Test func `zego gives up after 20 minutes and has a slower heartbeat`() throws {
-        var expected = try session()
-        expected.preset = .zego
-        expected.reconnect.giveUpAfter = .seconds(1200)
-        expected.heartbeat.interval = .seconds(30)
-        expected.heartbeat.timeout = .seconds(10)
-        expected.onSuspend = .keep
-        #expect(try session("preset = \"zego\"") == expected)
-    }
-
-    @Test func `nexconn keeps its table exactly`() throws {
-        var expected = try session()
-        expected.preset = .nexconn
-        expected.reconnect.spread = .zero
-        #expect(try session("preset = \"nexconn\"") == expected)
-    }
-
-    @Test func `a key overrides it wherever the preset stands`() throws {
-        let main = try session("reconnect.give-up-after = \"5min\"\nheartbeat.interval = \"1s\"\npreset = \"zego\"")
-        #expect(main.reconnect.giveUpAfter == .seconds(300))
-        #expect(main.heartbeat.interval == .seconds(1))
-        #expect(main.heartbeat.timeout == .seconds(10))
     }
 }

@@ -122,9 +122,10 @@ struct DaemonUnderTest: Sendable {
     /// One life of the daemon.
     static func run(
         in directory: TemporaryDirectory, _ server: LoopbackServer, on group: MultiThreadedEventLoopGroup,
-        bootID: String = "boot", _ body: (DaemonUnderTest) async throws -> Void
+        bootID: String = "boot", configure: (inout SessionConfiguration) -> Void = { _ in },
+        _ body: (DaemonUnderTest) async throws -> Void
     ) async throws {
-        let daemon = try await start(in: directory, server, on: group, bootID: bootID)
+        let daemon = try await start(in: directory, server, on: group, bootID: bootID, configure)
         let result: Result<Void, any Error>
         do {
             try await body(daemon)
@@ -138,7 +139,7 @@ struct DaemonUnderTest: Sendable {
 
     private static func start(
         in directory: TemporaryDirectory, _ server: LoopbackServer, on group: MultiThreadedEventLoopGroup,
-        bootID: String
+        bootID: String, _ configure: (inout SessionConfiguration) -> Void
     ) async throws -> DaemonUnderTest {
         let (loop, disk, log) = (server.eventLoop, group.next(), RecordingLog())
         let store = try DurableStore(
@@ -159,7 +160,13 @@ struct DaemonUnderTest: Sendable {
         try await control.listen(path: options.socketPath)
         let commits = CommitQueue(store: store, eventLoop: loop) { _ in }
         try await registry.start(
-            ConfigurationLoader.load(directory: directory.path).sessions,
+            ConfigurationLoader.load(directory: directory.path).sessions.mapValues { result in
+                result.map { configuration in
+                    var configuration = configuration
+                    configure(&configuration)
+                    return configuration
+                }
+            },
             in: SessionDriver.Surroundings(
                 eventLoop: loop, threadPool: .singleton, store: store, commits: commits, network: daemon.network,
                 logger: log.logger, bootID: bootID, deviceID: "device"))

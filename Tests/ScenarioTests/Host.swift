@@ -74,7 +74,7 @@ actor Host {
                 return ScenarioConnection(
                     wire: isAlive
                         ? scenario.assumeIsolated {
-                            $0.dial(endpoint, from: name, timeout: options.dialTimeout, onEvent: onEvent)
+                            $0.dial(endpoint, from: name, options, onEvent: onEvent)
                         } : 0, scenario: scenario)
             },
             credentials: ScenarioCredentials(host: self),
@@ -278,6 +278,11 @@ final class ScenarioConnection: TransportConnection, Sendable {
     }
 
     func close(_ mode: Connection.CloseMode) { scenario.assumeIsolated { $0.close(wire, mode) } }
+
+    func proceed(onEvent: @escaping (ConnectionEvent) -> Void) {
+        nonisolated(unsafe) let onEvent = onEvent
+        scenario.assumeIsolated { $0.proceed(wire, onEvent: onEvent) }
+    }
 
     func measure() -> TCPMeasurement? { nil }
 }

@@ -37,6 +37,8 @@ actor Scenario {
         var isOpenAtHost = true
         /// What the network swallowed and TCP sends again when it works.
         var held: [(item: Item, isToServer: Bool)] = []
+        /// A look: the connection stops where the server has answered.
+        var isKnock = false
         var onEvent: (ConnectionEvent) -> Void
     }
 
@@ -66,8 +68,10 @@ actor Scenario {
     private var wires: [Int: Wire] = [:]
     private var lastWire = 0
     private var brokerTimers: [ServerName: Scheduled<Void>] = [:]
-    /// When each host began to dial.
+    /// When each host began an attempt's connection.
     private(set) var dials: [String: [Instant]] = [:]
+    /// When each host looked whether a server answers.
+    private(set) var knocks: [String: [Instant]] = [:]
     private var hosts: [Host] = []
 
     private init(loop: VirtualLoop) {
@@ -299,15 +303,21 @@ actor Scenario {
     // MARK: What a daemon does with the network
 
     func dial(
-        _ endpoint: Endpoint, from host: String, timeout: Duration, onEvent: @escaping (ConnectionEvent) -> Void
+        _ endpoint: Endpoint, from host: String, _ options: Connection.Options,
+        onEvent: @escaping (ConnectionEvent) -> Void
     ) -> Int {
         lastWire += 1
         let id = lastWire
-        dials[host, default: []].append(now)
+        let timeout = options.dialTimeout
+        if options.stopsWhenReached {
+            knocks[host, default: []].append(now)
+        } else {
+            dials[host, default: []].append(now)
+        }
         guard let server = ServerName.allCases.first(where: { $0.address == endpoint.host }) else {
             preconditionFailure("a scenario's endpoints are its servers")
         }
-        wires[id] = Wire(host: host, server: server, onEvent: onEvent)
+        wires[id] = Wire(host: host, server: server, isKnock: options.stopsWhenReached, onEvent: onEvent)
         tell(.dialing, on: id, after: .zero)
         guard let uplink = uplinks[host], uplink.path != nil else {
             fail(id, .unreachable, "no route to host", after: .zero)
@@ -327,12 +337,27 @@ actor Scenario {
 
     private func opened(_ id: Int) {
         guard let wire = wires[id], wire.isOpenAtHost else { return }
+        guard let peer = try? SocketAddress(ipAddress: wire.server.address, port: 1883) else {
+            preconditionFailure("this is an address")
+        }
+        guard !wire.isKnock else {
+            wire.onEvent(.reached(peer))
+            return
+        }
         wires[id]?.broker = with(wire.server) { broker, now in broker.opened(at: now) }
         guard
-            let peer = try? SocketAddress(ipAddress: wire.server.address, port: 1883),
             let local = try? SocketAddress(ipAddress: uplinks[wire.host]?.path?.source ?? "127.0.0.1", port: 40_000)
         else { preconditionFailure("these are addresses") }
         wire.onEvent(.opened(Opened(peer: peer, local: local, tlsVersion: nil)))
+    }
+
+    /// An attempt goes on with the connection of a look.
+    func proceed(_ id: Int, onEvent: @escaping (ConnectionEvent) -> Void) {
+        guard let wire = wires[id], wire.isKnock else { return }
+        dials[wire.host, default: []].append(now)
+        wires[id]?.isKnock = false
+        wires[id]?.onEvent = onEvent
+        opened(id)
     }
 
     private func tell(_ event: ConnectionEvent, on id: Int, after delay: TimeAmount) {

@@ -53,6 +53,31 @@ import Testing
         #expect(delays == ReconnectPolicy.exact.delays + [.seconds(64), .seconds(64)])
     }
 
+    @Test(arguments: [Backoff.Cause.unanswered, .remote], UInt64(1)...50)
+    func `jitter lengthens every delay of the table`(cause: Backoff.Cause, seed: UInt64) {
+        var policy = ReconnectPolicy.exact
+        policy.jitter = .milliseconds(700)
+        var backoff = Backoff(seed: seed)
+        for entry in policy.delays + [.seconds(64), .seconds(64)] {
+            let delay = backoff.nextDelay(after: cause, policy: policy)
+            #expect((entry...entry + policy.jitter).contains(delay))
+        }
+    }
+
+    @Test func `jitter uses its whole range`() {
+        var policy = ReconnectPolicy.exact
+        policy.jitter = .seconds(1)
+        var backoff = Backoff(seed: 5)
+        let extra = (0..<400).map { _ in
+            backoff.restart()
+            return backoff.nextDelay(after: .unanswered, policy: policy) - policy.delays[0]
+        }
+        for quarter in 0..<4 {
+            let range = policy.jitter * quarter / 4..<policy.jitter * (quarter + 1) / 4
+            #expect((60...140).contains(extra.count { range.contains($0) }))
+        }
+    }
+
     @Test func `a busy server's floor doubles up to the table's end`() {
         var backoff = Backoff(seed: 1)
         let floors = (0..<6).map { _ in backoff.nextDelay(after: .busy, policy: .exact) }

@@ -30,16 +30,33 @@ import Testing
         #expect(session.wake() == [.open(3, at: 2)])
     }
 
-    @Test func `after a loss the endpoint that had the session is asked first`() {
+    @Test(arguments: [ReasonCode.reset, .serverClosed, .serverBusy, .serverShutdown, .unreachable])
+    func `every outage begins with the first endpoint`(code: ReasonCode) {
         var session = Self.session()
         session.end(.unreachable)
         session.wake()
         session.succeed()
         session.pass(.seconds(1))
-        session.end(.reset)
-        #expect(session.wake() == [.open(3, at: 1)])
+        session.end(code)
+        #expect(session.wake() == [.open(3, at: 0)])
         session.end(.unreachable)
-        #expect(session.wake() == [.open(4, at: 2)])
+        #expect(session.wake() == [.open(4, at: 1)])
+    }
+
+    @Test func `what only has to be told to the server is told to the one in use`() {
+        var session = Self.session()
+        session.end(.unreachable)
+        session.wake()
+        session.succeed()
+        #expect(session.take(.renew(Reason(.switchRoom))) == [.abandon(2), .open(3, at: 1)])
+        session.succeed()
+        #expect(session.end(.stateMismatch) == [.open(4, at: 1, discarding: true)])
+    }
+
+    @Test func `a credential that cannot be read is no failure of the endpoint`() {
+        var session = Self.session()
+        session.end(.credentialUnreadable)
+        #expect(session.wake() == [.open(2, at: 0)])
     }
 
     @Test(arguments: [ReasonCode.serverShutdown, .serverBusy])

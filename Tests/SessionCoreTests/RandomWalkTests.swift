@@ -47,9 +47,15 @@ private struct RandomWalk {
         var policy = ReconnectPolicy()
         if Bool.random(using: &random) { policy.giveUpAfter = .seconds(1200) }
         if Bool.random(using: &random) { policy.lostAfter = nil }
+        if Bool.random(using: &random) { policy.giveUpAttempts = Int.random(in: 1...20, using: &random) }
+        if Bool.random(using: &random) { policy.watch = nil }
+        var rest = RestPolicy()
+        if Bool.random(using: &random) { rest.idleTimeout = .seconds(Int.random(in: 1...100, using: &random)) }
+        if Bool.random(using: &random) { rest.onSuspend = .keep }
         let paths: [Path?] = (0..<endpoints).map { _ in Bool.random(using: &random) ? .wifi : nil }
         lostPaths = paths
-        session = SessionUnderTest(policy: policy, paths: paths, seed: seed)
+        mustRest = rest.idleTimeout == nil
+        session = SessionUnderTest(policy: policy, rest: rest, paths: paths, seed: seed)
         self.random = random
     }
 
@@ -66,7 +72,8 @@ private struct RandomWalk {
         case 0..<35: passTime()
         case 35..<60: changePath()
         case 60..<66: command()
-        case 66..<90: goOn()
+        case 66..<86: goOn()
+        case 86..<90: useOrSleep()
         case 90..<94:
             take(pick(lateCompletions(of: UInt64.random(in: 0...session.lastOpened.rawValue, using: &random))))
         case 94..<96: session.heard()
@@ -116,6 +123,20 @@ private struct RandomWalk {
             ]))
     }
 
+    private mutating func useOrSleep() {
+        let endpoint = EndpointIndex(Int.random(in: 0..<endpoints, using: &random))
+        switch Int.random(in: 0..<5, using: &random) {
+        case 0: take(.useBegan(pick(Use.allCases)))
+        case 1: take(.useEnded(pick(Use.allCases)))
+        case 2: take(.hostWillSleep)
+        case 3:
+            let slept = Duration.seconds(Int.random(in: 0...100, using: &random))
+            session.skip(slept)
+            take(.hostWoke(slept: slept))
+        default: take(.knocked(endpoint, pick(KnockAnswer.allCases)))
+        }
+    }
+
     private mutating func command() {
         switch Int.random(in: 0..<6, using: &random) {
         case 0..<3: take(.connect(Reason(pick([.userConnect, .autoconnect]))))
@@ -161,15 +182,23 @@ private struct RandomWalk {
         let orders = session.take(input)
         history.append(session.actions)
         switch input {
+        case .connect(let reason) where reason.code == .autoconnect && session.machine.demand.isOnDemand: break
         case .connect, .reconnect: mustRest = false
-        case .disconnect: mustRest = true
+        case .disconnect(let reason):
+            // The daemon's end is no news for a session that is down, or on its way there.
+            let isDown = [.disconnected, .failed, .disconnecting].contains(before.state)
+            if reason.code == .userDisconnect || !isDown { mustRest = true }
         default: break
         }
         if session.state == .failed { mustRest = true }
         if orders.contains(where: \.isOpen) {
             check(!mustRest, "something was opened although nothing shall be tried")
             checkPath(input)
-            if case .pathChanged = input { countKick() }
+            switch input {
+            case .pathChanged: countKick()
+            case .hostWoke where before.state == .connecting || before.state == .reconnecting: countKick()
+            default: break
+            }
         }
         if mustRest {
             check([.disconnected, .failed, .disconnecting].contains(session.state), "\(session.state) instead of rest")
@@ -220,7 +249,8 @@ private struct RandomWalk {
         for endpoint in 0..<endpoints where session.machine.paths[endpoint] == nil {
             take(.pathChanged(EndpointIndex(endpoint), to: .wifi, .gained))
         }
-        if mustRest { take(.connect(Reason(.userConnect))) }
+        take(.useBegan(.subscriptions))
+        if [.disconnected, .failed, .disconnecting].contains(session.state) { take(.connect(Reason(.userConnect))) }
         let start = session.now
         let bound = start.advanced(by: .seconds(64 + 2))
         for _ in 0..<100 {

@@ -14,7 +14,7 @@ import Testing
     }
 
     @Test func `attempts follow the default table exactly when nobody answers`() {
-        var session = SessionUnderTest(.resolving, policy: .init())
+        var session = SessionUnderTest(.resolving, policy: .unwatched)
         #expect(
             Self.delays(&session, .unreachable, count: 12) == [
                 .milliseconds(50), .milliseconds(250), .milliseconds(500), .seconds(1), .seconds(2), .seconds(4),
@@ -287,7 +287,7 @@ import Testing
     }
 
     @Test func `a first connect is never reported lost`() {
-        var session = SessionUnderTest(.resolving, policy: .init())
+        var session = SessionUnderTest(.resolving, policy: .unwatched)
         session.pass(.seconds(100))
         #expect(session.events.isEmpty)
         #expect(!session.status.isLost)

@@ -15,6 +15,7 @@ struct SessionUnderTest {
         case goodbye(UInt64)
         case heartbeat(UInt64)
         case renew(UInt64)
+        case knock(Int)
 
         var isOpen: Bool {
             if case .open = self { true } else { false }
@@ -33,10 +34,11 @@ struct SessionUnderTest {
 
     init(
         policy: ReconnectPolicy = .init(), timeouts: AttemptTimeouts = .init(), heartbeat: HeartbeatPolicy = .init(),
-        paths: [Path?] = [.wifi], seed: UInt64 = 1
+        rest: RestPolicy = .init(), paths: [Path?] = [.wifi], seed: UInt64 = 1
     ) {
         machine = SessionMachine(
-            policy: policy, timeouts: timeouts, heartbeat: heartbeat, paths: paths, seed: seed, at: now)
+            policy: policy, timeouts: timeouts, heartbeat: heartbeat, rest: rest, paths: paths, seed: seed,
+            at: now)
     }
 
     // MARK: What can be asked
@@ -62,6 +64,7 @@ struct SessionUnderTest {
             case .sayGoodbye(let generation): .goodbye(generation.rawValue)
             case .sendHeartbeat(let generation): .heartbeat(generation.rawValue)
             case .renewCredential(let generation): .renew(generation.rawValue)
+            case .knock(let endpoint): .knock(endpoint.rawValue)
             case .report: nil
             }
         }
@@ -95,7 +98,30 @@ struct SessionUnderTest {
     @discardableResult
     mutating func reconnect(_ mode: ReconnectMode? = nil) -> [Order] { take(.reconnect(mode)) }
 
+    // MARK: Uses and sleep
+
+    @discardableResult
+    mutating func use(_ use: Use) -> [Order] { take(.useBegan(use)) }
+
+    @discardableResult
+    mutating func endUse(_ use: Use) -> [Order] { take(.useEnded(use)) }
+
+    @discardableResult
+    mutating func hostWillSleep() -> [Order] { take(.hostWillSleep) }
+
+    /// The host sleeps, and wakes up.
+    @discardableResult
+    mutating func hostSleeps(_ duration: Duration) -> [Order] {
+        skip(duration)
+        return take(.hostWoke(slept: duration))
+    }
+
     // MARK: The network
+
+    @discardableResult
+    mutating func knocked(_ answer: KnockAnswer, at endpoint: Int = 0) -> [Order] {
+        take(.knocked(EndpointIndex(endpoint), answer))
+    }
 
     /// A change of the path to an endpoint, with a path that fits its class.
     @discardableResult
@@ -243,6 +269,10 @@ struct SessionUnderTest {
         case .flush(let generation), .sayGoodbye(let generation), .sendHeartbeat(let generation),
             .renewCredential(let generation):
             if live?.generation != generation { Issue.record("\(input): \(action), which is not open") }
+        case .knock(let endpoint):
+            if machine.paths[endpoint.rawValue] == nil { Issue.record("\(input): \(action) without a path") }
+            if endpoint == live?.endpoint { Issue.record("\(input): \(action), which is in use") }
+            if !machine.wantsKnock(at: endpoint) { Issue.record("\(input): \(action), which nobody wants") }
         case .report:
             break
         }
@@ -274,9 +304,16 @@ extension Path {
 }
 
 extension ReconnectPolicy {
-    /// Without randomness, and with a lost-after that does not stand in the way of counting deadlines.
-    static let exact: ReconnectPolicy = {
+    /// Without looks at endpoints while waiting.
+    static let unwatched: ReconnectPolicy = {
         var policy = ReconnectPolicy()
+        policy.watch = nil
+        return policy
+    }()
+
+    /// Without randomness and looks, and with a lost-after that does not stand in the way of counting deadlines.
+    static let exact: ReconnectPolicy = {
+        var policy = unwatched
         policy.spread = .zero
         policy.lostAfter = nil
         return policy
@@ -295,8 +332,11 @@ extension SessionUnderTest {
         static let trying: [Situation] = [.waiting, .waitingForNetwork] + attempting
     }
 
-    init(_ situation: Situation, policy: ReconnectPolicy = .exact) {
-        self.init(policy: policy)
+    init(
+        _ situation: Situation, policy: ReconnectPolicy = .exact, rest: RestPolicy = .init(),
+        paths: [Path?] = [.wifi]
+    ) {
+        self.init(policy: policy, rest: rest, paths: paths)
         guard situation != .disconnected else { return }
         connect()
         switch situation {

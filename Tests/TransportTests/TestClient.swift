@@ -44,11 +44,30 @@ final class TestClient: Sendable {
                 endpoint, options: options, eventLoop: loop, threadPool: pool,
                 contexts: contexts?.value ?? TLSContextCache(), lookUp: lookUp
             ) { event in
-                if let connection = box.value { reaction(event, connection) }
-                continuation.yield(event)
-                if case .closed = event { continuation.finish() }
+                Self.take(event, of: box.value, reaction, continuation)
             }
         }.get()
+    }
+
+    private static func take(
+        _ event: ConnectionEvent, of connection: Connection?, _ reaction: Reaction,
+        _ continuation: AsyncStream<ConnectionEvent>.Continuation
+    ) {
+        if let connection { reaction(event, connection) }
+        continuation.yield(event)
+        if case .closed = event { continuation.finish() }
+    }
+
+    /// Goes on where the connection has stopped, with the same stream of events.
+    func proceed() async throws {
+        try await on { [continuation] connection in
+            connection.proceed { [weak connection] in Self.take($0, of: connection, { _, _ in }, continuation) }
+        }
+    }
+
+    func next() async throws -> ConnectionEvent {
+        for await event in events { return event }
+        throw Unexpected(event: "end of events")
     }
 
     func on<Value: Sendable>(_ body: @escaping @Sendable (Connection) -> Value) async throws -> Value {
@@ -111,6 +130,7 @@ extension ConnectionEvent {
         case .resolving: "resolving"
         case .resolved: "resolved"
         case .dialing: "dialing"
+        case .reached: "reached"
         case .tlsFilesRejected: "tls-files-rejected"
         case .securing: "securing"
         case .opened: "opened"

@@ -16,6 +16,8 @@ final class TestServer: Sendable {
         case close
         /// Resets at the first bytes.
         case reset
+        /// Closes cleanly at once.
+        case hangUp
     }
 
     enum Event: Sendable, Equatable {
@@ -65,8 +67,13 @@ private final class ServerHandler: ChannelInboundHandler {
 
     func channelActive(context: ChannelHandlerContext) {
         events.yield(.accepted)
-        if case .flood(let count) = behaviour {
+        switch behaviour {
+        case .flood(let count):
             context.writeAndFlush(wrapOutboundOut(ByteBuffer(repeating: 0x61, count: count)), promise: nil)
+        case .hangUp:
+            context.close(promise: nil)
+        case .echo, .silent, .close, .reset:
+            break
         }
     }
 
@@ -75,7 +82,7 @@ private final class ServerHandler: ChannelInboundHandler {
         events.yield(.received(String(buffer: bytes)))
         switch behaviour {
         case .echo, .flood: context.writeAndFlush(wrapOutboundOut(bytes), promise: nil)
-        case .silent: break
+        case .silent, .hangUp: break
         case .close: context.close(promise: nil)
         case .reset:
             // Closing with unread or lingering data of zero seconds is a TCP reset.

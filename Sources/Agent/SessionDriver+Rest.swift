@@ -1,0 +1,123 @@
+import MQTT
+import NIOCore
+import SessionCore
+import Transport
+
+// What keeps the session up, and the host's sleep; and the knocks at endpoints that the session does not use.
+
+/// A bare look whether an endpoint answers.
+struct Knock {
+    /// Events of an earlier knock are not of this one.
+    let number: Int
+    let connection: any TransportConnection
+    var hasAnswered = false
+}
+
+extension SessionDriver {
+    // MARK: Uses
+
+    /// Whether anything depends on the uses: of a session that is always up, only when it goes back to its first endpoint.
+    var notesUses: Bool { configuration.onDemand || configuration.endpoints.count > 1 }
+
+    /// Tells the machine what uses the session began and ended since it was told last.
+    func noteUses() {
+        guard notesUses else { return }
+        let counts = mqtt.counts
+        note(.messages, counts.queued + counts.inFlight > 0)
+        note(.subscriptions, !consumers.isEmpty)
+    }
+
+    /// Looks at the uses, where nothing else is to be done.
+    func usesChanged() { run([]) }
+
+    private func note(_ use: Use, _ isUsed: Bool) {
+        guard machine.isUsed(for: use) != isUsed else { return }
+        tellSessionLater(isUsed ? .useBegan(use) : .useEnded(use))
+    }
+
+    // MARK: Sleep
+
+    /// The host is about to sleep; returns when the session is down, if it goes down at all.
+    func hostWillSleep() async {
+        take(.hostWillSleep)
+        guard machine.status.state == .disconnecting else { return }
+        await withCheckedContinuation { stopWaiters.append($0) }
+    }
+
+    /// The host is awake.
+    ///
+    /// - Parameter slept: for how long it was not; zero when it did not come to that.
+    func hostWoke(slept: Duration) {
+        if !isStopping { take(.hostWoke(slept: slept)) }
+    }
+
+    // MARK: Knocks
+
+    /// How long a knock waits for its answer: until TCP would ask a second time.
+    private static let knockTimeout: Duration = .seconds(1)
+
+    func knock(at endpoint: EndpointIndex) {
+        knocks.removeValue(forKey: endpoint)?.connection.close(.abort)
+        knockCount += 1
+        let number = knockCount
+        var options = Connection.Options(configuration)
+        options.stopsWhenReached = true
+        options.dialTimeout = min(options.dialTimeout, Self.knockTimeout)
+        options.handshakeTimeout = configuration.timeouts.dial
+        let connection = openConnection(to: endpoint, options: options) { [weak self] event in
+            self?.assumeIsolated { $0.knockEvent(event, endpoint, number) }
+        }
+        knocks[endpoint] = Knock(number: number, connection: connection)
+    }
+
+    private func knockEvent(_ event: ConnectionEvent, _ endpoint: EndpointIndex, _ number: Int) {
+        guard let knock = knocks[endpoint], knock.number == number else { return }
+        switch event {
+        case .reached:
+            knocks[endpoint]?.hasAnswered = true
+            take(.knocked(endpoint, .answered))
+        case .closed(let end):
+            knocks[endpoint] = nil
+            if !knock.hasAnswered { take(.knocked(endpoint, KnockAnswer(end))) }
+        case .resolving, .resolved, .dialing, .tlsFilesRejected, .securing, .opened, .received, .writabilityChanged:
+            break
+        }
+    }
+
+    /// The connection that the attempt goes on with; all others are of no use any more.
+    func takeKnock(for attempt: Attempt) -> (any TransportConnection)? {
+        guard attempt.continuesKnock, let knock = knocks[attempt.endpoint], knock.hasAnswered else { return nil }
+        knocks[attempt.endpoint] = nil
+        return knock.connection
+    }
+
+    /// - Returns: `false` if there is no connection to go on with.
+    func goOnWithKnock(_ generation: Generation) -> Bool {
+        guard let connection = link?.knock else { return false }
+        link?.knock = nil
+        link?.connection = connection
+        progressed(generation, .dialing)
+        connection.proceed { [weak self] event in
+            self?.assumeIsolated { $0.connectionEvent(event, generation) }
+        }
+        return true
+    }
+
+    func dropUnwantedKnocks() {
+        for (endpoint, knock) in knocks where !machine.wantsKnock(at: endpoint) {
+            knocks[endpoint] = nil
+            knock.connection.close(.abort)
+        }
+    }
+}
+
+extension KnockAnswer {
+    /// Of an endpoint that was not reached.
+    init(_ end: ConnectionEnd) {
+        if case .failed(let failure) = end, failure.code == .refused {
+            self = .refused
+        } else {
+            self = .silent
+        }
+    }
+}

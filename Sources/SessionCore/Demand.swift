@@ -1,0 +1,45 @@
+/// What keeps a session up that is up on demand.
+public enum Use: Hashable, Sendable, CaseIterable {
+    /// At least one local program is subscribed to something.
+    case subscriptions
+    /// Messages wait for the server, or for its acknowledgement.
+    case messages
+}
+
+/// Whether local programs use the session, and since when they do not.
+///
+/// A leaf machine. Without a time-out it only remembers what is in use.
+struct Demand: Hashable, Sendable {
+    let idleTimeout: Duration?
+    private(set) var uses: Set<Use> = []
+    /// When the last use ended, which may be one of a moment only.
+    private var lastUse: Instant
+
+    init(idleTimeout: Duration?, at now: Instant) {
+        self.idleTimeout = idleTimeout
+        lastUse = now
+    }
+
+    var isOnDemand: Bool { idleTimeout != nil }
+
+    /// When the session has been idle for long enough; `nil` while it is used, and when it is always up.
+    var deadline: Instant? {
+        guard uses.isEmpty, let idleTimeout else { return nil }
+        return lastUse.advanced(by: idleTimeout)
+    }
+
+    mutating func began(_ use: Use, at now: Instant) {
+        uses.insert(use)
+        lastUse = now
+    }
+
+    mutating func ended(_ use: Use, at now: Instant) {
+        guard uses.remove(use) != nil else { return }
+        lastUse = now
+    }
+
+    /// A use of a moment.
+    mutating func touched(at now: Instant) {
+        lastUse = now
+    }
+}

@@ -1,0 +1,158 @@
+/// What a bare TCP connect to an endpoint met.
+public enum KnockAnswer: Hashable, Sendable, CaseIterable {
+    /// Somebody listens there.
+    case answered
+    /// The host is there, and nobody listens.
+    case refused
+    /// Nothing came back.
+    case silent
+}
+
+/// Knocks, while the session waits for its next attempt, at the endpoints that did not answer or refused: a long delay
+/// protects the server, and must not make people wait when the fault was somewhere else and is gone.
+///
+/// A leaf machine. A server that answered with a reason is never knocked at.
+struct EndpointWatch: Hashable, Sendable {
+    private enum Knock: Hashable, Sendable {
+        case none, out, answered
+    }
+
+    private struct Entry: Hashable, Sendable {
+        /// `refused` or `silent`.
+        var last: KnockAnswer
+        let since: Instant
+        var nextKnock: Instant
+        var knock = Knock.none
+    }
+
+    /// How often in the first minute.
+    private let interval: Duration?
+    private var entries: [EndpointIndex: Entry] = [:]
+    private var isWaiting = false
+    private var random: SplitMix64
+
+    /// A shorter wait is left as it is.
+    static let shortWait: Duration = .seconds(1)
+
+    init(interval: Duration?, seed: UInt64) {
+        self.interval = interval
+        random = SplitMix64(seed: seed)
+    }
+
+    /// The session is up, or begins anew.
+    mutating func reset() {
+        entries = [:]
+        isWaiting = false
+    }
+
+    mutating func failed(_ endpoint: EndpointIndex, because code: ReasonCode, at now: Instant) {
+        guard interval != nil else { return }
+        switch code {
+        case .dialTimeout, .unreachable: note(endpoint, .silent, at: now)
+        case .refused: note(endpoint, .refused, at: now)
+        default: entries[endpoint] = nil
+        }
+    }
+
+    private mutating func note(_ endpoint: EndpointIndex, _ answer: KnockAnswer, at now: Instant) {
+        var entry = entries[endpoint] ?? Entry(last: answer, since: now, nextKnock: now)
+        entry.last = answer
+        entries[endpoint] = entry
+    }
+
+    /// The session waits for its next attempt.
+    mutating func waitBegan(until: Instant, at now: Instant) {
+        isWaiting = now.duration(to: until) > Self.shortWait
+        for endpoint in entries.keys.sorted() { schedule(endpoint, at: now) }
+    }
+
+    mutating func waitEnded() {
+        isWaiting = false
+        for endpoint in entries.keys { entries[endpoint]?.knock = .none }
+    }
+
+    private mutating func schedule(_ endpoint: EndpointIndex, at now: Instant) {
+        guard let interval, let entry = entries[endpoint] else { return }
+        let elapsed = entry.since.duration(to: now)
+        let pace: Duration =
+            switch elapsed {
+            case ..<(.seconds(60)): interval
+            case ..<(.seconds(600)): max(interval, .seconds(5))
+            default: max(interval, .seconds(15))
+            }
+        entries[endpoint]?.nextKnock = now.advanced(by: pace.aboutThis(using: &random))
+    }
+
+    /// When the next knock is due, among the endpoints that have a path.
+    func deadline(_ paths: [Path?]) -> Instant? {
+        guard isWaiting else { return nil }
+        return entries.lazy.filter { paths[$0.key.rawValue] != nil && $0.value.knock != .answered }
+            .map(\.value.nextKnock).min()
+    }
+
+    /// Where to knock now. Whoever has not answered the knock before does not answer that one any more.
+    mutating func due(_ paths: [Path?], at now: Instant) -> [EndpointIndex] {
+        guard isWaiting else { return [] }
+        var due: [EndpointIndex] = []
+        for (endpoint, entry) in entries.sorted(by: { $0.key < $1.key })
+        where paths[endpoint.rawValue] != nil && entry.knock != .answered && now >= entry.nextKnock {
+            entries[endpoint]?.knock = .out
+            schedule(endpoint, at: now)
+            due.append(endpoint)
+        }
+        return due
+    }
+
+    /// - Returns: what the endpoint did before, if it answers now.
+    mutating func knocked(_ endpoint: EndpointIndex, _ answer: KnockAnswer) -> KnockAnswer? {
+        guard isWaiting, let entry = entries[endpoint], entry.knock == .out else { return nil }
+        if answer == .answered {
+            entries[endpoint]?.knock = .answered
+            return entry.last
+        }
+        entries[endpoint]?.knock = .none
+        // A path that healed up to a server that is not there yet: all its clients wait for it now.
+        if answer == .refused { entries[endpoint]?.last = .refused }
+        return nil
+    }
+
+    /// The connection that answered is of no use any more: the path to it changed.
+    mutating func pathChanged(to endpoint: EndpointIndex) {
+        entries[endpoint]?.knock = .none
+    }
+
+    /// Whether the connection of a knock is still of use.
+    func wants(_ endpoint: EndpointIndex) -> Bool {
+        guard isWaiting, let entry = entries[endpoint] else { return false }
+        return entry.knock != .none
+    }
+
+    func hasAnswer(_ endpoint: EndpointIndex) -> Bool { entries[endpoint]?.knock == .answered }
+}
+
+/// When a session that is connected to a later endpoint tries to return to the first one.
+struct ReturnPacing: Hashable, Sendable {
+    private let first: Duration
+    private let longest: Duration
+    private var failures = 0
+    private var random: SplitMix64
+
+    init(_ policy: ReconnectPolicy, seed: UInt64) {
+        first = policy.returnAfter
+        longest = policy.returnAtMost
+        random = SplitMix64(seed: seed)
+    }
+
+    mutating func reset() {
+        failures = 0
+    }
+
+    /// The first endpoint answered, and the session could not stay there.
+    mutating func failed() {
+        failures += 1
+    }
+
+    mutating func next() -> Duration {
+        min(first * (1 << min(failures, 10)), longest).aboutThis(using: &random)
+    }
+}

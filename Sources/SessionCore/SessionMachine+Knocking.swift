@@ -1,0 +1,147 @@
+// Bare looks at endpoints: the one that a waiting session cannot reach, and the first one, when the session is connected
+// to a later one. Both ask for the same action, a TCP connect and nothing more.
+
+extension SessionMachine {
+    /// The way back to the first endpoint.
+    enum Returning: Hashable, Sendable {
+        case waiting(until: Instant)
+        /// It is time, but messages are in flight; they have a little while to be acknowledged.
+        case awaitingQuiet(until: Instant)
+        /// The deadline guards against a knock whose answer never comes.
+        case knocking(until: Instant)
+
+        var deadline: Instant {
+            switch self {
+            case .waiting(let until), .awaitingQuiet(let until), .knocking(let until): until
+            }
+        }
+    }
+
+    /// How long a return is put off for messages in flight.
+    static let quietTimeout: Duration = .seconds(10)
+    /// The latest answer of a knock.
+    static let knockTimeout: Duration = .seconds(30)
+
+    static let firstEndpoint = EndpointIndex(0)
+
+    /// Whether the connection of a knock is still of use: its answer is awaited, or the next attempt goes on with it.
+    public func wantsKnock(at endpoint: EndpointIndex) -> Bool {
+        switch state {
+        case .trying(let trying):
+            if case .waiting = trying.activity { watch.wants(endpoint) } else { false }
+        case .connected(let connected):
+            if endpoint == Self.firstEndpoint, case .knocking = connected.returning { true } else { false }
+        case .disconnected, .disconnecting, .failed:
+            false
+        }
+    }
+
+    mutating func knocked(
+        at endpoint: EndpointIndex, _ answer: KnockAnswer, at now: Instant, into actions: inout [Action]
+    ) {
+        switch state {
+        case .trying(let trying):
+            knocked(at: endpoint, answer, during: trying, at: now, into: &actions)
+        case .connected(var connected):
+            guard endpoint == Self.firstEndpoint, case .knocking = connected.returning else { return }
+            if answer == .answered {
+                actions.append(.abandon(connected.attempt.generation))
+                lose(connected, because: Reason(.returning), at: now, into: &actions)
+            } else {
+                connected.returning = .waiting(until: now.advanced(by: returns.next()))
+                state = .connected(connected)
+            }
+        case .disconnected, .disconnecting, .failed:
+            return
+        }
+    }
+
+    // MARK: While waiting
+
+    private mutating func knocked(
+        at endpoint: EndpointIndex, _ answer: KnockAnswer, during trying: Trying, at now: Instant,
+        into actions: inout [Action]
+    ) {
+        guard case .waiting(let until, let isKick) = trying.activity,
+            let before = watch.knocked(endpoint, answer)
+        else { return }
+        var trying = trying
+        trying.kick = Reason(.answered)
+        cursor = endpoint
+        // A path that healed is news for this host only; a server that is back is news for everybody.
+        let planned = before == .refused ? now.advanced(by: watchDelay()) : now
+        let earliest = max(planned, notBefore ?? now)
+        trying.activity = .waiting(until: min(until, earliest), isKick: isKick && until <= earliest)
+        reason = Reason(.answered)
+        guard earliest <= now else {
+            state = .trying(trying)
+            return
+        }
+        attemptNow(trying, at: now, into: &actions)
+    }
+
+    private mutating func watchDelay() -> Duration { backoff.random(upTo: policy.spread) }
+
+    mutating func knockIfDue(_ trying: Trying, at now: Instant, into actions: inout [Action]) {
+        guard case .waiting = trying.activity else { return }
+        for endpoint in watch.due(paths, at: now) { actions.append(.knock(endpoint)) }
+    }
+
+    func knockDeadline(of trying: Trying) -> Instant? {
+        guard case .waiting = trying.activity else { return nil }
+        return watch.deadline(paths)
+    }
+
+    // MARK: While connected to a later endpoint
+
+    mutating func returnIfDue(at now: Instant, into actions: inout [Action]) {
+        guard case .connected(let connected) = state, let returning = connected.returning, now >= returning.deadline
+        else { return }
+        switch returning {
+        case .waiting where paths[Self.firstEndpoint.rawValue] != nil && demand.uses.contains(.messages):
+            setReturning(.awaitingQuiet(until: now.advanced(by: Self.quietTimeout)))
+        case .waiting, .awaitingQuiet:
+            knockAtFirst(at: now, into: &actions)
+        case .knocking:
+            setReturning(.waiting(until: now.advanced(by: returns.next())))
+        }
+    }
+
+    /// No message is in flight any more.
+    mutating func quietCame(at now: Instant, into actions: inout [Action]) {
+        guard case .connected(let connected) = state, case .awaitingQuiet = connected.returning else { return }
+        knockAtFirst(at: now, into: &actions)
+    }
+
+    private mutating func knockAtFirst(at now: Instant, into actions: inout [Action]) {
+        guard paths[Self.firstEndpoint.rawValue] != nil else {
+            setReturning(.waiting(until: now.advanced(by: returns.next())))
+            return
+        }
+        setReturning(.knocking(until: now.advanced(by: Self.knockTimeout)))
+        actions.append(.knock(Self.firstEndpoint))
+    }
+
+    private mutating func setReturning(_ returning: Returning) {
+        guard case .connected(var connected) = state else { return }
+        connected.returning = returning
+        state = .connected(connected)
+    }
+
+    /// The return failed: back to the endpoint that served before, without more ado.
+    ///
+    /// - Returns: `false` if the attempt was no return, or if its end concerns the session at every endpoint.
+    mutating func goBack(_ trying: Trying, because reason: Reason, at now: Instant, into actions: inout [Action])
+        -> Bool
+    {
+        guard let later = trying.returnsFrom, ![.displaced, .removed].contains(reason.code.group) else { return false }
+        var trying = trying
+        trying.returnsFrom = nil
+        returns.failed()
+        escalate(because: reason.code)
+        self.reason = reason
+        cursor = later
+        attemptNow(trying, at: now, into: &actions)
+        return true
+    }
+}

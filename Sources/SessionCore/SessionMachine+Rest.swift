@@ -1,0 +1,96 @@
+// When a session is down although nothing is wrong: nobody uses it, or the host sleeps.
+
+extension SessionMachine {
+    // MARK: Uses
+
+    public func isUsed(for use: Use) -> Bool { demand.uses.contains(use) }
+
+    /// Something uses the session. Only one that went down by itself comes back for it.
+    mutating func useBegan(_ use: Use, at now: Instant, into actions: inout [Action]) {
+        demand.began(use, at: now)
+        guard reason.code == .idle, demand.isOnDemand else { return }
+        switch state {
+        case .disconnecting(let disconnecting):
+            actions.append(.abandon(disconnecting.attempt.generation))
+            startTrying(because: Reason(.demand), at: now, into: &actions)
+        case .disconnected:
+            startTrying(because: Reason(.demand), at: now, into: &actions)
+        case .trying, .connected, .failed:
+            return
+        }
+    }
+
+    mutating func useEnded(_ use: Use, at now: Instant, into actions: inout [Action]) {
+        demand.ended(use, at: now)
+        if use == .messages { quietCame(at: now, into: &actions) }
+    }
+
+    /// When the session goes down because nobody uses it.
+    var idleDeadline: Instant? {
+        switch state {
+        case .trying, .connected: demand.deadline
+        case .disconnected, .disconnecting, .failed: nil
+        }
+    }
+
+    /// - Returns: whether the session is on its way down.
+    mutating func restIfIdle(at now: Instant, into actions: inout [Action]) -> Bool {
+        guard let deadline = idleDeadline, now >= deadline else { return false }
+        goDown(because: Reason(.idle), flush: timeouts.flush, at: now, into: &actions)
+        return true
+    }
+
+    /// Whether a session that is down, or on its way there, comes back by itself.
+    public var isResting: Bool { reason.code == .idle || reason.code == .suspend }
+
+    // MARK: Sleep
+
+    /// A suspended host does not wait long, so neither does the flush.
+    static let flushBeforeSleep: Duration = .seconds(1)
+
+    mutating func hostWillSleep(at now: Instant, into actions: inout [Action]) {
+        guard rest.onSuspend == .disconnect else { return }
+        switch state {
+        case .trying, .connected:
+            let flush = min(timeouts.flush, Self.flushBeforeSleep)
+            goDown(because: Reason(.suspend), flush: flush, at: now, into: &actions)
+        case .disconnected, .disconnecting, .failed:
+            return
+        }
+    }
+
+    mutating func hostWoke(slept: Duration, at now: Instant, into actions: inout [Action]) {
+        switch state {
+        case .failed:
+            return
+        case .disconnected:
+            guard reason.code == .suspend else { return }
+            comeBack(at: now, into: &actions)
+        case .disconnecting(let disconnecting):
+            guard reason.code == .suspend else { return }
+            actions.append(.abandon(disconnecting.attempt.generation))
+            state = .disconnected
+            comeBack(at: now, into: &actions)
+        case .connected(var connected):
+            // Without a path there is nothing to probe.
+            guard slept > Self.shortSleep(connected.heartbeat.interval), connected.heldUntil == nil else { return }
+            if connected.heartbeat.probe(at: now) { actions.append(.sendHeartbeat(connected.attempt.generation)) }
+            state = .connected(connected)
+        case .trying(let trying):
+            guard slept > Self.shortSleep(heartbeatPolicy.interval), hasPath else { return }
+            // An attempt that began before is as old as the sleep was long.
+            kick(trying, because: Reason(.wake), at: now, into: &actions)
+        }
+    }
+
+    /// What the connection survives without a question. Some hypervisors stop the clock for a moment every half minute.
+    private static func shortSleep(_ heartbeat: Duration) -> Duration { min(heartbeat, .seconds(30)) }
+
+    private mutating func comeBack(at now: Instant, into actions: inout [Action]) {
+        if let deadline = demand.deadline, now >= deadline {
+            reason = Reason(.idle)
+        } else {
+            startTrying(because: Reason(.wake), at: now, into: &actions)
+        }
+    }
+}

@@ -1,0 +1,92 @@
+import ControlAPI
+import Glibc
+import MQTT
+import NIOCore
+import NIOPosix
+import SessionCore
+import Support
+import Testing
+
+@testable import Agent
+
+/// Bare looks at endpoints, with real connections.
+@Suite(.timeLimit(.minutes(2)))
+struct KnockTests {
+    @Test func `a server that is back is noticed while the session waits, and its connection is used`() async throws {
+        let directory = try TemporaryDirectory()
+        defer { directory.remove() }
+        let group = MultiThreadedEventLoopGroup(numberOfThreads: 2)
+        let server = LoopbackServer(eventLoop: group.next())
+        try await server.start()
+        try await server.stop()
+        try makeSessions(directory)
+        try directory.write(
+            "sessions.d/main.toml",
+            """
+            endpoints = ["mqtt://127.0.0.1:\(await server.port)"]
+            user = "edge-42"
+            reconnect.delays = ["0s", "1h"]
+            reconnect.spread = "0s"
+            reconnect.watch = "100ms"
+            """)
+        try await DaemonUnderTest.run(in: directory, server, on: group) { daemon in
+            let peer = try await daemon.watcher("connecting")
+            while try await peer.call("session.status", #"{"session":"main"}"#)["attempt"] != 3 {
+                try await Task.sleep(for: .milliseconds(5))
+            }
+            try await server.start()
+            let connected = try await peer.state("connected")
+            #expect(connected["reason"]?["code"] == "answered")
+            let opened = await server.events.all.count { if case .opened = $0 { true } else { false } }
+            #expect(opened == 1, "the connection that answered is the one in use")
+        }
+        try await server.stop()
+        try await group.shutdownGracefully()
+    }
+
+    @Test func `a session returns to its first endpoint, and leaves it again when that goes`() async throws {
+        let directory = try TemporaryDirectory()
+        defer { directory.remove() }
+        let group = MultiThreadedEventLoopGroup(numberOfThreads: 2)
+        let loop = group.next()
+        let (first, second) = (LoopbackServer(eventLoop: loop), LoopbackServer(eventLoop: loop))
+        try await first.start()
+        try await second.start()
+        try await first.stop()
+        let names = ["mqtt://127.0.0.1:\(await first.port)", "mqtt://127.0.0.1:\(await second.port)"]
+        try makeSessions(directory)
+        try directory.write(
+            "sessions.d/main.toml",
+            """
+            endpoints = ["\(names[0])", "\(names[1])"]
+            user = "edge-42"
+            reconnect.delays = ["10ms"]
+            reconnect.spread = "0s"
+            """)
+        let impatient: (inout SessionConfiguration) -> Void = { $0.reconnect.returnAfter = .milliseconds(50) }
+        try await DaemonUnderTest.run(in: directory, second, on: group, configure: impatient) { daemon in
+            let peer = try await daemon.watcher("connected")
+            let program = try await daemon.peer()
+            #expect(try await program.call("session.status", #"{"session":"main"}"#)["endpoint"] == .string(names[1]))
+            try await first.start()
+            let returning = try await peer.state("reconnecting")
+            #expect(returning["reason"]?["code"] == "returning")
+            #expect(returning["mode"] == "quick")
+            #expect(try await peer.state("connected")["endpoint"] == .string(names[0]))
+            let opened = await first.events.all.count { if case .opened = $0 { true } else { false } }
+            #expect(opened == 1, "the look became the connection")
+            let published = try await program.call(
+                "message.publish", #"{"session":"main","topic":"a","payload":"hello","wait":"delivered"}"#)
+            #expect(published["delivered"] == .bool(true))
+            try await first.stop()
+            try await peer.state("reconnecting")
+            #expect(try await peer.state("connected")["endpoint"] == .string(names[1]))
+        }
+        try await second.stop()
+        try await group.shutdownGracefully()
+    }
+}
+
+func makeSessions(_ directory: TemporaryDirectory) throws {
+    guard mkdir("\(directory.path)/sessions.d", 0o700) == 0 else { throw ConfigurationScratch.ScratchError() }
+}

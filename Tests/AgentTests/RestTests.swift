@@ -1,0 +1,173 @@
+import ControlAPI
+import DurableStore
+import MQTT
+import NIOCore
+import NIOPosix
+import SessionCore
+import Support
+import Testing
+
+@testable import Agent
+
+/// Sessions that are up on demand, and the host's sleep, in a whole daemon.
+@Suite(.timeLimit(.minutes(2)))
+struct RestTests {
+    private static let onDemand = "on-demand = true\nidle-timeout = \"1s\""
+    private static let publish = #"{"session":"main","topic":"a","payload":"hello","wait":"delivered"}"#
+
+    @Test func `a session on demand waits for its first use`() async throws {
+        try await DaemonUnderTest.run(Self.onDemand) { daemon in
+            let peer = try await daemon.watcher("disconnected")
+            let status = try await peer.call("session.status", #"{"session":"main"}"#)
+            #expect(status["reason"]?["code"] == "idle")
+            #expect(await daemon.server.events.all.isEmpty)
+        }
+    }
+
+    @Test(arguments: [0, 1, 2])
+    func `a publish brings it up, and it goes down when that is over`(qos: Int) async throws {
+        try await DaemonUnderTest.run(Self.onDemand) { daemon in
+            let peer = try await daemon.watcher("disconnected")
+            let other = try await daemon.peer()
+            for _ in 1...2 {
+                let result = try await other.call(
+                    "message.publish",
+                    #"{"session":"main","topic":"a","payload":"hello","qos":\#(qos),"wait":"delivered"}"#)
+                #expect(result["delivered"] == .bool(true))
+                #expect(try await peer.state("connecting")["reason"]?["code"] == "demand")
+                try await peer.state("connected")
+                #expect(try await peer.state("disconnecting")["reason"]?["code"] == "idle")
+                #expect(try await peer.state("disconnected")["reason"]?["code"] == "idle")
+            }
+        }
+    }
+
+    @Test func `a subscription brings it up, and its end takes it down`() async throws {
+        try await DaemonUnderTest.run(Self.onDemand) { daemon in
+            let peer = try await daemon.watcher("disconnected")
+            let program = try await daemon.peer()
+            let subscription = try await program.call("message.subscribe", #"{"session":"main","filter":"a/#"}"#)
+            try await peer.state("connected")
+            guard case .string(let id)? = subscription["subscription"] else {
+                Issue.record("no subscription: \(subscription)")
+                return
+            }
+            try await program.call("message.unsubscribe", #"{"subscription":"\#(id)"}"#)
+            #expect(try await peer.state("disconnected")["reason"]?["code"] == "idle")
+        }
+    }
+
+    @Test func `a program that is gone uses nothing`() async throws {
+        try await DaemonUnderTest.run(Self.onDemand) { daemon in
+            let peer = try await daemon.watcher("disconnected")
+            let program = try await daemon.peer()
+            try await program.call("message.subscribe", #"{"session":"main","filter":"a/#"}"#)
+            try await peer.state("connected")
+            try await program.close()
+            #expect(try await peer.state("disconnected")["reason"]?["code"] == "idle")
+        }
+    }
+
+    @Test func `an explicit disconnect of an idle session is remembered, and no use ends it`() async throws {
+        try await DaemonUnderTest.run(Self.onDemand) { daemon in
+            let peer = try await daemon.watcher("disconnected")
+            try await peer.call("session.disconnect", #"{"session":"main"}"#)
+            guard let name = SessionName("main") else { return }
+            #expect(try await daemon.store.verdict(name)?.reasonCode == "user-disconnect")
+            try await peer.call("message.publish", #"{"session":"main","topic":"a","payload":"hello"}"#)
+            let status = try await peer.call("session.status", #"{"session":"main"}"#)
+            #expect(status["state"] == "disconnected")
+            #expect(status["outbox"]?["queued"] == 1)
+            try await peer.call("session.connect", #"{"session":"main"}"#)
+            try await peer.state("connected")
+        }
+    }
+
+    @Test func `an explicit disconnect outlives the daemon, whatever waits`() async throws {
+        let directory = try TemporaryDirectory()
+        defer { directory.remove() }
+        let group = MultiThreadedEventLoopGroup(numberOfThreads: 2)
+        let server = LoopbackServer(eventLoop: group.next())
+        try await server.start()
+        try makeSessions(directory)
+        try directory.write("sessions.d/main.toml", await DaemonUnderTest.session(server, Self.onDemand))
+        for _ in 1...2 {
+            try await DaemonUnderTest.run(in: directory, server, on: group) { daemon in
+                let peer = try await daemon.watcher("disconnected")
+                try await peer.call("session.disconnect", #"{"session":"main"}"#)
+                try await peer.call("message.publish", #"{"session":"main","topic":"a","payload":"hello"}"#)
+                let status = try await peer.call("session.status", #"{"session":"main"}"#)
+                #expect(status["state"] == "disconnected")
+                #expect(status["reason"]?["code"] == "user-disconnect")
+            }
+        }
+        #expect(await server.events.all.isEmpty)
+        try await server.stop()
+        try await group.shutdownGracefully()
+    }
+
+    @Test func `a subscription to the room's presence is a use like any other`() async throws {
+        try await DaemonUnderTest.run(Self.onDemand + "\nroom = \"r\"") { daemon in
+            let peer = try await daemon.watcher("disconnected")
+            let program = try await daemon.peer()
+            let subscription = try await program.call(
+                "message.subscribe", #"{"session":"main","filter":"~/presence/+/+"}"#)
+            try await peer.state("connected")
+            guard case .string(let id)? = subscription["subscription"] else {
+                Issue.record("no subscription: \(subscription)")
+                return
+            }
+            try await program.call("message.unsubscribe", #"{"subscription":"\#(id)"}"#)
+            #expect(try await peer.state("disconnected")["reason"]?["code"] == "idle")
+        }
+    }
+
+    @Test func `messages that were left bring it up when the daemon starts`() async throws {
+        let directory = try TemporaryDirectory()
+        defer { directory.remove() }
+        let group = MultiThreadedEventLoopGroup(numberOfThreads: 2)
+        let server = LoopbackServer(eventLoop: group.next())
+        try await server.start()
+        try await server.stop()
+        try makeSessions(directory)
+        try directory.write("sessions.d/main.toml", await DaemonUnderTest.session(server, Self.onDemand))
+        try await DaemonUnderTest.run(in: directory, server, on: group) { daemon in
+            let peer = try await daemon.watcher("disconnected")
+            try await peer.call("message.publish", #"{"session":"main","topic":"a","payload":"hello"}"#)
+            try await peer.state("connecting")
+        }
+        try await server.start()
+        try await DaemonUnderTest.run(in: directory, server, on: group) { daemon in
+            let peer = try await daemon.watcher("connected")
+            let status = try await peer.call("session.status", #"{"session":"main"}"#)
+            #expect(status["reason"]?["code"] == "demand")
+        }
+        try await server.stop()
+        try await group.shutdownGracefully()
+    }
+
+    @Test func `before sleep the session is down, and on waking it is back`() async throws {
+        try await DaemonUnderTest.run { daemon in
+            let peer = try await daemon.watcher()
+            await daemon.registry.hostWillSleep()
+            let status = try await peer.call("session.status", #"{"session":"main"}"#)
+            #expect(status["state"] == "disconnected")
+            #expect(status["reason"]?["code"] == "suspend")
+            await daemon.registry.hostWoke(slept: .seconds(100))
+            #expect(try await peer.state("connecting")["reason"]?["code"] == "wake")
+            try await peer.state("connected")
+        }
+    }
+
+    @Test func `with keep the connection is probed on waking`() async throws {
+        try await DaemonUnderTest.run("on-suspend = \"keep\"") { daemon in
+            let peer = try await daemon.watcher()
+            await daemon.registry.hostWillSleep()
+            await daemon.registry.hostWoke(slept: .seconds(100))
+            _ = try await daemon.server.events.first { event -> Bool? in
+                if case .packet(.pingreq) = event { true } else { nil }
+            }
+            #expect(try await peer.call("session.status", #"{"session":"main"}"#)["state"] == "connected")
+        }
+    }
+}

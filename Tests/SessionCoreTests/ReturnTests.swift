@@ -1,0 +1,174 @@
+import Testing
+
+@testable import SessionCore
+
+/// The way back to the first endpoint.
+@Suite struct ReturnTests {
+    /// Connected to the second of three endpoints, with generation 2.
+    private static func session(paths: [Path?] = [.wifi, .wifi, .wifi], seed: UInt64 = 1) -> SessionUnderTest {
+        var session = SessionUnderTest(policy: .exact, paths: paths, seed: seed)
+        session.connect()
+        session.end(.unreachable)
+        session.wake()
+        session.succeed()
+        return session
+    }
+
+    /// Lets the time pass with a server that answers, until something else than a heartbeat is ordered.
+    private static func passToKnock(_ session: inout SessionUnderTest) -> Duration {
+        let start = session.now
+        for _ in 0..<1000 {
+            let orders = session.wake()
+            if orders.contains(.knock(0)) { break }
+            if orders.contains(where: { if case .heartbeat = $0 { true } else { false } }) { session.answerHeartbeat() }
+        }
+        return start.duration(to: session.now)
+    }
+
+    @Test(arguments: UInt64(1)...20)
+    func `the first look is after a minute, and others follow`(seed: UInt64) {
+        var session = Self.session(seed: seed)
+        for answer in [KnockAnswer.silent, .refused, .silent] {
+            #expect((Duration.seconds(48)...Duration.seconds(72)).contains(Self.passToKnock(&session)))
+            #expect(session.knocked(answer).isEmpty)
+            #expect(session.state == .connected)
+        }
+    }
+
+    @Test func `when the first endpoint answers, a quick reconnect goes there`() {
+        var session = Self.session()
+        _ = Self.passToKnock(&session)
+        #expect(session.machine.wantsKnock(at: EndpointIndex(0)))
+        #expect(session.knocked(.answered) == [.abandon(2), .open(3, at: 0)])
+        #expect(session.live?.continuesKnock == true)
+        #expect(session.state == .reconnecting)
+        #expect(session.status.mode == .quick)
+        #expect(session.reason == .returning)
+        session.succeed()
+        #expect(session.reason == .returning)
+        #expect(session.status.endpoint == EndpointIndex(0))
+        session.pass(.seconds(10))
+        #expect(!session.machine.wantsKnock(at: EndpointIndex(0)))
+    }
+
+    @Test(arguments: [
+        ReasonCode.unreachable, .serverBusy, .credentialRejected, .certificateInvalid, .unsupportedVersion, .tlsFailed,
+    ])
+    func `a return that fails leads back without more ado`(code: ReasonCode) {
+        var session = Self.session()
+        _ = Self.passToKnock(&session)
+        session.knocked(.answered)
+        #expect(session.end(code) == [.open(4, at: 1)])
+        session.succeed()
+        #expect(session.status.endpoint == EndpointIndex(1))
+    }
+
+    @Test func `a return that times out leads back, too`() {
+        var session = Self.session()
+        _ = Self.passToKnock(&session)
+        session.knocked(.answered)
+        #expect(session.pass(.seconds(10)) == [.abandon(3), .open(4, at: 1)])
+    }
+
+    @Test func `a return that ends in displaced is over`() {
+        var session = Self.session()
+        _ = Self.passToKnock(&session)
+        session.knocked(.answered)
+        session.end(.displaced)
+        #expect(session.state == .failed)
+    }
+
+    @Test(arguments: UInt64(1)...20)
+    func `the time doubles with each return that fails, up to a quarter of an hour`(seed: UInt64) {
+        var session = Self.session(seed: seed)
+        for minutes in [1, 2, 4, 8, 15, 15] {
+            let pause = Self.passToKnock(&session)
+            #expect((Duration.seconds(48 * minutes)...Duration.seconds(72 * minutes)).contains(pause))
+            session.knocked(.answered)
+            session.end(.refused)
+            session.succeed()
+        }
+    }
+
+    @Test func `a first endpoint that accepts and closes is returned to more and more rarely`() {
+        var session = Self.session()
+        var pauses: [Duration] = []
+        for _ in 0..<4 {
+            pauses.append(Self.passToKnock(&session))
+            session.knocked(.answered)
+            session.succeed()
+            session.end(.serverClosed)
+            while session.live?.endpoint != EndpointIndex(1) {
+                if session.live != nil { session.end(.refused) }
+                session.wake()
+            }
+            session.succeed()
+        }
+        #expect(pauses[3] > .seconds(6 * 60))
+    }
+
+    @Test func `a stay that was stable is forgotten to have failed before`() {
+        var session = Self.session()
+        _ = Self.passToKnock(&session)
+        session.knocked(.answered)
+        session.end(.refused)
+        session.succeed()
+        _ = Self.passToKnock(&session)
+        session.knocked(.answered)
+        session.succeed()
+        session.skip(.seconds(31))
+        session.end(.reset)
+        session.wake()
+        session.end(.refused)
+        session.wake()
+        session.succeed()
+        #expect(session.status.endpoint == EndpointIndex(1))
+        #expect(Self.passToKnock(&session) <= .seconds(72))
+    }
+
+    @Test func `messages in flight have a while to be acknowledged`() {
+        var session = Self.session()
+        session.use(.messages)
+        session.skip(.seconds(72))
+        #expect(!session.take(.timeReached).contains(.knock(0)))
+        session.answerHeartbeat()
+        session.skip(.seconds(3))
+        #expect(session.endUse(.messages) == [.knock(0)])
+    }
+
+    @Test func `messages that are in flight for ever do not keep it away`() {
+        var session = Self.session()
+        session.use(.messages)
+        session.skip(.seconds(72))
+        session.take(.timeReached)
+        session.answerHeartbeat()
+        session.skip(.seconds(10))
+        #expect(session.take(.timeReached).contains(.knock(0)))
+    }
+
+    @Test func `there is no look without a path`() {
+        var session = Self.session()
+        session.path(.lost, at: 0)
+        for _ in 0..<50 {
+            let orders = session.wake()
+            #expect(!orders.contains(.knock(0)))
+            session.answerHeartbeat()
+        }
+        session.path(.gained, at: 0)
+        #expect(Self.passToKnock(&session) <= .seconds(72))
+    }
+
+    @Test func `a look without an end is over after a while`() {
+        var session = Self.session()
+        _ = Self.passToKnock(&session)
+        #expect(Self.passToKnock(&session) >= .seconds(48 + 30))
+    }
+
+    @Test func `the answer of a look that came too late changes nothing`() {
+        var session = Self.session()
+        _ = Self.passToKnock(&session)
+        session.disconnect()
+        #expect(session.knocked(.answered).isEmpty)
+        #expect(!session.machine.wantsKnock(at: EndpointIndex(0)))
+    }
+}

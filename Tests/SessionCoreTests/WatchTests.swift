@@ -1,0 +1,234 @@
+import Testing
+
+@testable import SessionCore
+
+/// Watching for healing while the session waits.
+@Suite struct WatchTests {
+    private static let policy: ReconnectPolicy = {
+        var policy = ReconnectPolicy()
+        policy.lostAfter = nil
+        policy.delays = [.seconds(1), .seconds(2000)]
+        return policy
+    }()
+
+    /// Waits for half an hour, because of a failure of that kind; refusals are drawn to wait for less.
+    private static func waiting(_ code: ReasonCode, paths: [Path?] = [.wifi], seed: UInt64 = 1) -> SessionUnderTest {
+        var policy = policy
+        policy.spread = code == .refused ? .zero : policy.spread
+        var session = SessionUnderTest(policy: policy, paths: paths, seed: seed)
+        session.connect()
+        session.end(code)
+        session.pass(.seconds(1))
+        session.end(code)
+        return session
+    }
+
+    @Test(arguments: [ReasonCode.unreachable, .dialTimeout, .refused], UInt64(1)...5)
+    func `an endpoint that was not there is looked at every second, later every 5 and every 15`(
+        code: ReasonCode, seed: UInt64
+    ) {
+        var session = Self.waiting(code, seed: seed)
+        let failed = session.now
+        var last = failed
+        while failed.duration(to: session.now) < .seconds(1500) {
+            #expect(session.wake() == [.knock(0)])
+            let pause = last.duration(to: session.now)
+            let pace = Duration.seconds(
+                Self.elapsed(session, last) < .seconds(60) ? 1 : Self.elapsed(session, last) < .seconds(600) ? 5 : 15)
+            #expect((pace * 0.8...pace * 1.2).contains(pause), "after \(Self.elapsed(session, last))")
+            last = session.now
+            session.knocked(.silent)
+        }
+    }
+
+    /// Since the endpoint failed first, a second after which it failed again.
+    private static func elapsed(_ session: SessionUnderTest, _ moment: Instant) -> Duration {
+        SessionUnderTest.start.duration(to: moment)
+    }
+
+    @Test(arguments: [
+        ReasonCode.serverBusy, .serverClosed, .reset, .tlsFailed, .dnsFailed, .authenticateTimeout, .unknown,
+    ])
+    func `one that answered is left alone`(code: ReasonCode) {
+        var session = Self.waiting(code)
+        #expect(!session.pass(.seconds(4)).contains(.knock(0)))
+    }
+
+    @Test func `the short waits are waited for`() {
+        var session = SessionUnderTest(policy: .init())
+        session.connect()
+        for _ in 0..<4 {
+            session.end(.unreachable)
+            #expect(!session.pass(.seconds(1)).contains(.knock(0)))
+        }
+        session.end(.unreachable)
+        #expect(session.retryIn == .seconds(2))
+        #expect(session.wake() == [.knock(0)])
+    }
+
+    @Test func `a path that healed is used at once`() {
+        var session = Self.waiting(.unreachable)
+        session.pass(.seconds(30))
+        #expect(session.knocked(.answered) == [.open(3)])
+        #expect(session.live?.continuesKnock == true)
+        #expect(session.reason == .answered)
+        session.succeed()
+        #expect(session.reason == .answered)
+    }
+
+    @Test(arguments: UInt64(1)...50)
+    func `a server that is back is for everybody, so not all come at once`(seed: UInt64) {
+        var policy = Self.policy
+        policy.delays = [.seconds(1), .seconds(2000), .seconds(2000)]
+        var session = SessionUnderTest(policy: policy, seed: seed)
+        session.connect()
+        while session.retryIn ?? .zero < .seconds(30) {
+            if session.live != nil { session.end(.refused) } else { session.skip(session.retryIn ?? .zero) }
+            session.take(.timeReached)
+        }
+        session.wake()
+        #expect(session.knocked(.answered).isEmpty)
+        #expect((session.retryIn ?? .seconds(100)) <= .seconds(1))
+        #expect(session.machine.wantsKnock(at: EndpointIndex(0)), "its connection is kept")
+        #expect(session.wake().count(where: \.isOpen) == 1)
+        #expect(session.live?.continuesKnock == true)
+    }
+
+    @Test func `a path that healed up to a server that is not there yet makes it one for everybody`() {
+        var session = Self.waiting(.unreachable)
+        session.wake()
+        session.knocked(.refused)
+        session.wake()
+        #expect(session.knocked(.answered).isEmpty)
+        #expect((session.retryIn ?? .seconds(100)) <= .seconds(1))
+    }
+
+    @Test func `the connection of a look is of no use when the path moves`() {
+        var session = Self.waiting(.unreachable)
+        session.wake()
+        session.knocked(.refused)
+        session.wake()
+        session.knocked(.answered)
+        #expect(session.path(.movedSourceGone) == [.open(3)])
+        #expect(session.live?.continuesKnock == false)
+    }
+
+    @Test func `without a path nothing is looked at`() {
+        var session = Self.waiting(.unreachable, paths: [.wifi, .wifi])
+        session.path(.lost, at: 1)
+        let orders = session.pass(.seconds(100))
+        #expect(orders.contains(.knock(0)))
+        #expect(!orders.contains(.knock(1)))
+        session.path(.lost, at: 0)
+        #expect(session.pass(.seconds(200)).isEmpty)
+    }
+
+    @Test func `all endpoints that were not there are looked at, and the one that answers is used`() {
+        var session = Self.waiting(.unreachable, paths: [.wifi, .wifi, .wifi])
+        let orders = session.pass(.seconds(5))
+        #expect(orders.contains(.knock(0)))
+        #expect(orders.contains(.knock(1)))
+        #expect(!orders.contains(.knock(2)), "it was not asked yet")
+        #expect(session.knocked(.answered, at: 1) == [.open(3, at: 1)])
+    }
+
+    @Test func `an answer does not override a server that asked for rest`() {
+        var session = SessionUnderTest(policy: Self.policy, paths: [.wifi, .wifi])
+        session.connect()
+        session.end(.unreachable)
+        session.pass(.seconds(1))
+        session.end(.serverBusy, retryAfter: .seconds(300))
+        #expect(session.pass(.seconds(2)).contains(.knock(0)))
+        #expect(session.knocked(.answered).isEmpty)
+        #expect((session.retryIn ?? .zero) > .seconds(290))
+    }
+
+    @Test(arguments: [Duration?.none, .seconds(30)])
+    func `the pace is never faster than watch`(watch: Duration?) {
+        var policy = Self.policy
+        policy.watch = watch
+        var session = SessionUnderTest(policy: policy)
+        session.connect()
+        session.end(.unreachable)
+        session.pass(.seconds(1))
+        session.end(.unreachable)
+        let knocks = session.pass(.seconds(600)).count { $0 == .knock(0) }
+        #expect(watch == nil ? knocks == 0 : (16...25).contains(knocks))
+    }
+
+    @Test func `late answers change nothing`() {
+        var session = Self.waiting(.unreachable)
+        #expect(session.knocked(.answered).isEmpty, "nobody knocked")
+        session.wake()
+        session.reconnect()
+        #expect(session.knocked(.answered).isEmpty)
+        session.succeed()
+        #expect(session.knocked(.answered).isEmpty)
+        session.disconnect()
+        #expect(session.knocked(.answered).isEmpty)
+    }
+}
+
+@Suite struct AttemptBudgetTests {
+    private static let policy: ReconnectPolicy = {
+        var policy = ReconnectPolicy.exact
+        policy.giveUpAttempts = 3
+        return policy
+    }()
+
+    @Test func `a session gives up after so many failed attempts, and says so`() {
+        var session = SessionUnderTest(.connected, policy: Self.policy)
+        session.end(.reset)
+        for _ in 0..<2 {
+            session.wake()
+            session.end(.unreachable)
+        }
+        session.wake()
+        #expect(session.state == .reconnecting)
+        session.end(.refused)
+        #expect(session.state == .failed)
+        #expect(session.reason == .retryTimeout)
+        #expect(session.status.reason.message.contains("3 attempts, as give-up-attempts says"))
+        #expect(session.status.reason.message.hasSuffix(ReasonCode.refused.sentence))
+    }
+
+    @Test func `a time-out is a failed attempt`() {
+        var session = SessionUnderTest(.resolving, policy: Self.policy)
+        session.pass(.seconds(60))
+        #expect(session.state == .failed)
+        #expect(session.machine.counters.attempts == 3)
+    }
+
+    @Test func `attempts without a path are not consumed`() {
+        var session = SessionUnderTest(.waitingForNetwork, policy: Self.policy)
+        for _ in 0..<10 {
+            session.pass(.seconds(300))
+            session.end(.unreachable)
+        }
+        #expect(session.phase == .waitingForNetwork)
+        session.path(.gained)
+        for _ in 0..<2 {
+            session.end(.unreachable)
+            session.wake()
+        }
+        #expect(session.state == .connecting)
+        session.end(.unreachable)
+        #expect(session.state == .failed)
+    }
+
+    @Test func `each outage and each word of a person has the whole budget`() {
+        var session = SessionUnderTest(.resolving, policy: Self.policy)
+        for round in 0..<3 {
+            for _ in 0..<2 {
+                session.end(.unreachable)
+                session.wake()
+            }
+            if round == 1 { session.reconnect() } else { session.succeed() }
+            if round == 0 {
+                session.end(.reset)
+                session.wake()
+            }
+        }
+        #expect(session.state == .connected)
+    }
+}

@@ -1,0 +1,80 @@
+import NIOCore
+import NIOPosix
+import Testing
+
+@testable import Transport
+
+/// Connections that stop where the endpoint has answered.
+@Suite(.timeLimit(.minutes(1))) struct ReachedTests {
+    private let certificates: TestCertificates
+
+    init() throws { certificates = try TestCertificates.shared.get() }
+
+    private var options: Connection.Options {
+        Connection.Options(
+            tls: TLSOptions(certificateAuthorityFile: certificates.path("trusted.pem")), stopsWhenReached: true)
+    }
+
+    private func reached(_ client: TestClient) async throws {
+        while true {
+            switch try await client.next() {
+            case .reached: return
+            case .resolving, .resolved, .dialing: continue
+            case let event: throw Unexpected(event: event.name)
+            }
+        }
+    }
+
+    @Test(arguments: [false, true])
+    func `one goes on when it is told to, with or without TLS`(isSecure: Bool) async throws {
+        let server = try await TestServer(.echo, tls: isSecure ? try certificates.server("localhost") : nil)
+        let client = try await TestClient(
+            "\(isSecure ? "mqtts" : "mqtt")://localhost:\(server.port)", options: options)
+        try await reached(client)
+        try await server.waitFor(.accepted)
+        try await client.proceed()
+        #expect(try await client.opened().tlsVersion == (isSecure ? "TLSv1.3" : nil))
+        try await client.send("hello")
+        #expect(try await client.received(5) == "hello")
+        try await client.close(.afterFlush)
+        #expect(try await client.end() == .closedLocally)
+    }
+
+    @Test func `nothing is sent before`() async throws {
+        let server = try await TestServer(.echo)
+        let client = try await TestClient("mqtts://localhost:\(server.port)", options: options)
+        try await reached(client)
+        try await client.send("hello")
+        try await client.settle()
+        try await client.close(.abort)
+        var seen: [TestServer.Event] = []
+        for await event in server.events {
+            seen.append(event)
+            if event == .closed { break }
+        }
+        #expect(seen == [.accepted, .closed])
+    }
+
+    @Test func `a server that does not wait for it is noticed at the latest when it goes on`() async throws {
+        let server = try await TestServer(.hangUp)
+        let client = try await TestClient("mqtt://127.0.0.1:\(server.port)", options: options)
+        try await reached(client)
+        try await server.waitFor(.closed)
+        try await client.proceed()
+        switch try await client.end() {
+        case .closedByPeer: break
+        case .failed(let failure): #expect(failure.code == .reset)
+        case .closedLocally: Issue.record("nobody closed it here")
+        }
+    }
+
+    @Test func `proceeding twice, or without having stopped, is nothing`() async throws {
+        let server = try await TestServer(.echo)
+        let client = try await TestClient("mqtt://127.0.0.1:\(server.port)")
+        _ = try await client.opened()
+        try await client.proceed()
+        try await client.send("hello")
+        #expect(try await client.received(5) == "hello")
+        try await client.close(.abort)
+    }
+}

@@ -1,7 +1,6 @@
 import ControlAPI
 import MQTT
 import NIOCore
-import NetworkPath
 import SessionCore
 
 // What programs publish and subscribe.
@@ -28,7 +27,7 @@ extension SessionDriver {
         var actions: [MQTTClientMachine.Action] = []
         let sequence: MessageSequence
         do throws(MQTTClientMachine.PublishError) {
-            sequence = try mqtt.publish(OutboundMessage(parameters), at: .now, into: &actions)
+            sequence = try mqtt.publish(OutboundMessage(parameters, at: timestamp), at: timestamp, into: &actions)
         } catch {
             throw RPCError(error, session: name, topic: parameters.topic)
         }
@@ -56,14 +55,13 @@ extension SessionDriver {
 
     func rejected(_ sequence: MessageSequence, _ code: MQTT.ReasonCode, _ text: String?) {
         let sentence = code.name + (text.map { " (\($0))" } ?? "")
-        let now = BootClock.now()
+        let now = now
         if let summary = log.quarantined(sequence, sentence, at: now) {
             _ = eventLoop.scheduleTask(in: .nanoseconds(max(0, now.duration(to: summary).nanoseconds))) { [weak self] in
                 self?.assumeIsolated { $0.log.summarizeQuarantined() }
             }
         }
-        var event = SessionEvent(
-            watch: .init(rawValue: ""), sequence: 0, time: .now, session: name.description, event: .messageRejected)
+        var event = self.event(.messageRejected)
         event.id = sequence.rawValue
         event.reasonCode = Int(code.rawValue)
         surroundings.report(name, event)
@@ -98,7 +96,7 @@ extension SessionDriver {
 
     func subscribe(to filter: TopicFilter, qos: QoS, into actions: inout [MQTTClientMachine.Action]) {
         do throws(InvalidTopic) {
-            try mqtt.subscribe(Subscription(filter: filter.string, qos: qos), at: .now, into: &actions)
+            try mqtt.subscribe(Subscription(filter: filter.string, qos: qos), at: timestamp, into: &actions)
         } catch {
             preconditionFailure("a filter was checked when it was made: \(error)")
         }
@@ -111,11 +109,11 @@ extension SessionDriver {
 }
 
 extension OutboundMessage {
-    init(_ parameters: MessagePublishMethod.Parameters) {
+    init(_ parameters: MessagePublishMethod.Parameters, at now: Timestamp) {
         self.init(
             topic: parameters.topic, payload: ByteBuffer(bytes: parameters.payload.bytes), qos: QoS(parameters.qos),
             retain: parameters.retain, properties: Publish.Properties(parameters.properties),
-            expiresAt: parameters.expiry.map { Timestamp.now.advanced(bySeconds: $0) })
+            expiresAt: parameters.expiry.map { now.advanced(bySeconds: $0) })
     }
 }
 
@@ -175,9 +173,6 @@ extension RPCError {
 }
 
 extension Timestamp {
-    /// The wall clock's time.
-    static var now: Timestamp { Timestamp(rawValue: RFC3339.now.milliseconds) }
-
     /// Later by a number of seconds; at the end of time if there are too many.
     func advanced(bySeconds seconds: Double) -> Timestamp {
         let milliseconds = min(seconds * 1000, 1e15)

@@ -31,7 +31,7 @@ extension SessionDriver {
         if let responseTopic = properties?.responseTopic { properties?.responseTopic = try resolve(responseTopic) }
         let publication = Publication(
             topic: topic, payload: ByteBuffer(bytes: parameters.payload.bytes), qos: QoS(parameters.qos),
-            properties: Publish.Properties(properties), since: .now)
+            properties: Publish.Properties(properties), since: timestamp)
         do throws(MQTTClientMachine.PublishError) {
             try MQTTClientMachine.checkContent(
                 of: OutboundMessage(

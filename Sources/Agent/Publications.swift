@@ -9,10 +9,10 @@ import NIOCore
 /// want is cleared, whatever led to that: a removal, another room, a daemon that was killed in between. So a topic is
 /// durable in `retained` before anything is published on it, and leaves it only when the server has taken the clearing.
 struct Publications: Sendable {
-    /// How many a session may have, and how many bytes of them: all are kept in memory, and published before the session
-    /// is connected.
+    /// How many a session may have, and how many bytes of them: all are kept in memory, published before the session is
+    /// connected, and listed in one answer.
     static let maximumCount = 1000
-    static let maximumBytes = 16 << 20
+    static let maximumBytes = 2 << 20
 
     enum State: Hashable, Sendable {
         /// The server does not have it, and is sent it as soon as that is possible. Can transition to: sending.
@@ -28,7 +28,8 @@ struct Publications: Sendable {
 
     struct Entry: Hashable, Sendable {
         let publication: Publication
-        /// As the server has it; `nil` while the session is in no room and the topic is relative to one.
+        /// As the server has it; `nil` while the session is in no room and the topic is relative to one, and when it
+        /// is the topic of another publication, too.
         fileprivate(set) var topic: String?
         fileprivate(set) var state = State.pending
 
@@ -64,6 +65,10 @@ struct Publications: Sendable {
     private var link = Link.closed
     /// Topics that are on their way into `retained`.
     private var remembering: Set<String> = []
+    /// Topics in `retained` on which the server has not taken anything since they got there.
+    private var unproven: Set<String> = []
+    /// Whether there may be something to clear: looked for after a change only.
+    private var mayHaveStale = true
     /// How many announcements on a topic the server has not answered.
     private var unanswered: [String: Int] = [:]
     /// Topics whose last announcement on this connection clears them.
@@ -82,8 +87,16 @@ struct Publications: Sendable {
     /// Takes up a room: what is relative to it is published there, and cleared where it was.
     mutating func enter(_ room: Room?) {
         self.room = room
+        resolveTopics()
+    }
+
+    /// One topic of the server belongs to one publication, the one that was put first.
+    private mutating func resolveTopics() {
+        mayHaveStale = true
+        var taken: Set<String> = []
         for index in entries.indices {
-            let topic = try? Room.resolve(entries[index].publication.topic, in: room)
+            var topic = try? Room.resolve(entries[index].publication.topic, in: room)
+            if let resolved = topic, !taken.insert(resolved).inserted { topic = nil }
             guard entries[index].topic != topic else { continue }
             entries[index].topic = topic
             entries[index].state = .pending
@@ -93,12 +106,17 @@ struct Publications: Sendable {
     /// Adds a publication, or replaces the one with the same topic.
     mutating func put(_ publication: Publication) {
         entries.removeAll { $0.publication.topic == publication.topic }
-        entries.append(
-            Entry(publication: publication, topic: try? Room.resolve(publication.topic, in: room)))
+        var entry = Entry(publication: publication)
+        let topic = try? Room.resolve(publication.topic, in: room)
+        if !entries.contains(where: { $0.topic == topic }) { entry.topic = topic }
+        entries.append(entry)
+        mayHaveStale = true
     }
 
     mutating func remove(_ topic: String) {
         entries.removeAll { $0.publication.topic == topic }
+        refusals[topic] = nil
+        resolveTopics()
     }
 
     subscript(topic: String) -> Entry? { entries.first { $0.publication.topic == topic } }
@@ -126,6 +144,7 @@ struct Publications: Sendable {
     /// - Parameter isKept: whether the server is known to have what it had.
     mutating func connected(isKept: Bool) {
         link = .connected
+        mayHaveStale = true
         guard !isKept else { return }
         for index in entries.indices { entries[index].mustBeSent() }
     }
@@ -203,6 +222,8 @@ struct Publications: Sendable {
     }
 
     private mutating func clear(_ step: inout Step) {
+        guard mayHaveStale || link == .leaving else { return }
+        mayHaveStale = false
         for topic in link == .leaving ? retained.sorted() : removing where cleared.insert(topic).inserted {
             unanswered[topic, default: 0] += 1
             step.announcements.append(Announcement(topic: topic))
@@ -212,15 +233,17 @@ struct Publications: Sendable {
     /// The topic is durable.
     mutating func remembered(_ topic: String) {
         remembering.remove(topic)
-        retained.insert(topic)
+        if retained.insert(topic).inserted { unproven.insert(topic) }
+        mayHaveStale = true
     }
 
     // MARK: Answers
 
     enum Answer: Hashable, Sendable {
         case noted
-        /// The server refuses the publication with this topic; `isNews` unless it did so before.
-        case refused(String, ReasonCode, isNews: Bool)
+        /// The server refuses the publication with this topic, or its clearing; `isNews` unless it did so before. With
+        /// `nothingOn`, it holds nothing on that topic, which is to be made durable.
+        case refused(String, ReasonCode, isNews: Bool, nothingOn: String? = nil)
         /// The server holds nothing on this topic any more, which is to be made durable.
         case cleared(String)
     }
@@ -234,7 +257,8 @@ struct Publications: Sendable {
         guard count == 1 else { return .noted }
         if cleared.contains(topic) {
             guard announcement.payload.readableBytes == 0 else { return .noted }
-            guard !code.isError else { return .refused(topic, code, isNews: true) }
+            guard !code.isError else { return .refused(topic, code, isNews: isNews(code, topic)) }
+            refusals[topic] = nil
             cleared.remove(topic)
             retained.remove(topic)
             return .cleared(topic)
@@ -243,19 +267,29 @@ struct Publications: Sendable {
         else { return .noted }
         guard code.isError else {
             entries[index].state = .published
+            unproven.remove(topic)
             refusals[entries[index].publication.topic] = nil
             return .noted
         }
-        return refuse(index, code, isFatal: false)
+        // It was never there, so there will be nothing to clear, which the server would refuse as well.
+        let isNew = unproven.remove(topic) != nil
+        if isNew { retained.remove(topic) }
+        return refuse(index, code, isFatal: false, nothingOn: isNew ? topic : nil)
     }
 
     /// The last refusal of each, so that the same one is told once.
     private var refusals: [String: ReasonCode] = [:]
 
-    private mutating func refuse(_ index: Int, _ code: ReasonCode, isFatal: Bool) -> Answer {
+    private mutating func isNews(_ code: ReasonCode, _ topic: String) -> Bool {
+        refusals.updateValue(code, forKey: topic) != code
+    }
+
+    private mutating func refuse(
+        _ index: Int, _ code: ReasonCode, isFatal: Bool, nothingOn cleared: String? = nil
+    ) -> Answer {
         entries[index].state = .refused(code, isFatal: isFatal)
         let topic = entries[index].publication.topic
-        return .refused(topic, code, isNews: refusals.updateValue(code, forKey: topic) != code)
+        return .refused(topic, code, isNews: isNews(code, topic), nothingOn: cleared)
     }
 
     /// The server ended the connection with a reason that may mean what was sent last.

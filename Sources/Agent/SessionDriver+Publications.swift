@@ -145,7 +145,10 @@ extension SessionDriver {
     func publicationAnswered(_ announcement: Announcement, _ code: MQTT.ReasonCode) -> Bool {
         guard let answer = publications.answered(announcement, code) else { return false }
         tell(answer)
-        if case .cleared(let topic) = answer { store([.forgetRetained(topic)]) }
+        switch answer {
+        case .cleared(let topic), .refused(_, _, _, nothingOn: let topic?): store([.forgetRetained(topic)])
+        case .noted, .refused: break
+        }
         advancePublications()
         return true
     }
@@ -156,7 +159,7 @@ extension SessionDriver {
     }
 
     private func tell(_ answer: Publications.Answer) {
-        guard case .refused(let topic, let code, isNews: true) = answer else { return }
+        guard case .refused(let topic, let code, isNews: true, _) = answer else { return }
         log.publicationRefused(topic, code.name)
     }
 

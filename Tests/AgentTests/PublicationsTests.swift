@@ -173,7 +173,7 @@ import Testing
         publications.put(Self.publication("a"))
         connect()
         _ = next()
-        #expect(answer("a", "1", .notAuthorized) == .refused("a", .notAuthorized, isNews: true))
+        #expect(answer("a", "1", .notAuthorized) == .refused("a", .notAuthorized, isNews: true, nothingOn: "a"))
         #expect(publications.isSettled, "the session connects all the same")
         publications.connectionClosed()
         connect(isKept: true)
@@ -181,9 +181,34 @@ import Testing
         publications.connectionClosed()
         connect()
         #expect(next() == ["a 1"])
-        #expect(answer("a", "1", .notAuthorized) == .refused("a", .notAuthorized, isNews: false))
+        #expect(answer("a", "1", .notAuthorized) == .refused("a", .notAuthorized, isNews: false, nothingOn: "a"))
         publications.put(Self.publication("a", "2"))
         #expect(next() == ["a 2"])
+        _ = answer("a", "2")
+        publications.put(Self.publication("a", "3"))
+        #expect(next() == ["a 3"])
+        #expect(answer("a", "3", .quotaExceeded) == .refused("a", .quotaExceeded, isNews: true))
+        publications.remove("a")
+        #expect(next() == ["a -"], "the server still has the second one")
+    }
+
+    @Test mutating func `what stands for the same topic in a room is published once`() {
+        publications.put(Self.publication("rooms/x/a", "absolute"))
+        publications.put(Self.publication("~/a", "relative"))
+        publications.enter(Room(prefix: "rooms", name: "x"))
+        connect()
+        #expect(next() == ["rooms/x/a absolute"])
+        _ = answer("rooms/x/a", "absolute")
+        #expect(publications.isSettled)
+        publications.remove("rooms/x/a")
+        #expect(next() == ["rooms/x/a relative"])
+    }
+
+    @Test mutating func `a thousand of them take no time`() {
+        for number in 0..<Publications.maximumCount { publications.put(Self.publication("t/\(number)")) }
+        connect()
+        for said in next() { _ = (answer(String(said.dropLast(2))), publications.next()) }
+        #expect(publications.isSettled)
     }
 
     @Test mutating func `the one that the server ends the connection for is found and left out`() {

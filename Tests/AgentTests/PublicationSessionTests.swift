@@ -120,10 +120,10 @@ struct PublicationSessionTests {
             try await put(peer, "a")
             #expect(try await published(daemon.server, "a") == "1")
             try await expect(peer, ["a published"])
-            await daemon.server.disconnect(.serverBusy)
+            await daemon.server.drop()
             #expect(try await peer.state("connected")["resumed"] == .bool(true))
             await daemon.server.loseSession()
-            await daemon.server.disconnect(.serverBusy)
+            await daemon.server.drop()
             #expect(try await peer.state("connected")["resumed"] == .bool(false))
             let messages = await daemon.server.events.all.filter { event in
                 if case .packet(.publish) = event { true } else { false }

@@ -291,7 +291,7 @@ actor SessionRegistry {
     /// Adds a watcher: the answer has the snapshot, and the events after `since` that are still kept come with it. They
     /// begin with `dropped` if some are kept no more.
     func watch(
-        _ session: String?, since: Int64?, epoch: String?, deliver: @escaping @Sendable (SessionEvent) -> Void
+        _ session: String?, since: Int64?, epoch: String? = nil, deliver: @escaping @Sendable (SessionEvent) -> Void
     ) -> Result<(SessionWatchMethod.Result, missed: [SessionEvent]), RPCError> {
         let statuses: [SessionStatus]
         do throws(RPCError) {

@@ -150,7 +150,7 @@ actor Host {
         credential = fetch
     }
 
-    private func registry() throws -> SessionRegistry {
+    func registry() throws -> SessionRegistry {
         guard let daemon else { throw Failure(description: "the daemon of \(name) does not run") }
         return daemon.registry
     }

@@ -103,6 +103,9 @@ actor CommitQueue {
 
 extension DurableChange {
     fileprivate var isNoInsert: Bool {
-        if case .insert = self { false } else { true }
+        switch self {
+        case .insert, .putPublication: false
+        default: true
+        }
     }
 }

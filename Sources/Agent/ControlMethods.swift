@@ -76,6 +76,20 @@ extension ControlConnection {
             let parameters = try take(MessagePublishMethod.self, parameters)
             let driver = try await registry.driver(parameters.session)
             return OutgoingLine.answer(id, result: try await driver.publish(parameters))
+        case PublicationListMethod.name:
+            let driver = try await registry.driver(take(PublicationListMethod.self, parameters).session)
+            return OutgoingLine.answer(id, result: await driver.publicationList())
+        case PublicationPutMethod.name:
+            let parameters = try take(PublicationPutMethod.self, parameters)
+            let driver = try await registry.driver(parameters.session)
+            return OutgoingLine.answer(id, result: try await driver.putPublication(parameters))
+        case PublicationRemoveMethod.name:
+            let parameters = try take(PublicationRemoveMethod.self, parameters)
+            let driver = try await registry.driver(parameters.session)
+            return OutgoingLine.answer(id, result: try await driver.removePublication(parameters))
+        case SessionUnwatchMethod.name:
+            try unwatch(take(SessionUnwatchMethod.self, parameters).watch)
+            return OutgoingLine.answer(id, result: SessionUnwatchMethod.Result())
         case MessageUnsubscribeMethod.name:
             try await unsubscribe(take(MessageUnsubscribeMethod.self, parameters).subscription)
             return OutgoingLine.answer(id, result: MessageUnsubscribeMethod.Result())
@@ -92,10 +106,7 @@ extension ControlConnection {
         _ method: Method.Type, _ parameters: JSONValue?
     ) throws(RPCError) -> Method.Parameters {
         if let role = Method.role, !roles.contains(role) {
-            let (uid, pid) = (peer?.uid ?? .max, peer?.pid ?? 0)
-            logger.notice(
-                "denied \(Method.name) to uid \(uid), pid \(pid): it needs the role \(role.rawValue)",
-                metadata: ["MESSAGE_ID": "\(MessageID.accessDenied)", "HOLDFAST_PEER_UID": "\(uid)"])
+            daemon.denials.assumeIsolated { $0.denied(Method.name, to: peer, needs: role) }
             throw .notPermitted(Method.name, role: role)
         }
         return try ParameterDecoder.decode(Method.Parameters.self, from: parameters)
@@ -130,7 +141,7 @@ extension ControlConnection {
     private func watch(_ id: RequestID, _ parameters: SessionWatchMethod.Parameters) throws(RPCError) -> Reply {
         try checkFeeds()
         let watched = registry.assumeIsolated {
-            $0.watch(parameters.session, since: parameters.since) { [weak self] event in
+            $0.watch(parameters.session, since: parameters.since, epoch: parameters.epoch) { [weak self] event in
                 self?.assumeIsolated { $0.deliver(event) }
             }
         }
@@ -178,6 +189,12 @@ extension ControlConnection {
         } catch {
             throw .invalidTopic(text, error.description)
         }
+    }
+
+    private func unwatch(_ id: WatchID) throws(RPCError) {
+        guard watches.remove(id) != nil else { throw .unknownWatch(id) }
+        forget(id.rawValue)
+        registry.assumeIsolated { $0.removeWatch(id) }
     }
 
     private func unsubscribe(_ id: SubscriptionID) async throws(RPCError) {

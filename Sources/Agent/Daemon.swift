@@ -20,6 +20,7 @@ actor Daemon {
 
     nonisolated let registry: SessionRegistry
     nonisolated let network: NetworkView
+    nonisolated let denials: DenialLog
     nonisolated let logger: Logger
     private let options: DaemonOptions
     private let store: DurableStore
@@ -38,6 +39,7 @@ actor Daemon {
         self.network = network
         self.logger = logger
         self.eventLoop = eventLoop
+        denials = DenialLog(logger: logger, eventLoop: eventLoop)
     }
 
     nonisolated var access: AccessPolicy {

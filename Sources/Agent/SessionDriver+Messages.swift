@@ -57,7 +57,12 @@ extension SessionDriver {
 
     func rejected(_ sequence: MessageSequence, _ code: MQTT.ReasonCode, _ text: String?) {
         let sentence = code.name + (text.map { " (\($0))" } ?? "")
-        log.quarantined(sequence, sentence)
+        let now = now
+        if let summary = log.quarantined(sequence, sentence, at: now) {
+            _ = eventLoop.scheduleTask(in: .nanoseconds(max(0, now.duration(to: summary).nanoseconds))) { [weak self] in
+                self?.assumeIsolated { $0.log.summarizeQuarantined() }
+            }
+        }
         var event = self.event(.messageRejected)
         event.id = sequence.rawValue
         event.reasonCode = Int(code.rawValue)
@@ -110,16 +115,20 @@ extension SessionDriver {
 
 extension OutboundMessage {
     init(_ parameters: MessagePublishMethod.Parameters, at now: Timestamp) {
-        let properties = parameters.properties
         self.init(
             topic: parameters.topic, payload: ByteBuffer(bytes: parameters.payload.bytes), qos: QoS(parameters.qos),
-            retain: parameters.retain,
-            properties: Publish.Properties(
-                responseTopic: properties?.responseTopic,
-                correlationData: properties?.correlationData.map { ByteBuffer(bytes: $0) },
-                userProperties: properties?.user?.map { UserProperty(name: $0.name, value: $0.value) } ?? [],
-                contentType: properties?.contentType),
+            retain: parameters.retain, properties: Publish.Properties(parameters.properties),
             expiresAt: parameters.expiry.map { now.advanced(bySeconds: $0) })
+    }
+}
+
+extension Publish.Properties {
+    init(_ properties: MessageProperties?) {
+        self.init(
+            responseTopic: properties?.responseTopic,
+            correlationData: properties?.correlationData.map { ByteBuffer(bytes: $0) },
+            userProperties: properties?.user?.map { UserProperty(name: $0.name, value: $0.value) } ?? [],
+            contentType: properties?.contentType)
     }
 }
 

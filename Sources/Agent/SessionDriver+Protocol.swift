@@ -89,6 +89,7 @@ extension SessionDriver {
         switch event {
         case .connected(let connected):
             clientID = connected.clientID
+            publications.connected(isKept: connected.resumed && connected.isCertain)
             roomConnected(resumed: connected.resumed)
             tellSession {
                 .established(
@@ -102,7 +103,10 @@ extension SessionDriver {
             tellSession { .heartbeatAnswered($0) }
             measure()
             surroundings.report(name, nil)
-        case .refused(let server), .disconnectedByServer(let server):
+        case .disconnectedByServer(let server):
+            serverEnded(server.code)
+            protocolEnded(because: Reason(server))
+        case .refused(let server):
             protocolEnded(because: Reason(server))
         case .protocolViolation(let code, let sentence):
             protocolEnded(because: Reason(.protocolError, sentence, serverCode: code.rawValue))
@@ -125,7 +129,8 @@ extension SessionDriver {
             consumers.subscribed(filter, code)
             roomSubscribed(filter, code)
         case .announced(let announcement, let code):
-            announced(announcement, code)
+            if !publicationAnswered(announcement, code) { announced(announcement, code) }
+            renewIfRoomChanged()
         case .unsubscribed:
             break
         }

@@ -1,4 +1,6 @@
 import ControlAPI
+import DurableStore
+import Logging
 import MQTT
 import NIOCore
 import NetworkPath
@@ -40,9 +42,11 @@ extension SessionDriver {
                 timeout: configuration.presenceTimeout, since: since))
     }
 
-    /// Takes up the room. A room that the session was in when the daemon was killed, and is not in any more, is left.
-    func enterRoom(remembered: Set<TopicFilter>) {
-        rooms.membership = configuration.configuredRoom.map {
+    /// Takes up the room: the configured one, unless the session was told to switch to another one since. A room that the
+    /// session was in when the daemon was killed, and is not in any more, is left.
+    func enterRoom(_ chosen: ChosenRoom?, remembered: Set<TopicFilter>) {
+        let room = chosen.map { Room(prefix: configuration.roomPrefix, name: $0.room) } ?? configuration.configuredRoom
+        rooms.membership = room.map {
             Self.membership($0, configuration, name, deviceID: surroundings.deviceID, since: wallClock)
         }
         machine.rivalry.strategy = configuration.kick
@@ -50,6 +54,7 @@ extension SessionDriver {
         let device = configuration.device.isEmpty ? surroundings.deviceID : configuration.device
         let own = Participant.Identity(user: configuration.user, device: device)
         rooms.topicsToClear = Set(Room.presenceTopics(of: own, in: remembered))
+        publications.enter(room)
         guard let membership = rooms.membership else { return }
         rooms.topicsToClear.remove(membership.topic)
         _ = consumers.follow(to: membership.room)
@@ -95,17 +100,27 @@ extension SessionDriver {
         rooms.membership = membership
     }
 
-    /// All subscriptions were answered for: the session is restored when its presence is published, too.
+    /// All subscriptions were answered for: the session is restored when its presence and its publications are published,
+    /// too.
     func roomRestored() {
-        guard let membership = rooms.membership, membership.step == .mustAnnounce else {
-            tellSession { .restored($0) }
-            return
+        isRestoring = true
+        if let membership = rooms.membership, membership.step == .mustAnnounce {
+            rooms.membership?.step = .announcing
+            order(.announce(membership.online))
         }
-        rooms.membership?.step = .announcing
-        order(.announce(membership.online))
+        publications.open()
+        advancePublications()
+    }
+
+    func checkRestored() {
+        guard isRestoring, rooms.membership?.step != .announcing, publications.isSettled else { return }
+        isRestoring = false
+        tellSession { .restored($0) }
     }
 
     func roomConnectionClosed() {
+        isRestoring = false
+        publications.connectionClosed()
         rooms.membership?.presence.connectionClosed()
         if rooms.membership?.step != .done { rooms.membership?.step = .done }
         endChange(.notConnected(name.description, hint: "it stays in its room; try again when it is connected"))
@@ -137,10 +152,13 @@ extension SessionDriver {
             }
         }
         if announcement.payload.readableBytes == 0 { rooms.topicsToClear.remove(announcement.topic) }
-        if rooms.mustRenew, rooms.topicsToClear.isEmpty {
-            rooms.mustRenew = false
-            renew(because: Reason(.switchRoom))
-        }
+    }
+
+    /// After a change of rooms, the server is told whose end to announce where when nothing is under way any more.
+    func renewIfRoomChanged() {
+        guard rooms.mustRenew, rooms.topicsToClear.isEmpty, publications.isQuiet else { return }
+        rooms.mustRenew = false
+        renew(because: Reason(.switchRoom))
     }
 
     private func ownPresenceAnswered(_ code: MQTT.ReasonCode) {
@@ -153,7 +171,7 @@ extension SessionDriver {
         }
         if rooms.membership?.step == .announcing {
             rooms.membership?.step = .done
-            tellSession { .restored($0) }
+            checkRestored()
         }
     }
 
@@ -228,7 +246,17 @@ extension SessionDriver {
             order(.subscribe(joining.filter))
         }
         try result.get()
+        await rememberRoom(room)
         return .init(room: room)
+    }
+
+    private func rememberRoom(_ room: String) async {
+        do {
+            try await surroundings.store.setChosenRoom(
+                name, ChosenRoom(room: room, configured: configuration.room, bootID: surroundings.bootID))
+        } catch {
+            surroundings.logger.error("\(name): the room could not be remembered: \(error)")
+        }
     }
 
     /// The server answered a subscription; it may be that of the new room.
@@ -277,11 +305,10 @@ extension SessionDriver {
             order(.subscribe(move.new, move.qos))
         }
         machine.rivalry.canLook = true
+        publications.enter(change.joining.room)
+        advancePublications()
         rooms.mustRenew = true
-        if rooms.topicsToClear.isEmpty {
-            rooms.mustRenew = false
-            renew(because: Reason(.switchRoom))
-        }
+        renewIfRoomChanged()
         change.answer(.success(()))
         surroundings.report(name, nil)
     }

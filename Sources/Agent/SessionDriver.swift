@@ -79,6 +79,11 @@ actor SessionDriver {
     var publishers: [MessageSequence: Publisher] = [:]
     var consumers = LiveConsumers()
     var rooms = Rooms()
+    var publications: Publications
+    /// Subscriptions are restored, and what the session itself publishes is not.
+    var isRestoring = false
+    /// What the session has at the server goes with it, whatever the reason says.
+    private(set) var isLeavingForGood = false
     /// What the server was subscribed to when the daemon was started.
     private let remembered: Set<TopicFilter>
     var looking: Looking?
@@ -111,15 +116,18 @@ actor SessionDriver {
         clientID = durable.assignedClientID ?? configuration.clientID
         log = SessionLog(session: name, logger: surroundings.logger)
         remembered = durable.rememberedSubscriptions
+        publications = Publications(durable.publications, retained: durable.retainedTopics)
     }
 
     // MARK: Commands
 
     /// Takes up the session as the configuration, or what happened before the daemon was started, has it.
     ///
-    /// - Parameter wasUp: it was up, or tried to be, before its configuration changed.
-    func start(verdict: Verdict?, wasUp: Bool = false) {
-        enterRoom(remembered: remembered)
+    /// - Parameters:
+    ///   - chosenRoom: the room that it was told to switch to.
+    ///   - wasUp: it was up, or tried to be, before its configuration changed.
+    func start(verdict: Verdict?, chosenRoom: ChosenRoom? = nil, wasUp: Bool = false) {
+        enterRoom(chosenRoom, remembered: remembered)
         let isDecided = takeUp(verdict)
         var actions: [MQTTClientMachine.Action] = []
         for (filter, qos) in consumers.filters { subscribe(to: filter, qos: qos, into: &actions) }
@@ -178,8 +186,11 @@ actor SessionDriver {
     /// Leaves the server and returns when the session is down; nothing happens afterwards.
     ///
     /// What was accepted stays in the store. Those who wait for a delivery are told that it has not happened yet.
-    func stop(_ code: SessionCore.ReasonCode) async -> LiveConsumers {
+    ///
+    /// - Parameter forGood: the server is to keep nothing of the session, as far as it is connected.
+    func stop(_ code: SessionCore.ReasonCode, forGood: Bool = false) async -> LiveConsumers {
         isStopping = true
+        isLeavingForGood = forGood
         switch machine.status.state {
         case .connected, .connecting, .reconnecting: run(.session(.disconnect(Reason(code))))
         case .disconnecting where machine.isResting: run(.session(.disconnect(Reason(code))))
@@ -311,6 +322,7 @@ actor SessionDriver {
         case .flush:
             isFlushing = true
             leaveRoom()
+            leavePublications()
             checkFlushed()
         case .sayGoodbye:
             isFlushing = false

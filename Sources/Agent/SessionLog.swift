@@ -13,6 +13,7 @@ struct SessionLog {
     private var tryingSince: Instant?
     /// How many summaries were written since then.
     private var summaries = 0
+    private var quarantinePacer = JournalPacer()
     private var lastTLSFailure: TransportFailure?
     /// What the session was connected to, for the line that says that it was lost.
     private var lastEndpoint: String?
@@ -80,7 +81,7 @@ struct SessionLog {
         case (_, .failed):
             tryingSince = nil
             write(
-                .error, .failed, status: status, endpoint: endpoint,
+                .error, Self.failure(status.reason.code), status: status, endpoint: endpoint,
                 "failed (\(status.reason.code.rawValue)): \(status.reason.message)"
                     + (status.reason.code.hint.map { "; \($0)" } ?? ""), previous)
         case (_, .disconnected):
@@ -92,6 +93,15 @@ struct SessionLog {
             summarize(status: status, at: now)
         case (_, .disconnecting):
             break
+        }
+    }
+
+    /// Some failures have a text of their own in the journal's catalog.
+    private static func failure(_ code: SessionCore.ReasonCode) -> MessageID {
+        switch code.group {
+        case .displaced: .displaced
+        case .auth: .credentialRejected
+        default: .failed
         }
     }
 
@@ -136,14 +146,36 @@ struct SessionLog {
         logger.warning("\(session): the server refused the room: \(sentence)", metadata: identity)
     }
 
+    func publicationRefused(_ topic: String, _ sentence: String) {
+        logger.warning("\(session): the server refused the publication \(topic): \(sentence)", metadata: identity)
+    }
+
     func cannotLook(_ sentence: String) {
         logger.notice(
             "\(session): the room cannot be looked into for other devices of the user: \(sentence)", metadata: identity)
     }
 
-    func quarantined(_ sequence: MessageSequence, _ sentence: String) {
+    /// - Returns: when `summarizeQuarantined` has to be called, if it has to be.
+    mutating func quarantined(_ sequence: MessageSequence, _ sentence: String, at now: Instant) -> Instant? {
+        switch quarantinePacer.take(at: now) {
+        case .write: writeQuarantined("message \(sequence.rawValue) was rejected and is quarantined: \(sentence)")
+        case .count(let until): return until
+        case .countMore: break
+        }
+        return nil
+    }
+
+    mutating func summarizeQuarantined() {
+        let count = quarantinePacer.summary()
+        guard count > 0 else { return }
+        writeQuarantined(
+            "\(count) more message\(count == 1 ? " was" : "s were") rejected within a minute and \(count == 1 ? "is" : "are") "
+                + "quarantined")
+    }
+
+    private func writeQuarantined(_ sentence: String) {
         logger.warning(
-            "\(session): message \(sequence.rawValue) was rejected and is quarantined: \(sentence)",
+            "\(session): \(sentence)",
             metadata: identity.merging(["MESSAGE_ID": "\(MessageID.itemQuarantined)"]) { $1 })
     }
 

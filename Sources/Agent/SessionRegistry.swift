@@ -82,12 +82,18 @@ actor SessionRegistry {
         }
         let durable = try await surroundings.store.session(name)
         let verdict = try await surroundings.store.verdict(name)
+        var chosenRoom = try await surroundings.store.chosenRoom(name)
+        // A reboot, and a file that names another room since, are the end of it.
+        if let chosen = chosenRoom, chosen.bootID != surroundings.bootID || chosen.configured != configuration.room {
+            chosenRoom = nil
+            try await surroundings.store.setChosenRoom(name, nil)
+        }
         guard !isStopping else { return }
         let driver = SessionDriver(
             name: name, configuration: configuration, durable: durable,
             consumers: parked.removeValue(forKey: name) ?? LiveConsumers(), surroundings: surroundings)
         entries[name] = .running(driver)
-        await driver.start(verdict: verdict, wasUp: wasUp)
+        await driver.start(verdict: verdict, chosenRoom: chosenRoom, wasUp: wasUp)
         record(history.started(await driver.status(), name, at: clock.wallClock()))
     }
 
@@ -148,7 +154,7 @@ actor SessionRegistry {
         defer { isReloading = false }
         var result = DaemonReloadMethod.Result()
         for (name, entry) in entries.sorted(by: { $0.key < $1.key }) where loaded.sessions[name] == nil {
-            if case .running(let driver) = entry { await stop(driver, .configurationChanged) }
+            if case .running(let driver) = entry { await stop(driver, .configurationChanged, forGood: true) }
             entries[name] = nil
             changed(name)
             result.removed.append(name.description)
@@ -179,7 +185,9 @@ actor SessionRegistry {
         case (.running(let driver)?, .success(let new)):
             guard driver.configuration != new else { return }
             let state = await driver.machine.status.state
-            await stop(driver, .configurationChanged)
+            // Another server gets what the session publishes, and the old one shall not keep it.
+            let isElsewhere = Set(driver.configuration.endpoints).isDisjoint(with: new.endpoints)
+            await stop(driver, .configurationChanged, forGood: isElsewhere)
             // A terminal state is over when the configuration changes; an explicit disconnect is not.
             if state == .failed { try await surroundings?.store.setVerdict(name, nil) }
             // A session that the server may have under another client id was never ours: it is not to be resumed.
@@ -207,9 +215,9 @@ actor SessionRegistry {
     }
 
     /// Stops a session whose configuration changed. Until `changed`, whoever asks for it waits.
-    private func stop(_ driver: SessionDriver, _ code: SessionCore.ReasonCode) async {
+    private func stop(_ driver: SessionDriver, _ code: SessionCore.ReasonCode, forGood: Bool = false) async {
         changing[driver.name] = []
-        let consumers = await driver.stop(code)
+        let consumers = await driver.stop(code, forGood: forGood)
         parked[driver.name] = consumers.isEmpty ? nil : consumers
     }
 
@@ -299,7 +307,7 @@ actor SessionRegistry {
     /// Adds a watcher: the answer has the snapshot, and the events after `since` that are still kept come with it. They
     /// begin with `dropped` if some are kept no more.
     func watch(
-        _ session: String?, since: Int64?, deliver: @escaping @Sendable (SessionEvent) -> Void
+        _ session: String?, since: Int64?, epoch: String? = nil, deliver: @escaping @Sendable (SessionEvent) -> Void
     ) -> Result<(SessionWatchMethod.Result, missed: [SessionEvent]), RPCError> {
         let statuses: [SessionStatus]
         do throws(RPCError) {
@@ -310,9 +318,13 @@ actor SessionRegistry {
         lastWatch += 1
         let id = WatchID(rawValue: "w\(lastWatch)")
         watchers[id] = Watcher(session: session.flatMap { SessionName($0) }, deliver: deliver)
+        // Numbers begin anew with the daemon: one of another epoch says nothing about this one's events.
+        let isForeign = since.map { $0 > events.sequence || (epoch ?? events.epoch) != events.epoch } ?? false
         let result = SessionWatchMethod.Result(
-            watch: id, snapshot: SessionSnapshot(sessions: statuses), sequence: events.sequence)
-        return .success((result, missed: since.map { missed(after: $0, session: session, by: id) } ?? []))
+            watch: id, snapshot: SessionSnapshot(sessions: statuses), sequence: events.sequence, epoch: events.epoch,
+            restarted: isForeign)
+        let after = isForeign ? 0 : since
+        return .success((result, missed: after.map { missed(after: $0, session: session, by: id) } ?? []))
     }
 
     private func missed(after sequence: Int64, session: String?, by id: WatchID) -> [SessionEvent] {

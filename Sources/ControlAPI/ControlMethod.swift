@@ -39,9 +39,10 @@ public enum ControlMethods {
         RPCHelloMethod.self,
         DaemonStatusMethod.self, DaemonReloadMethod.self,
         SessionListMethod.self, SessionStatusMethod.self, SessionConnectMethod.self, SessionDisconnectMethod.self,
-        SessionReconnectMethod.self, SessionWatchMethod.self, SessionHistoryMethod.self,
+        SessionReconnectMethod.self, SessionWatchMethod.self, SessionUnwatchMethod.self, SessionHistoryMethod.self,
         SessionSwitchRoomMethod.self, RoomParticipantsMethod.self,
         MessagePublishMethod.self, MessageSubscribeMethod.self, MessageUnsubscribeMethod.self,
+        PublicationListMethod.self, PublicationPutMethod.self, PublicationRemoveMethod.self,
         NetworkStatusMethod.self,
     ]
 

@@ -41,6 +41,7 @@ public struct RPCError: Error, Hashable, Sendable {
         case unknownSession = -32010
         case wrongState = -32011
         case notConnected = -32012
+        case unknownWatch = -32013
         // 20 to 29: messages.
         case outboxFull = -32020
         case storeFull = -32021
@@ -48,6 +49,8 @@ public struct RPCError: Error, Hashable, Sendable {
         case messageRejected = -32023
         case subscriptionRefused = -32024
         case unknownSubscription = -32025
+        case unknownPublication = -32026
+        case publicationsFull = -32027
         // 30 to 39: what this caller may do.
         case notPermitted = -32030
         case tooManyRequests = -32031
@@ -70,12 +73,15 @@ public struct RPCError: Error, Hashable, Sendable {
             case .unknownSession: "unknown-session"
             case .wrongState: "wrong-state"
             case .notConnected: "not-connected"
+            case .unknownWatch: "unknown-watch"
             case .outboxFull: "outbox-full"
             case .storeFull: "store-full"
             case .invalidTopic: "invalid-topic"
             case .messageRejected: "message-rejected"
             case .subscriptionRefused: "subscription-refused"
             case .unknownSubscription: "unknown-subscription"
+            case .unknownPublication: "unknown-publication"
+            case .publicationsFull: "publications-full"
             case .notPermitted: "not-permitted"
             case .tooManyRequests: "too-many-requests"
             case .badConfiguration: "bad-configuration"
@@ -190,6 +196,20 @@ extension RPCError {
         RPCError(
             .unknownSubscription, "there is no subscription \(quoted(id.rawValue)) on this connection",
             hint: "a subscription ends with the connection to the control socket that made it")
+    }
+
+    public static func unknownWatch(_ id: WatchID) -> RPCError {
+        RPCError(
+            .unknownWatch, "there is no watch \(quoted(id.rawValue)) on this connection",
+            hint: "a watch ends with the connection to the control socket that made it")
+    }
+
+    /// - Parameter topics: of the session's publications; the nearest are in the hint.
+    public static func unknownPublication(_ topic: String, of session: String, among topics: [String]) -> RPCError {
+        let near = nearest(to: topic, among: topics)
+        return RPCError(
+            .unknownPublication, "session \(session) has no publication \(quoted(topic))",
+            hint: near.isEmpty ? "holdfastctl publications \(session) lists them" : didYouMean(near))
     }
 
     /// The caller lacks a role.

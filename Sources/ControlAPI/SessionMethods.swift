@@ -109,14 +109,17 @@ public enum SessionWatchMethod: ControlMethod {
         public var session: String?
         /// Replays the events after this sequence number, as far as the daemon still has them.
         public var since: Int64?
+        /// The epoch that `since` is a number of, as the answer to an earlier watch told it; `nil`: the present one.
+        public var epoch: String?
 
-        public init(session: String? = nil, since: Int64? = nil) {
+        public init(session: String? = nil, since: Int64? = nil, epoch: String? = nil) {
             self.session = session
             self.since = since
+            self.epoch = epoch
         }
 
         enum CodingKeys: String, CodingKey, CaseIterable {
-            case session, since
+            case session, since, epoch
         }
         public static var members: [String] { CodingKeys.allCases.map(\.stringValue) }
     }
@@ -126,12 +129,44 @@ public enum SessionWatchMethod: ControlMethod {
         public var snapshot: SessionSnapshot
         /// The sequence number of the last event that the snapshot contains.
         public var sequence: Int64
+        /// Stands for the numbering: another one with every start of the daemon.
+        public var epoch: String
+        /// `since` was a number of another epoch: what happened until that one's end is not known any more, and the events
+        /// of this one follow from its first.
+        public var restarted: Bool
 
-        public init(watch: WatchID, snapshot: SessionSnapshot, sequence: Int64) {
+        public init(
+            watch: WatchID, snapshot: SessionSnapshot, sequence: Int64, epoch: String = "", restarted: Bool = false
+        ) {
             self.watch = watch
             self.snapshot = snapshot
             self.sequence = sequence
+            self.epoch = epoch
+            self.restarted = restarted
         }
+    }
+}
+
+/// `session.unwatch`
+public enum SessionUnwatchMethod: ControlMethod {
+    public static let name = "session.unwatch"
+    public static let role: Role? = .observe
+
+    public struct Parameters: ClosedObject {
+        public var watch: WatchID
+
+        public init(watch: WatchID) {
+            self.watch = watch
+        }
+
+        enum CodingKeys: String, CodingKey, CaseIterable {
+            case watch
+        }
+        public static var members: [String] { CodingKeys.allCases.map(\.stringValue) }
+    }
+
+    public struct Result: Codable, Hashable, Sendable {
+        public init() {}
     }
 }
 

@@ -91,6 +91,24 @@ extension DurableStore {
         case .setEstablished(let established):
             try database.run(
                 "UPDATE session SET established = ? WHERE id = ?", .integer(established ? 1 : 0), .integer(session))
+        case .putPublication(let publication):
+            // A new row, so that the rows stay in the order in which they were put.
+            try database.run(
+                """
+                INSERT OR REPLACE INTO publication (session, topic, qos, properties, payload, since)
+                VALUES (?, ?, ?, ?, ?, ?)
+                """,
+                .integer(session), .text(publication.topic), .integer(publication.qos.rawValue),
+                StoredProperties.encode(publication.properties).map { .blob($0) } ?? .null,
+                .blob(publication.payload), .integer(publication.since.rawValue))
+        case .removePublication(let topic):
+            try database.run(
+                "DELETE FROM publication WHERE session = ? AND topic = ?", .integer(session), .text(topic))
+        case .rememberRetained(let topic):
+            try database.run(
+                "INSERT OR IGNORE INTO retained (session, topic) VALUES (?, ?)", .integer(session), .text(topic))
+        case .forgetRetained(let topic):
+            try database.run("DELETE FROM retained WHERE session = ? AND topic = ?", .integer(session), .text(topic))
         }
     }
 

@@ -221,8 +221,12 @@ public actor DurableStore {
     private func requireRoom(for batch: [(session: SessionName, changes: [DurableChange])]) throws(StoreError) {
         var needed: UInt64 = 0
         for (_, changes) in batch {
-            for case .insert(let stored) in changes {
-                needed += UInt64(stored.message.size)
+            for change in changes {
+                switch change {
+                case .insert(let stored): needed += UInt64(stored.message.size)
+                case .putPublication(let publication): needed += UInt64(publication.size)
+                default: break
+                }
             }
         }
         try requireRoom(for: needed)

@@ -4,7 +4,7 @@
 /// `in_flight` or `quarantine` with the same key. A message with neither is queued.
 enum Schema {
     /// The statements that lead from one version to the next, from nothing (version 0) on.
-    static let migrations: [String] = [version1, version2]
+    static let migrations: [String] = [version1, version2, version3]
 
     private static let version1 = """
         CREATE TABLE session (
@@ -88,6 +88,34 @@ enum Schema {
             server_code INTEGER,
             -- In milliseconds.
             outage INTEGER
+        ) STRICT;
+        """
+
+    /// What a session publishes as retained messages, and where the server may hold any. The two are apart, so that what
+    /// was removed while there was no connection is still cleared at the server.
+    private static let version3 = """
+        CREATE TABLE publication (
+            id INTEGER PRIMARY KEY,
+            session INTEGER NOT NULL,
+            -- As it was given: it may be relative to the room.
+            topic TEXT NOT NULL,
+            qos INTEGER NOT NULL,
+            properties BLOB,
+            payload BLOB NOT NULL,
+            since INTEGER NOT NULL,
+            UNIQUE (session, topic)
+        ) STRICT;
+        CREATE TABLE retained (
+            session INTEGER NOT NULL,
+            topic TEXT NOT NULL,
+            PRIMARY KEY (session, topic)
+        ) STRICT, WITHOUT ROWID;
+        -- The room that a session was told to switch to, and the one that its file named then.
+        CREATE TABLE chosen_room (
+            session INTEGER PRIMARY KEY,
+            room TEXT NOT NULL,
+            configured TEXT NOT NULL,
+            boot_id TEXT NOT NULL
         ) STRICT;
         """
 

@@ -1,4 +1,5 @@
 public import MQTT
+internal import NIOCore
 public import SessionCore
 
 /// What the store gives back.
@@ -36,6 +37,7 @@ extension DurableStore {
             session.rememberedSubscriptions.insert(filter)
             return true
         }
+        try readPublications(of: id, into: &session)
         let range = MessageKey.range(of: id)
         try database.query(
             """
@@ -53,6 +55,34 @@ extension DurableStore {
             return true
         }
         return session
+    }
+
+    private func readPublications(of session: Int64, into durable: inout DurableSession) throws(StoreError) {
+        let database = try opened()
+        try database.query(
+            "SELECT topic, qos, properties, payload, since FROM publication WHERE session = ? ORDER BY id",
+            .integer(session)
+        ) { row throws(StoreError) in
+            guard let qos = UInt8(exactly: row.integer(1)).flatMap(QoS.init), qos != .exactlyOnce else {
+                throw self.damage("the QoS of a publication is invalid")
+            }
+            durable.publications.append(
+                Publication(
+                    topic: row.text(0), payload: row.blob(3), qos: qos,
+                    properties: try self.properties(row.optionalBlob(2)), since: .init(rawValue: row.integer(4))))
+            return true
+        }
+        try database.query("SELECT topic FROM retained WHERE session = ?", .integer(session)) {
+            row throws(StoreError) in
+            durable.retainedTopics.insert(row.text(0))
+            return true
+        }
+    }
+
+    private func properties(_ bytes: ByteBuffer?) throws(StoreError) -> Publish.Properties {
+        guard let bytes else { return Publish.Properties() }
+        guard let decoded = StoredProperties.decode(bytes) else { throw damage("properties are unreadable") }
+        return decoded
     }
 
     /// Queued messages after a place in the order of acceptance, in that order.
@@ -138,16 +168,12 @@ extension DurableStore {
     /// A row of ``columns``.
     private func message(_ row: Row) throws(StoreError) -> StoredMessage {
         guard let qos = UInt8(exactly: row.integer(3)).flatMap(QoS.init) else { throw damage("a QoS is invalid") }
-        var properties = Publish.Properties()
-        if let bytes = row.optionalBlob(6) {
-            guard let decoded = StoredProperties.decode(bytes) else { throw damage("properties are unreadable") }
-            properties = decoded
-        }
         return StoredMessage(
             sequence: MessageKey(rawValue: row.integer(0)).sequence,
             message: OutboundMessage(
                 topic: row.text(5), payload: row.blob(7), qos: qos, retain: row.integer(4) != 0,
-                properties: properties, expiresAt: row.optionalInteger(2).map { Timestamp(rawValue: $0) }),
+                properties: try properties(row.optionalBlob(6)),
+                expiresAt: row.optionalInteger(2).map { Timestamp(rawValue: $0) }),
             state: try state(row))
     }
 

@@ -60,7 +60,7 @@ extension DurableStore {
                     .integer(range.upperBound))
                 removed = database.changes
             }
-            for table in ["inbound", "subscription", "verdict"] {
+            for table in ["inbound", "subscription", "verdict", "publication", "retained", "chosen_room"] {
                 try database.run("DELETE FROM \(table) WHERE session = ?", .integer(id))
             }
             try database.run("DELETE FROM session WHERE id = ?", .integer(id))

@@ -41,6 +41,8 @@ struct WatchFeed {
     var session: String?
     /// The sequence number of the last event that was seen; where it goes on after a restart of the daemon.
     var since: Int64?
+    /// The numbering that `since` belongs to.
+    var epoch: String?
     /// What the daemon calls it on this connection.
     var id: WatchID?
     var feed: Feed<SessionWatch.Element>

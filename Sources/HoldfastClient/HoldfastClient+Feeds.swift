@@ -6,8 +6,11 @@ extension HoldfastClient {
     ///
     /// - Parameter session: `nil`: all of them.
     /// - Parameter since: a sequence number; the events after it are replayed as far as the daemon still has them.
+    /// - Parameter epoch: that of the answer that `since` is from, so that a restart of the daemon meanwhile is noticed.
     /// - Throws: when the daemon cannot be reached or refuses.
-    public func watch(session: String? = nil, since: Int64? = nil) async throws(ClientError) -> SessionWatch {
+    public func watch(
+        session: String? = nil, since: Int64? = nil, epoch: String? = nil
+    ) async throws(ClientError) -> SessionWatch {
         try await attach()
         let id = FeedID(number: nextID())
         let (stream, continuation) = AsyncThrowingStream.makeStream(
@@ -15,10 +18,10 @@ extension HoldfastClient {
             bufferingPolicy: .bufferingOldest(options.bufferedElements))
         continuation.onTermination = { [weak self] _ in
             guard let self else { return }
-            self.eventLoop.execute { self.assumeIsolated { $0.watches[id] = nil } }
+            self.eventLoop.execute { self.assumeIsolated { $0.unwatch(id) } }
         }
         let feed = Feed(continuation, dropped: SessionWatch.Element.dropped)
-        watches[id] = WatchFeed(session: session, since: since, id: nil, feed: feed)
+        watches[id] = WatchFeed(session: session, since: since, epoch: epoch, id: nil, feed: feed)
         let answer = await withCheckedContinuation { requestWatch(id, continuation: $0) }
         _ = try answer.get()
         return SessionWatch(stream: stream, client: self)
@@ -52,7 +55,7 @@ extension HoldfastClient {
             return
         }
         request(
-            SessionWatchMethod.self, .init(session: watch.session, since: watch.since),
+            SessionWatchMethod.self, .init(session: watch.session, since: watch.since, epoch: watch.epoch),
             as: .watch(feed, continuation))
     }
 
@@ -75,6 +78,11 @@ extension HoldfastClient {
         }
     }
 
+    private func unwatch(_ feed: FeedID) {
+        guard let id = watches.removeValue(forKey: feed)?.id, case .attached = connection else { return }
+        request(SessionUnwatchMethod.self, .init(watch: id), as: .ignored)
+    }
+
     private func unsubscribe(_ feed: FeedID) {
         guard let id = subscriptions.removeValue(forKey: feed)?.id, case .attached = connection else { return }
         request(MessageUnsubscribeMethod.self, .init(subscription: id), as: .ignored)
@@ -88,7 +96,10 @@ extension HoldfastClient {
             watches[id]?.id = result.watch
             // What is replayed follows the snapshot and has lower numbers than it: the number of the last event seen
             // is the one to go on from, and the snapshot's only when there was none.
+            // Where numbers began anew, the replay begins with the first.
             if watches[id]?.since == nil { watches[id]?.since = result.sequence }
+            if result.restarted { watches[id]?.since = 0 }
+            watches[id]?.epoch = result.epoch
             watches[id]?.feed.send(.snapshot(result))
         } catch {
             guard isFirst || isFinal(error) else { return }

@@ -6,7 +6,9 @@ public import ControlAPI
 /// ``HoldfastClient/Options/bufferedElements`` wait to be taken; what comes after is dropped and counted.
 public struct SessionWatch: AsyncSequence, Sendable {
     public enum Element: Hashable, Sendable {
-        /// The state of all watched sessions: at the beginning, and again when the daemon was away.
+        /// The state of all watched sessions: at the beginning, and again when the daemon was away. When its `restarted`
+        /// is set, the daemon was started anew: what happened until the end of the one before is not known, and the
+        /// events that follow are numbered from 1 again.
         case snapshot(SessionWatchMethod.Result)
         case event(SessionEvent)
         /// The connection to the daemon ended. It is being made again; a snapshot says that it is back.

@@ -1,25 +1,36 @@
 public import NIOCore
 
-/// A message of the session itself, not of a program: it is sent once, at QoS 1, while a connection lasts, and is not part
-/// of the session's durable state. Who announces says on the next connection what holds then.
+/// A message of the session itself, not of a program: it is sent once, while a connection lasts, and is not part of the
+/// session's durable state. Who announces says on the next connection what holds then.
 public struct Announcement: Hashable, Sendable {
     /// A valid topic name (4.7).
     public var topic: String
     /// Empty, together with `retain`, removes the retained message (3.3.1.3).
     public var payload: ByteBuffer
+    /// Never exactly once: an exchange of two steps would have to be finished on the next connection.
+    public var qos: QoS
     public var retain: Bool
+    public var properties: Publish.Properties
 
-    public init(topic: String, payload: ByteBuffer = ByteBuffer(), retain: Bool = true) {
+    public init(
+        topic: String, payload: ByteBuffer = ByteBuffer(), qos: QoS = .atLeastOnce, retain: Bool = true,
+        properties: Publish.Properties = Publish.Properties()
+    ) {
+        precondition(qos != .exactlyOnce, "an announcement has QoS 0 or 1")
         self.topic = topic
         self.payload = payload
+        self.qos = qos
         self.retain = retain
+        self.properties = properties
     }
 }
 
 /// The announcements of one connection.
 struct Announcements: Sendable {
-    /// Those that the server's window has no room for.
+    /// Those that the server's window has no room for, and those behind them.
     var waiting = CircularBuffer<Announcement>()
+    /// Those of QoS 0 that were let through and wait for commits before them.
+    var unacknowledged = CircularBuffer<Announcement>()
     /// Those that are unanswered.
     var outstanding: [PacketID: Announcement] = [:]
 
@@ -32,14 +43,16 @@ struct Announcements: Sendable {
 
 extension MQTTClientMachine {
     /// Sends an announcement as soon as the server's window has room, ahead of messages that wait. `announced` follows
-    /// with the server's answer, unless the connection ends before. Without a connection nothing happens.
+    /// with the server's answer, or at once with QoS 0, unless the connection ends before. Without a connection nothing
+    /// happens.
     public mutating func announce(_ announcement: Announcement, at now: Timestamp, into actions: inout [Action]) {
         step(at: now, into: &actions) { machine, step in
             guard case .connected(let session) = machine.connection else { return }
-            if announcement.retain, !session.limits.retainAvailable {
-                step.emit(.announced(announcement, .retainNotSupported))
-            } else if session.limits.maximumQoS == .atMostOnce {
-                step.emit(.announced(announcement, .qosNotSupported))
+            let message = OutboundMessage(
+                topic: announcement.topic, payload: announcement.payload, qos: announcement.qos,
+                retain: announcement.retain, properties: announcement.properties)
+            if let refusal = machine.refusal(of: message, session.limits) {
+                step.emit(.announced(announcement, refusal.code))
             } else {
                 machine.announcements.waiting.append(announcement)
             }
@@ -47,29 +60,46 @@ extension MQTTClientMachine {
     }
 
     /// Whether an announcement waits for its answer.
-    public var isAnnouncing: Bool { !announcements.waiting.isEmpty || !announcements.outstanding.isEmpty }
+    public var isAnnouncing: Bool {
+        !announcements.waiting.isEmpty || !announcements.unacknowledged.isEmpty || !announcements.outstanding.isEmpty
+    }
 
     /// Lets announcements through as far as the window has room. A packet identifier of theirs needs not be durable: no
     /// answer to it can come on another connection.
     mutating func pumpAnnouncements(_ step: inout Step) {
         guard case .connected(let session) = connection else { return }
-        while let next = announcements.waiting.first,
-            outbox.outstandingCount + announcements.outstanding.count < session.limits.receiveMaximum,
-            let id = packetIDs.allocate()
-        {
+        while let next = announcements.waiting.first {
+            if next.qos == .atMostOnce {
+                announcements.unacknowledged.append(next)
+                enqueue(.announceUnacknowledged, step)
+            } else {
+                guard outbox.outstandingCount + announcements.outstanding.count < session.limits.receiveMaximum,
+                    let id = packetIDs.allocate()
+                else { return }
+                announcements.outstanding[id] = next
+                enqueue(.announce(id), step)
+            }
             announcements.waiting.removeFirst()
-            announcements.outstanding[id] = next
-            enqueue(.announce(id), step)
         }
     }
 
     mutating func sendAnnouncement(_ id: PacketID, _ step: inout Step) {
         guard let announcement = announcements.outstanding[id] else { return }
+        send(announcement, id, &step)
+    }
+
+    mutating func sendUnacknowledgedAnnouncement(_ step: inout Step) {
+        guard let announcement = announcements.unacknowledged.popFirst() else { return }
+        send(announcement, nil, &step)
+        step.emit(.announced(announcement, .success))
+    }
+
+    private func send(_ announcement: Announcement, _ id: PacketID?, _ step: inout Step) {
         step.write(
             .publish(
                 Publish(
-                    topic: announcement.topic, payload: announcement.payload, qos: .atLeastOnce,
-                    retain: announcement.retain, packetID: id)))
+                    topic: announcement.topic, payload: announcement.payload, qos: announcement.qos,
+                    retain: announcement.retain, packetID: id, properties: announcement.properties)))
     }
 
     /// Answers whether the PUBACK belonged to an announcement.

@@ -32,4 +32,12 @@ public enum DurableChange: Hashable, Sendable {
     case setAssignedClientID(String)
     /// Whether we may claim a session at the server: Clean Start is 0 if so.
     case setEstablished(Bool)
+    /// A publication of the session is new, or its content is. It needs room, like an insert.
+    case putPublication(Publication)
+    /// The session has no publication with this topic (any more); the topic as it was given.
+    case removePublication(String)
+    /// The server may from now on hold a retained message of the session on this topic: before it is sent.
+    case rememberRetained(String)
+    /// The server holds no retained message of the session on this topic (any more).
+    case forgetRetained(String)
 }

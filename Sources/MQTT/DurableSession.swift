@@ -17,6 +17,10 @@ public struct DurableSession: Hashable, Sendable {
     /// Messages that are `quarantined`, and the sum of their `size`.
     public var quarantinedCount: Int
     public var quarantinedBytes: Int
+    /// What the session publishes as retained messages, in the order in which it was put. Not the machine's business.
+    public var publications: [Publication]
+    /// The topics on which the server may hold a retained message of the session. Not the machine's business.
+    public var retainedTopics: Set<String>
 
     /// A session that never was.
     public init(
@@ -29,7 +33,9 @@ public struct DurableSession: Hashable, Sendable {
         queuedCount: Int = 0,
         queuedBytes: Int = 0,
         quarantinedCount: Int = 0,
-        quarantinedBytes: Int = 0
+        quarantinedBytes: Int = 0,
+        publications: [Publication] = [],
+        retainedTopics: Set<String> = []
     ) {
         self.established = established
         self.assignedClientID = assignedClientID
@@ -41,5 +47,7 @@ public struct DurableSession: Hashable, Sendable {
         self.queuedBytes = queuedBytes
         self.quarantinedCount = quarantinedCount
         self.quarantinedBytes = quarantinedBytes
+        self.publications = publications
+        self.retainedTopics = retainedTopics
     }
 }

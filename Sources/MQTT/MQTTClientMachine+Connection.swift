@@ -160,7 +160,8 @@ extension MQTTClientMachine {
             .connected(
                 Connected(
                     resumed: connack.sessionPresent, sessionLost: !connecting.cleanStart && !connack.sessionPresent,
-                    clientID: clientID, keepAlive: connack.properties.serverKeepAlive ?? configuration.keepAlive,
+                    isCertain: connecting.wasSessionCertain, clientID: clientID,
+                    keepAlive: connack.properties.serverKeepAlive ?? configuration.keepAlive,
                     sessionExpiry: connack.properties.sessionExpiryInterval ?? configuration.sessionExpiry,
                     limits: limits)))
         if connack.sessionPresent {

@@ -91,6 +91,19 @@ extension MQTTClientMachine {
 
     /// What can be known before a message is accepted (rule 17).
     private func check(_ message: OutboundMessage) throws(PublishError) {
+        try Self.checkContent(of: message)
+        var limits = ServerLimits()
+        if case .connected(let session) = connection { limits = session.limits }
+        switch refusal(of: message, limits) {
+        case nil: break
+        case .tooLarge(let length)?: throw .tooLarge(length, limit: limits.maximumPacketSize)
+        case .qos?: throw .qosNotSupported(maximum: limits.maximumQoS)
+        case .retain?: throw .retainNotSupported
+        }
+    }
+
+    /// Whether MQTT can express the message at all, whatever the server takes.
+    public static func checkContent(of message: OutboundMessage) throws(PublishError) {
         do throws(InvalidTopic) {
             try TopicName.validate(message.topic)
             if let topic = message.properties.responseTopic { try TopicName.validate(topic) }
@@ -105,24 +118,16 @@ extension MQTTClientMachine {
         guard message.properties.correlationData?.readableBytes ?? 0 <= Packet.maximumStringLength else {
             throw .invalidProperty("the correlation data has more than 65,535 bytes")
         }
-        var limits = ServerLimits()
-        if case .connected(let session) = connection { limits = session.limits }
-        switch refusal(of: message, limits) {
-        case nil: break
-        case .tooLarge(let length)?: throw .tooLarge(length, limit: limits.maximumPacketSize)
-        case .qos?: throw .qosNotSupported(maximum: limits.maximumQoS)
-        case .retain?: throw .retainNotSupported
-        }
     }
 
-    private func check(_ string: String, _ what: String) throws(PublishError) {
+    private static func check(_ string: String, _ what: String) throws(PublishError) {
         guard string.utf8.count <= Packet.maximumStringLength else {
             throw .invalidProperty("\(what) has more than 65,535 UTF-8 bytes")
         }
         guard !string.utf8.contains(0) else { throw .invalidProperty("\(what) contains U+0000") }
     }
 
-    private enum Refusal {
+    enum Refusal {
         case tooLarge(Int)
         case qos
         case retain
@@ -145,7 +150,7 @@ extension MQTTClientMachine {
     }
 
     /// Why a server with these limits must not be sent the message.
-    private func refusal(of message: OutboundMessage, _ limits: ServerLimits) -> Refusal? {
+    func refusal(of message: OutboundMessage, _ limits: ServerLimits) -> Refusal? {
         if message.qos > limits.maximumQoS { return .qos }
         if message.retain, !limits.retainAvailable { return .retain }
         // Everything but the counted fields takes less than this; most messages need not be measured.

@@ -109,6 +109,8 @@ extension MQTTClientMachine {
         /// The SUBSCRIBE or UNSUBSCRIBE with this identifier.
         case request(PacketID)
         case announce(PacketID)
+        /// The next of the announcements of QoS 0 that were let through.
+        case announceUnacknowledged
     }
 
     struct PendingWork: Sendable {
@@ -214,6 +216,7 @@ extension MQTTClientMachine {
                 step.write(.pubcomp(Acknowledgement(packetID: id, reasonCode: code)))
             case .request(let id): sendRequest(id, &step)
             case .announce(let id): sendAnnouncement(id, &step)
+            case .announceUnacknowledged: sendUnacknowledgedAnnouncement(&step)
             }
         }
         return madeRoom

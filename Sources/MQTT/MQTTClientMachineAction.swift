@@ -133,6 +133,9 @@ extension MQTTClientMachine {
         public var resumed: Bool
         /// Whether we had claimed a session that the server no longer had.
         public var sessionLost: Bool
+        /// Whether a resumed session is known to be the one that we remember: not after a start of the daemon, and not
+        /// after a CONNECT whose answer was lost, since the server may have begun a new one then.
+        public var isCertain: Bool
         /// The client identifier in use, ours or the server's.
         public var clientID: String
         /// Seconds, 0 is off: the server's value, else ours.
@@ -142,11 +145,12 @@ extension MQTTClientMachine {
         public var limits: ServerLimits
 
         public init(
-            resumed: Bool, sessionLost: Bool, clientID: String, keepAlive: UInt16, sessionExpiry: UInt32,
-            limits: ServerLimits
+            resumed: Bool, sessionLost: Bool, isCertain: Bool, clientID: String, keepAlive: UInt16,
+            sessionExpiry: UInt32, limits: ServerLimits
         ) {
             self.resumed = resumed
             self.sessionLost = sessionLost
+            self.isCertain = isCertain
             self.clientID = clientID
             self.keepAlive = keepAlive
             self.sessionExpiry = sessionExpiry

@@ -8,8 +8,8 @@ struct SwitchRoomCommand: AsyncParsableCommand {
         abstract: "Take a session to another room.",
         discussion: """
             Answers when the session is in the new room and has left the old one. When the new room refuses, the \
-            session stays where it is. The room holds until the daemon or the session's configuration is started anew; \
-            set room in the session's file to keep it.
+            session stays where it is. The room holds until the next boot, or until another one is set in the \
+            session's file.
             """)
 
     @OptionGroup var common: CommonOptions

@@ -134,6 +134,29 @@ struct SessionLogTests {
         #expect(recorded.lines[0].fields["HOLDFAST_REASON"] == "displaced")
     }
 
+    @Test(arguments: [
+        (SessionCore.ReasonCode.displaced, MessageID.displaced), (.yielded, .displaced),
+        (.credentialRejected, .credentialRejected), (.notAuthorized, .credentialRejected),
+        (.credentialExpired, .credentialRejected), (.banned, .failed), (.retryTimeout, .failed),
+    ])
+    mutating func `the journal explains each failure with the text that fits`(
+        reason: SessionCore.ReasonCode, id: MessageID
+    ) {
+        change(to: .connecting, .authenticating, attempt: 1, at: 0)
+        change(to: .failed, because: reason, at: 1)
+        #expect(recorded.lines.map(\.fields["MESSAGE_ID"]) == [id.description])
+    }
+
+    @Test mutating func `rejected messages do not flood the journal`() {
+        for number in 1...100 {
+            let summary = log.quarantined(MessageSequence(rawValue: Int64(number)), "quota", at: Self.at(0))
+            #expect((summary != nil) == (number == JournalPacer.burst + 1))
+        }
+        log.summarizeQuarantined()
+        #expect(told.count == JournalPacer.burst + 1)
+        #expect(told.last == "main: 95 more messages were rejected within a minute and are quarantined")
+    }
+
     @Test mutating func `files that cannot be used are told once`() {
         for _ in 1...3 { log.tlsFilesRejected(.init(.tlsFilesUnusable, "key.pem is empty")) }
         log.tlsFilesRejected(.init(.tlsFilesUnusable, "key.pem is gone"))

@@ -78,7 +78,7 @@ struct ParameterDecoderTests {
 
     @Test func `an unknown member without a near one lists the valid ones`() throws {
         let error = try refusal(SessionWatchMethod.Parameters.self, #"{"zzzzzz":1}"#)
-        #expect(error.data?.hint == "the members are session, since")
+        #expect(error.data?.hint == "the members are session, since, epoch")
     }
 
     @Test func `unknown methods and sessions are answered with the nearest names`() {

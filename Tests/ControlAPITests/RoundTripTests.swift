@@ -62,7 +62,8 @@ struct RoundTripTests {
         _ = try roundTrip(SessionListMethod.Result.self, #"{ "sessions": [ \#(Self.status) ] }"#)
         let watch = try roundTrip(
             SessionWatchMethod.Result.self,
-            #"{ "watch": "w1", "snapshot": { "sessions": [ \#(Self.status) ] }, "sequence": 931 }"#)
+            #"{ "watch": "w1", "snapshot": { "sessions": [ \#(Self.status) ] }, "sequence": 931, "epoch": "5f", "restarted": false }"#
+        )
         #expect(watch.watch == WatchID(rawValue: "w1"))
     }
 
@@ -175,6 +176,26 @@ struct RoundTripTests {
         #expect(network.changes.first?.to?.interface == "wlan0")
     }
 
+    @Test func `publications are read and written as documented`() throws {
+        let result = try roundTrip(
+            PublicationListMethod.Result.self,
+            """
+            {"publications":[
+             {"topic":"~/a","serverTopic":"rooms/x/a","payload":"on","qos":1,"properties":{"contentType":"t"},
+              "state":"refused","since":"2026-11-20T09:12:44.120Z","reasonCode":135,"message":"not authorized"},
+             {"topic":"b","serverTopic":"b","payloadBase64":"/w==","qos":0,"state":"published",
+              "since":"2026-11-20T09:12:44.120Z","reasonCode":null,"message":null},
+             {"topic":"c","serverTopic":"c","qos":null,"state":"removing","since":null,"reasonCode":null,
+              "message":null}]}
+            """)
+        #expect(result.publications.map(\.state) == [.refused, .published, .removing])
+        #expect(result.publications.map(\.payload?.bytes) == [Array("on".utf8), [255], nil])
+        let put = try roundTrip(
+            PublicationPutMethod.Parameters.self,
+            #"{"session":"main","topic":"~/a","payload":"on","qos":0,"properties":{"contentType":"t"}}"#)
+        #expect(put.qos == .atMostOnce)
+    }
+
     @Test func `sessions are counted by state`() {
         let counts = DaemonStatus.SessionCounts(states: [.connected, .failed, .connected, .reconnecting])
         #expect(counts == DaemonStatus.SessionCounts(connected: 2, reconnecting: 1, failed: 1))
@@ -190,7 +211,8 @@ struct RoundTripTests {
                 "session.reconnect": .control, "session.watch": .observe, "session.history": .observe,
                 "session.switchRoom": .control, "room.participants": .observe,
                 "message.publish": .message, "message.subscribe": .message, "message.unsubscribe": .message,
-                "network.status": .observe,
+                "session.unwatch": .observe, "publication.list": .observe, "publication.put": .message,
+                "publication.remove": .message, "network.status": .observe,
             ])
     }
 }

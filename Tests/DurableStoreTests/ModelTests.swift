@@ -48,6 +48,12 @@ struct ModelSession {
         case .forgetAllSubscriptions: state.rememberedSubscriptions = []
         case .setAssignedClientID(let clientID): state.assignedClientID = clientID
         case .setEstablished(let established): state.established = established
+        case .putPublication(let publication):
+            state.publications.removeAll { $0.topic == publication.topic }
+            state.publications.append(publication)
+        case .removePublication(let topic): state.publications.removeAll { $0.topic == topic }
+        case .rememberRetained(let topic): state.retainedTopics.insert(topic)
+        case .forgetRetained(let topic): state.retainedTopics.remove(topic)
         }
         return true
     }
@@ -145,7 +151,7 @@ struct ModelSession {
         let known = MessageSequence(rawValue: Int64.random(in: recent, using: &random))
         let packetID = try id(UInt16.random(in: 1...20, using: &random))
         let filter = try TopicFilter("filter/\(Int.random(in: 0..<5, using: &random))")
-        switch Int.random(in: 0..<40, using: &random) {
+        switch Int.random(in: 0..<46, using: &random) {
         case 0..<12:
             let isReused = Int.random(in: 0..<60, using: &random) == 0
             let step = Int64.random(in: 1...3, using: &random)
@@ -171,6 +177,18 @@ struct ModelSession {
         case 34: return Bool.random(using: &random) ? .removeAllInbound : .forgetAllSubscriptions
         case 35, 36: return .rememberSubscription(filter)
         case 37: return .forgetSubscription(filter)
+        case 39, 40:
+            return .putPublication(
+                Publication(
+                    topic: "p/\(Int.random(in: 0..<5, using: &random))",
+                    payload: ByteBuffer(repeating: 7, count: Int.random(in: 1...2000, using: &random)),
+                    qos: Bool.random(using: &random) ? .atMostOnce : .atLeastOnce,
+                    properties: try #require(
+                        `What is stored comes back`.properties.randomElement(using: &random)),
+                    since: Timestamp(rawValue: last.rawValue)))
+        case 41: return .removePublication("p/\(Int.random(in: 0..<5, using: &random))")
+        case 42, 43: return .rememberRetained("p/\(Int.random(in: 0..<5, using: &random))")
+        case 44: return .forgetRetained("p/\(Int.random(in: 0..<5, using: &random))")
         case 38: return .setAssignedClientID("client-\(packetID)")
         default: return .setEstablished(Bool.random(using: &random))
         }

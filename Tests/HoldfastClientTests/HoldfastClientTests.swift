@@ -133,7 +133,9 @@ struct HoldfastClientTests {
                     #expect(parameters?["since"] == nil)
                     let watch = WatchID(rawValue: "w1")
                     try await peer.answer(
-                        id, SessionWatchMethod.Result(watch: watch, snapshot: .init(sessions: []), sequence: 4))
+                        id,
+                        SessionWatchMethod.Result(
+                            watch: watch, snapshot: .init(sessions: []), sequence: 4, epoch: "first"))
                     let event = SessionEvent(
                         watch: watch, sequence: 7, time: .init(milliseconds: 0), session: "a", event: .displaced)
                     try await peer.write(OutgoingLine.notification(event) ?? [])
@@ -156,11 +158,12 @@ struct HoldfastClientTests {
                     let (id, method, parameters) = try await peer.request()
                     #expect(method == "session.watch")
                     #expect(parameters?["since"] == .integer(7))
+                    #expect(parameters?["epoch"] == .string("first"), "so that it is told that numbers began anew")
                     try await peer.answer(
                         id,
                         SessionWatchMethod.Result(
-                            watch: .init(rawValue: "w9"), snapshot: .init(sessions: [Self.status("a")]), sequence: 8))
-                    try await peer.end()
+                            watch: .init(rawValue: "w9"), snapshot: .init(sessions: [Self.status("a")]), sequence: 8,
+                            epoch: "second", restarted: true))
                 }
             }
             guard case .snapshot(let again) = try await elements.next() else {
@@ -168,9 +171,34 @@ struct HoldfastClientTests {
                 return
             }
             #expect(again.snapshot.sessions.map(\.session) == ["a"])
+            #expect(again.restarted)
+            guard case .detached = try await elements.next() else {
+                Issue.record("the end of the second connection was not told")
+                return
+            }
+            try await after
+
+            let third = try await LineServer.start(socket)
+            async let last: Void = third.run { accepting in
+                try await accepting.greet { peer in
+                    let (id, _, parameters) = try await peer.request()
+                    #expect(parameters?["since"] == .integer(0), "the new numbers, of which none was seen")
+                    #expect(parameters?["epoch"] == .string("second"))
+                    try await peer.answer(
+                        id,
+                        SessionWatchMethod.Result(
+                            watch: .init(rawValue: "w1"), snapshot: .init(sessions: []), sequence: 8, epoch: "second"))
+                    try await peer.end()
+                }
+            }
+            guard case .snapshot(let unchanged) = try await elements.next() else {
+                Issue.record("the watch was not made again")
+                return
+            }
+            #expect(!unchanged.restarted)
             await client.close()
             #expect(try await elements.next() == nil)
-            try await after
+            try await last
         }
     }
 

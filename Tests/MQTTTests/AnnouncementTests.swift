@@ -61,6 +61,33 @@ import Testing
         #expect(client.announce("here") == ["announced presence 9B"])
     }
 
+    @Test func `with QoS 0 nobody answers, and with properties they come along`() {
+        var client = MQTTClientHarness()
+        client.connect()
+        #expect(client.announce("here", qos: .atMostOnce) == ["announced presence 00", "PUBLISH here"])
+        #expect(!client.machine.isAnnouncing)
+        client.announce("there", properties: Publish.Properties(contentType: "text/plain"))
+        #expect(client.publishes.map(\.properties.contentType) == [nil, "text/plain"])
+        #expect(client.publishes.map(\.retain) == [true, true])
+    }
+
+    @Test func `one of QoS 0 does not overtake the one before it`() {
+        var client = MQTTClientHarness()
+        client.connect(Connack.Properties(receiveMaximum: 1))
+        client.announce("1")
+        #expect(client.announce("2").isEmpty)
+        #expect(client.announce("3", qos: .atMostOnce).isEmpty)
+        #expect(
+            client.server(.puback(answer(1)))
+                == ["announced presence 00", "announced presence 00", "PUBLISH 2 id 2", "PUBLISH 3"])
+    }
+
+    @Test func `one that is larger than the server takes is not sent`() {
+        var client = MQTTClientHarness()
+        client.connect(Connack.Properties(maximumPacketSize: 100))
+        #expect(client.announce(String(repeating: "x", count: 100)) == ["announced presence 95"])
+    }
+
     @Test func `a message in flight is not blamed for an announcement`() throws {
         var client = MQTTClientHarness()
         client.connect()
@@ -75,10 +102,13 @@ import Testing
 
 extension MQTTClientHarness {
     @discardableResult
-    mutating func announce(_ payload: String) -> [String] {
+    mutating func announce(
+        _ payload: String, qos: QoS = .atLeastOnce, properties: Publish.Properties = .init()
+    ) -> [String] {
         var actions: [MQTTClientMachine.Action] = []
         machine.announce(
-            Announcement(topic: "presence", payload: ByteBuffer(string: payload)), at: now, into: &actions)
+            Announcement(topic: "presence", payload: ByteBuffer(string: payload), qos: qos, properties: properties),
+            at: now, into: &actions)
         return describe(actions)
     }
 }

@@ -145,7 +145,7 @@ actor Host {
         return try await tokens.fetch(at: scenario.now)
     }
 
-    private func registry() throws -> SessionRegistry {
+    func registry() throws -> SessionRegistry {
         guard let daemon else { throw Failure(description: "the daemon of \(name) does not run") }
         return daemon.registry
     }

@@ -70,6 +70,8 @@ public struct ModelStore {
         case .forgetAllSubscriptions: rememberedSubscriptions.removeAll()
         case .setAssignedClientID(let id): assignedClientID = id
         case .setEstablished(let value): established = value
+        // The session's own, not the protocol machine's.
+        case .putPublication, .removePublication, .rememberRetained, .forgetRetained: break
         }
     }
 

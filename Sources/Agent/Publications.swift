@@ -1,0 +1,306 @@
+import MQTT
+import NIOCore
+
+/// What a session publishes as retained messages, and how much of it the server has. A value; the driver carries out what
+/// `next` answers.
+///
+/// Two things are kept apart, and both are durable: what the session wants to be there (the entries), and the topics on
+/// which the server may hold a message of the session (`retained`). A topic that the second has and the first does not
+/// want is cleared, whatever led to that: a removal, another room, a daemon that was killed in between. So a topic is
+/// durable in `retained` before anything is published on it, and leaves it only when the server has taken the clearing.
+struct Publications: Sendable {
+    /// How many a session may have, and how many bytes of them: all are kept in memory, published before the session is
+    /// connected, and listed in one answer.
+    static let maximumCount = 1000
+    static let maximumBytes = 2 << 20
+
+    enum State: Hashable, Sendable {
+        /// The server does not have it, and is sent it as soon as that is possible. Can transition to: sending.
+        case pending
+        /// The server has not answered. Can transition to: published, refused, pending.
+        case sending
+        /// Can transition to: pending.
+        case published
+        /// `isFatal` when the server ended the connection for it: it is not sent again as it is. Can transition to:
+        /// pending.
+        case refused(ReasonCode, isFatal: Bool)
+    }
+
+    struct Entry: Hashable, Sendable {
+        let publication: Publication
+        /// As the server has it; `nil` while the session is in no room and the topic is relative to one, and when it
+        /// is the topic of another publication, too.
+        fileprivate(set) var topic: String?
+        fileprivate(set) var state = State.pending
+
+        fileprivate var announcement: Announcement? {
+            topic.map {
+                Announcement(
+                    topic: $0, payload: publication.payload, qos: publication.qos, properties: publication.properties)
+            }
+        }
+
+        fileprivate mutating func mustBeSent() {
+            if case .refused(_, isFatal: true) = state { return }
+            state = .pending
+        }
+    }
+
+    private enum Link {
+        /// There is no connection. Can transition to: connected.
+        case closed
+        /// The subscriptions come first. Can transition to: open, leaving, closed.
+        case connected
+        /// Can transition to: leaving, closed.
+        case open
+        /// Everything is cleared. Can transition to: closed.
+        case leaving
+    }
+
+    /// In the order in which they were put.
+    private(set) var entries: [Entry]
+    /// Where the server may hold a message of the session.
+    private(set) var retained: Set<String>
+    private var room: Room?
+    private var link = Link.closed
+    /// Topics that are on their way into `retained`.
+    private var remembering: Set<String> = []
+    /// Topics in `retained` on which the server has not taken anything since they got there.
+    private var unproven: Set<String> = []
+    /// Whether there may be something to clear: looked for after a change only.
+    private var mayHaveStale = true
+    /// How many announcements on a topic the server has not answered.
+    private var unanswered: [String: Int] = [:]
+    /// Topics whose last announcement on this connection clears them.
+    private var cleared: Set<String> = []
+    /// The server ended a connection for one of several: they are sent one by one, to find out which.
+    private var isIsolating = false
+
+    init(_ publications: [Publication] = [], retained: Set<String> = []) {
+        entries = publications.map { Entry(publication: $0) }
+        self.retained = retained
+        enter(nil)
+    }
+
+    // MARK: What is wanted
+
+    /// Takes up a room: what is relative to it is published there, and cleared where it was.
+    mutating func enter(_ room: Room?) {
+        self.room = room
+        resolveTopics()
+    }
+
+    /// One topic of the server belongs to one publication, the one that was put first.
+    private mutating func resolveTopics() {
+        mayHaveStale = true
+        var taken: Set<String> = []
+        for index in entries.indices {
+            var topic = try? Room.resolve(entries[index].publication.topic, in: room)
+            if let resolved = topic, !taken.insert(resolved).inserted { topic = nil }
+            guard entries[index].topic != topic else { continue }
+            entries[index].topic = topic
+            entries[index].state = .pending
+        }
+    }
+
+    /// Adds a publication, or replaces the one with the same topic.
+    mutating func put(_ publication: Publication) {
+        entries.removeAll { $0.publication.topic == publication.topic }
+        var entry = Entry(publication: publication)
+        let topic = try? Room.resolve(publication.topic, in: room)
+        if !entries.contains(where: { $0.topic == topic }) { entry.topic = topic }
+        entries.append(entry)
+        mayHaveStale = true
+    }
+
+    mutating func remove(_ topic: String) {
+        entries.removeAll { $0.publication.topic == topic }
+        refusals[topic] = nil
+        resolveTopics()
+    }
+
+    subscript(topic: String) -> Entry? { entries.first { $0.publication.topic == topic } }
+
+    /// Another publication that stands for the same topic at the server.
+    func twin(of topic: String, resolved: String) -> Publication? {
+        entries.first { $0.topic == resolved && $0.publication.topic != topic }?.publication
+    }
+
+    /// Topics whose message is still to be cleared, in alphabetical order.
+    var removing: [String] {
+        let wanted = Set(entries.compactMap(\.topic))
+        return retained.filter { !wanted.contains($0) }.sorted()
+    }
+
+    /// The sum of the sizes of all but one.
+    func bytes(without topic: String) -> Int {
+        entries.reduce(0) { $0 + ($1.publication.topic == topic ? 0 : $1.publication.size) }
+    }
+
+    // MARK: The connection
+
+    /// The server accepted the connection.
+    ///
+    /// - Parameter isKept: whether the server is known to have what it had.
+    mutating func connected(isKept: Bool) {
+        link = .connected
+        mayHaveStale = true
+        guard !isKept else { return }
+        for index in entries.indices { entries[index].mustBeSent() }
+    }
+
+    /// Subscriptions are restored, and it is time to publish.
+    mutating func open() {
+        if link == .connected { link = .open }
+    }
+
+    /// The session leaves for good: nothing stays at the server, and everything is published again with the next connect.
+    mutating func leave() {
+        guard link != .closed else { return }
+        link = .leaving
+        for index in entries.indices { entries[index].mustBeSent() }
+    }
+
+    mutating func connectionClosed() {
+        link = .closed
+        unanswered = [:]
+        cleared = []
+        for index in entries.indices {
+            switch entries[index].state {
+            case .sending: entries[index].state = .pending
+            // Nobody can tell whether the server got it.
+            case .published where entries[index].publication.qos == .atMostOnce: entries[index].state = .pending
+            case .published, .pending, .refused: break
+            }
+        }
+    }
+
+    /// Whether everything that can be published was answered for.
+    var isSettled: Bool {
+        !entries.contains { entry in
+            switch entry.state {
+            case .pending: entry.topic != nil
+            case .sending: true
+            case .published, .refused: false
+            }
+        }
+    }
+
+    /// Whether nothing waits for the server.
+    var isQuiet: Bool { isSettled && unanswered.isEmpty }
+
+    // MARK: What is to be done
+
+    struct Step: Hashable, Sendable {
+        /// To be made durable, then told to `remembered`.
+        var remember: [String] = []
+        /// To be sent, in this order.
+        var announcements: [Announcement] = []
+    }
+
+    /// What can be done now. To be asked after every change.
+    mutating func next() -> Step {
+        var step = Step()
+        guard link == .open || link == .leaving else { return step }
+        clear(&step)
+        guard link == .open else { return step }
+        if isIsolating, isSettled { isIsolating = false }
+        for index in entries.indices where entries[index].state == .pending {
+            guard let announcement = entries[index].announcement else { continue }
+            if isIsolating, entries.contains(where: { $0.state == .sending }) { break }
+            let topic = announcement.topic
+            if retained.contains(topic) {
+                entries[index].state = .sending
+                cleared.remove(topic)
+                unanswered[topic, default: 0] += 1
+                step.announcements.append(announcement)
+            } else if remembering.insert(topic).inserted {
+                step.remember.append(topic)
+            }
+        }
+        return step
+    }
+
+    private mutating func clear(_ step: inout Step) {
+        guard mayHaveStale || link == .leaving else { return }
+        mayHaveStale = false
+        for topic in link == .leaving ? retained.sorted() : removing where cleared.insert(topic).inserted {
+            unanswered[topic, default: 0] += 1
+            step.announcements.append(Announcement(topic: topic))
+        }
+    }
+
+    /// The topic is durable.
+    mutating func remembered(_ topic: String) {
+        remembering.remove(topic)
+        if retained.insert(topic).inserted { unproven.insert(topic) }
+        mayHaveStale = true
+    }
+
+    // MARK: Answers
+
+    enum Answer: Hashable, Sendable {
+        case noted
+        /// The server refuses the publication with this topic, or its clearing; `isNews` unless it did so before. With
+        /// `nothingOn`, it holds nothing on that topic, which is to be made durable.
+        case refused(String, ReasonCode, isNews: Bool, nothingOn: String? = nil)
+        /// The server holds nothing on this topic any more, which is to be made durable.
+        case cleared(String)
+    }
+
+    /// The server answered an announcement; `nil` when it is none of the publications'.
+    mutating func answered(_ announcement: Announcement, _ code: ReasonCode) -> Answer? {
+        let topic = announcement.topic
+        guard let count = unanswered[topic] else { return nil }
+        unanswered[topic] = count > 1 ? count - 1 : nil
+        // Answers come in order, so the last one tells what the server has.
+        guard count == 1 else { return .noted }
+        if cleared.contains(topic) {
+            guard announcement.payload.readableBytes == 0 else { return .noted }
+            guard !code.isError else { return .refused(topic, code, isNews: isNews(code, topic)) }
+            refusals[topic] = nil
+            cleared.remove(topic)
+            retained.remove(topic)
+            return .cleared(topic)
+        }
+        guard let index = entries.firstIndex(where: { $0.state == .sending && $0.announcement == announcement })
+        else { return .noted }
+        guard code.isError else {
+            entries[index].state = .published
+            unproven.remove(topic)
+            refusals[entries[index].publication.topic] = nil
+            return .noted
+        }
+        // It was never there, so there will be nothing to clear, which the server would refuse as well.
+        let isNew = unproven.remove(topic) != nil
+        if isNew { retained.remove(topic) }
+        return refuse(index, code, isFatal: false, nothingOn: isNew ? topic : nil)
+    }
+
+    /// The last refusal of each, so that the same one is told once.
+    private var refusals: [String: ReasonCode] = [:]
+
+    private mutating func isNews(_ code: ReasonCode, _ topic: String) -> Bool {
+        refusals.updateValue(code, forKey: topic) != code
+    }
+
+    private mutating func refuse(
+        _ index: Int, _ code: ReasonCode, isFatal: Bool, nothingOn cleared: String? = nil
+    ) -> Answer {
+        entries[index].state = .refused(code, isFatal: isFatal)
+        let topic = entries[index].publication.topic
+        return .refused(topic, code, isNews: isNews(code, topic), nothingOn: cleared)
+    }
+
+    /// The server ended the connection with a reason that may mean what was sent last.
+    mutating func serverEnded(_ code: ReasonCode) -> Answer {
+        switch code {
+        case .topicNameInvalid, .packetTooLarge, .payloadFormatInvalid, .malformedPacket, .protocolError: break
+        default: return .noted
+        }
+        let suspects = entries.indices.filter { entries[$0].state == .sending }
+        if suspects.count == 1, let suspect = suspects.first { return refuse(suspect, code, isFatal: true) }
+        isIsolating = isIsolating || !suspects.isEmpty
+        return .noted
+    }
+}

@@ -1,0 +1,183 @@
+import ControlAPI
+import DurableStore
+import MQTT
+import NIOCore
+import SessionCore
+
+// The session's publications: what programs ask of them, and how they come to the server.
+
+extension SessionDriver {
+    // MARK: What programs ask
+
+    /// Answers when the publication is durable, whether or not the server has it yet.
+    func putPublication(
+        _ parameters: PublicationPutMethod.Parameters
+    ) async throws(RPCError) -> PublicationPutMethod.Result {
+        if let failure = await surroundings.commits.failure {
+            throw RPCError(
+                .storeFull, "the publication could not be committed: \(failure)", hint: "mend that, then try again")
+        }
+        try checkRunning()
+        let publication = try publication(parameters)
+        if await store(.putPublication(publication)) == .committedWithoutInserts { throw .storeFull }
+        return .init(state: publications[publication.topic].map { .init($0.state) } ?? .pending)
+    }
+
+    private func publication(_ parameters: PublicationPutMethod.Parameters) throws(RPCError) -> Publication {
+        let topic = parameters.topic
+        // What is relative to a room may be put before the session is in one.
+        let resolved = Room.isRelative(topic) && rooms.membership == nil ? nil : try resolve(topic)
+        var properties = parameters.properties
+        if let responseTopic = properties?.responseTopic { properties?.responseTopic = try resolve(responseTopic) }
+        let publication = Publication(
+            topic: topic, payload: ByteBuffer(bytes: parameters.payload.bytes), qos: QoS(parameters.qos),
+            properties: Publish.Properties(properties), since: timestamp)
+        do throws(MQTTClientMachine.PublishError) {
+            try MQTTClientMachine.checkContent(
+                of: OutboundMessage(
+                    topic: resolved ?? topic, payload: publication.payload, qos: publication.qos, retain: true,
+                    properties: publication.properties))
+        } catch {
+            throw RPCError(error, session: name, topic: topic)
+        }
+        if let resolved { try checkTopic(topic, resolved) }
+        let count = publications.entries.count + (publications[topic] == nil ? 1 : 0)
+        guard count <= Publications.maximumCount,
+            publications.bytes(without: topic) + publication.size <= Publications.maximumBytes
+        else {
+            throw RPCError(
+                .publicationsFull,
+                "session \(name) may have \(Publications.maximumCount) publications of \(Publications.maximumBytes >> 20) "
+                    + "MiB altogether, and this would be more",
+                hint: "holdfastctl publications remove \(name) TOPIC makes room")
+        }
+        return publication
+    }
+
+    private func checkTopic(_ topic: String, _ resolved: String) throws(RPCError) {
+        if rooms.membership?.room.participant(ofPresence: resolved) != nil {
+            throw .invalidTopic(topic, "presence is the business of the sessions in the room")
+        }
+        if let twin = publications.twin(of: topic, resolved: resolved) {
+            throw .invalidTopic(topic, "it is the same as \(twin.topic), which the session publishes already")
+        }
+    }
+
+    /// Answers when the removal is durable, whether or not the server knows yet.
+    func removePublication(
+        _ parameters: PublicationRemoveMethod.Parameters
+    ) async throws(RPCError) -> PublicationRemoveMethod.Result {
+        try checkRunning()
+        guard let entry = publications[parameters.topic] else {
+            throw .unknownPublication(
+                parameters.topic, of: name.description, among: publications.entries.map(\.publication.topic))
+        }
+        _ = await store(.removePublication(parameters.topic))
+        let isHeld = entry.topic.map { publications.removing.contains($0) } ?? false
+        return .init(state: isHeld ? .removing : .removed)
+    }
+
+    func publicationList() -> PublicationListMethod.Result {
+        let wanted = publications.entries.map { entry in
+            var listed = ListedPublication(
+                topic: entry.publication.topic, qos: .init(entry.publication.qos), state: .init(entry.state),
+                since: RFC3339(milliseconds: entry.publication.since.rawValue))
+            listed.payload = MessagePayload(bytes: Array(entry.publication.payload.readableBytesView))
+            listed.properties = MessageProperties(entry.publication.properties)
+            listed.serverTopic = entry.topic
+            if case .refused(let code, _) = entry.state {
+                listed.reasonCode = Int(code.rawValue)
+                listed.message = code.name
+            }
+            return listed
+        }
+        let removing = publications.removing.map { topic in
+            var listed = ListedPublication(topic: topic, qos: nil, state: .removing, since: nil)
+            listed.serverTopic = topic
+            return listed
+        }
+        return .init(publications: wanted + removing)
+    }
+
+    /// Makes a change durable, and then carries it out. Changes are carried out in the order of the calls.
+    private func store(_ change: DurableChange) async -> CommitQueue.Outcome {
+        await withCheckedContinuation { continuation in
+            store([change]) { continuation.resume(returning: $0) }
+        }
+    }
+
+    private func store(
+        _ changes: [DurableChange], _ completion: @escaping @Sendable (CommitQueue.Outcome) -> Void = { _ in }
+    ) {
+        let (commits, name) = (surroundings.commits, name)
+        commits.assumeIsolated { commits in
+            commits.commit(changes, of: name) { [weak self] outcome in
+                self?.assumeIsolated { $0.stored(changes, outcome) }
+                completion(outcome)
+            }
+        }
+    }
+
+    private func stored(_ changes: [DurableChange], _ outcome: CommitQueue.Outcome) {
+        for change in changes {
+            switch change {
+            case .putPublication(let publication):
+                if outcome == .committed { publications.put(publication) }
+            case .removePublication(let topic): publications.remove(topic)
+            case .rememberRetained(let topic): publications.remembered(topic)
+            default: break
+            }
+        }
+        advancePublications()
+    }
+
+    // MARK: The connection
+
+    /// Sends what can be sent now.
+    func advancePublications() {
+        let step = publications.next()
+        if !step.remember.isEmpty { store(step.remember.map { .rememberRetained($0) }) }
+        for announcement in step.announcements { order(.announce(announcement)) }
+        checkRestored()
+    }
+
+    /// - Returns: whether the answer was about a publication.
+    func publicationAnswered(_ announcement: Announcement, _ code: MQTT.ReasonCode) -> Bool {
+        guard let answer = publications.answered(announcement, code) else { return false }
+        tell(answer)
+        switch answer {
+        case .cleared(let topic), .refused(_, _, _, nothingOn: let topic?): store([.forgetRetained(topic)])
+        case .noted, .refused: break
+        }
+        advancePublications()
+        return true
+    }
+
+    /// The server ended the connection, maybe for a publication.
+    func serverEnded(_ code: MQTT.ReasonCode) {
+        tell(publications.serverEnded(code))
+    }
+
+    private func tell(_ answer: Publications.Answer) {
+        guard case .refused(let topic, let code, isNews: true, _) = answer else { return }
+        log.publicationRefused(topic, code.name)
+    }
+
+    /// An explicit disconnect is a leave; the daemon's end, sleep and the like are none.
+    func leavePublications() {
+        guard isLeavingForGood || machine.reason.code == .userDisconnect else { return }
+        publications.leave()
+        advancePublications()
+    }
+}
+
+extension PublicationState {
+    init(_ state: Publications.State) {
+        self =
+            switch state {
+            case .pending, .sending: .pending
+            case .published: .published
+            case .refused: .refused
+            }
+    }
+}

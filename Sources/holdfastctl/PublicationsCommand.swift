@@ -1,0 +1,136 @@
+import ArgumentParser
+import ControlAPI
+import HoldfastClient
+
+struct PublicationsCommand: AsyncParsableCommand {
+    static let configuration = CommandConfiguration(
+        commandName: "publications",
+        abstract: "Show and change what a session publishes as retained messages.",
+        discussion: """
+            A publication is state that a session owns: the server keeps the message for as long as the session is not \
+            disconnected for good, and gets it again when it has lost it. A topic that begins with ~/ is relative to the \
+            session's room.
+            """,
+        subcommands: [List.self, Put.self, Remove.self], defaultSubcommand: List.self)
+
+    struct List: AsyncParsableCommand {
+        static let configuration = CommandConfiguration(abstract: "List the publications. This is the default.")
+
+        @OptionGroup var common: CommonOptions
+        @Argument(help: "The session.") var session: String
+        @Flag(name: [.short, .long], help: "Show dates instead of spans.") var verbose = false
+
+        func run() async throws {
+            let answer = try await common.client().callUndecoded(
+                PublicationListMethod.self, .init(session: session), timeout: CommonOptions.answerTimeout)
+            let terminal = Terminal()
+            if common.json {
+                terminal.print(json: answer)
+            } else {
+                let times = Terminal.times(isAbsolute: verbose)
+                terminal.print(
+                    PublicationText.lines(
+                        for: try decode(PublicationListMethod.Result.self, answer), of: session, times: times))
+            }
+        }
+    }
+
+    struct Put: AsyncParsableCommand {
+        static let configuration = CommandConfiguration(
+            abstract: "Add a publication, or replace its message.",
+            discussion: """
+                Answers when the publication is on disk: the server gets it as soon as the session is connected, and again \
+                whenever it has lost it.
+                """)
+
+        @OptionGroup var common: CommonOptions
+        @Argument(help: "The session.") var session: String
+        @Argument(help: "The topic, without wildcards; ~/… is relative to the session's room.") var topic: String
+        @Argument(help: "The message; not together with --file.") var message: String?
+        @Option(help: ArgumentHelp("Take the message from a file; - is standard input.", valueName: "path"))
+        var file: String?
+        @Option(help: "Quality of service: 0 or 1.") var qos = MessageQoS.atLeastOnce
+        @Option(help: "The MIME type of the message.") var contentType: String?
+
+        func validate() throws {
+            guard qos != .exactlyOnce else {
+                throw ValidationError("--qos must be 0 or 1: to receive the same state twice changes nothing.")
+            }
+            guard (message == nil) != (file == nil) else {
+                throw ValidationError("Give either a message or --file.")
+            }
+        }
+
+        func run() async throws {
+            let bytes: [UInt8] = if let message { Array(message.utf8) } else { try InputFile.read(file ?? "-") }
+            let answer = try await common.client().callUndecoded(
+                PublicationPutMethod.self,
+                .init(
+                    session: session, topic: topic, payload: MessagePayload(bytes: bytes),
+                    qos: qos,
+                    properties: contentType.map { MessageProperties(contentType: $0) }),
+                timeout: CommonOptions.answerTimeout)
+            if common.json {
+                Terminal().print(json: answer)
+            } else {
+                let result = try decode(PublicationPutMethod.Result.self, answer)
+                Terminal().print(printable(PublicationText.sentence(topic, result.state)))
+            }
+        }
+    }
+
+    struct Remove: AsyncParsableCommand {
+        static let configuration = CommandConfiguration(
+            abstract: "Remove a publication.",
+            discussion: """
+                Answers when the removal is on disk: while the session is not connected, the server is told with the next \
+                connection.
+                """)
+
+        @OptionGroup var common: CommonOptions
+        @Argument(help: "The session.") var session: String
+        @Argument(help: "The topic, as it was put.") var topic: String
+
+        func run() async throws {
+            let answer = try await common.client().callUndecoded(
+                PublicationRemoveMethod.self, .init(session: session, topic: topic),
+                timeout: CommonOptions.answerTimeout)
+            if common.json {
+                Terminal().print(json: answer)
+            } else {
+                let result = try decode(PublicationRemoveMethod.Result.self, answer)
+                Terminal().print(printable(PublicationText.sentence(topic, result.state)))
+            }
+        }
+    }
+}
+
+/// `publications` in words.
+enum PublicationText {
+    static func sentence(_ topic: String, _ state: PublicationState) -> String {
+        switch state {
+        case .pending: "\(topic) is accepted; the server gets it as soon as the session is connected."
+        case .published: "\(topic) is published."
+        case .refused: "\(topic) is accepted, and the server refuses it; see holdfastctl publications."
+        case .removing: "\(topic) is removed; the server is told as soon as the session is connected."
+        case .removed: "\(topic) is removed."
+        default: "\(topic): \(state.rawValue)."
+        }
+    }
+
+    static func lines(for result: PublicationListMethod.Result, of session: String, times: TimeText) -> [String] {
+        let count = result.publications.count
+        let overview = "\(session): \(count) publication\(count == 1 ? "" : "s")\(count == 0 ? "." : ":")"
+        guard count > 0 else { return [printable(overview)] }
+        let rows = result.publications.map { publication in
+            [
+                publication.topic,
+                publication.state.rawValue + (publication.message.map { " (\($0))" } ?? ""),
+                publication.qos.map { String($0.rawValue) } ?? "-",
+                publication.payload.map { "\($0.bytes.count)" } ?? "-",
+                publication.since.map { times.moment($0) } ?? "-",
+            ]
+        }
+        return [printable(overview), ""] + Columns.table(["TOPIC", "STATE", "QOS", "BYTES", "SINCE"], rows)
+    }
+}

@@ -1,0 +1,267 @@
+import ControlAPI
+import DurableStore
+import Glibc
+import MQTT
+import NIOCore
+import NIOPosix
+import SessionCore
+import Support
+import Testing
+
+@testable import Agent
+
+/// The publications of a session of a whole daemon, against a server in the same process.
+@Suite(.timeLimit(.minutes(2)))
+struct PublicationSessionTests {
+    static let main = #"{"session":"main"}"#
+
+    /// The next message from the client on a topic: its payload.
+    private func published(_ server: LoopbackServer, _ topic: String) async throws -> String {
+        try await server.packet { packet in
+            guard case .publish(let publish) = packet, publish.topic == topic, publish.retain else { return nil }
+            return String(buffer: publish.payload)
+        }
+    }
+
+    private func put(_ peer: ControlPeer, _ topic: String, _ payload: String = "1") async throws {
+        try await peer.call(
+            "publication.put", #"{"session":"main","topic":"\#(topic)","payload":"\#(payload)"}"#)
+    }
+
+    /// `topic state` of all.
+    private func list(_ peer: ControlPeer) async throws -> [String] {
+        let result = try await peer.call("publication.list", Self.main)
+        guard case .array(let publications)? = result["publications"] else { return [] }
+        return publications.map { "\($0["topic"]?.text ?? "") \($0["state"]?.text ?? "")" }
+    }
+
+    /// Waits until the list is this.
+    private func expect(_ peer: ControlPeer, _ wanted: [String]) async throws {
+        var found: [String] = []
+        for _ in 0..<2000 {
+            found = try await list(peer)
+            if found == wanted { return }
+        }
+        #expect(found == wanted)
+    }
+
+    @Test func `what is put is published with everything, and listed`() async throws {
+        try await DaemonUnderTest.run { daemon in
+            let peer = try await daemon.watcher()
+            try await peer.call(
+                "publication.put",
+                #"{"session":"main","topic":"a/1","payload":"on","qos":0,"properties":{"contentType":"text/plain"}}"#)
+            let message = try await daemon.server.message()
+            #expect(message.topic == "a/1" && message.retain && message.qos == .atMostOnce)
+            #expect(message.properties.contentType == "text/plain")
+            try await put(peer, "a/2")
+            #expect(try await published(daemon.server, "a/2") == "1")
+            try await expect(peer, ["a/1 published", "a/2 published"])
+            let listed = try await peer.call("publication.list", Self.main)
+            guard case .array(let publications)? = listed["publications"], let first = publications.first else {
+                return
+            }
+            #expect(first["payload"] == "on")
+            #expect(first["qos"] == .integer(0))
+            #expect(first["properties"]?["contentType"] == "text/plain")
+            #expect(first["since"]?.text?.hasSuffix("Z") == true)
+            #expect(first["reasonCode"] == .null)
+        }
+    }
+
+    @Test(arguments: [
+        (#""topic":"a/+","payload":"1""#, "invalid-topic"),
+        (#""topic":"~/a","payload":"1","qos":2"#, "invalid-parameters"),
+        (#""topic":"a","payload":"""#, "invalid-parameters"),
+        (#""topic":"a","payload":"1","retain":true"#, "invalid-parameters"),
+        (#""topic":"~/","payload":"1""#, "invalid-topic"),
+        (#""topic":"~/presence/ann/phone","payload":"1""#, "invalid-topic"),
+        (#""topic":"holdfast/rooms/plant/a","payload":"1""#, "invalid-topic"),
+    ])
+    func `what cannot be published is refused`(parameters: String, code: String) async throws {
+        try await DaemonUnderTest.run("room = \"plant\"", autoconnect: false) { daemon in
+            let peer = try await daemon.watcher("disconnected")
+            try await put(peer, "~/a")
+            await #expect(throws: ControlPeer.CallFailure(code: code)) {
+                try await peer.call("publication.put", #"{"session":"main",\#(parameters)}"#)
+            }
+            await #expect(throws: ControlPeer.CallFailure(code: "unknown-publication")) {
+                try await peer.call("publication.remove", #"{"session":"main","topic":"b"}"#)
+            }
+            #expect(try await list(peer) == ["~/a pending"])
+        }
+    }
+
+    @Test func `it is connected only when the server has them, and a refused one does not hinder it`() async throws {
+        try await DaemonUnderTest.run(autoconnect: false) { daemon in
+            let peer = try await daemon.watcher("disconnected")
+            for topic in ["a", "b"] { try await put(peer, topic) }
+            await daemon.server.set { $0.answersMessages = false }
+            try await peer.call("session.connect", Self.main)
+            let first = try await daemon.server.message()
+            let second = try await daemon.server.message()
+            #expect(try await peer.call("session.status", Self.main)["phase"] == "restoring")
+            guard let one = first.packetID, let two = second.packetID else { return }
+            await daemon.server.send(.puback(Acknowledgement(packetID: one, reasonCode: .notAuthorized)))
+            #expect(try await peer.call("session.status", Self.main)["phase"] == "restoring")
+            await daemon.server.send(.puback(Acknowledgement(packetID: two)))
+            try await peer.state("connected")
+            #expect(try await list(peer) == ["a refused", "b published"])
+            #expect(daemon.log.lines.filter { $0.message.contains("refused the publication a") }.count == 1)
+            let listed = try await peer.call("publication.list", Self.main)
+            guard case .array(let publications)? = listed["publications"] else { return }
+            #expect(publications.first?["reasonCode"] == .integer(0x87))
+        }
+    }
+
+    @Test func `a quick reconnect leaves them untouched, a full one brings them back`() async throws {
+        try await DaemonUnderTest.run { daemon in
+            let peer = try await daemon.watcher()
+            try await put(peer, "a")
+            #expect(try await published(daemon.server, "a") == "1")
+            try await expect(peer, ["a published"])
+            await daemon.server.drop()
+            #expect(try await peer.state("connected")["resumed"] == .bool(true))
+            await daemon.server.loseSession()
+            await daemon.server.drop()
+            #expect(try await peer.state("connected")["resumed"] == .bool(false))
+            let messages = await daemon.server.events.all.filter { event in
+                if case .packet(.publish) = event { true } else { false }
+            }
+            #expect(messages.count == 2)
+        }
+    }
+
+    @Test func `a removal is carried out when the session is connected again, and an explicit leave clears`()
+        async throws
+    {
+        try await DaemonUnderTest.run { daemon in
+            let peer = try await daemon.watcher()
+            for topic in ["a", "b"] {
+                try await put(peer, topic)
+                #expect(try await published(daemon.server, topic) == "1")
+            }
+            try await expect(peer, ["a published", "b published"])
+            try await peer.call("session.disconnect", Self.main)
+            #expect(try await published(daemon.server, "a") == "")
+            #expect(try await published(daemon.server, "b") == "")
+            try await peer.state("disconnected")
+            #expect(try await list(peer) == ["a pending", "b pending"])
+            let removed = try await peer.call("publication.remove", #"{"session":"main","topic":"a"}"#)
+            #expect(removed["state"] == "removed", "the server has nothing of it")
+            try await peer.call("session.connect", Self.main)
+            #expect(try await published(daemon.server, "b") == "1")
+            try await peer.state("connected")
+            try await expect(peer, ["b published"])
+        }
+    }
+
+    @Test func `what is relative follows a change of rooms`() async throws {
+        try await DaemonUnderTest.run("room = \"plant\"") { daemon in
+            let peer = try await daemon.watcher()
+            try await put(peer, "~/a")
+            #expect(try await published(daemon.server, "holdfast/rooms/plant/a") == "1")
+            try await peer.call("session.switchRoom", #"{"session":"main","room":"lab"}"#)
+            #expect(try await published(daemon.server, "holdfast/rooms/plant/a") == "")
+            #expect(try await published(daemon.server, "holdfast/rooms/lab/a") == "1")
+            try await peer.state("connected")
+            try await expect(peer, ["~/a published"])
+        }
+    }
+
+    /// Runs lives of a daemon on one state directory, each with a session file of its own.
+    private func lives(
+        _ lives: [(file: String, body: (DaemonUnderTest, ControlPeer) async throws -> Void)],
+        bootIDs: [String] = []
+    ) async throws {
+        try await DaemonUnderTest.run(autoconnect: false) { outer in
+            let directory = try TemporaryDirectory()
+            defer { directory.remove() }
+            let group = MultiThreadedEventLoopGroup(numberOfThreads: 1)
+            try directory.makeSessions()
+            for (index, life) in lives.enumerated() {
+                try directory.write(
+                    "sessions.d/main.toml", await DaemonUnderTest.session(outer.server, life.file))
+                let boot = index < bootIDs.count ? bootIDs[index] : "boot"
+                try await DaemonUnderTest.run(in: directory, outer.server, on: group, bootID: boot) { daemon in
+                    try await life.body(daemon, try await daemon.watcher())
+                }
+            }
+            try await group.shutdownGracefully()
+        }
+    }
+
+    @Test func `they outlive the daemon, whose end is no leave`() async throws {
+        try await lives([
+            (
+                "",
+                { daemon, peer in
+                    try await put(peer, "a")
+                    #expect(try await published(daemon.server, "a") == "1")
+                    try await expect(peer, ["a published"])
+                }
+            ),
+            (
+                "",
+                { daemon, peer in
+                    #expect(try await published(daemon.server, "a") == "1", "nothing was cleared in between")
+                    try await expect(peer, ["a published"])
+                    // As if it was killed after a removal that the server does not know of.
+                    guard let main = SessionName("main") else { return }
+                    try await daemon.store.commit([(session: main, changes: [.removePublication("a")])])
+                }
+            ),
+            (
+                "",
+                { daemon, peer in
+                    #expect(try await published(daemon.server, "a") == "")
+                    try await expect(peer, [])
+                }
+            ),
+            (
+                "",
+                { daemon, peer in
+                    #expect(try await list(peer) == [])
+                    try await put(peer, "last")
+                    #expect(try await published(daemon.server, "last") == "1")
+                }
+            ),
+        ])
+    }
+
+    @Test func `a session that is gone from the configuration leaves nothing at the server`() async throws {
+        try await DaemonUnderTest.run { daemon in
+            let peer = try await daemon.watcher()
+            try await put(peer, "a")
+            #expect(try await published(daemon.server, "a") == "1")
+            try await expect(peer, ["a published"])
+            // A change of the file is no leave.
+            try await daemon.writeSession("[heartbeat]\ninterval = \"77s\"")
+            try await peer.call("daemon.reload")
+            #expect(try await published(daemon.server, "a") == "1")
+            #expect(unlink("\(daemon.directory.path)/sessions.d/main.toml") == 0)
+            try await peer.call("daemon.reload")
+            #expect(try await published(daemon.server, "a") == "")
+        }
+    }
+
+    @Test func `the room that was switched to outlives the daemon, but not the boot and not another room in the file`()
+        async throws
+    {
+        func isIn(_ room: String) -> (DaemonUnderTest, ControlPeer) async throws -> Void {
+            { _, peer in
+                let status = try await peer.call("session.status", Self.main)
+                #expect(status["room"] == .string(room))
+            }
+        }
+        let switches: (DaemonUnderTest, ControlPeer) async throws -> Void = { _, peer in
+            try await peer.call("session.switchRoom", #"{"session":"main","room":"lab"}"#)
+        }
+        try await lives(
+            [
+                (#"room = "plant""#, switches), (#"room = "plant""#, isIn("lab")), (#"room = "hall""#, isIn("hall")),
+                (#"room = "plant""#, isIn("plant")),
+                (#"room = "plant""#, switches), (#"room = "plant""#, isIn("plant")),
+            ], bootIDs: ["boot", "boot", "boot", "boot", "boot", "other"])
+    }
+}

@@ -1,0 +1,242 @@
+import MQTT
+import NIOCore
+import Testing
+
+@testable import Agent
+
+/// What a session publishes, step by step.
+@Suite struct PublicationsTests {
+    var publications = Publications()
+
+    static func publication(_ topic: String, _ payload: String = "1", qos: QoS = .atLeastOnce) -> Publication {
+        Publication(topic: topic, payload: ByteBuffer(string: payload), qos: qos, since: Timestamp(rawValue: 0))
+    }
+
+    /// What is done next, with everything that has to be remembered remembered.
+    mutating func next() -> [String] {
+        var said: [String] = []
+        while true {
+            let step = publications.next()
+            said += step.announcements.map {
+                "\($0.topic) " + ($0.payload.readableBytes == 0 ? "-" : String(buffer: $0.payload))
+            }
+            guard !step.remember.isEmpty else { return said }
+            for topic in step.remember { publications.remembered(topic) }
+        }
+    }
+
+    mutating func answer(
+        _ topic: String, _ payload: String = "1", _ code: ReasonCode = .success, qos: QoS = .atLeastOnce
+    ) -> Publications.Answer? {
+        let payload = payload == "-" ? ByteBuffer() : ByteBuffer(string: payload)
+        return publications.answered(Announcement(topic: topic, payload: payload, qos: qos), code)
+    }
+
+    mutating func connect(isKept: Bool = false) {
+        publications.connected(isKept: isKept)
+        publications.open()
+    }
+
+    @Test mutating func `nothing is sent before it is remembered, and nothing before the subscriptions`() {
+        publications.put(Self.publication("a"))
+        #expect(next() == [])
+        publications.connected(isKept: false)
+        #expect(next() == [])
+        publications.open()
+        #expect(publications.next() == .init(remember: ["a"]))
+        #expect(publications.next() == .init(), "it is on its way")
+        publications.remembered("a")
+        #expect(next() == ["a 1"])
+        #expect(!publications.isSettled)
+        #expect(answer("a") == .noted)
+        #expect(publications.isSettled && publications.isQuiet)
+        #expect(publications["a"]?.state == .published)
+    }
+
+    @Test(arguments: [true, false]) mutating func `a server that kept everything is sent nothing`(isKept: Bool) {
+        publications.put(Self.publication("a"))
+        connect()
+        _ = next()
+        _ = answer("a")
+        publications.connectionClosed()
+        connect(isKept: isKept)
+        #expect(next() == (isKept ? [] : ["a 1"]))
+    }
+
+    @Test mutating func `what was not answered is sent again, also to a server that kept everything`() {
+        publications.put(Self.publication("a"))
+        connect()
+        #expect(next() == ["a 1"])
+        publications.connectionClosed()
+        connect(isKept: true)
+        #expect(next() == ["a 1"])
+    }
+
+    @Test mutating func `with QoS 0 nobody can tell what the server got`() {
+        publications.put(Self.publication("a", qos: .atMostOnce))
+        connect()
+        #expect(next() == ["a 1"])
+        #expect(answer("a", qos: .atMostOnce) == .noted)
+        #expect(publications["a"]?.state == .published)
+        publications.connectionClosed()
+        connect(isKept: true)
+        #expect(next() == ["a 1"])
+    }
+
+    @Test mutating func `a removal clears, and is forgotten when the server took it`() {
+        publications.put(Self.publication("a"))
+        connect()
+        _ = next()
+        _ = answer("a")
+        publications.remove("a")
+        #expect(publications.removing == ["a"])
+        #expect(next() == ["a -"])
+        #expect(next() == [], "once on a connection")
+        #expect(answer("a", "-") == .cleared("a"))
+        #expect(publications.removing == [])
+    }
+
+    @Test mutating func `a removal without a connection waits, also for another run of the daemon`() {
+        publications = Publications([], retained: ["a"])
+        #expect(publications.removing == ["a"])
+        connect(isKept: true)
+        #expect(next() == ["a -"])
+        publications.connectionClosed()
+        connect(isKept: true)
+        #expect(next() == ["a -"])
+        #expect(answer("a", "-", .notAuthorized) == .refused("a", .notAuthorized, isNews: true))
+        #expect(publications.removing == ["a"])
+    }
+
+    @Test mutating func `what was never sent needs no clearing`() {
+        publications.put(Self.publication("a"))
+        publications.remove("a")
+        connect()
+        #expect(next() == [])
+    }
+
+    @Test mutating func `only the last of several answers counts`() {
+        publications.put(Self.publication("a", "1"))
+        connect()
+        #expect(next() == ["a 1"])
+        publications.put(Self.publication("a", "2"))
+        #expect(next() == ["a 2"])
+        #expect(answer("a", "1") == .noted)
+        #expect(publications["a"]?.state == .sending)
+        #expect(answer("a", "2") == .noted)
+        #expect(publications["a"]?.state == .published)
+
+        publications.remove("a")
+        #expect(next() == ["a -"])
+        publications.put(Self.publication("a", "3"))
+        #expect(next() == ["a 3"])
+        #expect(answer("a", "-") == .noted, "it is there again by now")
+        publications.remove("a")
+        #expect(next() == ["a -"])
+        #expect(answer("a", "3") == .noted)
+        #expect(answer("a", "-") == .cleared("a"))
+    }
+
+    @Test mutating func `a leave clears everything, and the next connect brings it back`() {
+        publications.put(Self.publication("a"))
+        publications.put(Self.publication("b"))
+        connect()
+        _ = next()
+        _ = (answer("a"), answer("b"))
+        publications.leave()
+        #expect(next() == ["a -", "b -"])
+        #expect(answer("a", "-") == .cleared("a"))
+        #expect(publications["a"]?.state == .pending)
+        publications.connectionClosed()
+        connect(isKept: true)
+        #expect(next() == ["b 1", "a 1"], "what has to be remembered first comes later")
+    }
+
+    @Test mutating func `what is relative follows the session to another room`() {
+        publications.put(Self.publication("~/a"))
+        publications.put(Self.publication("b"))
+        connect()
+        #expect(next() == ["b 1"], "there is no room yet")
+        _ = answer("b")
+        #expect(publications.isSettled)
+        publications.enter(Room(prefix: "rooms", name: "x"))
+        #expect(next() == ["rooms/x/a 1"])
+        _ = answer("rooms/x/a")
+        publications.enter(Room(prefix: "rooms", name: "y"))
+        #expect(next().sorted() == ["rooms/x/a -", "rooms/y/a 1"])
+        #expect(answer("rooms/x/a", "-") == .cleared("rooms/x/a"))
+        #expect(publications["~/a"]?.topic == "rooms/y/a")
+        #expect(publications.twin(of: "rooms/y/a", resolved: "rooms/y/a")?.topic == "~/a")
+    }
+
+    @Test mutating func `a refusal is told once, and tried again when the server has lost everything`() {
+        publications.put(Self.publication("a"))
+        connect()
+        _ = next()
+        #expect(answer("a", "1", .notAuthorized) == .refused("a", .notAuthorized, isNews: true, nothingOn: "a"))
+        #expect(publications.isSettled, "the session connects all the same")
+        publications.connectionClosed()
+        connect(isKept: true)
+        #expect(next() == [])
+        publications.connectionClosed()
+        connect()
+        #expect(next() == ["a 1"])
+        #expect(answer("a", "1", .notAuthorized) == .refused("a", .notAuthorized, isNews: false, nothingOn: "a"))
+        publications.put(Self.publication("a", "2"))
+        #expect(next() == ["a 2"])
+        _ = answer("a", "2")
+        publications.put(Self.publication("a", "3"))
+        #expect(next() == ["a 3"])
+        #expect(answer("a", "3", .quotaExceeded) == .refused("a", .quotaExceeded, isNews: true))
+        publications.remove("a")
+        #expect(next() == ["a -"], "the server still has the second one")
+    }
+
+    @Test mutating func `what stands for the same topic in a room is published once`() {
+        publications.put(Self.publication("rooms/x/a", "absolute"))
+        publications.put(Self.publication("~/a", "relative"))
+        publications.enter(Room(prefix: "rooms", name: "x"))
+        connect()
+        #expect(next() == ["rooms/x/a absolute"])
+        _ = answer("rooms/x/a", "absolute")
+        #expect(publications.isSettled)
+        publications.remove("rooms/x/a")
+        #expect(next() == ["rooms/x/a relative"])
+    }
+
+    @Test mutating func `a thousand of them take no time`() {
+        for number in 0..<Publications.maximumCount { publications.put(Self.publication("t/\(number)")) }
+        connect()
+        for said in next() { _ = (answer(String(said.dropLast(2))), publications.next()) }
+        #expect(publications.isSettled)
+    }
+
+    @Test mutating func `the one that the server ends the connection for is found and left out`() {
+        for topic in ["a", "b", "c"] { publications.put(Self.publication(topic)) }
+        connect()
+        #expect(next() == ["a 1", "b 1", "c 1"])
+        #expect(publications.serverEnded(.serverBusy) == .noted)
+        #expect(publications.serverEnded(.payloadFormatInvalid) == .noted)
+        publications.connectionClosed()
+        connect()
+        #expect(next() == ["a 1"], "one by one")
+        _ = answer("a")
+        #expect(next() == ["b 1"])
+        #expect(publications.serverEnded(.payloadFormatInvalid) == .refused("b", .payloadFormatInvalid, isNews: true))
+        publications.connectionClosed()
+        connect()
+        #expect(next() == ["a 1"])
+        _ = answer("a")
+        #expect(next() == ["c 1"])
+        _ = answer("c")
+        #expect(next() == [] && publications.isSettled)
+        publications.put(Self.publication("d"))
+        publications.put(Self.publication("e"))
+        #expect(next() == ["d 1", "e 1"], "together again")
+    }
+
+    @Test mutating func `presence and other announcements are none of these`() {
+        connect()
+        #expect(answer("presence") == nil)
+    }
+}

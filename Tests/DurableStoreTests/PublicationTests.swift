@@ -1,0 +1,89 @@
+import MQTT
+import NIOCore
+import SessionCore
+import Testing
+
+@testable import DurableStore
+
+@Suite struct `Publications and rooms` {
+    let directory: TemporaryDirectory
+    let main: SessionName
+
+    init() throws {
+        directory = try TemporaryDirectory()
+        main = try session()
+    }
+
+    private func publication(_ topic: String, _ payload: String, since: Int64 = 0) -> Publication {
+        Publication(
+            topic: topic, payload: ByteBuffer(string: payload), qos: .atMostOnce,
+            properties: .init(responseTopic: "r", userProperties: [UserProperty(name: "n", value: "v")]),
+            since: Timestamp(rawValue: since))
+    }
+
+    @Test func `publications come back in the order in which they were put`() async throws {
+        let store = try openStore(directory)
+        try await store.commit(
+            main, .putPublication(publication("~/b", "1")), .putPublication(publication("a", "2")),
+            .putPublication(publication("c", "3")))
+        try await store.commit(
+            main, .putPublication(publication("~/b", "4", since: 7)), .removePublication("c"), .removePublication("d"))
+        let kept = try await openStore(try directory.copyAsItIs()).session(main)
+        #expect(kept.publications == [publication("a", "2"), publication("~/b", "4", since: 7)])
+        #expect(try await store.session(session("other")).publications.isEmpty)
+    }
+
+    @Test func `where the server may hold a message is kept until it is forgotten`() async throws {
+        let store = try openStore(directory)
+        try await store.commit(
+            main, .rememberRetained("a"), .rememberRetained("b"), .rememberRetained("a"), .forgetRetained("b"),
+            .forgetRetained("c"))
+        #expect(try await openStore(try directory.copyAsItIs()).session(main).retainedTopics == ["a"])
+    }
+
+    @Test func `a room is kept, replaced and forgotten`() async throws {
+        let store = try openStore(directory)
+        #expect(try await store.chosenRoom(main) == nil)
+        try await store.setChosenRoom(main, nil)
+        for room in ["x", "y"] {
+            try await store.setChosenRoom(main, ChosenRoom(room: room, configured: "", bootID: "b"))
+        }
+        #expect(
+            try await openStore(try directory.copyAsItIs()).chosenRoom(main)
+                == ChosenRoom(room: "y", configured: "", bootID: "b"))
+        try await store.setChosenRoom(main, nil)
+        #expect(try await store.chosenRoom(main) == nil)
+    }
+
+    @Test func `a session that is forgotten leaves nothing to one of the same name`() async throws {
+        let store = try openStore(directory)
+        try await store.commit(main, .putPublication(publication("a", "1")), .rememberRetained("a"))
+        try await store.setChosenRoom(main, ChosenRoom(room: "x", configured: "", bootID: "b"))
+        try await store.forget(main)
+        try await store.commit(main, .setEstablished(true))
+        #expect(try await store.session(main) == DurableSession(established: true))
+        #expect(try await store.chosenRoom(main) == nil)
+    }
+
+    @Test func `a file of the version before them is migrated and keeps its messages`() async throws {
+        do {
+            let old = try DurableStore(
+                directory: directory.path, durability: .normal, executor: QueueExecutor(),
+                migrations: Array(Schema.migrations.prefix(2)))
+            // What that version wrote: its session had no publications to read.
+            await old.run("INSERT INTO session (name, established) VALUES ('main', 1)")
+            try await old.close()
+        }
+        let store = try openStore(directory)
+        #expect(store.openReport.backup?.contains("version-2") == true)
+        #expect(try await store.session(main) == DurableSession(established: true))
+        try await store.commit(main, .putPublication(publication("a", "1")))
+        #expect(try await store.session(main).publications.count == 1)
+    }
+}
+
+extension DurableStore {
+    fileprivate func run(_ statement: String) {
+        #expect(throws: Never.self) { try opened().run(statement) }
+    }
+}

@@ -1,0 +1,74 @@
+import ControlAPI
+import Support
+import Testing
+
+/// Retained state that a session owns, at a real server.
+extension EndToEnd {
+    private func put(_ daemon: Daemon, _ topic: String, _ payload: String) async throws {
+        _ = try await daemon.call(
+            PublicationPutMethod.self, .init(session: "main", topic: topic, payload: MessagePayload(text: payload)))
+    }
+
+    private func states(_ daemon: Daemon) async throws -> [String] {
+        try await daemon.call(PublicationListMethod.self, .init(session: "main")).publications
+            .map { "\($0.topic) \($0.state.rawValue)" }
+    }
+
+    @Test func `publications are untouched by a quick reconnect, come back after a full one, and go with a removal`()
+        async throws
+    {
+        try await withLab { lab, daemon in
+            let server = try await LabServer(lab)
+            try await server.start()
+            try daemon.session()
+            try await daemon.start()
+            let events = try await daemon.events()
+            try await events.until(.connected)
+            let before = try await LabSubscriber(lab, filter: "lamp/#")
+            try await put(daemon, "lamp/1", "on")
+            try await put(daemon, "lamp/2", "off")
+            try await before.received("both are published") { $0.count == 2 }
+            let listed = try await daemon.ctl("publications", "main")
+            #expect(listed.ending == .exited(0))
+            #expect(listed.output.contains("lamp/1  published"), "\(listed.output)")
+
+            // Quick: the server has them, and sends nobody anything.
+            _ = try await daemon.call(SessionReconnectMethod.self, .init(session: "main", mode: .quick))
+            try await events.until(.reconnecting)
+            #expect(try await events.until(.connected).resumed == true)
+            try await daemon.publish("here", to: "lamp/end", wait: .delivered)
+            let seen = try await before.received("what was published after the reconnect") {
+                $0.last?.payload == "here"
+            }
+            #expect(seen.map(\.topic) == ["lamp/1", "lamp/2", "lamp/end"])
+
+            // The server loses everything; a removal meanwhile is not brought back, also if the daemon is killed then.
+            try await server.kill()
+            await server.forget()
+            try await events.until(.reconnecting)
+            _ = try await daemon.call(PublicationRemoveMethod.self, .init(session: "main", topic: "lamp/2"))
+            #expect(try await states(daemon) == ["lamp/1 published", "lamp/2 removing"])
+            try await daemon.kill()
+            try await server.start()
+            try await daemon.start()
+            let again = try await daemon.events()
+            try await again.until(.connected)
+            let after = try await LabSubscriber(lab, filter: "lamp/#")
+            let kept = try await after.received("the server has it again") { !$0.isEmpty }
+            #expect(kept.map { "\($0.topic) \($0.payload)" } == ["lamp/1 on"])
+            try await until("the removal is carried out") { try await states(daemon) == ["lamp/1 published"] }
+
+            // A stop of the daemon is no leave, an explicit disconnect is one.
+            #expect(try await daemon.stop() == .exited(0))
+            let stopped = try await LabSubscriber(lab, filter: "lamp/1")
+            try await stopped.received("the server keeps it") { $0.map(\.payload) == ["on"] }
+            try await daemon.start()
+            let last = try await daemon.events()
+            try await last.until(.connected)
+            try await daemon.disconnect()
+            try await last.until(.disconnected)
+            try await stopped.received("the server has nothing") { $0.last?.payload == "" }
+            #expect(try await states(daemon) == ["lamp/1 pending"])
+        }
+    }
+}

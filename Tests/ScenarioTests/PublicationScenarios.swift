@@ -1,0 +1,116 @@
+import ControlAPI
+import MQTT
+import SessionCore
+import Support
+import Testing
+
+@testable import Agent
+
+/// What LiveKit documents of published tracks: a quick reconnect keeps them, a full one publishes them again, and they go
+/// when they are unpublished and when the participant leaves.
+@Suite("Publications", .timeLimit(.minutes(1)))
+struct PublicationScenarios {
+    /// A in a room, publishing, and B who receives what comes there.
+    private static func together(
+        _ body: @Sendable (isolated Scenario, _ a: Host, _ b: Host) async throws -> Void
+    ) async throws {
+        try await Scenario.run { scenario in
+            let b = try await scenario.host("B", ZEGOScenarios.room)
+            try await b.until(.connected)
+            try await b.subscribe("holdfast/rooms/+/track")
+            let a = try await scenario.host("A", ZEGOScenarios.room)
+            try await a.until(.connected)
+            try await a.put("~/track", "camera")
+            await scenario.sleep(.seconds(1))
+            #expect(await b.received == ["camera"])
+            try await body(scenario, a, b)
+        }
+    }
+
+    @Test func `a quick reconnect keeps what is published, and nobody is told of it again`() async throws {
+        try await Self.together { scenario, a, b in
+            await scenario.cut(a)
+            try await a.until(.reconnecting)
+            await scenario.sleep(.seconds(20))
+            await scenario.mend(a)
+            #expect(try await a.until(.connected).resumed == true)
+            await scenario.sleep(.seconds(60))
+            #expect(await b.received == ["camera"])
+            #expect(try await a.publications() == ["~/track published"])
+        }
+    }
+
+    @Test func `after a full reconnect it is there before the session is connected`() async throws {
+        try await Self.together { scenario, a, b in
+            try await a.reconnect(.full)
+            try await a.until(.reconnecting)
+            try await a.until(.connected)
+            #expect(try await a.publications() == ["~/track published"])
+            await scenario.sleep(.seconds(1))
+            #expect(await b.received == ["camera", "camera"])
+        }
+    }
+
+    @Test func `what is unpublished during an outage is gone after it, also when the daemon was killed`() async throws {
+        try await Self.together { scenario, a, b in
+            await scenario.cut(a)
+            try await a.until(.reconnecting)
+            try await a.unpublish("~/track")
+            #expect(try await a.publications() == ["holdfast/rooms/r1/track removing"])
+            await a.kill()
+            await scenario.mend(a)
+            try await a.start()
+            try await a.until(.connected)
+            await scenario.sleep(.seconds(1))
+            #expect(await b.received == ["camera", ""])
+            #expect(try await a.publications() == [])
+        }
+    }
+
+    @Test func `a leave takes it away, the daemon's end does not`() async throws {
+        try await Self.together { scenario, a, b in
+            await a.stop()
+            #expect(await b.received == ["camera"])
+            try await a.start()
+            try await a.until(.connected)
+            try await a.disconnect()
+            try await a.until(.disconnected)
+            await scenario.sleep(.seconds(1))
+            // Once more after the start, since nobody can tell what the server still had.
+            #expect(await b.received == ["camera", "camera", ""])
+            #expect(try await a.publications() == ["~/track pending"])
+            try await a.connect()
+            try await a.until(.connected)
+            await scenario.sleep(.seconds(1))
+            #expect(await b.received.last == "camera")
+        }
+    }
+
+    @Test func `it goes along to another room`() async throws {
+        try await Self.together { scenario, a, b in
+            try await a.switchRoom(to: "r2")
+            await scenario.sleep(.seconds(10))
+            #expect(try await a.status().room == "r2")
+            #expect(try await a.status().state == .connected)
+            #expect(
+                scenario.servers[.one]?.broker.retained.keys.filter { $0.hasSuffix("/track") } == [
+                    "holdfast/rooms/r2/track"
+                ])
+        }
+    }
+}
+
+extension Host {
+    fileprivate func put(_ topic: String, _ text: String) async throws {
+        _ = try await registry().driver("main").putPublication(
+            .init(session: "main", topic: topic, payload: MessagePayload(text: text)))
+    }
+
+    fileprivate func unpublish(_ topic: String) async throws {
+        _ = try await registry().driver("main").removePublication(.init(session: "main", topic: topic))
+    }
+
+    fileprivate func publications() async throws -> [String] {
+        try await registry().driver("main").publicationList().publications.map { "\($0.topic) \($0.state.rawValue)" }
+    }
+}

@@ -105,7 +105,7 @@ struct MQTTConfiguration: Hashable, Sendable {
     /// In bytes.
     var maximumPacketSize = 1 << 20
     /// The servers that a redirection may lead to.
-    var redirects: [String] = []
+    var redirects: [HostPattern] = []
 }
 
 enum MQTTVersion: String, CaseIterable, Sendable {

@@ -65,7 +65,7 @@ extension SessionConfiguration {
         .init("mqtt.session-expiry", \.mqtt.sessionExpiry, .durationOrNever("0s", to: "4294967294s")),
         .init("mqtt.receive-maximum", \.mqtt.receiveMaximum, .integer(1...65_535)),
         .init("mqtt.maximum-packet-size", \.mqtt.maximumPacketSize, .size("1KiB", to: "256MiB")),
-        .init("mqtt.redirects", \.mqtt.redirects, .list(.nonemptyText, of: "host names"), supports: .onlyDefault),
+        .init("mqtt.redirects", \.mqtt.redirects, .list(.hostPattern, of: "hosts")),
 
         .init("tls.ca", \.tls.authorities, .path),
         .init("tls.certificate", \.tls.certificate, .path),

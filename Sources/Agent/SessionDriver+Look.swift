@@ -34,7 +34,7 @@ extension SessionDriver {
             dial(attempt)
             return
         }
-        self.look(for: .attempt(attempt, look), at: attempt.endpoint, password: link?.password)
+        self.look(for: .attempt(attempt, look), at: address(of: attempt), password: link?.password)
     }
 
     /// Removes our presence, if it is still the one that we published.
@@ -44,7 +44,7 @@ extension SessionDriver {
         look(for: .farewell, at: last.endpoint, password: last.password)
     }
 
-    private func look(for purpose: Looking.Purpose, at endpoint: EndpointIndex, password: [UInt8]?) {
+    private func look(for purpose: Looking.Purpose, at endpoint: Endpoint, password: [UInt8]?) {
         guard let membership = rooms.membership else { return }
         rooms.lookCount += 1
         let number = rooms.lookCount

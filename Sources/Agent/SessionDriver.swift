@@ -32,6 +32,8 @@ actor SessionDriver {
     /// The attempt under way and the connection that it becomes.
     struct Link {
         let attempt: Attempt
+        /// Where the attempt leads: its endpoint, or the server that one was redirected to.
+        let address: Endpoint
         var connection: Connection?
         var password: [UInt8]?
         var credentialLife: CredentialLife?
@@ -70,6 +72,7 @@ actor SessionDriver {
     var link: Link?
     var log: SessionLog
     private let tlsContexts = TLSContextCache()
+    var redirections: Redirections
     private var work: [Work] = []
     private var isWorking = false
     private var timer: (deadline: Instant, scheduled: Scheduled<Void>)?
@@ -112,6 +115,7 @@ actor SessionDriver {
         mqtt = MQTTClientMachine(
             configuration: MQTTClientMachine.Configuration(configuration), restoring: durable)
         clientID = durable.assignedClientID ?? configuration.clientID
+        redirections = Redirections(configuration)
         log = SessionLog(session: name, logger: surroundings.logger)
         remembered = durable.rememberedSubscriptions
     }
@@ -248,6 +252,7 @@ actor SessionDriver {
         case .retire(let generation, let ending):
             if link?.generation == generation {
                 link = nil
+                redirections.ended()
                 handle(.connectionClosed)
             }
             work.append(.session(.ended(generation, ending)))
@@ -310,6 +315,7 @@ actor SessionDriver {
         guard let link else { return }
         stopLooking()
         self.link = nil
+        redirections.ended()
         link.connection?.close(.abort)
         handle(.connectionClosed)
     }
@@ -334,7 +340,7 @@ actor SessionDriver {
 
     private func open(_ attempt: Attempt) {
         precondition(link == nil, "an attempt begins when the one before it is over")
-        link = Link(attempt: attempt)
+        link = Link(attempt: attempt, address: redirections.begin(attempt.endpoint))
         prepareRoom()
         guard let reference = configuration.password else {
             dialOrLook(attempt)
@@ -345,16 +351,21 @@ actor SessionDriver {
 
     func dial(_ attempt: Attempt) {
         let generation = attempt.generation
-        link?.connection = openConnection(to: attempt.endpoint) { [weak self] event in
+        let address = address(of: attempt)
+        link?.connection = openConnection(to: address) { [weak self] event in
             self?.assumeIsolated { $0.connectionEvent(event, generation) }
         }
     }
 
+    func address(of attempt: Attempt) -> Endpoint {
+        link?.address ?? configuration.endpoints[attempt.endpoint.rawValue]
+    }
+
     func openConnection(
-        to endpoint: EndpointIndex, onEvent: @escaping (ConnectionEvent) -> Void
+        to endpoint: Endpoint, onEvent: @escaping (ConnectionEvent) -> Void
     ) -> Connection {
         Connection.open(
-            configuration.endpoints[endpoint.rawValue], options: Connection.Options(configuration),
+            endpoint, options: Connection.Options(configuration, for: endpoint),
             eventLoop: eventLoop, threadPool: surroundings.threadPool, contexts: tlsContexts, onEvent: onEvent)
     }
 
@@ -375,7 +386,7 @@ actor SessionDriver {
             run(.session(.progressed(generation, .securing)))
         case .opened(let opened):
             self.link?.opened = opened
-            rooms.lastOpened = (link.attempt.endpoint, link.password)
+            rooms.lastOpened = (link.address, link.password)
             // From now on only the address in use counts: a path to the others says nothing about this connection.
             watchPath(of: link.attempt, to: [opened.peer])
             run(.session(.progressed(generation, .authenticating)))
@@ -400,11 +411,11 @@ actor SessionDriver {
     }
 
     /// Ends the connection because of what the server said or did; what the machine still sends goes out first.
-    func protocolEnded(because reason: Reason) {
+    func protocolEnded(_ ending: SessionMachine.Ending) {
         guard let link else { return }
-        let generation = link.generation
+        let (generation, reason) = (link.generation, ending.reason)
         guard reason.code.group == .auth, let reference = configuration.password else {
-            work.append(.retire(generation, .init(reason)))
+            work.append(.retire(generation, ending))
             return
         }
         self.link?.isRefused = true

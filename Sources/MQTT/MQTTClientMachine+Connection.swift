@@ -50,7 +50,7 @@ extension MQTTClientMachine {
         connection = .connecting(connecting)
         isSessionCertain = false
         var connect = Connect(clientID: clientID, cleanStart: connecting.cleanStart)
-        connect.keepAlive = configuration.keepAlive
+        connect.keepAlive = announcedKeepAlive
         connect.username = connecting.credentials.username
         connect.password = connecting.credentials.password
         connect.will = configuration.will
@@ -156,11 +156,14 @@ extension MQTTClientMachine {
         }
         let limits = ServerLimits(connack.properties)
         connection = .connected(ServerSession(limits: limits))
+        keepAliveInForce = capped(connack.properties.serverKeepAlive ?? configuration.keepAlive)
+        isFreshlyResumed = connack.sessionPresent
+        aliases = TopicAliases(maximum: usesAliases ? limits.topicAliasMaximum : 0)
         step.emit(
             .connected(
                 Connected(
                     resumed: connack.sessionPresent, sessionLost: !connecting.cleanStart && !connack.sessionPresent,
-                    clientID: clientID, keepAlive: connack.properties.serverKeepAlive ?? configuration.keepAlive,
+                    clientID: clientID, keepAlive: keepAliveInForce,
                     sessionExpiry: connack.properties.sessionExpiryInterval ?? configuration.sessionExpiry,
                     limits: limits)))
         if connack.sessionPresent {
@@ -205,11 +208,16 @@ extension MQTTClientMachine {
         }
         if !outbox.inFlight.isEmpty { outbox.sessionLost() }
         packetIDs.freeAll()
+        identifierClashes = 0
         if inbox.sessionLost() { step.changes.append(.removeAllInbound) }
         if subscriptions.sessionLost() { step.changes.append(.forgetAllSubscriptions) }
     }
 
     private mutating func received(_ packet: Packet, _ session: ServerSession, _ step: inout Step) {
+        switch packet {
+        case .puback, .pubrec, .pubcomp: isFreshlyResumed = false
+        default: break
+        }
         switch packet {
         case .publish(let publish): received(publish, &step)
         case .puback(let answer): receivedPuback(answer, &step)
@@ -228,36 +236,11 @@ extension MQTTClientMachine {
     }
 
     private mutating func disconnected(_ disconnect: Disconnect, _ step: inout Step) {
-        step.emit(
-            .disconnectedByServer(
-                ServerReason(
-                    code: disconnect.reasonCode, reasonString: disconnect.properties.reasonString,
-                    serverReference: disconnect.properties.serverReference)))
-        if case .connected(let session) = connection { blame(disconnect, session, &step) }
+        var reason = ServerReason(
+            code: disconnect.reasonCode, reasonString: disconnect.properties.reasonString,
+            serverReference: disconnect.properties.serverReference)
+        if case .connected(let session) = connection { reason.remedies = remedies(for: disconnect, session, &step) }
+        step.emit(.disconnectedByServer(reason))
         end(&step)
-    }
-
-    /// Finds the message that the server ended the connection for, so that it does not do so for ever.
-    private mutating func blame(_ disconnect: Disconnect, _ session: ServerSession, _ step: inout Step) {
-        let isCertain: Bool
-        switch disconnect.reasonCode {
-        case .receiveMaximumExceeded:
-            windowCap = max(1, window(session.limits) / 2)
-            return
-        case .topicNameInvalid, .packetTooLarge, .payloadFormatInvalid: isCertain = true
-        case .malformedPacket, .protocolError: isCertain = isolateThrough != nil
-        default: return
-        }
-        // It may have been an announcement, and an innocent message must not be quarantined.
-        guard announcements.outstanding.isEmpty else { return }
-        let suspects = outbox.inFlight.filter { $0.value.progress == .onWire && !$0.value.isReleased }
-        guard let last = suspects.map(\.value.sequence).max() else { return }
-        if suspects.count == 1, isCertain, let suspect = suspects.first {
-            quarantine(
-                suspect.key, disconnect.reasonCode,
-                disconnect.properties.reasonString ?? "the server ended the connection for this message", &step)
-        } else {
-            isolateThrough = max(isolateThrough ?? last, last)
-        }
     }
 }

@@ -110,6 +110,8 @@ extension MQTTClientMachine {
         case disconnectedByServer(ServerReason)
         /// The server broke the protocol; DISCONNECT with this code is sent if that is allowed, and `close` comes along.
         case protocolViolation(ReasonCode, String)
+        /// The two sides disagree about the session, which has to be begun anew; DISCONNECT and `close` come along.
+        case stateMismatch(String)
     }
 
     /// What the server said when it refused or ended the connection.
@@ -119,6 +121,8 @@ extension MQTTClientMachine {
         public var reasonString: String?
         /// Another server, with 0x9C and 0x9D.
         public var serverReference: String?
+        /// What was changed because of it, for the next connection.
+        public var remedies: [Remedy] = []
 
         public init(code: ReasonCode, reasonString: String? = nil, serverReference: String? = nil) {
             self.code = code
@@ -163,6 +167,8 @@ extension MQTTClientMachine {
         public var maximumPacketSize: Int
         public var wildcardSubscriptions: Bool
         public var sharedSubscriptions: Bool
+        /// The highest alias that we may use; 0 is none.
+        public var topicAliasMaximum: UInt16
 
         public init(_ connack: Connack.Properties = Connack.Properties()) {
             receiveMaximum = Int(connack.receiveMaximum ?? .max)
@@ -171,6 +177,7 @@ extension MQTTClientMachine {
             maximumPacketSize = connack.maximumPacketSize.map { Int($0) } ?? Packet.maximumLength
             wildcardSubscriptions = connack.wildcardSubscriptionAvailable ?? true
             sharedSubscriptions = connack.sharedSubscriptionAvailable ?? true
+            topicAliasMaximum = connack.topicAliasMaximum ?? 0
         }
     }
 

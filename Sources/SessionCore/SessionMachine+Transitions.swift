@@ -164,6 +164,10 @@ extension SessionMachine {
                 attemptAgain(trying, attempt, because: ending.reason, at: now, into: &actions)
             } else if ending.reason.isTerminal {
                 fail(because: ending.reason)
+            } else if isOnceTooOften(ending) {
+                fail(because: .incompatible(ending.reason))
+            } else if ending.isRedirected {
+                attemptAgain(trying, attempt, because: ending.reason, at: now, into: &actions)
             } else if escalate(because: ending.reason.code), ending.retryAfter == nil {
                 attemptAgain(trying, attempt, because: ending.reason, at: now, into: &actions)
             } else {

@@ -6,6 +6,7 @@ extension SessionMachine {
         self.reason = reason
         backoff.restart()
         notBefore = nil
+        refusals = 0
         rivalry.startedAnew()
         cursor = EndpointIndex(0)
         attemptNow(newTrying(outage: nil, because: reason, at: now), at: now, into: &actions)
@@ -25,22 +26,30 @@ extension SessionMachine {
         var ending = ending
         ending.reason = rivalry.lost(because: ending.reason, isStable: isStable)
         let reason = ending.reason
+        if isStable { refusals = 0 }
+        if isOnceTooOften(ending) {
+            fail(because: .incompatible(reason))
+            return
+        }
         counters.outages += 1
         escalate(because: reason.code)
         if isStable { backoff.restart() }
         // The server that was left has the session, so it is asked first, unless it said that it cannot serve now.
-        let isServerUnfit = reason.code == .serverShutdown || reason.code == .serverBusy
-        cursor = isServerUnfit ? endpoint(after: connected.attempt.endpoint) : connected.attempt.endpoint
+        cursor = ending.leavesEndpoint ? endpoint(after: connected.attempt.endpoint) : connected.attempt.endpoint
         var trying = newTrying(outage: Outage(since: now), because: reason, at: now)
         actions.append(.report(.reconnectStarted(mode)))
+        if ending.isRedirected {
+            attemptAgain(trying, connected.attempt, because: reason, at: now, into: &actions)
+            return
+        }
         switch reason.code {
         case .userReconnect, .credentialRenewed, .switchRoom:
             tryNow(trying, because: reason, at: now, into: &actions)
         case .pathMoved:
             wait(trying, after: ending, at: now)
             if case .trying(let trying) = state { kick(trying, because: reason, at: now, into: &actions) }
-        case .stateMismatch, .sessionLost, .serverKeepAliveTimeout, .credentialRejected, .credentialExpired,
-            .notAuthorized:
+        case _ where ending.pace == .atOnce, .stateMismatch, .sessionLost, .serverKeepAliveTimeout, .credentialRejected,
+            .credentialExpired, .notAuthorized:
             trying.hasRenewedCredential = reason.code.group == .auth
             // There is something to change, so the first try is made at once; what comes again goes by the table.
             if backoff.isAtStart, ending.retryAfter == nil {
@@ -53,6 +62,14 @@ extension SessionMachine {
         default:
             wait(trying, after: ending, at: now)
         }
+    }
+
+    /// Counts the endings that may happen once.
+    /// - Returns: whether this is one too many, without a stable connection between.
+    mutating func isOnceTooOften(_ ending: Ending) -> Bool {
+        guard ending.failsIfRepeated else { return false }
+        refusals += 1
+        return refusals > 1
     }
 
     mutating func fail(because reason: Reason) {
@@ -79,14 +96,14 @@ extension SessionMachine {
     /// Waits for the next delay of the table, or for the network when there is no path to any endpoint.
     mutating func wait(_ trying: Trying, after ending: Ending, at now: Instant) {
         var trying = trying
-        let cause = Backoff.Cause(ending.reason)
+        let cause = Backoff.Cause(ending)
         notBefore = ending.retryAfter.map { now.advanced(by: $0) }
         var until = notBefore ?? now
         // Without a path nothing is taken from the table, but a server that answered is left alone all the same.
-        if hasPath || cause == .busy {
+        if hasPath || cause.hasFloor {
             until = max(until, now.advanced(by: backoff.nextDelay(after: cause, policy: policy)))
         }
-        if cause == .busy { notBefore = until }
+        if cause.hasFloor { notBefore = until }
         guard hasPath else {
             waitForNetwork(trying, because: ending.reason, at: now)
             return

@@ -134,8 +134,11 @@ struct MQTTClientHarness {
         case .subscribed(let filter, let code): "subscribed \(filter) \(hex(code))"
         case .unsubscribed(let filter, let code): "unsubscribed \(filter) \(hex(code))"
         case .announced(let announcement, let code): "announced \(announcement.topic) \(hex(code))"
-        case .disconnectedByServer(let reason): "disconnected by server \(hex(reason.code))"
+        case .disconnectedByServer(let reason):
+            "disconnected by server \(hex(reason.code))"
+                + (reason.remedies.isEmpty ? "" : ": " + reason.remedies.map(\.description).joined(separator: ", "))
         case .protocolViolation(let code, _): "violation \(hex(code))"
+        case .stateMismatch: "state mismatch"
         }
     }
 

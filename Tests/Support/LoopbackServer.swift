@@ -95,8 +95,8 @@ public actor LoopbackServer {
     }
 
     /// Ends the connection as a server does that says why.
-    public func disconnect(_ code: ReasonCode) {
-        send(.disconnect(Disconnect(reasonCode: code)))
+    public func disconnect(_ code: ReasonCode, _ properties: Disconnect.Properties = .init()) {
+        send(.disconnect(Disconnect(reasonCode: code, properties: properties)))
         drop()
     }
 

@@ -133,7 +133,8 @@ struct Redirections {
 
     /// Why a server is not to be connected to; `nil` if it may be.
     private func refusal(of endpoint: Endpoint) -> String? {
-        guard patterns.contains(where: { $0.matches(endpoint.host) }) || endpoints.contains(where: isAt(endpoint)) else {
+        guard patterns.contains(where: { $0.matches(endpoint.host) }) || endpoints.contains(where: isAt(endpoint))
+        else {
             return "the server sends the session to \(endpoint.authority), which redirects of [mqtt] does not allow"
         }
         if needsEncryption, !endpoint.scheme.isSecure, !endpoint.isLoopback {

@@ -32,6 +32,8 @@ extension MQTTClientMachine {
         }
         decoder = PacketDecoder(sender: .server, maximumPacketSize: Int(max(1, configuration.maximumPacketSize)))
         inbox.connectionOpened(receiveMaximum: Int(configuration.receiveMaximum))
+        authentication = credentials.authentication
+        isAuthenticatedByMethod = false
         if forceCleanStart, isEstablished {
             // The server forgets its session as soon as it has read CONNECT. If we are killed then, we must not take the
             // new, empty session for the old one at the next start.
@@ -54,6 +56,10 @@ extension MQTTClientMachine {
         connect.username = connecting.credentials.username
         connect.password = connecting.credentials.password
         connect.will = configuration.will
+        if let authentication {
+            connect.properties.authenticationMethod = SCRAMClient.method
+            connect.properties.authenticationData = ByteBuffer(bytes: authentication.clientFirst)
+        }
         connect.properties.sessionExpiryInterval = configuration.sessionExpiry
         connect.properties.receiveMaximum = max(1, configuration.receiveMaximum)
         connect.properties.maximumPacketSize = max(1, configuration.maximumPacketSize)
@@ -122,8 +128,7 @@ extension MQTTClientMachine {
         switch packet {
         case .connack(let connack): accept(connack, connecting, &step)
         case .disconnect(let disconnect): disconnected(disconnect, &step)
-        case .auth:
-            violate(.protocolError, "the server sent AUTH, but CONNECT had no authentication method", &step)
+        case .auth(let auth): received(auth, isConnected: false, &step)
         default:
             violate(.protocolError, "the server sent \(packet.kind) before CONNACK", &step)
         }
@@ -140,6 +145,7 @@ extension MQTTClientMachine {
                         serverReference: connack.properties.serverReference)))
             return end(&step)
         }
+        guard isProven(connack, &step) else { return }
         if connack.sessionPresent, connecting.cleanStart {
             return violate(.protocolError, "the server claims a session after Clean Start (MQTT 5, 3.2.2.1.1)", &step)
         }
@@ -229,7 +235,7 @@ extension MQTTClientMachine {
         case .pingresp: step.emit(.pingAnswered)
         case .disconnect(let disconnect): disconnected(disconnect, &step)
         case .connack: violate(.protocolError, "the server sent a second CONNACK", &step)
-        case .auth: violate(.protocolError, "the server sent AUTH, but CONNECT had no authentication method", &step)
+        case .auth(let auth): received(auth, isConnected: true, &step)
         case .connect, .subscribe, .unsubscribe, .pingreq:
             violate(.protocolError, "the server sent \(packet.kind), which only a client may send", &step)
         }

@@ -25,7 +25,8 @@ extension MQTTClientMachine {
         if measures.contains(.quarantine) {
             let isAboutFilters = code == .topicFilterInvalid || code.isAboutSubscriptions
             let found =
-                isAboutFilters ? blameFilter(code, &step) : blameMessage(code, disconnect.properties.reasonString, &step)
+                isAboutFilters
+                ? blameFilter(code, &step) : blameMessage(code, disconnect.properties.reasonString, &step)
             if let found { remedies.append(found) }
         }
         if measures.contains(.cleanStart), isFreshlyResumed, !remedies.contains(.isolation) {

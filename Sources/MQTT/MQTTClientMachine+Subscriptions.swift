@@ -56,7 +56,8 @@ extension MQTTClientMachine {
 
     /// Asks for as much as may wait for answers at once.
     private mutating func issueRequests(_ limits: ServerLimits, _ step: inout Step) {
-        while subscriptions.requests.count < (subscriptions.isolates ? 1 : max(1, configuration.maximumSubscribeRequests)),
+        while subscriptions.requests.count
+            < (subscriptions.isolates ? 1 : max(1, configuration.maximumSubscribeRequests)),
             let need = subscriptions.needs.first
         {
             guard let id = packetIDs.allocate() else { return }

@@ -40,6 +40,10 @@ public struct MQTTClientMachine: Sendable {
     /// Cleared by 0x94.
     var usesAliases = true
     var aliases = TopicAliases()
+    /// The exchange under way, before CONNACK or after.
+    var authentication: SCRAMClient?
+    /// Whether both sides of this connection have proven themselves by enhanced authentication.
+    var isAuthenticatedByMethod = false
     /// Whether the server still had the session, and has not answered a message on this connection yet.
     var isFreshlyResumed = false
     /// How often the server has missed a sign of life; from the second time on the keep-alive is capped.
@@ -86,6 +90,8 @@ public struct MQTTClientMachine: Sendable {
             case .committedWithoutInserts(let number): machine.committedWithoutInserts(number, &step)
             case .loaded(let messages): machine.outbox.loaded(messages)
             case .flushed(let number): machine.flushed(number, &step)
+            case .keyDerived(let key): machine.respond(with: key, &step)
+            case .reauthenticate(let exchange): machine.reauthenticate(exchange, &step)
             }
         }
     }

@@ -26,16 +26,19 @@ public struct FlushNumber: RawRepresentable, Hashable, Comparable, Sendable {
     }
 }
 
-/// User name and password of one CONNECT.
+/// Who we are, for one CONNECT.
 public struct MQTTCredentials: Hashable, Sendable {
     /// At most 65,535 UTF-8 bytes.
     public var username: String?
     /// At most 65,535 bytes.
     public var password: ByteBuffer?
+    /// Enhanced authentication (4.12); there should be no password then.
+    public var authentication: SCRAMClient?
 
-    public init(username: String? = nil, password: ByteBuffer? = nil) {
+    public init(username: String? = nil, password: ByteBuffer? = nil, authentication: SCRAMClient? = nil) {
         self.username = username
         self.password = password
+        self.authentication = authentication
     }
 }
 
@@ -63,6 +66,11 @@ extension MQTTClientMachine {
         case loaded([StoredMessage])
         /// Everything up to this flush was handed to the kernel.
         case flushed(FlushNumber)
+        /// The answer to `challenged`.
+        case keyDerived(SCRAMClient.Key)
+        /// Take a new credential to the server on this connection; only if `canReauthenticate`. `reauthenticated` follows,
+        /// or the server ends the connection, or nothing if the server does not answer.
+        case reauthenticate(SCRAMClient)
     }
 
     /// What the driver does, in this order. None of it may call back into the machine before all are carried out.
@@ -112,6 +120,12 @@ extension MQTTClientMachine {
         case protocolViolation(ReasonCode, String)
         /// The two sides disagree about the session, which has to be begun anew; DISCONNECT and `close` come along.
         case stateMismatch(String)
+        /// The server wants our proof: make the key, which takes its time, and give it with `keyDerived`.
+        case challenged(SCRAMClient.Challenge)
+        /// The new credential is in force.
+        case reauthenticated
+        /// There is no mutual proof; DISCONNECT and `close` come along.
+        case authenticationFailed(SCRAMClient.Failure)
     }
 
     /// What the server said when it refused or ended the connection.

@@ -21,6 +21,8 @@ extension SessionMachine {
             credentialObtained(generation, expiresAt: expiresAt, at: now)
         case .credentialRenewed(let generation, let expiresAt):
             credentialRenewed(generation, expiresAt: expiresAt, at: now, into: &actions)
+        case .credentialReplaced(let generation, let expiresAt):
+            credentialReplaced(generation, expiresAt: expiresAt, at: now)
         case .credentialRenewalFailed(let generation): credentialRenewalFailed(generation, at: now)
         case .credentialChanged: credentialChanged(at: now, into: &actions)
         case .flushed(let generation): flushed(generation, at: now, into: &actions)

@@ -194,6 +194,8 @@ extension SessionMachine {
         case credentialObtained(Generation, expiresAt: Instant?)
         /// A new credential is at hand for the next attempt.
         case credentialRenewed(Generation, expiresAt: Instant?)
+        /// The server has taken a new credential on the connection that is up.
+        case credentialReplaced(Generation, expiresAt: Instant?)
         /// A new credential could not be fetched, or it was the same.
         case credentialRenewalFailed(Generation)
         /// The file of the credential is not the one that was read last.

@@ -13,7 +13,8 @@ struct ReasonMappingTests {
         0x83: .serverError, 0x84: .unsupportedVersion, 0x85: .clientIdentifierRejected, 0x86: .credentialRejected,
         0x87: .notAuthorized, 0x88: .serverBusy, 0x89: .serverBusy, 0x8A: .banned, 0x8B: .serverShutdown,
         0x8C: .authenticationMethodRejected, 0x8D: .serverKeepAliveTimeout, 0x8E: .displaced, 0x8F: .serverError,
-        0x90: .serverError, 0x91: .stateMismatch, 0x92: .stateMismatch, 0x93: .serverError, 0x94: .serverError, 0x95: .serverError, 0x96: .rateLimited,
+        0x90: .serverError, 0x91: .stateMismatch, 0x92: .stateMismatch, 0x93: .serverError, 0x94: .serverError,
+        0x95: .serverError, 0x96: .rateLimited,
         0x97: .serverBusy, 0x98: .removedByAdministrator, 0x99: .serverError, 0x9A: .incompatible,
         0x9B: .incompatible, 0x9C: .serverMoved, 0x9D: .serverMoved, 0x9E: .serverError, 0x9F: .rateLimited,
         0xA0: .serverClosed, 0xA1: .serverError, 0xA2: .serverError,
@@ -48,9 +49,11 @@ struct ReasonMappingTests {
                 #expect(ending.failsIfRepeated == (verdict == .retryOnce), "\(code)")
                 #expect(ending.leavesEndpoint == measures.contains(.nextEndpoint), "\(code)")
                 let pace: SessionMachine.Ending.Pace =
-                    if measures.contains(.slowly) { .slow } else if measures.contains(.floor) { .floor } else if
-                        measures.contains(.doubledFloor)
-                    { .doubledFloor } else if measures.contains(.atOnce) { .atOnce } else { .byReason }
+                    if measures.contains(.slowly) { .slow } else if measures.contains(.floor) {
+                        .floor
+                    } else if measures.contains(.doubledFloor) { .doubledFloor } else if measures.contains(.atOnce) {
+                        .atOnce
+                    } else { .byReason }
                 #expect(ending.pace == pace, "\(code)")
             }
         }

@@ -32,7 +32,8 @@ struct RedirectionsTests {
             ("other.test c.example:1 d.example", "mqtts://c.example:1"), ("a.example:1", "mqtts://a.example:1"),
             ("mqtt://x/ b.example", "mqtts://b.example:8883"),
         ])
-    func `a reference that is allowed leads there, with the endpoint's scheme`(reference: String, target: String) throws {
+    func `a reference that is allowed leads there, with the endpoint's scheme`(reference: String, target: String) throws
+    {
         var redirections = Redirections(try Self.session())
         #expect(Self.follow(&redirections, reference) == .followed(try Endpoint(target)))
         #expect(redirections.begin(EndpointIndex(0)) == (try Endpoint(target)))

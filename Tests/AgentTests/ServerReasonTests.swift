@@ -14,7 +14,8 @@ import Testing
 struct ServerReasonTests {
     // MARK: Reason codes
 
-    @Test func `a message that the server ends the connection for is quarantined, told, and still there after a restart`()
+    @Test
+    func `a message that the server ends the connection for is quarantined, told, and still there after a restart`()
         async throws
     {
         let group = MultiThreadedEventLoopGroup(numberOfThreads: 2)
@@ -161,7 +162,8 @@ struct ServerReasonTests {
             #expect(failed["reason"]?["serverCode"] == 0x9C)
             #expect(
                 failed["reason"]?["message"]
-                    == .string("the server sends the session to \(reference), which redirects of [mqtt] does not allow"))
+                    == .string("the server sends the session to \(reference), which redirects of [mqtt] does not allow")
+            )
             #expect(await other.events.all.isEmpty)
         }
     }

@@ -104,6 +104,7 @@ struct MQTTConfiguration: Hashable, Sendable {
     var receiveMaximum = 100
     /// In bytes.
     var maximumPacketSize = 1 << 20
+    var authentication = MQTTAuthentication.password
     /// The servers that a redirection may lead to.
     var redirects: [HostPattern] = []
 }

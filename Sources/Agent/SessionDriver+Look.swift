@@ -34,12 +34,18 @@ extension SessionDriver {
             dial(attempt)
             return
         }
+        guard !usesSCRAM else {
+            // It would send the password itself.
+            log.cannotLook("that is not done with SCRAM-SHA-256 in this version")
+            dial(attempt)
+            return
+        }
         self.look(for: .attempt(attempt, look), at: address(of: attempt), password: link?.password)
     }
 
     /// Removes our presence, if it is still the one that we published.
     func sayFarewell() {
-        guard rooms.membership != nil, let last = rooms.lastOpened else { return }
+        guard rooms.membership != nil, !usesSCRAM, let last = rooms.lastOpened else { return }
         rooms.lastOpened = nil
         look(for: .farewell, at: last.endpoint, password: last.password)
     }

@@ -136,6 +136,12 @@ extension SessionDriver {
             protocolEnded(ending(server, in: .disconnect))
         case .protocolViolation(let code, let sentence):
             protocolEnded(.init(Reason(.protocolError, sentence, serverCode: code.rawValue)))
+        case .challenged(let challenge):
+            challenged(challenge)
+        case .reauthenticated:
+            reauthenticated()
+        case .authenticationFailed(let failure):
+            authenticationFailed(failure)
         case .stateMismatch(let sentence):
             protocolEnded(.init(Reason(.stateMismatch, sentence)))
         case .accepted(let sequence):

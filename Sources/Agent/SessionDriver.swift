@@ -37,6 +37,8 @@ actor SessionDriver {
         var connection: Connection?
         var password: [UInt8]?
         var credentialLife: CredentialLife?
+        /// A new credential on its way to the server.
+        var renewal: Credential.Fetched?
         var opened: Opened?
         /// The protocol has said why the link ends, and the credential is looked at before that is told: how the
         /// transport ends is no news.
@@ -390,9 +392,7 @@ actor SessionDriver {
             // From now on only the address in use counts: a path to the others says nothing about this connection.
             watchPath(of: link.attempt, to: [opened.peer])
             run(.session(.progressed(generation, .authenticating)))
-            let credentials = MQTTCredentials(
-                username: configuration.username, password: link.password.map { ByteBuffer(bytes: $0) })
-            run(.mqtt(.connectionOpened(credentials, forceCleanStart: link.attempt.discardsSession)))
+            run(.mqtt(.connectionOpened(connectCredentials, forceCleanStart: link.attempt.discardsSession)))
         case .received(let bytes):
             machine.heard(generation, at: BootClock.now())
             rooms.membership?.presence.heard(at: BootClock.now())
@@ -419,7 +419,7 @@ actor SessionDriver {
             return
         }
         self.link?.isRefused = true
-        retire(generation, rejected: reason, link.password, reference)
+        retire(generation, rejected: reason, link.renewal?.secret ?? link.password, reference)
     }
 
     /// Gives the session machine the kernel's view of the connection.

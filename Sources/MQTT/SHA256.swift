@@ -2,25 +2,25 @@
 ///
 /// The TLS library has a SHA-256 of its own, but does not offer it, and the packages that do bring a second TLS library.
 /// Only public inputs and one password go through it, on this host; nothing here depends on being fast for an attacker.
-enum SHA256 {
+package enum SHA256 {
     typealias State = SIMD8<UInt32>
     typealias Block = SIMD16<UInt32>
 
     static let digestLength = 32
     private static let blockLength = 64
 
-    static func hash(_ bytes: [UInt8]) -> [UInt8] {
+    package static func hash(_ bytes: [UInt8]) -> [UInt8] {
         var state = initial
         finish(&state, bytes, before: 0)
         return self.bytes(of: state)
     }
 
     /// A key, ready for many messages: the states behind its two paddings.
-    struct HMAC: Sendable {
+    package struct HMAC: Sendable {
         private let inner: State
         private let outer: State
 
-        init(key: [UInt8]) {
+        package init(key: [UInt8]) {
             var padded = key.count > SHA256.blockLength ? SHA256.hash(key) : key
             padded += [UInt8](repeating: 0, count: SHA256.blockLength - padded.count)
             var (inner, outer) = (SHA256.initial, SHA256.initial)
@@ -29,7 +29,7 @@ enum SHA256 {
             (self.inner, self.outer) = (inner, outer)
         }
 
-        func code(of message: [UInt8]) -> [UInt8] {
+        package func code(of message: [UInt8]) -> [UInt8] {
             var state = inner
             SHA256.finish(&state, message, before: SHA256.blockLength)
             return SHA256.bytes(of: closed(state))
@@ -52,7 +52,7 @@ enum SHA256 {
     /// Hi of RFC 5802, 2.2.
     ///
     /// - Parameter iterations: 1 or more; each takes about a microsecond.
-    static func stretch(_ password: [UInt8], salt: [UInt8], iterations: Int) -> [UInt8] {
+    package static func stretch(_ password: [UInt8], salt: [UInt8], iterations: Int) -> [UInt8] {
         precondition(iterations > 0, "a password is stretched at least once")
         let hmac = HMAC(key: password)
         var code = state(hmac.code(of: salt + [0, 0, 0, 1]))

@@ -1,7 +1,6 @@
 import Logging
 import MQTT
 import NIOCore
-import NIOPosix
 import SessionCore
 
 // Enhanced authentication (MQTT 5, 4.12): the password is proven and never sent, and a new one is taken to the server on
@@ -31,13 +30,9 @@ extension SessionDriver {
     /// Makes the key that answers the server's challenge, where it keeps nobody waiting.
     func challenged(_ challenge: SCRAMClient.Challenge) {
         guard let link, let password = link.renewal?.secret ?? link.password else { return }
-        let (generation, pool) = (link.generation, surroundings.threadPool)
+        let (generation, derive) = (link.generation, surroundings.deriveKey)
         Task {
-            guard let key = try? await pool.runIfActive({ SCRAMClient.Key(password: password, challenge) }) else {
-                // The daemon is stopping.
-                return
-            }
-            guard self.link?.generation == generation else { return }
+            guard let key = await derive(password, challenge), self.link?.generation == generation else { return }
             run(.keyDerived(key))
         }
     }

@@ -13,28 +13,12 @@ import Transport
 /// Everything runs on the daemon's event loop. Inputs wait in one queue: each is handled to its end, actions included,
 /// before the next one is looked at, so that carrying out an action never calls back into a machine.
 actor SessionDriver {
-    /// What all drivers of a daemon share.
-    struct Surroundings: Sendable {
-        var eventLoop: any EventLoop
-        var threadPool: NIOThreadPool
-        var store: DurableStore
-        var commits: CommitQueue
-        var network: NetworkView
-        var logger: Logger
-        var bootID: String
-        var deviceID: String
-        /// Takes every event of the session, and `nil` when only the status text may have changed.
-        var report: @Sendable (SessionName, SessionEvent?) -> Void = { _, _ in }
-        /// Called whenever a timer has woken the daemon.
-        var noteAlive: @Sendable () -> Void = {}
-    }
-
     /// The attempt under way and the connection that it becomes.
     struct Link {
         let attempt: Attempt
         /// Where the attempt leads: its endpoint, or the server that one was redirected to.
         let address: Endpoint
-        var connection: Connection?
+        var connection: (any TransportConnection)?
         var password: [UInt8]?
         var credentialLife: CredentialLife?
         /// A new credential on its way to the server.
@@ -79,7 +63,7 @@ actor SessionDriver {
     private var isWorking = false
     private var timer: (deadline: Instant, scheduled: Scheduled<Void>)?
     /// Since when the present state is, by the wall clock.
-    var since = RFC3339.now
+    var since: RFC3339
     var clientID: String
     var isFlushing = false
     /// Fetched for the attempt that is about to begin.
@@ -110,10 +94,11 @@ actor SessionDriver {
         self.surroundings = surroundings
         self.consumers = consumers
         eventLoop = surroundings.eventLoop
+        since = surroundings.clock.wallClock()
         machine = SessionMachine(
             policy: configuration.reconnect, timeouts: configuration.timeouts, heartbeat: configuration.heartbeat,
-            paths: surroundings.network.watch(configuration.endpoints, of: name),
-            seed: UInt64.random(in: .min ... .max), at: BootClock.now())
+            paths: surroundings.paths.watch(configuration.endpoints, of: name),
+            seed: surroundings.seed(), at: surroundings.clock.now())
         mqtt = MQTTClientMachine(
             configuration: MQTTClientMachine.Configuration(configuration), restoring: durable)
         clientID = durable.assignedClientID ?? configuration.clientID
@@ -198,7 +183,7 @@ actor SessionDriver {
                 .success(.init(id: sequence.rawValue, accepted: true, delivered: false, reasonCode: nil)))
         }
         publishers = [:]
-        surroundings.network.forget(name)
+        surroundings.paths.forget(name)
         return consumers
     }
 
@@ -208,6 +193,13 @@ actor SessionDriver {
             commits.assumeIsolated { $0.commit([], of: name) { _ in continuation.resume() } }
         }
     }
+
+    // MARK: The clocks
+
+    var now: Instant { surroundings.clock.now() }
+    var wallClock: RFC3339 { surroundings.clock.wallClock() }
+    /// The wall clock as the protocol and the store have it.
+    var timestamp: Timestamp { Timestamp(rawValue: wallClock.milliseconds) }
 
     // MARK: The funnel
 
@@ -238,14 +230,14 @@ actor SessionDriver {
         switch item {
         case .session(let input):
             var actions: [SessionMachine.Action] = []
-            machine.handle(input, at: BootClock.now(), into: &actions)
+            machine.handle(input, at: now, into: &actions)
             for action in actions { perform(action) }
         case .mqtt(let input):
             handle(input)
         case .room(let order):
             var actions: [MQTTClientMachine.Action] = []
             switch order {
-            case .announce(let announcement): mqtt.announce(announcement, at: .now, into: &actions)
+            case .announce(let announcement): mqtt.announce(announcement, at: timestamp, into: &actions)
             case .subscribe(let filter, let qos): subscribe(to: filter, qos: qos, into: &actions)
             }
             perform(actions)
@@ -271,7 +263,7 @@ actor SessionDriver {
         // A timer that fires too early is harmless and re-armed then: deadlines mostly move away, with every byte read.
         if let timer, timer.deadline <= deadline { return }
         timer?.scheduled.cancel()
-        let wait = max(.zero, BootClock.now().duration(to: deadline))
+        let wait = max(.zero, now.duration(to: deadline))
         let scheduled = eventLoop.scheduleTask(in: .nanoseconds(wait.nanoseconds)) { [weak self] in
             guard let self else { return }
             self.assumeIsolated { $0.timeReached() }
@@ -328,7 +320,7 @@ actor SessionDriver {
             roomConnectionClosed()
         }
         var actions: [MQTTClientMachine.Action] = []
-        mqtt.handle(input, at: .now, into: &actions)
+        mqtt.handle(input, at: timestamp, into: &actions)
         perform(actions)
     }
 
@@ -365,10 +357,8 @@ actor SessionDriver {
 
     func openConnection(
         to endpoint: Endpoint, onEvent: @escaping (ConnectionEvent) -> Void
-    ) -> Connection {
-        Connection.open(
-            endpoint, options: Connection.Options(configuration, for: endpoint),
-            eventLoop: eventLoop, threadPool: surroundings.threadPool, contexts: tlsContexts, onEvent: onEvent)
+    ) -> any TransportConnection {
+        surroundings.dial(endpoint, Connection.Options(configuration, for: endpoint), tlsContexts, onEvent)
     }
 
     // MARK: The connection's events
@@ -394,8 +384,8 @@ actor SessionDriver {
             run(.session(.progressed(generation, .authenticating)))
             run(.mqtt(.connectionOpened(connectCredentials, forceCleanStart: link.attempt.discardsSession)))
         case .received(let bytes):
-            machine.heard(generation, at: BootClock.now())
-            rooms.membership?.presence.heard(at: BootClock.now())
+            machine.heard(generation, at: now)
+            rooms.membership?.presence.heard(at: now)
             run(.mqtt(.received(bytes)))
         case .closed where link.isRefused:
             break
@@ -406,7 +396,7 @@ actor SessionDriver {
     }
 
     func watchPath(of attempt: Attempt, to addresses: [SocketAddress]) {
-        let path = surroundings.network.resolved(attempt.endpoint, of: name, to: addresses)
+        let path = surroundings.paths.resolved(attempt.endpoint, of: name, to: addresses)
         run(.session(.pathChanged(attempt.endpoint, to: path, .none)))
     }
 
@@ -445,7 +435,7 @@ actor SessionDriver {
     }
 
     func stateChanged(to state: SessionState) {
-        since = .now
+        since = wallClock
         rememberVerdict(state)
         if state == .failed { failed(because: machine.reason) }
         watchCredential()
@@ -466,21 +456,22 @@ actor SessionDriver {
         case .connecting: verdict = nil
         default: return
         }
-        let (store, name, logger) = (surroundings.store, name, surroundings.logger)
         let before = remembering
-        remembering = Task {
-            await before?.value
-            do {
-                try await store.setVerdict(name, verdict)
-            } catch {
-                logger.error("\(name): the state could not be remembered: \(error)")
-            }
+        remembering = Task { await remember(verdict, after: before) }
+    }
+
+    private func remember(_ verdict: Verdict?, after before: Task<Void, Never>?) async {
+        await before?.value
+        do {
+            try await surroundings.store.setVerdict(name, verdict)
+        } catch {
+            surroundings.logger.error("\(name): the state could not be remembered: \(error)")
         }
     }
 
     private func verdict(_ state: SessionState, _ reason: Reason) -> Verdict {
         Verdict(
             state: state.rawValue, reasonCode: reason.code.rawValue, message: reason.message,
-            serverCode: reason.serverCode, bootID: surroundings.bootID, since: .now)
+            serverCode: reason.serverCode, bootID: surroundings.bootID, since: timestamp)
     }
 }

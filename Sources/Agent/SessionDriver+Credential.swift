@@ -95,7 +95,10 @@ extension SessionDriver {
             learn(credential.end)
             return
         }
-        if mqtt.canReauthenticate, SCRAMClient.isUsable(credential.secret) {
+        // One that ends no later is no gain, and not worth an exchange.
+        let end = credential.end?.instant(wallClock: wallClock, bootClock: now)
+        let isLonger = end.map { end in link?.credentialLife.map { end > $0.told } ?? true } ?? true
+        if isLonger, mqtt.canReauthenticate, SCRAMClient.isUsable(credential.secret) {
             reauthenticate(with: credential, generation)
         } else {
             reconnect(with: credential, generation)

@@ -94,8 +94,9 @@ struct MQTTConfiguration: Hashable, Sendable {
     var receiveMaximum = 100
     /// In bytes.
     var maximumPacketSize = 1 << 20
+    var authentication = MQTTAuthentication.password
     /// The servers that a redirection may lead to.
-    var redirects: [String] = []
+    var redirects: [HostPattern] = []
 }
 
 enum MQTTVersion: String, CaseIterable, Sendable {

@@ -268,6 +268,12 @@ extension Principal {
     }
 }
 
+extension ConfigurationForm<HostPattern> {
+    static var hostPattern: Self {
+        text("a host name or an IP address, or \"*.DOMAIN\" for every host in a domain") { HostPattern($0) }
+    }
+}
+
 extension ConfigurationForm<Endpoint> {
     static var endpoint: Self {
         Self { value throws(ConfigurationErrors) in

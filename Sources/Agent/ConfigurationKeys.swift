@@ -65,7 +65,8 @@ extension SessionConfiguration {
         .init("mqtt.session-expiry", \.mqtt.sessionExpiry, .durationOrNever("0s", to: "4294967294s")),
         .init("mqtt.receive-maximum", \.mqtt.receiveMaximum, .integer(1...65_535)),
         .init("mqtt.maximum-packet-size", \.mqtt.maximumPacketSize, .size("1KiB", to: "256MiB")),
-        .init("mqtt.redirects", \.mqtt.redirects, .list(.nonemptyText, of: "host names"), supports: .onlyDefault),
+        .init("mqtt.authentication", \.mqtt.authentication, .choice),
+        .init("mqtt.redirects", \.mqtt.redirects, .list(.hostPattern, of: "hosts")),
 
         .init("tls.ca", \.tls.authorities, .path),
         .init("tls.certificate", \.tls.certificate, .path),
@@ -118,6 +119,9 @@ extension SessionConfiguration {
             errors += value.error(message).list
         }
         errors += roomContradictions(in: content)
+        if mqtt.authentication != .password, password == nil, let value = content["mqtt", "authentication"] {
+            errors += value.error("mqtt.authentication \(value.given) needs a password as well").list
+        }
         if tls.certificate != nil, tls.key == nil, let value = content["tls", "certificate"] {
             errors += value.error("tls.certificate needs tls.key as well").list
         }

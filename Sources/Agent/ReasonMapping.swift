@@ -37,7 +37,31 @@ extension Reason {
         var message = "the server said: \(server.code.name)"
         if let text = server.reasonString { message += " (\(text))" }
         if let reference = server.serverReference { message += ", use \(reference)" }
-        self.init(code, message, serverCode: server.code.rawValue)
+        if !server.remedies.isEmpty { message += "; " + server.remedies.map(\.description).joined(separator: ", ") }
+        self.init(
+            server.remedies.contains(.cleanStart) ? .stateMismatch : code, message, serverCode: server.code.rawValue)
+    }
+}
+
+extension SessionMachine.Ending {
+    /// What the server said in CONNACK or DISCONNECT, with what its reason code asks for.
+    init(_ server: MQTTClientMachine.ServerReason, in place: Consequence.Place) {
+        self.init(Reason(server))
+        let consequence = Consequence(of: server.code, in: place)
+        let measures = consequence.measures
+        leavesEndpoint = measures.contains(.nextEndpoint)
+        // As long as something is found and set aside, the server does not object to everything.
+        let isProgress = server.remedies.contains(.quarantine) || server.remedies.contains(.isolation)
+        failsIfRepeated = consequence.class == .retryOnce && !isProgress
+        if measures.contains(.slowly) {
+            pace = .slow
+        } else if measures.contains(.floor) {
+            pace = .floor
+        } else if measures.contains(.doubledFloor) {
+            pace = .doubledFloor
+        } else if measures.contains(.atOnce) {
+            pace = .atOnce
+        }
     }
 }
 
@@ -48,7 +72,8 @@ extension SessionCore.ReasonCode {
             case .normalDisconnection, .disconnectWithWill: .serverClosed
             case .unsupportedProtocolVersion: .unsupportedVersion
             case .clientIdentifierNotValid: .clientIdentifierRejected
-            case .badUserNameOrPassword, .badAuthenticationMethod: .credentialRejected
+            case .badUserNameOrPassword: .credentialRejected
+            case .badAuthenticationMethod: .authenticationMethodRejected
             case .notAuthorized: .notAuthorized
             case .serverUnavailable, .serverBusy: .serverBusy
             case .banned: .banned
@@ -62,8 +87,11 @@ extension SessionCore.ReasonCode {
             case .maximumConnectTime: .serverClosed
             case .malformedPacket, .protocolError: .protocolError
             case .packetIdentifierInUse, .packetIdentifierNotFound: .stateMismatch
-            case .unspecifiedError, .implementationSpecificError, .receiveMaximumExceeded, .topicAliasInvalid,
-                .packetTooLarge, .payloadFormatInvalid, .retainNotSupported, .qosNotSupported:
+            case .retainNotSupported, .qosNotSupported: .incompatible
+            case .unspecifiedError, .implementationSpecificError, .topicFilterInvalid, .topicNameInvalid,
+                .receiveMaximumExceeded, .topicAliasInvalid, .packetTooLarge, .payloadFormatInvalid,
+                .sharedSubscriptionsNotSupported, .subscriptionIdentifiersNotSupported,
+                .wildcardSubscriptionsNotSupported:
                 .serverError
             default: .unknown
             }

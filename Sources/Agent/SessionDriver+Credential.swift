@@ -1,5 +1,6 @@
 import ControlAPI
 import Logging
+import MQTT
 import NIOCore
 import NetworkPath
 import SessionCore
@@ -37,6 +38,13 @@ extension SessionDriver {
 
     private func use(_ credential: Credential.Fetched, for attempt: Attempt) {
         guard link?.generation == attempt.generation else { return }
+        guard !usesSCRAM || SCRAMClient.isUsable(credential.secret) else {
+            retire(
+                attempt.generation,
+                Reason(
+                    .credentialUnreadable, "SCRAM-SHA-256 takes no password with control characters, and no empty one"))
+            return
+        }
         link?.password = credential.secret
         credentialMark = credential.mark
         learn(credential.end)
@@ -87,11 +95,31 @@ extension SessionDriver {
             learn(credential.end)
             return
         }
+        // One that ends no later is no gain, and not worth an exchange.
+        let end = credential.end?.instant(wallClock: wallClock, bootClock: now)
+        let isLonger = end.map { end in link?.credentialLife.map { end > $0.told } ?? true } ?? true
+        if isLonger, mqtt.canReauthenticate, SCRAMClient.isUsable(credential.secret) {
+            reauthenticate(with: credential, generation)
+        } else {
+            reconnect(with: credential, generation)
+        }
+    }
+
+    /// Takes a new credential to the server by a quick reconnect.
+    func reconnect(with credential: Credential.Fetched, _ generation: Generation) {
         renewedCredential = credential
         take(
             .credentialRenewed(
                 generation, expiresAt: credential.end?.instant(wallClock: wallClock, bootClock: now)))
         renewedCredential = nil
+    }
+
+    /// The server has taken a new credential on the connection that is up.
+    func replaced(until end: CredentialEnd?) {
+        guard let generation = link?.generation else { return }
+        let instant = end?.instant(wallClock: wallClock, bootClock: now)
+        link?.credentialLife = end.flatMap { end in instant.map { CredentialLife(end: end, told: $0) } }
+        take(.credentialReplaced(generation, expiresAt: instant))
     }
 
     // MARK: After a rejection

@@ -34,17 +34,23 @@ extension SessionDriver {
             dial(attempt)
             return
         }
-        self.look(for: .attempt(attempt, look), at: attempt.endpoint, password: link?.password)
+        guard !usesSCRAM else {
+            // It would send the password itself.
+            log.cannotLook("that is not done with SCRAM-SHA-256 in this version")
+            dial(attempt)
+            return
+        }
+        self.look(for: .attempt(attempt, look), at: address(of: attempt), password: link?.password)
     }
 
     /// Removes our presence, if it is still the one that we published.
     func sayFarewell() {
-        guard rooms.membership != nil, let last = rooms.lastOpened else { return }
+        guard rooms.membership != nil, !usesSCRAM, let last = rooms.lastOpened else { return }
         rooms.lastOpened = nil
         look(for: .farewell, at: last.endpoint, password: last.password)
     }
 
-    private func look(for purpose: Looking.Purpose, at endpoint: EndpointIndex, password: [UInt8]?) {
+    private func look(for purpose: Looking.Purpose, at endpoint: Endpoint, password: [UInt8]?) {
         guard let membership = rooms.membership else { return }
         rooms.lookCount += 1
         let number = rooms.lookCount

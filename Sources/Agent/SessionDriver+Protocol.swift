@@ -85,11 +85,39 @@ extension SessionDriver {
 
     // MARK: Events
 
+    /// What the server's reason to refuse or end the connection means for the session.
+    private func ending(
+        _ server: MQTTClientMachine.ServerReason, in place: Consequence.Place
+    ) -> SessionMachine.Ending {
+        var ending = SessionMachine.Ending(server, in: place)
+        let measures = Consequence(of: server.code, in: place).measures
+        guard measures.contains(.follow), let reference = server.serverReference, let link else { return ending }
+        let isStable =
+            machine.status.state == .connected
+            && machine.since.duration(to: now) >= configuration.reconnect.stableAfter
+        switch redirections.follow(
+            reference, from: link.address, of: link.attempt.endpoint, isRemembered: measures.contains(.remember),
+            isStable: isStable)
+        {
+        case .followed:
+            ending.isRedirected = true
+        case .refused(let sentence):
+            ending.reason = Reason(.redirectRefused, sentence, serverCode: server.code.rawValue)
+        case .tooMany:
+            ending.reason.message += ", which is one server too many in a row"
+            ending.pace = .slow
+        case .unusable:
+            ending.reason.message += ", which is no address"
+        }
+        return ending
+    }
+
     private func handle(_ event: MQTTClientMachine.Event) {
         switch event {
         case .connected(let connected):
             clientID = connected.clientID
             publications.connected(isKept: connected.resumed && connected.isCertain)
+            redirections.connected()
             roomConnected(resumed: connected.resumed)
             tellSession {
                 .established(
@@ -103,13 +131,21 @@ extension SessionDriver {
             tellSession { .heartbeatAnswered($0) }
             measure()
             surroundings.report(name, nil)
+        case .refused(let server):
+            protocolEnded(ending(server, in: .connack))
         case .disconnectedByServer(let server):
             serverEnded(server.code)
-            protocolEnded(because: Reason(server))
-        case .refused(let server):
-            protocolEnded(because: Reason(server))
+            protocolEnded(ending(server, in: .disconnect))
         case .protocolViolation(let code, let sentence):
-            protocolEnded(because: Reason(.protocolError, sentence, serverCode: code.rawValue))
+            protocolEnded(.init(Reason(.protocolError, sentence, serverCode: code.rawValue)))
+        case .challenged(let challenge):
+            challenged(challenge)
+        case .reauthenticated:
+            reauthenticated()
+        case .authenticationFailed(let failure):
+            authenticationFailed(failure)
+        case .stateMismatch(let sentence):
+            protocolEnded(.init(Reason(.stateMismatch, sentence)))
         case .accepted(let sequence):
             accepted(sequence)
         case .notAccepted(let sequence):

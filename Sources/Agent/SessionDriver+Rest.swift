@@ -60,11 +60,12 @@ extension SessionDriver {
         knocks.removeValue(forKey: endpoint)?.connection.close(.abort)
         knockCount += 1
         let number = knockCount
-        var options = Connection.Options(configuration)
+        let address = redirections.next(endpoint)
+        var options = Connection.Options(configuration, for: address)
         options.stopsWhenReached = true
         options.dialTimeout = min(options.dialTimeout, Self.knockTimeout)
         options.handshakeTimeout = configuration.timeouts.dial
-        let connection = openConnection(to: endpoint, options: options) { [weak self] event in
+        let connection = openConnection(to: address, options: options) { [weak self] event in
             self?.assumeIsolated { $0.knockEvent(event, endpoint, number) }
         }
         knocks[endpoint] = Knock(number: number, connection: connection)

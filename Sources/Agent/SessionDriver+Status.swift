@@ -38,7 +38,9 @@ extension SessionDriver {
     }
 
     private func name(of endpoint: EndpointIndex?) -> String? {
-        endpoint.map { configuration.endpoints[$0.rawValue].description }
+        guard let endpoint else { return nil }
+        if let link, link.attempt.endpoint == endpoint { return link.address.description }
+        return configuration.endpoints[endpoint.rawValue].description
     }
 
     /// An event of this session, now.
@@ -114,12 +116,15 @@ extension MQTTClientMachine.Configuration {
 }
 
 extension Connection.Options {
-    init(_ session: SessionConfiguration) {
+    init(_ session: SessionConfiguration, for endpoint: Endpoint) {
+        // What the file says of the servers in its list is not said of those that they redirect to: their certificates
+        // must have their own names.
+        let isListed = session.endpoints.contains(endpoint)
         self.init(
             dialTimeout: session.timeouts.dial,
             tls: TLSOptions(
                 certificateAuthorityFile: session.tls.authorities, certificateFile: session.tls.certificate,
-                keyFile: session.tls.key, serverName: session.tls.serverName,
+                keyFile: session.tls.key, serverName: isListed ? session.tls.serverName : nil,
                 minimumVersion: session.tls.minimum == .oneThree ? .tls13 : .tls12))
     }
 }

@@ -16,11 +16,15 @@ actor SessionDriver {
     /// The attempt under way and the connection that it becomes.
     struct Link {
         let attempt: Attempt
+        /// Where the attempt leads: its endpoint, or the server that one was redirected to.
+        let address: Endpoint
         var connection: (any TransportConnection)?
         var password: [UInt8]?
         var credentialLife: CredentialLife?
         /// The connection of a knock that was answered, to go on with.
         var knock: (any TransportConnection)?
+        /// A new credential on its way to the server.
+        var renewal: Credential.Fetched?
         var opened: Opened?
         /// The protocol has said why the link ends, and the credential is looked at before that is told: how the
         /// transport ends is no news.
@@ -64,6 +68,7 @@ actor SessionDriver {
     var link: Link?
     var log: SessionLog
     private let tlsContexts = TLSContextCache()
+    var redirections: Redirections
     private var work: [Work] = []
     private var isWorking = false
     private var timer: (deadline: Instant, scheduled: Scheduled<Void>)?
@@ -114,6 +119,7 @@ actor SessionDriver {
         mqtt = MQTTClientMachine(
             configuration: MQTTClientMachine.Configuration(configuration), restoring: durable)
         clientID = durable.assignedClientID ?? configuration.clientID
+        redirections = Redirections(configuration)
         log = SessionLog(session: name, logger: surroundings.logger)
         remembered = durable.rememberedSubscriptions
         publications = Publications(durable.publications, retained: durable.retainedTopics)
@@ -279,6 +285,7 @@ actor SessionDriver {
         case .retire(let generation, let ending):
             if link?.generation == generation {
                 link = nil
+                redirections.ended()
                 handle(.connectionClosed)
             }
             work.append(.session(.ended(generation, ending)))
@@ -344,6 +351,7 @@ actor SessionDriver {
         guard let link else { return }
         stopLooking()
         self.link = nil
+        redirections.ended()
         link.connection?.close(.abort)
         link.knock?.close(.abort)
         handle(.connectionClosed)
@@ -369,7 +377,8 @@ actor SessionDriver {
 
     private func open(_ attempt: Attempt) {
         precondition(link == nil, "an attempt begins when the one before it is over")
-        link = Link(attempt: attempt, knock: takeKnock(for: attempt))
+        link = Link(
+            attempt: attempt, address: redirections.begin(attempt.endpoint), knock: takeKnock(for: attempt))
         prepareRoom()
         guard let reference = configuration.password else {
             dialOrLook(attempt)
@@ -381,17 +390,21 @@ actor SessionDriver {
     func dial(_ attempt: Attempt) {
         let generation = attempt.generation
         if goOnWithKnock(generation) { return }
-        link?.connection = openConnection(to: attempt.endpoint) { [weak self] event in
+        let address = address(of: attempt)
+        link?.connection = openConnection(to: address) { [weak self] event in
             self?.assumeIsolated { $0.connectionEvent(event, generation) }
         }
     }
 
+    func address(of attempt: Attempt) -> Endpoint {
+        link?.address ?? configuration.endpoints[attempt.endpoint.rawValue]
+    }
+
     func openConnection(
-        to endpoint: EndpointIndex, options: Connection.Options? = nil, onEvent: @escaping (ConnectionEvent) -> Void
+        to endpoint: Endpoint, options: Connection.Options? = nil, onEvent: @escaping (ConnectionEvent) -> Void
     ) -> any TransportConnection {
         surroundings.dial(
-            configuration.endpoints[endpoint.rawValue], options ?? Connection.Options(configuration), tlsContexts,
-            onEvent)
+            endpoint, options ?? Connection.Options(configuration, for: endpoint), tlsContexts, onEvent)
     }
 
     // MARK: The connection's events
@@ -411,13 +424,11 @@ actor SessionDriver {
             run(.session(.progressed(generation, .securing)))
         case .opened(let opened):
             self.link?.opened = opened
-            rooms.lastOpened = (link.attempt.endpoint, link.password)
+            rooms.lastOpened = (link.address, link.password)
             // From now on only the address in use counts: a path to the others says nothing about this connection.
             watchPath(of: link.attempt, to: [opened.peer])
             run(.session(.progressed(generation, .authenticating)))
-            let credentials = MQTTCredentials(
-                username: configuration.username, password: link.password.map { ByteBuffer(bytes: $0) })
-            run(.mqtt(.connectionOpened(credentials, forceCleanStart: link.attempt.discardsSession)))
+            run(.mqtt(.connectionOpened(connectCredentials, forceCleanStart: link.attempt.discardsSession)))
         case .received(let bytes):
             machine.heard(generation, at: now)
             rooms.membership?.presence.heard(at: now)
@@ -436,15 +447,15 @@ actor SessionDriver {
     }
 
     /// Ends the connection because of what the server said or did; what the machine still sends goes out first.
-    func protocolEnded(because reason: Reason) {
+    func protocolEnded(_ ending: SessionMachine.Ending) {
         guard let link else { return }
-        let generation = link.generation
+        let (generation, reason) = (link.generation, ending.reason)
         guard reason.code.group == .auth, let reference = configuration.password else {
-            work.append(.retire(generation, .init(reason)))
+            work.append(.retire(generation, ending))
             return
         }
         self.link?.isRefused = true
-        retire(generation, rejected: reason, link.password, reference)
+        retire(generation, rejected: reason, link.renewal?.secret ?? link.password, reference)
     }
 
     /// Gives the session machine the kernel's view of the connection.

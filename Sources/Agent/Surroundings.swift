@@ -1,6 +1,7 @@
 import ControlAPI
 import DurableStore
 import Logging
+import MQTT
 import NIOCore
 import NIOPosix
 import NetworkPath
@@ -23,6 +24,8 @@ extension SessionDriver {
         var logger: Logger
         var bootID: String
         var deviceID: String
+        /// Stretches a password; `nil` when the daemon is stopping.
+        var deriveKey: DeriveKey = { SCRAMClient.Key(password: $0, $1) }
         /// What the machines draw their random delays from.
         var seed: @Sendable () -> UInt64 = { .random(in: .min ... .max) }
         /// Takes every event of the session, and `nil` when only the status text may have changed.
@@ -36,6 +39,8 @@ extension SessionDriver {
         @Sendable (
             Endpoint, Connection.Options, TLSContextCache, _ onEvent: @escaping (ConnectionEvent) -> Void
         ) -> any TransportConnection
+
+    typealias DeriveKey = @Sendable (_ password: [UInt8], SCRAMClient.Challenge) async -> SCRAMClient.Key?
 
 }
 
@@ -56,6 +61,9 @@ extension SessionDriver.Surroundings {
             },
             credentials: HostCredentials(threadPool: threadPool),
             logger: logger, bootID: bootID, deviceID: deviceID)
+        deriveKey = { password, challenge in
+            try? await threadPool.runIfActive { SCRAMClient.Key(password: password, challenge) }
+        }
     }
 }
 

@@ -32,6 +32,8 @@ extension MQTTClientMachine {
         }
         decoder = PacketDecoder(sender: .server, maximumPacketSize: Int(max(1, configuration.maximumPacketSize)))
         inbox.connectionOpened(receiveMaximum: Int(configuration.receiveMaximum))
+        authentication = credentials.authentication
+        isAuthenticatedByMethod = false
         if forceCleanStart, isEstablished {
             // The server forgets its session as soon as it has read CONNECT. If we are killed then, we must not take the
             // new, empty session for the old one at the next start.
@@ -50,10 +52,14 @@ extension MQTTClientMachine {
         connection = .connecting(connecting)
         isSessionCertain = false
         var connect = Connect(clientID: clientID, cleanStart: connecting.cleanStart)
-        connect.keepAlive = configuration.keepAlive
+        connect.keepAlive = announcedKeepAlive
         connect.username = connecting.credentials.username
         connect.password = connecting.credentials.password
         connect.will = configuration.will
+        if let authentication {
+            connect.properties.authenticationMethod = SCRAMClient.method
+            connect.properties.authenticationData = ByteBuffer(bytes: authentication.clientFirst)
+        }
         connect.properties.sessionExpiryInterval = configuration.sessionExpiry
         connect.properties.receiveMaximum = max(1, configuration.receiveMaximum)
         connect.properties.maximumPacketSize = max(1, configuration.maximumPacketSize)
@@ -122,8 +128,7 @@ extension MQTTClientMachine {
         switch packet {
         case .connack(let connack): accept(connack, connecting, &step)
         case .disconnect(let disconnect): disconnected(disconnect, &step)
-        case .auth:
-            violate(.protocolError, "the server sent AUTH, but CONNECT had no authentication method", &step)
+        case .auth(let auth): received(auth, isConnected: false, &step)
         default:
             violate(.protocolError, "the server sent \(packet.kind) before CONNACK", &step)
         }
@@ -140,6 +145,7 @@ extension MQTTClientMachine {
                         serverReference: connack.properties.serverReference)))
             return end(&step)
         }
+        guard isProven(connack, &step) else { return }
         if connack.sessionPresent, connecting.cleanStart {
             return violate(.protocolError, "the server claims a session after Clean Start (MQTT 5, 3.2.2.1.1)", &step)
         }
@@ -156,12 +162,14 @@ extension MQTTClientMachine {
         }
         let limits = ServerLimits(connack.properties)
         connection = .connected(ServerSession(limits: limits))
+        keepAliveInForce = capped(connack.properties.serverKeepAlive ?? configuration.keepAlive)
+        isFreshlyResumed = connack.sessionPresent
+        aliases = TopicAliases(maximum: usesAliases ? limits.topicAliasMaximum : 0)
         step.emit(
             .connected(
                 Connected(
                     resumed: connack.sessionPresent, sessionLost: !connecting.cleanStart && !connack.sessionPresent,
-                    isCertain: connecting.wasSessionCertain, clientID: clientID,
-                    keepAlive: connack.properties.serverKeepAlive ?? configuration.keepAlive,
+                    isCertain: connecting.wasSessionCertain, clientID: clientID, keepAlive: keepAliveInForce,
                     sessionExpiry: connack.properties.sessionExpiryInterval ?? configuration.sessionExpiry,
                     limits: limits)))
         if connack.sessionPresent {
@@ -206,11 +214,16 @@ extension MQTTClientMachine {
         }
         if !outbox.inFlight.isEmpty { outbox.sessionLost() }
         packetIDs.freeAll()
+        identifierClashes = 0
         if inbox.sessionLost() { step.changes.append(.removeAllInbound) }
         if subscriptions.sessionLost() { step.changes.append(.forgetAllSubscriptions) }
     }
 
     private mutating func received(_ packet: Packet, _ session: ServerSession, _ step: inout Step) {
+        switch packet {
+        case .puback, .pubrec, .pubcomp: isFreshlyResumed = false
+        default: break
+        }
         switch packet {
         case .publish(let publish): received(publish, &step)
         case .puback(let answer): receivedPuback(answer, &step)
@@ -222,43 +235,18 @@ extension MQTTClientMachine {
         case .pingresp: step.emit(.pingAnswered)
         case .disconnect(let disconnect): disconnected(disconnect, &step)
         case .connack: violate(.protocolError, "the server sent a second CONNACK", &step)
-        case .auth: violate(.protocolError, "the server sent AUTH, but CONNECT had no authentication method", &step)
+        case .auth(let auth): received(auth, isConnected: true, &step)
         case .connect, .subscribe, .unsubscribe, .pingreq:
             violate(.protocolError, "the server sent \(packet.kind), which only a client may send", &step)
         }
     }
 
     private mutating func disconnected(_ disconnect: Disconnect, _ step: inout Step) {
-        step.emit(
-            .disconnectedByServer(
-                ServerReason(
-                    code: disconnect.reasonCode, reasonString: disconnect.properties.reasonString,
-                    serverReference: disconnect.properties.serverReference)))
-        if case .connected(let session) = connection { blame(disconnect, session, &step) }
+        var reason = ServerReason(
+            code: disconnect.reasonCode, reasonString: disconnect.properties.reasonString,
+            serverReference: disconnect.properties.serverReference)
+        if case .connected(let session) = connection { reason.remedies = remedies(for: disconnect, session, &step) }
+        step.emit(.disconnectedByServer(reason))
         end(&step)
-    }
-
-    /// Finds the message that the server ended the connection for, so that it does not do so for ever.
-    private mutating func blame(_ disconnect: Disconnect, _ session: ServerSession, _ step: inout Step) {
-        let isCertain: Bool
-        switch disconnect.reasonCode {
-        case .receiveMaximumExceeded:
-            windowCap = max(1, window(session.limits) / 2)
-            return
-        case .topicNameInvalid, .packetTooLarge, .payloadFormatInvalid: isCertain = true
-        case .malformedPacket, .protocolError: isCertain = isolateThrough != nil
-        default: return
-        }
-        // It may have been an announcement, and an innocent message must not be quarantined.
-        guard announcements.outstanding.isEmpty else { return }
-        let suspects = outbox.inFlight.filter { $0.value.progress == .onWire && !$0.value.isReleased }
-        guard let last = suspects.map(\.value.sequence).max() else { return }
-        if suspects.count == 1, isCertain, let suspect = suspects.first {
-            quarantine(
-                suspect.key, disconnect.reasonCode,
-                disconnect.properties.reasonString ?? "the server ended the connection for this message", &step)
-        } else {
-            isolateThrough = max(isolateThrough ?? last, last)
-        }
     }
 }

@@ -149,13 +149,17 @@ extension MQTTClientMachine {
         }
     }
 
+    /// Bytes of the message's packet, and a few more: everything but the counted fields takes less than this.
+    private func roughLength(of message: OutboundMessage) -> Int {
+        message.size + 64 + 5 * message.properties.userProperties.count
+    }
+
     /// Why a server with these limits must not be sent the message.
     func refusal(of message: OutboundMessage, _ limits: ServerLimits) -> Refusal? {
         if message.qos > limits.maximumQoS { return .qos }
         if message.retain, !limits.retainAvailable { return .retain }
-        // Everything but the counted fields takes less than this; most messages need not be measured.
-        let roughly = message.size + 64 + 5 * message.properties.userProperties.count
-        guard roughly > limits.maximumPacketSize else { return nil }
+        // Most messages need not be measured.
+        guard roughLength(of: message) > limits.maximumPacketSize else { return nil }
         var publish = Publish(
             topic: message.topic, payload: message.payload, qos: message.qos, properties: message.properties)
         if message.qos != .atMostOnce { publish.packetID = PacketID(rawValue: 1) }
@@ -283,13 +287,16 @@ extension MQTTClientMachine {
         write(message, nil, duplicate: false, &step)
     }
 
-    private func write(_ message: OutboundMessage, _ id: PacketID?, duplicate: Bool, _ step: inout Step) {
+    private mutating func write(_ message: OutboundMessage, _ id: PacketID?, duplicate: Bool, _ step: inout Step) {
         var publish = Publish(
             topic: message.topic, payload: message.payload, qos: message.qos, retain: message.retain,
             duplicate: duplicate, packetID: id, properties: message.properties)
         if let expiresAt = message.expiresAt {
             // A message that was sent before is finished even if its time is up, and 0 means different things to servers.
             publish.properties.messageExpiryInterval = max(1, step.now.secondsLeft(until: expiresAt))
+        }
+        if case .connected(let session) = connection {
+            aliases.apply(to: &publish, room: session.limits.maximumPacketSize - roughLength(of: message))
         }
         step.write(.publish(publish))
         step.messageBytes += message.size
@@ -381,8 +388,9 @@ extension MQTTClientMachine {
 
     private mutating func quarantine(_ answer: Acknowledgement, _ step: inout Step) {
         quarantine(answer.packetID, answer.reasonCode, answer.properties.reasonString, &step)
-        // The server holds on to the identifier: it is not used again in this session.
-        if answer.reasonCode == .packetIdentifierInUse { packetIDs.reserve(answer.packetID) }
+        if Consequence(of: answer.reasonCode, in: .acknowledgement).measures.contains(.retireIdentifier) {
+            _ = identifierIsTaken(answer.packetID, &step)
+        }
     }
 
     mutating func quarantine(_ id: PacketID, _ code: ReasonCode, _ sentence: String?, _ step: inout Step) {

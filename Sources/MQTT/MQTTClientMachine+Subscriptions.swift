@@ -12,6 +12,7 @@ extension MQTTClientMachine {
         if filter.isShared { subscription.noLocal = false }
         step(at: now, into: &actions) { machine, step in
             machine.subscriptions.wanted[filter] = subscription
+            machine.subscriptions.refused[filter] = nil
             machine.subscriptions.confirmed.remove(filter)
             guard case .connected(let session) = machine.connection else { return }
             machine.subscriptions.needs.append(.subscribe(filter, again: false))
@@ -26,6 +27,7 @@ extension MQTTClientMachine {
     /// told on the next one.
     mutating func unsubscribe(_ filter: TopicFilter, _ step: inout Step) {
         subscriptions.wanted[filter] = nil
+        subscriptions.refused[filter] = nil
         subscriptions.confirmed.remove(filter)
         subscriptions.answered(filter)
         if case .connected(let session) = connection {
@@ -41,6 +43,7 @@ extension MQTTClientMachine {
         resumed: Bool, isCertain: Bool, _ limits: ServerLimits, _ step: inout Step
     ) {
         subscriptions.restore(isCertain: resumed && isCertain)
+        for refusal in subscriptions.refusals { step.emit(.subscribed(refusal.filter, refusal.code)) }
         issueRequests(limits, &step)
         reportRestored(&step)
     }
@@ -53,7 +56,8 @@ extension MQTTClientMachine {
 
     /// Asks for as much as may wait for answers at once.
     private mutating func issueRequests(_ limits: ServerLimits, _ step: inout Step) {
-        while subscriptions.requests.count < max(1, configuration.maximumSubscribeRequests),
+        while subscriptions.requests.count
+            < (subscriptions.isolates ? 1 : max(1, configuration.maximumSubscribeRequests)),
             let need = subscriptions.needs.first
         {
             guard let id = packetIDs.allocate() else { return }
@@ -70,6 +74,8 @@ extension MQTTClientMachine {
         }
     }
 
+    private var filtersPerPacket: Int { subscriptions.isolates ? 1 : max(1, configuration.filtersPerPacket) }
+
     /// Bytes of a SUBSCRIBE or UNSUBSCRIBE without filters, at most.
     private static var requestOverhead: Int { 16 }
 
@@ -80,7 +86,7 @@ extension MQTTClientMachine {
         var filters: Set<TopicFilter> = []
         var new: Set<TopicFilter> = []
         var length = Self.requestOverhead
-        while asked.count < max(1, configuration.filtersPerPacket),
+        while asked.count < filtersPerPacket,
             case .subscribe(let filter, let again)? = subscriptions.needs.first, !filters.contains(filter)
         {
             guard var subscription = subscriptions.wanted[filter] else {
@@ -115,7 +121,7 @@ extension MQTTClientMachine {
     private mutating func issueUnsubscribe(_ id: PacketID, _ limits: ServerLimits, _ step: inout Step) -> Bool {
         var filters: [TopicFilter] = []
         var length = Self.requestOverhead
-        while filters.count < max(1, configuration.filtersPerPacket),
+        while filters.count < filtersPerPacket,
             case .unsubscribe(let filter)? = subscriptions.needs.first
         {
             // Wanted again since: the SUBSCRIBE behind it says so, and this would only lose messages in between.
@@ -147,6 +153,7 @@ extension MQTTClientMachine {
     }
 
     mutating func sendRequest(_ id: PacketID, _ step: inout Step) {
+        subscriptions.sent.insert(id)
         switch subscriptions.requests[id] {
         case .subscribe(let asked, _, _)?:
             step.write(.subscribe(Subscribe(packetID: id, subscriptions: asked)))
@@ -165,9 +172,14 @@ extension MQTTClientMachine {
             return violate(.protocolError, "SUBACK answers another number of filters than were asked for", &step)
         }
         finishRequest(id)
+        guard !isIdentifierTaken(id, suback.reasonCodes, &step) else { return }
         for ((filter, subscription), code) in zip(wanted, suback.reasonCodes)
         where subscriptions.latest[filter] == id {
             subscriptions.latest[filter] = nil
+            if code == .packetIdentifierInUse {
+                subscriptions.needs.append(.subscribe(filter, again: false))
+                continue
+            }
             if code.isError {
                 if new.contains(filter), subscriptions.remembered.remove(filter) != nil {
                     step.changes.append(.forgetSubscription(filter))
@@ -188,8 +200,13 @@ extension MQTTClientMachine {
             return violate(.protocolError, "UNSUBACK answers another number of filters than were asked for", &step)
         }
         finishRequest(id)
+        guard !isIdentifierTaken(id, unsuback.reasonCodes, &step) else { return }
         for (filter, code) in zip(filters, unsuback.reasonCodes) where subscriptions.latest[filter] == id {
             subscriptions.latest[filter] = nil
+            if code == .packetIdentifierInUse {
+                subscriptions.needs.append(.unsubscribe(filter))
+                continue
+            }
             if !code.isError, subscriptions.remembered.remove(filter) != nil {
                 step.changes.append(.forgetSubscription(filter))
             }
@@ -198,8 +215,18 @@ extension MQTTClientMachine {
         afterAnswer(&step)
     }
 
+    /// Whether the connection ends because the server calls identifiers in use once more; else what was refused for that
+    /// is asked again, with another one.
+    private mutating func isIdentifierTaken(_ id: PacketID, _ codes: [ReasonCode], _ step: inout Step) -> Bool {
+        let isTaken = codes.contains {
+            Consequence(of: $0, in: .subscription).measures.contains(.retireIdentifier)
+        }
+        return isTaken && !identifierIsTaken(id, &step)
+    }
+
     private mutating func finishRequest(_ id: PacketID) {
         subscriptions.requests[id] = nil
+        subscriptions.sent.remove(id)
         packetIDs.free(id)
     }
 

@@ -12,8 +12,8 @@ import NIOCore
 ///
 ///     handle ─▶ mutate ─▶ pump: let messages through ─▶ drain: send what is durable ─▶ commit, load, send, close
 ///
-/// Files: this one is the funnel; `+Connection` opens, ends and classifies; `+Outbound` and `+Inbound` are the two
-/// directions of messages; `+Subscriptions` restores what is wanted.
+/// Files: this one is the funnel; `+Connection` opens and ends; `+Remedies` is what follows from the server's reason to end
+/// a connection; `+Outbound` and `+Inbound` are the two directions of messages; `+Subscriptions` restores what is wanted.
 public struct MQTTClientMachine: Sendable {
     /// May be changed at any time; what CONNECT announces changes with the next one.
     public var configuration: Configuration
@@ -37,6 +37,22 @@ public struct MQTTClientMachine: Sendable {
     /// While messages up to this one are unanswered they are sent one by one, to find the one that the server ends the
     /// connection for.
     var isolateThrough: MessageSequence?
+    /// Cleared by 0x94.
+    var usesAliases = true
+    var aliases = TopicAliases()
+    /// The exchange under way, before CONNACK or after.
+    var authentication: SCRAMClient?
+    /// Whether both sides of this connection have proven themselves by enhanced authentication.
+    var isAuthenticatedByMethod = false
+    /// Whether the server still had the session, and has not answered a message on this connection yet.
+    var isFreshlyResumed = false
+    /// How often the server has missed a sign of life; from the second time on the keep-alive is capped.
+    var keepAliveTimeouts = 0
+    var keepAliveCap: UInt16?
+    /// Seconds that hold on this connection, or held on the last one.
+    var keepAliveInForce: UInt16 = 0
+    /// How many identifiers the server called in use that were free here, in this session.
+    var identifierClashes = 0
 
     /// What is to be sent, in order, each when a commit is durable.
     var work = CircularBuffer<PendingWork>()
@@ -74,6 +90,8 @@ public struct MQTTClientMachine: Sendable {
             case .committedWithoutInserts(let number): machine.committedWithoutInserts(number, &step)
             case .loaded(let messages): machine.outbox.loaded(messages)
             case .flushed(let number): machine.flushed(number, &step)
+            case .keyDerived(let key): machine.respond(with: key, &step)
+            case .reauthenticate(let exchange): machine.reauthenticate(exchange, &step)
             }
         }
     }

@@ -26,16 +26,19 @@ public struct FlushNumber: RawRepresentable, Hashable, Comparable, Sendable {
     }
 }
 
-/// User name and password of one CONNECT.
+/// Who we are, for one CONNECT.
 public struct MQTTCredentials: Hashable, Sendable {
     /// At most 65,535 UTF-8 bytes.
     public var username: String?
     /// At most 65,535 bytes.
     public var password: ByteBuffer?
+    /// Enhanced authentication (4.12); there should be no password then.
+    public var authentication: SCRAMClient?
 
-    public init(username: String? = nil, password: ByteBuffer? = nil) {
+    public init(username: String? = nil, password: ByteBuffer? = nil, authentication: SCRAMClient? = nil) {
         self.username = username
         self.password = password
+        self.authentication = authentication
     }
 }
 
@@ -63,6 +66,11 @@ extension MQTTClientMachine {
         case loaded([StoredMessage])
         /// Everything up to this flush was handed to the kernel.
         case flushed(FlushNumber)
+        /// The answer to `challenged`.
+        case keyDerived(SCRAMClient.Key)
+        /// Take a new credential to the server on this connection; only if `canReauthenticate`. `reauthenticated` follows,
+        /// or the server ends the connection, or nothing if the server does not answer.
+        case reauthenticate(SCRAMClient)
     }
 
     /// What the driver does, in this order. None of it may call back into the machine before all are carried out.
@@ -110,6 +118,14 @@ extension MQTTClientMachine {
         case disconnectedByServer(ServerReason)
         /// The server broke the protocol; DISCONNECT with this code is sent if that is allowed, and `close` comes along.
         case protocolViolation(ReasonCode, String)
+        /// The two sides disagree about the session, which has to be begun anew; DISCONNECT and `close` come along.
+        case stateMismatch(String)
+        /// The server wants our proof: make the key, which takes its time, and give it with `keyDerived`.
+        case challenged(SCRAMClient.Challenge)
+        /// The new credential is in force.
+        case reauthenticated
+        /// There is no mutual proof; DISCONNECT and `close` come along.
+        case authenticationFailed(SCRAMClient.Failure)
     }
 
     /// What the server said when it refused or ended the connection.
@@ -119,6 +135,8 @@ extension MQTTClientMachine {
         public var reasonString: String?
         /// Another server, with 0x9C and 0x9D.
         public var serverReference: String?
+        /// What was changed because of it, for the next connection.
+        public var remedies: [Remedy] = []
 
         public init(code: ReasonCode, reasonString: String? = nil, serverReference: String? = nil) {
             self.code = code
@@ -167,6 +185,8 @@ extension MQTTClientMachine {
         public var maximumPacketSize: Int
         public var wildcardSubscriptions: Bool
         public var sharedSubscriptions: Bool
+        /// The highest alias that we may use; 0 is none.
+        public var topicAliasMaximum: UInt16
 
         public init(_ connack: Connack.Properties = Connack.Properties()) {
             receiveMaximum = Int(connack.receiveMaximum ?? .max)
@@ -175,6 +195,7 @@ extension MQTTClientMachine {
             maximumPacketSize = connack.maximumPacketSize.map { Int($0) } ?? Packet.maximumLength
             wildcardSubscriptions = connack.wildcardSubscriptionAvailable ?? true
             sharedSubscriptions = connack.sharedSubscriptionAvailable ?? true
+            topicAliasMaximum = connack.topicAliasMaximum ?? 0
         }
     }
 

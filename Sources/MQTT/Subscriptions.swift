@@ -34,6 +34,12 @@ struct Subscriptions: Sendable {
     var latest: [TopicFilter: PacketID] = [:]
     /// What has to be answered before the session is restored; `nil` when it is.
     var restoring: Set<TopicFilter>?
+    /// Requests that were written on this connection.
+    var sent: Set<PacketID> = []
+    /// What the server ended a connection for: not asked for again until somebody subscribes to it anew.
+    var refused: [TopicFilter: ReasonCode] = [:]
+    /// Filters are asked for one by one, to find the one that the server ends the connection for.
+    var isolates = false
 
     init(remembered: Set<TopicFilter>) {
         self.remembered = remembered
@@ -44,6 +50,7 @@ struct Subscriptions: Sendable {
         let identifiers = Array(requests.keys)
         requests.removeAll()
         latest.removeAll()
+        sent.removeAll()
         needs.removeAll()
         restoring = nil
         return identifiers
@@ -61,12 +68,30 @@ struct Subscriptions: Sendable {
     mutating func restore(isCertain: Bool) {
         if !isCertain { confirmed.removeAll() }
         let stale = remembered.filter { wanted[$0] == nil }
-        let missing = wanted.keys.filter { !confirmed.contains($0) }
+        let missing = wanted.keys.filter { !confirmed.contains($0) && refused[$0] == nil }
         for filter in stale.sorted(by: Self.isBefore) { needs.append(.unsubscribe(filter)) }
         for filter in missing.sorted(by: Self.isBefore) {
             needs.append(.subscribe(filter, again: remembered.contains(filter)))
         }
         restoring = Set(missing)
+    }
+
+    /// The filters that the server was asked for and has not answered.
+    var suspects: Set<TopicFilter> {
+        var suspects: Set<TopicFilter> = []
+        for id in sent {
+            switch requests[id] {
+            case .subscribe(_, let wanted, _)?: suspects.formUnion(wanted.map(\.filter))
+            case .unsubscribe(let filters)?: suspects.formUnion(filters)
+            case nil: break
+            }
+        }
+        return suspects
+    }
+
+    /// What was refused for good and is still wanted, in a stable order.
+    var refusals: [(filter: TopicFilter, code: ReasonCode)] {
+        refused.map { ($0.key, $0.value) }.sorted { Self.isBefore($0.filter, $1.filter) }
     }
 
     private static func isBefore(_ left: TopicFilter, _ right: TopicFilter) -> Bool {
@@ -82,6 +107,7 @@ struct Subscriptions: Sendable {
     mutating func takeRestored() -> Bool {
         guard let restoring, restoring.isEmpty else { return false }
         self.restoring = nil
+        isolates = false
         return true
     }
 }

@@ -8,8 +8,24 @@ struct Backoff: Hashable, Sendable {
         case unanswered
         /// The server or a host on the way to it answered or closed: jitter, or all its clients come back together.
         case remote
+        /// The server asked for patience: jitter above a floor that stays.
+        case slow
         /// The server said that it is busy or limits the rate: jitter above a floor that doubles.
         case busy
+        /// As `busy`, from the double floor on.
+        case busier
+
+        /// Whether the server is left alone for a while whatever the network does.
+        var hasFloor: Bool { self == .slow || self == .busy || self == .busier }
+
+        init(_ ending: SessionMachine.Ending) {
+            switch ending.pace {
+            case .byReason, .atOnce: self.init(ending.reason)
+            case .slow: self = .slow
+            case .floor: self = .busy
+            case .doubledFloor: self = .busier
+            }
+        }
 
         init(_ reason: Reason) {
             switch reason.code {
@@ -52,8 +68,11 @@ struct Backoff: Hashable, Sendable {
         case .remote:
             let spread = isFirst ? policy.spread : entry
             return (policy.spread > .zero ? random(upTo: spread) : entry) + random(upTo: policy.jitter)
-        case .busy:
-            let least = floor ?? policy.busyFloor
+        case .slow:
+            let range = max(policy.spread, entry - policy.busyFloor)
+            return policy.busyFloor + random(upTo: policy.spread > .zero ? max(range, policy.jitter) : policy.jitter)
+        case .busy, .busier:
+            let least = floor ?? (cause == .busy ? policy.busyFloor : policy.busyFloor * 2)
             let longest = max(policy.delays.max() ?? least, policy.busyFloor)
             floor = min(least * 2, longest)
             return least + random(upTo: max(policy.spread, policy.jitter))

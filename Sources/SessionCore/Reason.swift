@@ -14,6 +14,11 @@ public struct Reason: Hashable, Sendable {
 
     /// Whether the session stays down until a person, a new configuration or a new credential changes something.
     public var isTerminal: Bool { code.isTerminal }
+
+    /// The server has objected to the same for the second time.
+    static func incompatible(_ last: Reason) -> Reason {
+        Reason(.incompatible, "\(last.message), and again when it was tried once more", serverCode: last.serverCode)
+    }
 }
 
 /// The groups that decide what a session does next.
@@ -88,6 +93,10 @@ public enum ReasonCode: String, Sendable, CaseIterable {
     case clientIdentifierRejected = "client-identifier-rejected"
     case unsupportedVersion = "unsupported-version"
     case certificateInvalid = "certificate-invalid"
+    case serverUnauthenticated = "server-unauthenticated"
+    case authenticationMethodRejected = "authentication-method-rejected"
+    case redirectRefused = "redirect-refused"
+    case incompatible
     case quota
     // unknown
     case unknown
@@ -116,7 +125,7 @@ extension ReasonCode {
         case .banned, .removedByAdministrator:
             .removed
         case .badConfiguration, .badEndpoint, .clientIdentifierRejected, .unsupportedVersion, .certificateInvalid,
-            .quota:
+            .serverUnauthenticated, .authenticationMethodRejected, .redirectRefused, .incompatible, .quota:
             .config
         case .unknown:
             .unknown
@@ -195,6 +204,10 @@ extension ReasonCode {
         case .clientIdentifierRejected: "the server does not accept the client identifier"
         case .unsupportedVersion: "the server does not speak this version of the protocol"
         case .certificateInvalid: "the server's certificate is not valid for this endpoint"
+        case .serverUnauthenticated: "the server could not prove that it knows the password"
+        case .authenticationMethodRejected: "the server does not take this method of authentication"
+        case .redirectRefused: "the server sends the session to another server, which is not allowed"
+        case .incompatible: "the server does not take what this client sends"
         case .quota: "the server's quota for this client is used up"
         case .unknown: "an unknown error"
         }
@@ -220,6 +233,14 @@ extension ReasonCode {
         case .badConfiguration, .badEndpoint: "correct the session's file, then holdfastctl reload"
         case .clientIdentifierRejected: "set client-id in the session's file to one that the server accepts"
         case .unsupportedVersion: "the server must speak MQTT 5"
+        case .serverUnauthenticated:
+            "check that the endpoint is the right server: another one may be in its place; then holdfastctl connect SESSION"
+        case .authenticationMethodRejected: "set [mqtt] authentication in the session's file to a method of the server"
+        case .redirectRefused:
+            "if that server may be trusted, add its host to redirects of [mqtt] in the session's file, then holdfastctl "
+                + "reload"
+        case .incompatible:
+            "look into the server's log for what it objects to; holdfastctl connect SESSION tries again"
         case .certificateInvalid, .tlsFailed:
             "check [tls] ca and server-name in the session's file and the host's clock"
         default: nil

@@ -1,5 +1,5 @@
-// How a session lives with a credential that ends: it is renewed before, and a quick reconnect takes the new one to the
-// server. What the server does with a connection whose credential has ended is the server's business.
+// How a session lives with a credential that ends: it is renewed before, and taken to the server on the connection that is
+// up, or where that cannot be, by a quick reconnect. What the server does with a connection whose credential has ended is the server's business.
 
 extension SessionMachine {
     /// What is known of the end of the credential that an attempt, and the connection it becomes, uses.
@@ -88,6 +88,13 @@ extension SessionMachine {
         credential = nil
         actions.append(.abandon(generation))
         lose(connected, because: Reason(.credentialRenewed), at: now, into: &actions)
+    }
+
+    mutating func credentialReplaced(_ generation: Generation, expiresAt: Instant?, at now: Instant) {
+        guard case .connected(let connected) = state, connected.attempt.generation == generation,
+            credential?.isRenewing == true
+        else { return }
+        credential = expiresAt.flatMap { CredentialLife(generation, expiresAt: $0, at: now) }
     }
 
     mutating func credentialRenewalFailed(_ generation: Generation, at now: Instant) {

@@ -26,6 +26,8 @@ extension SessionMachine {
             credentialObtained(generation, expiresAt: expiresAt, at: now)
         case .credentialRenewed(let generation, let expiresAt):
             credentialRenewed(generation, expiresAt: expiresAt, at: now, into: &actions)
+        case .credentialReplaced(let generation, let expiresAt):
+            credentialReplaced(generation, expiresAt: expiresAt, at: now)
         case .credentialRenewalFailed(let generation): credentialRenewalFailed(generation, at: now)
         case .credentialChanged: credentialChanged(at: now, into: &actions)
         case .flushed(let generation): flushed(generation, at: now, into: &actions)
@@ -182,6 +184,10 @@ extension SessionMachine {
                 attemptAgain(trying, attempt, because: ending.reason, at: now, into: &actions)
             } else if ending.reason.isTerminal {
                 fail(because: ending.reason)
+            } else if isOnceTooOften(ending) {
+                fail(because: .incompatible(ending.reason))
+            } else if ending.isRedirected {
+                attemptAgain(trying, attempt, because: ending.reason, at: now, into: &actions)
             } else if escalate(because: ending.reason.code), ending.retryAfter == nil {
                 attemptAgain(trying, attempt, because: ending.reason, at: now, into: &actions)
             } else {

@@ -6,6 +6,7 @@ extension SessionMachine {
         self.reason = reason
         backoff.restart()
         notBefore = nil
+        refusals = 0
         rivalry.startedAnew()
         watch.reset()
         returns.reset()
@@ -28,13 +29,22 @@ extension SessionMachine {
         var ending = ending
         ending.reason = rivalry.lost(because: ending.reason, isStable: isStable)
         let reason = ending.reason
+        if isStable { refusals = 0 }
+        if isOnceTooOften(ending) {
+            fail(because: .incompatible(reason))
+            return
+        }
         counters.outages += 1
         escalate(because: reason.code)
         if isStable { backoff.restart() }
         noteStay(of: connected, isStable: isStable, lostBecause: reason.code)
-        cursor = endpoint(after: connected, lostBecause: reason.code)
+        cursor = endpoint(after: connected, ending)
         var trying = newTrying(outage: Outage(since: now), because: reason, at: now)
         actions.append(.report(.reconnectStarted(mode)))
+        if ending.isRedirected {
+            attemptAgain(trying, connected.attempt, because: reason, at: now, into: &actions)
+            return
+        }
         switch reason.code {
         case .returning:
             trying.returnsFrom = connected.attempt.endpoint
@@ -45,8 +55,8 @@ extension SessionMachine {
         case .pathMoved:
             wait(trying, after: ending, at: now)
             if case .trying(let trying) = state { kick(trying, because: reason, at: now, into: &actions) }
-        case .stateMismatch, .sessionLost, .serverKeepAliveTimeout, .credentialRejected, .credentialExpired,
-            .notAuthorized:
+        case _ where ending.pace == .atOnce, .stateMismatch, .sessionLost, .serverKeepAliveTimeout, .credentialRejected,
+            .credentialExpired, .notAuthorized:
             trying.hasRenewedCredential = reason.code.group == .auth
             // There is something to change, so the first try is made at once; what comes again goes by the table.
             if backoff.isAtStart, ending.retryAfter == nil {
@@ -73,15 +83,18 @@ extension SessionMachine {
 
     /// Every outage begins with the first endpoint, unless its server said that it cannot serve now. But what only has to
     /// be told to the server, or put right with it, concerns the one that was in use.
-    private func endpoint(after connected: Connected, lostBecause code: ReasonCode) -> EndpointIndex {
-        switch code {
+    private func endpoint(after connected: Connected, _ ending: Ending) -> EndpointIndex {
+        if ending.leavesEndpoint {
+            return connected.attempt.endpoint == Self.firstEndpoint
+                ? endpoint(after: Self.firstEndpoint) : Self.firstEndpoint
+        }
+        if ending.isRedirected || ending.pace == .atOnce { return connected.attempt.endpoint }
+        switch ending.reason.code {
         case .credentialRenewed, .switchRoom, .stateMismatch, .sessionLost, .serverKeepAliveTimeout,
             .credentialRejected, .credentialExpired, .notAuthorized:
-            connected.attempt.endpoint
-        case .serverShutdown, .serverBusy:
-            connected.attempt.endpoint == Self.firstEndpoint ? endpoint(after: Self.firstEndpoint) : Self.firstEndpoint
+            return connected.attempt.endpoint
         default:
-            Self.firstEndpoint
+            return Self.firstEndpoint
         }
     }
 
@@ -102,6 +115,14 @@ extension SessionMachine {
             return
         }
         wait(trying, after: ending, at: now)
+    }
+
+    /// Counts the endings that may happen once.
+    /// - Returns: whether this is one too many, without a stable connection between.
+    mutating func isOnceTooOften(_ ending: Ending) -> Bool {
+        guard ending.failsIfRepeated else { return false }
+        refusals += 1
+        return refusals > 1
     }
 
     mutating func fail(because reason: Reason) {
@@ -128,14 +149,14 @@ extension SessionMachine {
     /// Waits for the next delay of the table, or for the network when there is no path to any endpoint.
     mutating func wait(_ trying: Trying, after ending: Ending, at now: Instant) {
         var trying = trying
-        let cause = Backoff.Cause(ending.reason)
+        let cause = Backoff.Cause(ending)
         notBefore = ending.retryAfter.map { now.advanced(by: $0) }
         var until = notBefore ?? now
         // Without a path nothing is taken from the table, but a server that answered is left alone all the same.
-        if hasPath || cause == .busy {
+        if hasPath || cause.hasFloor {
             until = max(until, now.advanced(by: backoff.nextDelay(after: cause, policy: policy)))
         }
-        if cause == .busy { notBefore = until }
+        if cause.hasFloor { notBefore = until }
         guard hasPath else {
             waitForNetwork(trying, because: ending.reason, at: now)
             return

@@ -37,6 +37,8 @@ public struct SessionMachine: Sendable {
     var escalation = Escalation.none
     /// Until when the server asked to be left alone; no network event overrides it.
     var notBefore: Instant?
+    /// Endings that may happen once only, since the last stable connection.
+    var refusals = 0
     var lastGeneration = Generation(rawValue: 0)
     /// The credential of the attempt or connection, when it is known to end.
     var credential: CredentialLife?
@@ -218,6 +220,8 @@ extension SessionMachine {
         case credentialObtained(Generation, expiresAt: Instant?)
         /// A new credential is at hand for the next attempt.
         case credentialRenewed(Generation, expiresAt: Instant?)
+        /// The server has taken a new credential on the connection that is up.
+        case credentialReplaced(Generation, expiresAt: Instant?)
         /// A new credential could not be fetched, or it was the same.
         case credentialRenewalFailed(Generation)
         /// The file of the credential is not the one that was read last.
@@ -237,11 +241,33 @@ extension SessionMachine {
         public var retryAfter: Duration?
         /// Whether another credential than the rejected one is at hand.
         public var hasNewCredential: Bool
+        /// When the next attempt is made.
+        public var pace = Pace.byReason
+        /// Whether a lost connection is taken up at the next endpoint of the list. An attempt that failed always goes on.
+        public var leavesEndpoint: Bool
+        /// Whether a second ending like this, without a stable connection between, is terminal.
+        public var failsIfRepeated = false
+        /// Whether the same endpoint leads to another server now, which is tried at once. The driver limits how often.
+        public var isRedirected = false
+
+        public enum Pace: Hashable, Sendable {
+            /// As is usual for the reason.
+            case byReason
+            /// Without a delay, unless the last attempt had none either: what was wrong is changed.
+            case atOnce
+            /// After the busy server's floor.
+            case slow
+            /// After the busy server's floor, which doubles each time.
+            case floor
+            /// The same with the double floor.
+            case doubledFloor
+        }
 
         public init(_ reason: Reason, retryAfter: Duration? = nil, hasNewCredential: Bool = false) {
             self.reason = reason
             self.retryAfter = retryAfter
             self.hasNewCredential = hasNewCredential
+            leavesEndpoint = reason.code == .serverShutdown || reason.code == .serverBusy
         }
     }
 

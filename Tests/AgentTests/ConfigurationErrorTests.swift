@@ -114,6 +114,10 @@ private let duration = #"a duration such as "250ms", "15s" or "20min""#
             "room = \"r\"\nmqtt.session-expiry = \"90s\"",
             "4:23: mqtt.session-expiry must be longer than presence.timeout, so that short outages stay unseen"
         ),
+        (
+            "mqtt.redirects = [\"*.b.example\", \"*\"]",
+            "3:34: mqtt.redirects must be a host name or an IP address, or \"*.DOMAIN\" for every host in a domain, not \"*\""
+        ),
         ("device = \"a\\u0000b\"", #"3:10: device must be \#(text), not "a\0b""#),
     ])
     func `is reported with its place and what was expected`(text: String, expected: String) {
@@ -122,7 +126,6 @@ private let duration = #"a duration such as "250ms", "15s" or "20min""#
 
     @Test(arguments: [
         ("mqtt.version = \"auto\"", "3:16", "mqtt.version"),
-        ("mqtt.redirects = [\"*.example\"]", "3:18", "mqtt.redirects"),
         ("proxy.url = \"socks5://p:1080\"", "3:13", "proxy.url"),
         ("outbox.max-age = \"1h\"", "3:18", "outbox.max-age"),
         ("outbox.when-full = \"drop-new\"", "3:20", "outbox.when-full"),

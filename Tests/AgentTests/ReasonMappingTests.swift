@@ -12,10 +12,12 @@ struct ReasonMappingTests {
         0x00: .serverClosed, 0x04: .serverClosed, 0x80: .serverError, 0x81: .protocolError, 0x82: .protocolError,
         0x83: .serverError, 0x84: .unsupportedVersion, 0x85: .clientIdentifierRejected, 0x86: .credentialRejected,
         0x87: .notAuthorized, 0x88: .serverBusy, 0x89: .serverBusy, 0x8A: .banned, 0x8B: .serverShutdown,
-        0x8C: .credentialRejected, 0x8D: .serverKeepAliveTimeout, 0x8E: .displaced, 0x91: .stateMismatch,
-        0x92: .stateMismatch, 0x93: .serverError, 0x94: .serverError, 0x95: .serverError, 0x96: .rateLimited,
-        0x97: .serverBusy, 0x98: .removedByAdministrator, 0x99: .serverError, 0x9A: .serverError, 0x9B: .serverError,
-        0x9C: .serverMoved, 0x9D: .serverMoved, 0x9F: .rateLimited, 0xA0: .serverClosed,
+        0x8C: .authenticationMethodRejected, 0x8D: .serverKeepAliveTimeout, 0x8E: .displaced, 0x8F: .serverError,
+        0x90: .serverError, 0x91: .stateMismatch, 0x92: .stateMismatch, 0x93: .serverError, 0x94: .serverError,
+        0x95: .serverError, 0x96: .rateLimited,
+        0x97: .serverBusy, 0x98: .removedByAdministrator, 0x99: .serverError, 0x9A: .incompatible,
+        0x9B: .incompatible, 0x9C: .serverMoved, 0x9D: .serverMoved, 0x9E: .serverError, 0x9F: .rateLimited,
+        0xA0: .serverClosed, 0xA1: .serverError, 0xA2: .serverError,
     ]
 
     @Test(arguments: UInt8.min...UInt8.max)
@@ -27,7 +29,49 @@ struct ReasonMappingTests {
 
     @Test func `only what trying again cannot change is terminal`() {
         let terminal = (UInt8.min...UInt8.max).filter { Reason(.init(code: .init(rawValue: $0))).isTerminal }
-        #expect(terminal == [0x84, 0x85, 0x86, 0x87, 0x8A, 0x8C, 0x8E, 0x98])
+        #expect(terminal == [0x84, 0x85, 0x86, 0x87, 0x8A, 0x8C, 0x8E, 0x98, 0x9A, 0x9B])
+    }
+
+    @Test(arguments: Consequence.rows.indices)
+    func `a row's class and measures are what the session is told`(index: Int) {
+        let row = Consequence.rows[index]
+        let (verdict, measures) = (row.consequence.class, row.consequence.measures)
+        for place in row.places where place == .connack || place == .disconnect {
+            for code in row.codes {
+                let ending = SessionMachine.Ending(.init(code: code), in: place)
+                // A credential is renewed once before its rejection is terminal.
+                let isTerminal = verdict == .terminal || [.badUserNameOrPassword, .notAuthorized].contains(code)
+                #expect(ending.reason.isTerminal == isTerminal, "\(code)")
+                #expect((ending.reason.code == .displaced) == measures.contains(.displaced), "\(code)")
+                #expect(
+                    (ending.reason.code == .removedByAdministrator) == measures.contains(.removed), "\(code)")
+                #expect((ending.reason.code.group == .auth) == (measures == [.renewCredential] && verdict == .change))
+                #expect(ending.failsIfRepeated == (verdict == .retryOnce), "\(code)")
+                #expect(ending.leavesEndpoint == measures.contains(.nextEndpoint), "\(code)")
+                let pace: SessionMachine.Ending.Pace =
+                    if measures.contains(.slowly) { .slow } else if measures.contains(.floor) {
+                        .floor
+                    } else if measures.contains(.doubledFloor) { .doubledFloor } else if measures.contains(.atOnce) {
+                        .atOnce
+                    } else { .byReason }
+                #expect(ending.pace == pace, "\(code)")
+            }
+        }
+    }
+
+    @Test func `what was found and set aside is no reason to give up, and a distrusted session begins anew`() {
+        var server = MQTTClientMachine.ServerReason(code: .protocolError, reasonString: "no such topic")
+        #expect(SessionMachine.Ending(server, in: .disconnect).failsIfRepeated)
+        server.remedies = [.quarantine, .cleanStart]
+        let ending = SessionMachine.Ending(server, in: .disconnect)
+        #expect(!ending.failsIfRepeated)
+        #expect(ending.reason.code == .stateMismatch)
+        #expect(
+            ending.reason.message
+                == "the server said: protocol error (no such topic); what it may have been is set aside, the session at "
+                + "the server is given up")
+        server.remedies = [.cleanStart]
+        #expect(SessionMachine.Ending(server, in: .disconnect).failsIfRepeated)
     }
 
     @Test func `what the server says for people is in the sentence`() {

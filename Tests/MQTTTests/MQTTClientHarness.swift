@@ -134,8 +134,14 @@ struct MQTTClientHarness {
         case .subscribed(let filter, let code): "subscribed \(filter) \(hex(code))"
         case .unsubscribed(let filter, let code): "unsubscribed \(filter) \(hex(code))"
         case .announced(let announcement, let code): "announced \(announcement.topic) \(hex(code))"
-        case .disconnectedByServer(let reason): "disconnected by server \(hex(reason.code))"
+        case .disconnectedByServer(let reason):
+            "disconnected by server \(hex(reason.code))"
+                + (reason.remedies.isEmpty ? "" : ": " + reason.remedies.map(\.description).joined(separator: ", "))
         case .protocolViolation(let code, _): "violation \(hex(code))"
+        case .stateMismatch: "state mismatch"
+        case .challenged(let challenge): "challenged \(challenge.iterations)"
+        case .reauthenticated: "reauthenticated"
+        case .authenticationFailed(let failure): "failed: \(failure)"
         }
     }
 
@@ -150,7 +156,10 @@ struct MQTTClientHarness {
         case .subscribe(let subscribe): "SUBSCRIBE " + subscribe.subscriptions.map(\.filter).joined(separator: " ")
         case .unsubscribe(let unsubscribe): "UNSUBSCRIBE " + unsubscribe.filters.joined(separator: " ")
         case .disconnect(let disconnect): "DISCONNECT \(hex(disconnect.reasonCode))"
-        case .connack, .suback, .unsuback, .pingreq, .pingresp, .auth: "\(packet.kind)"
+        case .auth(let auth):
+            "AUTH \(hex(auth.reasonCode)) "
+                + (auth.properties.authenticationData.map { String(buffer: $0) } ?? "")
+        case .connack, .suback, .unsuback, .pingreq, .pingresp: "\(packet.kind)"
         }
     }
 

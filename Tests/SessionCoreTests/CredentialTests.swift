@@ -53,6 +53,29 @@ import Testing
 
     // MARK: What a renewal does
 
+    @Test
+    func `a credential that the server has taken in place costs no reconnect, and is renewed before its end, too`() {
+        var session = Self.connected(for: .seconds(3600))
+        session.wake()
+        #expect(session.replaceCredential(for: .seconds(7200)).isEmpty)
+        #expect(session.events.isEmpty)
+        #expect(session.state == .connected)
+        #expect(session.due == .seconds(7200 - 60))
+        #expect(session.wake() == [.renew(1)])
+        #expect(session.replaceCredential(for: nil).isEmpty)
+        #expect(session.pass(.seconds(100_000)).isEmpty)
+    }
+
+    @Test func `a replacement that nobody asked for, or of an old connection, changes nothing`() {
+        var session = Self.connected(for: .seconds(3600))
+        #expect(session.replaceCredential(for: .seconds(10)).isEmpty)
+        #expect(session.due == .seconds(3540))
+        session.wake()
+        session.take(.credentialReplaced(Generation(rawValue: 7), expiresAt: nil))
+        #expect(session.failToRenewCredential().isEmpty)
+        #expect(session.due == .seconds(30))
+    }
+
     @Test func `a new credential is taken to the server by a quick reconnect, at once`() {
         var session = Self.connected(for: .seconds(3600))
         session.wake()

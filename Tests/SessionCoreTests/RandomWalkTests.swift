@@ -119,7 +119,8 @@ private struct RandomWalk {
         take(
             pick([
                 .credentialAwaited(generation), .credentialObtained(generation, expiresAt: end),
-                .credentialRenewed(generation, expiresAt: end), .credentialRenewalFailed(generation),
+                .credentialRenewed(generation, expiresAt: end), .credentialReplaced(generation, expiresAt: end),
+                .credentialRenewalFailed(generation),
             ]))
     }
 
@@ -151,12 +152,14 @@ private struct RandomWalk {
         if chance(25) {
             let reasons = ReasonCode.allCases.filter { !$0.isTerminal || $0.group == .auth }
             let code = chance(4) ? pick([.displaced, .banned, .badEndpoint]) : pick(reasons)
-            take(
-                .ended(
-                    generation,
-                    .init(
-                        Reason(code), retryAfter: chance(20) ? .seconds(Int.random(in: 0...50, using: &random)) : nil,
-                        hasNewCredential: chance(80))))
+            var ending = SessionMachine.Ending(
+                Reason(code), retryAfter: chance(20) ? .seconds(Int.random(in: 0...50, using: &random)) : nil,
+                hasNewCredential: chance(80))
+            ending.pace = pick([.byReason, .byReason, .atOnce, .slow, .floor, .doubledFloor])
+            ending.leavesEndpoint = chance(20)
+            ending.failsIfRepeated = chance(2)
+            ending.isRedirected = chance(5)
+            take(.ended(generation, ending))
             return
         }
         switch (session.state, session.phase) {

@@ -179,6 +179,11 @@ struct SessionUnderTest {
     }
 
     @discardableResult
+    mutating func replaceCredential(for lifetime: Duration?) -> [Order] {
+        take(.credentialReplaced(generation, expiresAt: lifetime.map { now.advanced(by: $0) }))
+    }
+
+    @discardableResult
     mutating func failToRenewCredential() -> [Order] { take(.credentialRenewalFailed(generation)) }
 
     @discardableResult

@@ -17,6 +17,12 @@ public actor LoopbackServer {
         public var refusedTopics: [String: ReasonCode] = [:]
         /// What SUBACK answers to these filters; else what is asked for is granted.
         public var refusedFilters: [String: ReasonCode] = [:]
+        /// The password of everybody; clients must then authenticate by SCRAM-SHA-256.
+        public var scramPassword: String?
+        /// Whether the server's own proof is wrong.
+        public var spoilsProof = false
+        /// Whether AUTH is answered.
+        public var answersAuth = true
         /// Sent instead of CONNACK.
         public var greeting: ByteBuffer?
 
@@ -40,6 +46,9 @@ public actor LoopbackServer {
     private var listener: (any Channel)?
     private var channel: (any Channel)?
     private var lastID: UInt16 = 0
+    private var exchange: SCRAMServer?
+    /// The CONNECT that is being authenticated.
+    private var greeted: Connect?
 
     public init(eventLoop: any EventLoop) {
         self.eventLoop = eventLoop
@@ -95,8 +104,8 @@ public actor LoopbackServer {
     }
 
     /// Ends the connection as a server does that says why.
-    public func disconnect(_ code: ReasonCode) {
-        send(.disconnect(Disconnect(reasonCode: code)))
+    public func disconnect(_ code: ReasonCode, _ properties: Disconnect.Properties = .init()) {
+        send(.disconnect(Disconnect(reasonCode: code, properties: properties)))
         drop()
     }
 
@@ -156,13 +165,16 @@ public actor LoopbackServer {
         switch packet {
         case .connect(let connect):
             if let greeting = behaviour.greeting { return send(greeting) }
-            var connack = behaviour.connack
-            if !connack.reasonCode.isError {
-                connack.sessionPresent = hasSession && !connect.cleanStart
-                hasSession = true
+            if behaviour.scramPassword != nil {
+                guard connect.properties.authenticationMethod == SCRAMClient.method else {
+                    send(.connack(Connack(reasonCode: .badAuthenticationMethod)))
+                    return drop()
+                }
+                greeted = connect
+                return challenge(connect.properties.authenticationData)
             }
-            send(.connack(connack))
-            if connack.reasonCode.isError { drop() }
+            accept(connect)
+        case .auth(let auth): answer(auth)
         case .publish(let publish):
             guard behaviour.answersMessages, let id = publish.packetID else { return }
             let code = behaviour.refusedTopics[publish.topic] ?? .success
@@ -188,6 +200,59 @@ public actor LoopbackServer {
         case .disconnect: drop()
         default: break
         }
+    }
+}
+
+// MARK: Enhanced authentication
+
+extension LoopbackServer {
+    private func accept(_ connect: Connect, proof: String? = nil) {
+        var connack = behaviour.connack
+        if !connack.reasonCode.isError {
+            connack.sessionPresent = hasSession && !connect.cleanStart
+            hasSession = true
+        }
+        if let proof {
+            connack.properties.authenticationMethod = SCRAMClient.method
+            connack.properties.authenticationData = ByteBuffer(string: proof)
+        }
+        send(.connack(connack))
+        if connack.reasonCode.isError { drop() }
+    }
+
+    private func challenge(_ data: ByteBuffer?) {
+        exchange = SCRAMServer(password: behaviour.scramPassword ?? "")
+        let serverFirst = exchange?.greet(data.map { String(buffer: $0) } ?? "") ?? ""
+        send(.continueAuthentication, serverFirst)
+    }
+
+    private func answer(_ auth: Auth) {
+        guard behaviour.answersAuth else { return }
+        let data = auth.properties.authenticationData
+        guard auth.reasonCode == .continueAuthentication else { return challenge(data) }
+        let proof = exchange?.finish(data.map { String(buffer: $0) } ?? "").map {
+            behaviour.spoilsProof ? "v=" + $0.dropFirst(6) : $0
+        }
+        exchange = nil
+        let connect = greeted
+        greeted = nil
+        switch (connect, proof) {
+        case (let connect?, let proof?): accept(connect, proof: proof)
+        case (_?, nil):
+            send(.connack(Connack(reasonCode: .notAuthorized)))
+            drop()
+        case (nil, let proof?): send(.success, proof)
+        case (nil, nil): disconnect(.notAuthorized)
+        }
+    }
+
+    private func send(_ code: ReasonCode, _ data: String) {
+        send(
+            .auth(
+                Auth(
+                    reasonCode: code,
+                    properties: Auth.Properties(
+                        authenticationMethod: SCRAMClient.method, authenticationData: ByteBuffer(string: data)))))
     }
 }
 

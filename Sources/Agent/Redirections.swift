@@ -1,0 +1,161 @@
+import SessionCore
+import Transport
+
+/// The servers that a redirection may lead to: one host, or with `*.` every host below a domain.
+struct HostPattern: Hashable, Sendable {
+    /// As it is written, in lower case.
+    let text: String
+    /// What a host must end with, or be.
+    private let host: String
+    private let isSuffix: Bool
+
+    /// - Returns: `nil` if it is neither a host name, nor an IP address, nor `*.` and a domain.
+    init?(_ text: String) {
+        isSuffix = text.hasPrefix("*.")
+        guard let endpoint = try? Endpoint(scheme: .mqtts, host: String(text.dropFirst(isSuffix ? 2 : 0))),
+            !isSuffix || !endpoint.isLiteral
+        else { return nil }
+        host = Self.withoutRoot(endpoint.host)
+        self.text = (isSuffix ? "*." : "") + host
+    }
+
+    func matches(_ host: String) -> Bool {
+        let host = Self.withoutRoot(host)
+        return isSuffix ? host.hasSuffix("." + self.host) : host == self.host
+    }
+
+    /// The dot at the end of a name means nothing here.
+    private static func withoutRoot(_ host: String) -> String {
+        host.hasSuffix(".") ? String(host.dropLast()) : host
+    }
+}
+
+/// Where servers have sent a session instead of an endpoint of its list (MQTT 5, 4.11). A value without I/O; it lasts as
+/// long as the daemon runs and the session's file stays as it is.
+///
+/// Scheme and path stay those of the endpoint: a server cannot take TLS away. 0x9C holds for the next connection, 0x9D for
+/// every later one. Where a connection to such a server cannot be made, the endpoint's own address is next, so a server
+/// that was moved to and went away does not keep the session down.
+struct Redirections {
+    enum Verdict: Hashable {
+        /// The next attempt for this endpoint leads there.
+        case followed(Endpoint)
+        /// It must not be followed, for this reason.
+        case refused(String)
+        /// Too many in a row.
+        case tooMany
+        /// Nothing in the reference can be dialed.
+        case unusable
+    }
+
+    /// Redirections that follow one another without an ordinary attempt, or a stable connection, between them.
+    static let hopLimit = 3
+
+    private struct Target {
+        let endpoint: Endpoint
+        let isRemembered: Bool
+        /// The last attempt there failed: the endpoint's own address comes next.
+        var isSkipped = false
+    }
+
+    private let endpoints: [Endpoint]
+    private let patterns: [HostPattern]
+    /// Whether a password would be sent that must not be sent unencrypted.
+    private let needsEncryption: Bool
+    private var targets: [EndpointIndex: Target] = [:]
+    private var hops = 0
+    private var isFollowing = false
+    /// The endpoint whose target is in use.
+    private var inUse: EndpointIndex?
+    private var isConnected = false
+
+    init(_ session: SessionConfiguration) {
+        endpoints = session.endpoints
+        patterns = session.mqtt.redirects
+        needsEncryption = session.password != nil && !session.insecure
+    }
+
+    /// Where the next attempt at an endpoint of the list will go.
+    func next(_ index: EndpointIndex) -> Endpoint {
+        guard let target = targets[index], !target.isSkipped else { return endpoints[index.rawValue] }
+        return target.endpoint
+    }
+
+    /// The address for an attempt at an endpoint of the list.
+    mutating func begin(_ index: EndpointIndex) -> Endpoint {
+        if !isFollowing { hops = 0 }
+        isFollowing = false
+        isConnected = false
+        inUse = nil
+        guard let target = targets[index] else { return endpoints[index.rawValue] }
+        guard !target.isSkipped else {
+            targets[index]?.isSkipped = false
+            return endpoints[index.rawValue]
+        }
+        inUse = index
+        return target.endpoint
+    }
+
+    /// The server accepted the connection.
+    mutating func connected() {
+        isConnected = true
+    }
+
+    /// The connection is over, or could not be made.
+    mutating func ended() {
+        guard let index = inUse, let target = targets[index] else { return }
+        inUse = nil
+        if !target.isRemembered {
+            targets[index] = nil
+        } else if !isConnected {
+            targets[index]?.isSkipped = true
+        }
+    }
+
+    /// - Parameters:
+    ///   - present: the server that says so.
+    ///   - index: the endpoint of the list that led there.
+    ///   - isStable: whether the connection had lasted, so that this is no part of a chain.
+    mutating func follow(
+        _ reference: String, from present: Endpoint, of index: EndpointIndex, isRemembered: Bool, isStable: Bool
+    ) -> Verdict {
+        let candidates = reference.split(separator: " ").compactMap { Self.endpoint(String($0), like: present) }
+        guard let first = candidates.first else { return .unusable }
+        guard let target = candidates.first(where: { refusal(of: $0) == nil }) else {
+            return .refused(refusal(of: first) ?? "")
+        }
+        if isStable { hops = 0 }
+        guard hops < Self.hopLimit else {
+            targets[index] = nil
+            inUse = nil
+            return .tooMany
+        }
+        hops += 1
+        isFollowing = true
+        inUse = nil
+        targets[index] = Target(endpoint: target, isRemembered: isRemembered)
+        return .followed(target)
+    }
+
+    /// Why a server is not to be connected to; `nil` if it may be.
+    private func refusal(of endpoint: Endpoint) -> String? {
+        guard patterns.contains(where: { $0.matches(endpoint.host) }) || endpoints.contains(where: isAt(endpoint))
+        else {
+            return "the server sends the session to \(endpoint.authority), which redirects of [mqtt] does not allow"
+        }
+        if needsEncryption, !endpoint.scheme.isSecure, !endpoint.isLoopback {
+            return "the server sends the session to \(endpoint), where the password would go unencrypted"
+        }
+        return nil
+    }
+
+    private func isAt(_ endpoint: Endpoint) -> (Endpoint) -> Bool {
+        { $0.host == endpoint.host }
+    }
+
+    /// One reference: a name, or an IPv6 address in brackets, and perhaps a port.
+    private static func endpoint(_ reference: String, like present: Endpoint) -> Endpoint? {
+        guard !reference.contains(where: { "/?#@".contains($0) }) else { return nil }
+        return try? Endpoint("\(present.scheme.rawValue)://\(reference)\(present.path)")
+    }
+}

@@ -1,0 +1,185 @@
+/// What a reason code of the server means for the client (2.4, 4.13): one cell of the table `Consequence.rows`.
+public struct Consequence: Hashable, Sendable {
+    /// Where a reason code was read. The same number means different things in different packets.
+    public enum Place: Hashable, Sendable, CaseIterable {
+        case connack
+        case disconnect
+        /// PUBACK and PUBREC.
+        case acknowledgement
+        /// PUBREL and PUBCOMP.
+        case release
+        /// SUBACK and UNSUBACK.
+        case subscription
+    }
+
+    /// What becomes of the connection.
+    public enum Class: Hashable, Sendable, CaseIterable {
+        /// Trying again changes nothing: the session fails.
+        case terminal
+        /// Tried again, later.
+        case retry
+        /// Tried again; if the answer is the same, terminal.
+        case retryOnce
+        /// Tried again with the measures that go with it.
+        case change
+        /// The operation fails, and the connection stays.
+        case operation
+        /// No failure at all.
+        case success
+    }
+
+    /// What is done besides.
+    public enum Measure: Hashable, Sendable, CaseIterable {
+        /// The next attempt is made without a delay, unless the last one was, too.
+        case atOnce
+        /// The next attempt waits for the least delay after a busy server, however early it would be.
+        case slowly
+        /// The least delay doubles each time.
+        case floor
+        /// As `floor`, from the double value on.
+        case doubledFloor
+        /// The first delay is random.
+        case spread
+        /// The next attempt is made at another endpoint, if there is one.
+        case nextEndpoint
+        /// The message, or the filter, that the server ended the connection for is found and set aside.
+        case quarantine
+        /// After a resume: the session at the server is given up.
+        case cleanStart
+        /// The credential is fetched again first.
+        case renewCredential
+        /// If it repeats, the keep-alive is shortened.
+        case shortenKeepAlive
+        /// Half as many messages are sent ahead of their acknowledgements.
+        case halveWindow
+        /// No topic aliases are used any more.
+        case noAliases
+        /// The packet identifier is not used any more; if it repeats, a full reconnect.
+        case retireIdentifier
+        /// The Server Reference is followed, where that is allowed.
+        case follow
+        /// As `follow`, also by later attempts.
+        case remember
+        /// Another device has this session now.
+        case displaced
+        /// An administrator ended the session.
+        case removed
+    }
+
+    public let `class`: Class
+    public let measures: Set<Measure>
+
+    public init(_ class: Class, _ measures: Set<Measure> = []) {
+        self.class = `class`
+        self.measures = measures
+    }
+
+    /// Codes, packets, and what is done.
+    public struct Row: Hashable, Sendable {
+        public let codes: [ReasonCode]
+        public let places: [Place]
+        public let consequence: Consequence
+
+        init(_ codes: [ReasonCode], _ places: [Place], _ class: Class, _ measures: Set<Measure> = []) {
+            self.codes = codes
+            self.places = places
+            consequence = Consequence(`class`, measures)
+        }
+    }
+
+    /// Everything that is not the same as for an unlisted code. No code and place are there twice.
+    public static let rows: [Row] = [
+        Row([.unspecifiedError, .implementationSpecificError], ending, .retry, [.slowly]),
+        Row([.malformedPacket, .protocolError], [.connack], .retryOnce),
+        Row([.malformedPacket, .protocolError], [.disconnect], .retryOnce, [.quarantine, .cleanStart]),
+        Row([.unsupportedProtocolVersion, .clientIdentifierNotValid], ending, .terminal),
+        Row([.badUserNameOrPassword, .notAuthorized], ending, .change, [.renewCredential]),
+        Row([.serverUnavailable, .serverBusy], ending, .retry, [.floor, .nextEndpoint]),
+        Row([.banned, .badAuthenticationMethod], ending, .terminal),
+        Row([.serverShuttingDown], ending, .retry, [.spread, .nextEndpoint]),
+        Row([.keepAliveTimeout], ending, .retry, [.atOnce, .shortenKeepAlive]),
+        Row([.sessionTakenOver], ending, .terminal, [.displaced]),
+        Row([.topicFilterInvalid, .topicNameInvalid], [.disconnect], .change, [.quarantine]),
+        Row([.packetIdentifierInUse], [.acknowledgement, .subscription], .operation, [.retireIdentifier]),
+        Row([.packetIdentifierInUse, .packetIdentifierNotFound], ending, .change, [.atOnce, .cleanStart]),
+        Row([.packetIdentifierNotFound], [.release], .success),
+        Row([.receiveMaximumExceeded], [.disconnect], .change, [.atOnce, .halveWindow]),
+        Row([.topicAliasInvalid], [.disconnect], .change, [.atOnce, .noAliases]),
+        Row([.packetTooLarge], ending, .change, [.quarantine]),
+        Row([.messageRateTooHigh], ending, .change, [.floor, .halveWindow]),
+        Row([.quotaExceeded], ending, .retry, [.slowly]),
+        Row([.administrativeAction], ending, .terminal, [.removed]),
+        Row([.payloadFormatInvalid], [.disconnect], .change, [.quarantine]),
+        Row([.retainNotSupported, .qosNotSupported], ending, .terminal),
+        Row([.useAnotherServer], ending, .change, [.follow]),
+        Row([.serverMoved], ending, .change, [.follow, .remember]),
+        Row(
+            [
+                .sharedSubscriptionsNotSupported, .subscriptionIdentifiersNotSupported,
+                .wildcardSubscriptionsNotSupported,
+            ], [.disconnect], .change, [.quarantine]),
+        Row([.connectionRateExceeded], ending, .retry, [.doubledFloor]),
+        Row([.maximumConnectTime], ending, .retry, [.renewCredential]),
+    ]
+
+    /// The packets that end a connection, or refuse one.
+    private static let ending: [Place] = [.connack, .disconnect]
+
+    private struct Cell: Hashable {
+        let code: ReasonCode
+        let place: Place
+    }
+
+    private static let cells: [Cell: Consequence] = {
+        var cells: [Cell: Consequence] = [:]
+        for row in rows {
+            for code in row.codes {
+                for place in row.places { cells[Cell(code: code, place: place)] = row.consequence }
+            }
+        }
+        return cells
+    }()
+
+    /// What the code means there. An unlisted error ends an attempt that is tried again, or fails the operation.
+    public init(of code: ReasonCode, in place: Place) {
+        if let listed = Self.cells[Cell(code: code, place: place)] {
+            self = listed
+            return
+        }
+        switch place {
+        case .connack, .disconnect: self.init(.retry)
+        case .acknowledgement, .release, .subscription: self.init(code.isError ? .operation : .success)
+        }
+    }
+}
+
+/// What the machine changed so that the server does not end the next connection for the same.
+public enum Remedy: Hashable, Sendable {
+    /// So many messages are sent ahead of their acknowledgements at most.
+    case window(Int)
+    /// No topic aliases are used any more.
+    case noAliases
+    /// Seconds, from the second time on.
+    case keepAlive(UInt16)
+    /// What may have been the reason goes out one by one on the next connection.
+    case isolation
+    /// One message or filter was set aside.
+    case quarantine
+    /// The server's session is not to be trusted: the next connection begins without it.
+    case cleanStart
+}
+
+extension Remedy: CustomStringConvertible {
+    /// What changes, as the end of a sentence.
+    public var description: String {
+        switch self {
+        case .window(1): "from now on one message is sent at a time"
+        case .window(let count): "from now on \(count) messages are sent at a time"
+        case .noAliases: "from now on without topic aliases"
+        case .keepAlive(let seconds): "from now on with a sign of life every \(seconds) s"
+        case .isolation: "what was unanswered is sent again one by one"
+        case .quarantine: "what it may have been is set aside"
+        case .cleanStart: "the session at the server is given up"
+        }
+    }
+}

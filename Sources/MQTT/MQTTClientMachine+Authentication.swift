@@ -1,0 +1,88 @@
+import NIOCore
+
+// Enhanced authentication (4.12): AUTH before CONNACK, and again on a connection that is up. The method is the same
+// throughout [MQTT-4.12.0-5], and nothing but AUTH and DISCONNECT is sent before CONNACK (rule 20).
+
+extension MQTTClientMachine {
+    /// AUTH from the server, before or after CONNACK.
+    mutating func received(_ auth: Auth, isConnected: Bool, _ step: inout Step) {
+        guard var exchange = authentication else {
+            return violate(.protocolError, "the server sent AUTH, and nothing is being authenticated", &step)
+        }
+        guard auth.properties.authenticationMethod == SCRAMClient.method else {
+            return violate(.protocolError, "the server sent AUTH with another authentication method", &step)
+        }
+        let data = auth.properties.authenticationData.map { Array($0.readableBytesView) } ?? []
+        do throws(SCRAMClient.Failure) {
+            switch auth.reasonCode {
+            case .continueAuthentication:
+                let challenge = try exchange.challenge(data)
+                authentication = exchange
+                step.emit(.challenged(challenge))
+            case .success where isConnected:
+                authentication = nil
+                try exchange.verify(data)
+                step.emit(.reauthenticated)
+            default:
+                violate(.protocolError, "the server sent AUTH with \(auth.reasonCode) out of turn", &step)
+            }
+        } catch {
+            authenticationFailed(error, &step)
+        }
+    }
+
+    /// CONNACK with success. Answers whether the server has proven itself, or has no need to.
+    mutating func isProven(_ connack: Connack, _ step: inout Step) -> Bool {
+        guard var exchange = authentication else { return true }
+        authentication = nil
+        // A server that knows nothing of it takes anybody, or takes us for somebody else.
+        guard connack.properties.authenticationMethod == SCRAMClient.method else {
+            authenticationFailed(.notProven, &step)
+            return false
+        }
+        do throws(SCRAMClient.Failure) {
+            try exchange.verify(connack.properties.authenticationData.map { Array($0.readableBytesView) } ?? [])
+            isAuthenticatedByMethod = true
+            return true
+        } catch {
+            authenticationFailed(error, &step)
+            return false
+        }
+    }
+
+    /// The key is there: answers the challenge, if it still stands.
+    mutating func respond(with key: SCRAMClient.Key, _ step: inout Step) {
+        switch connection {
+        case .closed, .closing: return
+        case .connecting, .connected: break
+        }
+        guard let response = authentication?.respond(with: key) else { return }
+        write(.continueAuthentication, response, &step)
+    }
+
+    mutating func reauthenticate(_ exchange: SCRAMClient, _ step: inout Step) {
+        guard case .connected = connection, isAuthenticatedByMethod, authentication == nil else { return }
+        authentication = exchange
+        write(.reauthenticate, exchange.clientFirst, &step)
+    }
+
+    /// Whether a new credential can be taken to the server on this connection.
+    public var canReauthenticate: Bool {
+        if case .connected = connection { isAuthenticatedByMethod && authentication == nil } else { false }
+    }
+
+    private func write(_ code: ReasonCode, _ data: [UInt8], _ step: inout Step) {
+        step.write(
+            .auth(
+                Auth(
+                    reasonCode: code,
+                    properties: Auth.Properties(
+                        authenticationMethod: SCRAMClient.method, authenticationData: ByteBuffer(bytes: data)))))
+    }
+
+    private mutating func authenticationFailed(_ failure: SCRAMClient.Failure, _ step: inout Step) {
+        authentication = nil
+        step.emit(.authenticationFailed(failure))
+        disconnect(.protocolError, &step)
+    }
+}

@@ -1,0 +1,116 @@
+import NIOCore
+
+// What the machine changes when the server ends a connection, so that it does not end the next one for the same: the
+// measures of `Consequence.rows`.
+
+extension MQTTClientMachine {
+    /// Does what the reason code asks for, and answers what has changed.
+    mutating func remedies(
+        for disconnect: Disconnect, _ session: ServerSession, _ step: inout Step
+    ) -> [Remedy] {
+        let code = disconnect.reasonCode
+        var remedies: [Remedy] = []
+        let measures = Consequence(of: code, in: .disconnect).measures
+        if measures.contains(.halveWindow) {
+            windowCap = max(1, window(session.limits) / 2)
+            remedies.append(.window(windowCap))
+        }
+        if measures.contains(.noAliases) {
+            usesAliases = false
+            remedies.append(.noAliases)
+        }
+        if measures.contains(.shortenKeepAlive), let seconds = shortenKeepAlive() {
+            remedies.append(.keepAlive(seconds))
+        }
+        if measures.contains(.quarantine) {
+            let isAboutFilters = code == .topicFilterInvalid || code.isAboutSubscriptions
+            let found =
+                isAboutFilters
+                ? blameFilter(code, &step) : blameMessage(code, disconnect.properties.reasonString, &step)
+            if let found { remedies.append(found) }
+        }
+        if measures.contains(.cleanStart), isFreshlyResumed, !remedies.contains(.isolation) {
+            remedies.append(.cleanStart)
+        }
+        return remedies
+    }
+
+    /// Finds the message that the server ended the connection for: the only one that is unanswered. If there are more,
+    /// they go out one by one on the next connection, so that no innocent message is quarantined.
+    private mutating func blameMessage(_ code: ReasonCode, _ sentence: String?, _ step: inout Step) -> Remedy? {
+        // It may have been an announcement, which is not a message of anybody.
+        guard announcements.outstanding.isEmpty else { return nil }
+        let suspects = outbox.inFlight.filter { $0.value.progress == .onWire && !$0.value.isReleased }
+        guard let last = suspects.map(\.value.sequence).max() else { return nil }
+        // 0x81 and 0x82 may mean anything, unless the message was the first thing after a resume or went out alone.
+        let isCertain =
+            Consequence(of: code, in: .disconnect).class != .retryOnce || isolateThrough != nil || isFreshlyResumed
+        guard suspects.count == 1, isCertain, let suspect = suspects.first else {
+            isolateThrough = max(isolateThrough ?? last, last)
+            return .isolation
+        }
+        quarantine(suspect.key, code, sentence ?? "the server ended the connection for this message", &step)
+        return .quarantine
+    }
+
+    /// The same for a filter that was asked for. It stays wanted, but is not asked for again until somebody subscribes
+    /// to it anew.
+    private mutating func blameFilter(_ code: ReasonCode, _ step: inout Step) -> Remedy? {
+        let suspects = subscriptions.suspects
+        guard let suspect = suspects.first else { return nil }
+        guard suspects.count == 1 else {
+            subscriptions.isolates = true
+            return .isolation
+        }
+        if subscriptions.wanted[suspect] != nil {
+            subscriptions.refused[suspect] = code
+            step.emit(.subscribed(suspect, code))
+        }
+        if subscriptions.remembered.remove(suspect) != nil { step.changes.append(.forgetSubscription(suspect)) }
+        return .quarantine
+    }
+
+    // MARK: Keep Alive
+
+    /// Seconds that CONNECT announces.
+    var announcedKeepAlive: UInt16 { capped(configuration.keepAlive) }
+
+    /// The server's value or ours, and no more than what was found to be short enough.
+    func capped(_ keepAlive: UInt16) -> UInt16 {
+        guard let keepAliveCap else { return keepAlive }
+        return keepAlive == 0 ? keepAliveCap : min(keepAlive, keepAliveCap)
+    }
+
+    /// Once may be chance: a suspended host, a network that swallowed a ping.
+    private mutating func shortenKeepAlive() -> UInt16? {
+        keepAliveTimeouts += 1
+        guard keepAliveTimeouts > 1 else { return nil }
+        let present = keepAliveInForce == 0 ? 60 : keepAliveInForce
+        let shorter = max(min(present, Self.shortestKeepAlive), present / 2)
+        keepAliveCap = shorter
+        return shorter
+    }
+
+    private static var shortestKeepAlive: UInt16 { 5 }
+
+    // MARK: Packet identifiers
+
+    /// The server holds on to an identifier that we think is free. Once it is left alone; if that happens again in the
+    /// same session, there is more amiss, and the session is begun anew. Answers whether the connection goes on.
+    mutating func identifierIsTaken(_ id: PacketID, _ step: inout Step) -> Bool {
+        packetIDs.reserve(id)
+        identifierClashes += 1
+        guard identifierClashes > 1 else { return true }
+        step.emit(.stateMismatch("the server has \(identifierClashes) packet identifiers in use that are free here"))
+        disconnect(.normalDisconnection, &step)
+        return false
+    }
+}
+
+extension ReasonCode {
+    /// Whether it says what the server does not offer to any subscription.
+    fileprivate var isAboutSubscriptions: Bool {
+        self == .sharedSubscriptionsNotSupported || self == .subscriptionIdentifiersNotSupported
+            || self == .wildcardSubscriptionsNotSupported
+    }
+}

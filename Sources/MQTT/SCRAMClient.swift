@@ -1,0 +1,182 @@
+/// The client's side of SCRAM-SHA-256 (RFC 5802, RFC 7677), without channel binding: server and client prove to each other
+/// that they know the password, and it is never sent.
+///
+///     client-first ─▶ server-first (salt, iterations) ─▶ client-final (our proof) ─▶ server-final (the server's proof)
+///
+/// A value without I/O. Making the key out of the password takes its time on purpose, so that is not done here: the
+/// driver does it elsewhere, between `challenge` and `respond`.
+///
+/// Of SASLprep (RFC 4013) it has what ASCII needs: those texts are sent as they are, and control characters are refused.
+/// Other texts are sent as they are as well, without normalization, so they must be in form NFKC already.
+public struct SCRAMClient: Hashable, Sendable {
+    public static let method = "SCRAM-SHA-256"
+
+    /// RFC 7677, 4: a server that asks for fewer iterations may want to guess the password.
+    static let fewestIterations = 4096
+    /// More would keep a processor busy for seconds: a server could do that on purpose.
+    static let mostIterations = 1_000_000
+
+    /// Why there is no mutual proof.
+    public enum Failure: Error, Hashable, Sendable {
+        /// The server's message is not what RFC 5802 says; the sentence says how.
+        case malformed(String)
+        /// What the server says went wrong: the value of `e=`.
+        case refused(String)
+        /// The server asks for a number of iterations that is out of range.
+        case iterations(Int)
+        /// The server did not prove that it knows the password.
+        case notProven
+    }
+
+    /// What the key is made with.
+    public struct Challenge: Hashable, Sendable {
+        public var salt: [UInt8]
+        public var iterations: Int
+
+        public init(salt: [UInt8], iterations: Int) {
+            self.salt = salt
+            self.iterations = iterations
+        }
+    }
+
+    /// The stretched password. As secret as the password itself, for this server.
+    public struct Key: Hashable, Sendable {
+        let saltedPassword: [UInt8]
+
+        /// Takes as long as the iterations do: about a second for a million of them.
+        public init(password: [UInt8], _ challenge: Challenge) {
+            saltedPassword = SHA256.stretch(password, salt: challenge.salt, iterations: challenge.iterations)
+        }
+    }
+
+    private enum Step: Hashable, Sendable {
+        /// client-first is sent. Can transition to: challenged.
+        case greeted
+        /// The key is being made. Can transition to: responded.
+        case challenged(serverFirst: String, nonce: String)
+        /// client-final is sent. Can transition to: over.
+        case responded(signature: [UInt8])
+        case over
+    }
+
+    private let clientFirstBare: String
+    private let nonce: String
+    private var step = Step.greeted
+
+    /// - Parameters:
+    ///   - nonce: unique printable ASCII without commas; a random one unless a test needs another.
+    public init(username: String, nonce: String = SCRAMClient.randomNonce()) {
+        self.nonce = nonce
+        // RFC 5802, 5.1: a comma ends an attribute.
+        var name = ""
+        for character in username.unicodeScalars {
+            switch character {
+            case "=": name += "=3D"
+            case ",": name += "=2C"
+            default: name.unicodeScalars.append(character)
+            }
+        }
+        clientFirstBare = "n=\(name),r=\(nonce)"
+    }
+
+    /// 144 random bits, in the characters that a nonce may have.
+    public static func randomNonce() -> String {
+        var random = SystemRandomNumberGenerator()
+        return Base64.encode((0..<18).map { _ in UInt8.random(in: .min ... .max, using: &random) })
+    }
+
+    /// Whether a text can be a user name or password: control characters cannot [RFC 4013, 2.3].
+    public static func isUsable(_ text: [UInt8]) -> Bool {
+        !text.isEmpty && text.allSatisfy { $0 >= 0x20 && $0 != 0x7F }
+    }
+
+    /// What is sent first.
+    public var clientFirst: [UInt8] { Array("n,,\(clientFirstBare)".utf8) }
+
+    /// Takes server-first.
+    public mutating func challenge(_ bytes: [UInt8]) throws(Failure) -> Challenge {
+        guard case .greeted = step else { throw .malformed("the server sent a challenge out of turn") }
+        let serverFirst = try Self.text(bytes)
+        let attributes = Self.attributes(serverFirst)
+        if let error = attributes.first, error.name == "e" { throw .refused(error.value) }
+        guard attributes.count >= 3, attributes[0].name == "r", attributes[1].name == "s", attributes[2].name == "i"
+        else { throw .malformed("the server's challenge has not the form r=…,s=…,i=…") }
+        let nonce = attributes[0].value
+        guard nonce.hasPrefix(self.nonce), nonce.utf8.count > self.nonce.utf8.count else {
+            throw .malformed("the server's challenge does not continue our nonce")
+        }
+        guard let salt = Base64.decode(attributes[1].value), !salt.isEmpty else {
+            throw .malformed("the salt is not Base64")
+        }
+        guard let iterations = Int(attributes[2].value) else {
+            throw .malformed("the iteration count is not a number")
+        }
+        guard (Self.fewestIterations...Self.mostIterations).contains(iterations) else {
+            throw .iterations(iterations)
+        }
+        step = .challenged(serverFirst: serverFirst, nonce: nonce)
+        return Challenge(salt: salt, iterations: iterations)
+    }
+
+    /// Whether a challenge waits for its response.
+    public var isChallenged: Bool {
+        if case .challenged = step { true } else { false }
+    }
+
+    /// Answers client-final, with our proof; `nil` if there was no challenge.
+    public mutating func respond(with key: Key) -> [UInt8]? {
+        guard case .challenged(let serverFirst, let nonce) = step else { return nil }
+        // "n,,": no channel binding, in Base64.
+        let withoutProof = "c=biws,r=\(nonce)"
+        let message = Array("\(clientFirstBare),\(serverFirst),\(withoutProof)".utf8)
+        let salted = SHA256.HMAC(key: key.saltedPassword)
+        let clientKey = salted.code(of: Array("Client Key".utf8))
+        let clientSignature = SHA256.HMAC(key: SHA256.hash(clientKey)).code(of: message)
+        let serverKey = salted.code(of: Array("Server Key".utf8))
+        step = .responded(signature: SHA256.HMAC(key: serverKey).code(of: message))
+        let proof = zip(clientKey, clientSignature).map { $0 ^ $1 }
+        return Array("\(withoutProof),p=\(Base64.encode(proof))".utf8)
+    }
+
+    /// Takes server-final, the server's own proof.
+    public mutating func verify(_ bytes: [UInt8]) throws(Failure) {
+        guard case .responded(let signature) = step else { throw .notProven }
+        step = .over
+        guard let first = Self.attributes(try Self.text(bytes)).first else { throw .notProven }
+        if first.name == "e" { throw .refused(first.value) }
+        guard first.name == "v", let given = Base64.decode(first.value), given.count == signature.count,
+            // All of it, so that the time taken tells nothing.
+            zip(given, signature).reduce(UInt8(0), { $0 | ($1.0 ^ $1.1) }) == 0
+        else { throw .notProven }
+    }
+
+    // MARK: Messages
+
+    private static func text(_ bytes: [UInt8]) throws(Failure) -> String {
+        guard let text = String(validating: bytes, as: UTF8.self) else {
+            throw .malformed("the server's message is not UTF-8")
+        }
+        return text
+    }
+
+    private static func attributes(_ message: String) -> [(name: Substring, value: String)] {
+        message.split(separator: ",", omittingEmptySubsequences: false).map { part in
+            let name = part.prefix { $0 != "=" }
+            return (name, String(part.dropFirst(name.count + 1)))
+        }
+    }
+}
+
+extension SCRAMClient.Failure: CustomStringConvertible {
+    /// A sentence without the final full stop.
+    public var description: String {
+        switch self {
+        case .malformed(let sentence): "authentication by SCRAM-SHA-256 failed: \(sentence)"
+        case .refused(let error): "the server refused authentication by SCRAM-SHA-256: \(error)"
+        case .iterations(let count):
+            "the server wants the password stretched \(count) times; \(SCRAMClient.fewestIterations) to "
+                + "\(SCRAMClient.mostIterations) are taken"
+        case .notProven: "the server did not prove that it knows the password"
+        }
+    }
+}

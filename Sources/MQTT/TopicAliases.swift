@@ -1,0 +1,32 @@
+/// The topic aliases that we use on one connection (3.3.2.3.4): they die with it [MQTT-3.3.2-7].
+///
+/// The first topics get one each until there are no more. What is stored always has its whole topic.
+struct TopicAliases: Sendable {
+    /// More would be memory for topics that come once.
+    private static let limit = 1024
+    /// An alias takes three bytes, so it gains nothing for a topic of no more.
+    private static let shortestTopic = 4
+
+    private let maximum: Int
+    private var aliases: [String: UInt16] = [:]
+
+    /// - Parameter maximum: the server's Topic Alias Maximum; 0 is none at all.
+    init(maximum: UInt16 = 0) {
+        self.maximum = min(Int(maximum), Self.limit)
+    }
+
+    /// Replaces the topic of a PUBLISH that is about to be sent, or tells the server the alias of a topic that is new.
+    ///
+    /// - Parameter room: the bytes that the packet may still grow by.
+    mutating func apply(to publish: inout Publish, room: Int) {
+        guard publish.topic.utf8.count >= Self.shortestTopic else { return }
+        if let alias = aliases[publish.topic] {
+            publish.topic = ""
+            publish.properties.topicAlias = alias
+        } else if aliases.count < maximum, room >= 4 {
+            let alias = UInt16(aliases.count + 1)
+            aliases[publish.topic] = alias
+            publish.properties.topicAlias = alias
+        }
+    }
+}

@@ -1,0 +1,135 @@
+import SessionCore
+import Testing
+import Transport
+
+@testable import Agent
+
+struct RedirectionsTests {
+    private static func session(
+        _ endpoints: [String] = ["mqtts://a.example"], redirects: [String] = ["*.example", "192.0.2.7"],
+        _ change: (inout SessionConfiguration) -> Void = { _ in }
+    ) throws -> SessionConfiguration {
+        var session = SessionConfiguration()
+        session.endpoints = try endpoints.map { try Endpoint($0) }
+        session.mqtt.redirects = redirects.compactMap { HostPattern($0) }
+        change(&session)
+        return session
+    }
+
+    /// Follows a redirection that came from the endpoint itself.
+    private static func follow(
+        _ redirections: inout Redirections, _ reference: String, remember: Bool = false, isStable: Bool = false
+    ) -> Redirections.Verdict {
+        let present = redirections.begin(EndpointIndex(0))
+        return redirections.follow(
+            reference, from: present, of: EndpointIndex(0), isRemembered: remember, isStable: isStable)
+    }
+
+    @Test(
+        arguments: [
+            ("b.example", "mqtts://b.example:8883"), ("b.example:9000", "mqtts://b.example:9000"),
+            ("B.Example.:1", "mqtts://b.example.:1"), ("192.0.2.7", "mqtts://192.0.2.7:8883"),
+            ("other.test c.example:1 d.example", "mqtts://c.example:1"), ("a.example:1", "mqtts://a.example:1"),
+            ("mqtt://x/ b.example", "mqtts://b.example:8883"),
+        ])
+    func `a reference that is allowed leads there, with the endpoint's scheme`(reference: String, target: String) throws
+    {
+        var redirections = Redirections(try Self.session())
+        #expect(Self.follow(&redirections, reference) == .followed(try Endpoint(target)))
+        #expect(redirections.begin(EndpointIndex(0)) == (try Endpoint(target)))
+    }
+
+    @Test func `an IPv6 address stands in brackets`() throws {
+        var redirections = Redirections(try Self.session(redirects: ["2001:db8::1"]))
+        #expect(Self.follow(&redirections, "[2001:DB8::1]:99") == .followed(try Endpoint("mqtts://[2001:db8::1]:99")))
+        #expect(Self.follow(&redirections, "2001:db8::1") == .unusable)
+    }
+
+    @Test(arguments: ["", " ", "b.example/path", "user@b.example", "b.example:0", "b example:x", "ü.example"])
+    func `what cannot be dialed is unusable`(reference: String) throws {
+        var redirections = Redirections(try Self.session(redirects: ["*.example"]))
+        #expect([.unusable, .refused("")].contains(Self.verdict(Self.follow(&redirections, reference))))
+    }
+
+    private static func verdict(_ verdict: Redirections.Verdict) -> Redirections.Verdict {
+        if case .refused = verdict { .refused("") } else { verdict }
+    }
+
+    @Test(arguments: ["example", "bexample", "b.example.test", "192.0.2.8", "other.test"])
+    func `another host is refused with a sentence that names it`(reference: String) throws {
+        var redirections = Redirections(try Self.session())
+        #expect(
+            Self.follow(&redirections, reference)
+                == .refused(
+                    "the server sends the session to \(reference):8883, which redirects of [mqtt] does not allow"))
+        #expect(redirections.begin(EndpointIndex(0)) == (try Endpoint("mqtts://a.example")))
+    }
+
+    @Test func `nothing but the servers of the list is allowed by default`() throws {
+        var redirections = Redirections(try Self.session(["mqtts://a.example", "mqtts://b.test"], redirects: []))
+        #expect(Self.follow(&redirections, "b.test:7") == .followed(try Endpoint("mqtts://b.test:7")))
+        #expect(Self.verdict(Self.follow(&redirections, "c.test")) == .refused(""))
+    }
+
+    @Test func `a password does not go unencrypted to another host`() throws {
+        let session = try Self.session(["mqtt://127.0.0.1"]) { $0.password = .file("/p") }
+        var redirections = Redirections(session)
+        #expect(
+            Self.follow(&redirections, "b.example")
+                == .refused(
+                    "the server sends the session to mqtt://b.example:1883, where the password would go unencrypted"))
+        redirections = Redirections(try Self.session(["mqtt://127.0.0.1"]) { $0.insecure = true })
+        #expect(Self.follow(&redirections, "b.example") == .followed(try Endpoint("mqtt://b.example")))
+    }
+
+    @Test func `three hops are followed, and no fourth`() throws {
+        var redirections = Redirections(try Self.session())
+        for host in ["b", "c", "d"] {
+            #expect(Self.verdict(Self.follow(&redirections, "\(host).example")) != .tooMany)
+        }
+        #expect(Self.follow(&redirections, "e.example") == .tooMany)
+        // What comes next is an ordinary attempt, so it may be redirected again.
+        #expect(redirections.begin(EndpointIndex(0)) == (try Endpoint("mqtts://a.example")))
+        #expect(Self.follow(&redirections, "b.example") != .tooMany)
+    }
+
+    @Test func `a connection that lasted ends the chain`() throws {
+        var redirections = Redirections(try Self.session())
+        for _ in 0..<9 { #expect(Self.follow(&redirections, "b.example", isStable: true) != .tooMany) }
+    }
+
+    @Test(arguments: [true, false])
+    func `0x9D is remembered, 0x9C holds for one connection`(isRemembered: Bool) throws {
+        var redirections = Redirections(try Self.session())
+        _ = Self.follow(&redirections, "b.example", remember: isRemembered)
+        redirections.ended()
+        let (own, other) = (try Endpoint("mqtts://a.example"), try Endpoint("mqtts://b.example"))
+        #expect(redirections.begin(EndpointIndex(0)) == other)
+        redirections.connected()
+        redirections.ended()
+        #expect(redirections.begin(EndpointIndex(0)) == (isRemembered ? other : own))
+    }
+
+    @Test func `where the new server cannot be reached the endpoint itself is next, in turns`() throws {
+        var redirections = Redirections(try Self.session())
+        _ = Self.follow(&redirections, "b.example", remember: true)
+        var hosts: [String] = []
+        for _ in 0..<4 {
+            hosts.append(redirections.begin(EndpointIndex(0)).host)
+            redirections.ended()
+        }
+        #expect(hosts == ["b.example", "a.example", "b.example", "a.example"])
+    }
+
+    @Test func `the certificate of another server must have its own name`() throws {
+        let session = try Self.session { $0.tls.serverName = "name.example" }
+        let listed = try #require(session.endpoints.first)
+        #expect(Connection.Options(session, for: listed).tls.serverName == "name.example")
+        #expect(Connection.Options(session, for: try Endpoint("mqtts://b.example")).tls.serverName == nil)
+    }
+
+    @Test(arguments: ["*", "*.", "*.192.0.2.1", "a b", "-a", "", "https://a.example", "a.*"])
+    func `this is no pattern`(text: String) {
+        #expect(HostPattern(text) == nil)
+    }
+}

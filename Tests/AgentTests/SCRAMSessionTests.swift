@@ -1,0 +1,117 @@
+import ControlAPI
+import Glibc
+import MQTT
+import NIOCore
+import SessionCore
+import Support
+import Testing
+
+@testable import Agent
+
+/// Enhanced authentication of a whole daemon.
+@Suite(.timeLimit(.minutes(2))) struct SCRAMSessionTests {
+    private static func configuration(_ scratch: CredentialScratch) throws -> String {
+        let helper = try scratch.helper("cat $here/output")
+        return """
+            password = "exec:\(helper.joined(separator: " "))"
+            mqtt.authentication = "SCRAM-SHA-256"
+            timeouts.authenticate = "2s"
+            """
+    }
+
+    private static func run(
+        _ output: String, _ behave: @Sendable @escaping (inout LoopbackServer.Behaviour) -> Void = { _ in },
+        _ body: (DaemonUnderTest, CredentialScratch) async throws -> Void
+    ) async throws {
+        let scratch = try CredentialScratch()
+        try scratch.write("output", output)
+        let prepare: (LoopbackServer) async throws -> Void = { server in
+            await server.set {
+                $0.scramPassword = "pencil"
+                behave(&$0)
+            }
+        }
+        try await DaemonUnderTest.run(try configuration(scratch), autoconnect: false, prepare: prepare) { daemon in
+            try await body(daemon, scratch)
+        }
+    }
+
+    private static func connect(_ daemon: DaemonUnderTest, _ state: String) async throws -> (ControlPeer, JSONValue) {
+        let peer = try await daemon.watcher("disconnected")
+        try await peer.call("session.connect", #"{"session":"main"}"#)
+        return (peer, try await peer.state(state))
+    }
+
+    @Test func `a session proves its password, and the password is never sent`() async throws {
+        try await Self.run("pencil") { daemon, _ in
+            _ = try await Self.connect(daemon, "connected")
+            let connect = try await daemon.server.connect()
+            #expect(connect.password == nil)
+            #expect(connect.properties.authenticationMethod == "SCRAM-SHA-256")
+        }
+    }
+
+    @Test func `a wrong password fails the session`() async throws {
+        try await Self.run("pen") { daemon, _ in
+            let (_, failed) = try await Self.connect(daemon, "failed")
+            #expect(failed["reason"]?["code"] == "not-authorized")
+        }
+    }
+
+    @Test func `a server that proves nothing fails the session`() async throws {
+        try await Self.run("pencil", { $0.spoilsProof = true }) { daemon, _ in
+            let (_, failed) = try await Self.connect(daemon, "failed")
+            #expect(failed["reason"]?["code"] == "server-unauthenticated")
+        }
+    }
+
+    @Test func `a server without the method is told apart from a wrong password`() async throws {
+        try await DaemonUnderTest.run(
+            autoconnect: false, prepare: { server in await server.set { $0.scramPassword = "pencil" } }
+        ) { daemon in
+            let (_, failed) = try await Self.connect(daemon, "failed")
+            #expect(failed["reason"]?["code"] == "authentication-method-rejected")
+        }
+    }
+
+    @Test func `a password that ends is renewed on the same connection`() async throws {
+        try await Self.run(#"{"token": "pencil", "expiresIn": 3}"#) { daemon, scratch in
+            let (peer, _) = try await Self.connect(daemon, "connected")
+            await daemon.server.set { $0.scramPassword = "brush" }
+            rename(
+                try scratch.write("new", #"{"token": "brush", "expiresIn": 3600}"#), "\(scratch.path)/output")
+            _ = try await daemon.server.packet { packet -> Bool? in
+                if case .auth(let auth) = packet, auth.reasonCode == .reauthenticate { true } else { nil }
+            }
+            _ = try await daemon.server.packet { packet -> Bool? in
+                if case .auth(let auth) = packet, auth.reasonCode == .continueAuthentication { true } else { nil }
+            }
+            try await peer.call(
+                "message.publish", #"{"session":"main","topic":"t","payload":"x","wait":"delivered"}"#)
+            let status = try await peer.call("session.status", #"{"session":"main"}"#)
+            #expect(status["state"] == "connected")
+            #expect(status["counters"]?["connects"] == 1)
+            // What is in force now is what the next connection uses.
+            await daemon.server.drop()
+            try await peer.state("reconnecting")
+            try await peer.state("connected")
+        }
+    }
+
+    @Test func `where the server does not answer, the new password is taken there by a reconnect`() async throws {
+        try await Self.run(#"{"token": "pencil", "expiresIn": 3}"#) { daemon, scratch in
+            let (peer, _) = try await Self.connect(daemon, "connected")
+            await daemon.server.set { $0.answersAuth = false }
+            rename(
+                try scratch.write("new", #"{"token": "brush", "expiresIn": 3600}"#), "\(scratch.path)/output")
+            _ = try await daemon.server.packet { packet -> Bool? in
+                if case .auth(let auth) = packet, auth.reasonCode == .reauthenticate { true } else { nil }
+            }
+            await daemon.server.set { $0.scramPassword = "brush" }
+            let lost = try await peer.state("reconnecting")
+            #expect(lost["reason"]?["code"] == "credential-renewed")
+            await daemon.server.set { $0.answersAuth = true }
+            try await peer.state("connected")
+        }
+    }
+}

@@ -1,0 +1,247 @@
+import NIOCore
+import Testing
+
+@testable import MQTT
+
+/// The table "Reason codes": what each code means in each packet, and that the machine does what the table says.
+struct ConsequenceTests {
+    private typealias Place = Consequence.Place
+
+    /// The table of the protocol's description, written once more from there.
+    private static let described: [(codes: [UInt8], places: [Consequence.Place], Consequence)] = [
+        ([0x80, 0x83], [.connack, .disconnect], .init(.retry, [.slowly])),
+        ([0x80, 0x83], [.acknowledgement, .subscription], .init(.operation)),
+        ([0x81, 0x82], [.connack], .init(.retryOnce)),
+        ([0x81, 0x82], [.disconnect], .init(.retryOnce, [.quarantine, .cleanStart])),
+        ([0x84, 0x85], [.connack], .init(.terminal)),
+        ([0x86, 0x87], [.connack, .disconnect], .init(.change, [.renewCredential])),
+        ([0x87], [.acknowledgement, .subscription], .init(.operation)),
+        ([0x88, 0x89], [.connack, .disconnect], .init(.retry, [.floor, .nextEndpoint])),
+        ([0x8A, 0x8C], [.connack, .disconnect], .init(.terminal)),
+        ([0x8B], [.disconnect], .init(.retry, [.spread, .nextEndpoint])),
+        ([0x8D], [.disconnect], .init(.retry, [.atOnce, .shortenKeepAlive])),
+        ([0x8E], [.disconnect], .init(.terminal, [.displaced])),
+        ([0x8F, 0x90, 0x99], [.acknowledgement, .subscription], .init(.operation)),
+        ([0x8F, 0x90, 0x99], [.disconnect], .init(.change, [.quarantine])),
+        ([0x91], [.acknowledgement, .subscription], .init(.operation, [.retireIdentifier])),
+        ([0x92], [.release], .init(.success)),
+        ([0x93], [.disconnect], .init(.change, [.atOnce, .halveWindow])),
+        ([0x94], [.disconnect], .init(.change, [.atOnce, .noAliases])),
+        ([0x95], [.connack, .disconnect], .init(.change, [.quarantine])),
+        ([0x96], [.connack, .disconnect], .init(.change, [.floor, .halveWindow])),
+        ([0x97], [.connack, .disconnect], .init(.retry, [.slowly])),
+        ([0x96, 0x97], [.acknowledgement, .subscription], .init(.operation)),
+        ([0x98], [.disconnect], .init(.terminal, [.removed])),
+        ([0x9A, 0x9B], [.connack, .disconnect], .init(.terminal)),
+        ([0x9C], [.connack, .disconnect], .init(.change, [.follow])),
+        ([0x9D], [.connack, .disconnect], .init(.change, [.follow, .remember])),
+        ([0x9E, 0xA1, 0xA2], [.subscription], .init(.operation)),
+        ([0x9F], [.connack, .disconnect], .init(.retry, [.doubledFloor])),
+        ([0xA0], [.disconnect], .init(.retry, [.renewCredential])),
+        // What later standards may add.
+        ([0xB0, 0xFF], [.connack, .disconnect], .init(.retry)),
+        ([0xB0, 0xFF], [.acknowledgement, .release, .subscription], .init(.operation)),
+        ([0x00, 0x10], [.acknowledgement, .release, .subscription], .init(.success)),
+    ]
+
+    @Test(arguments: described.indices)
+    func `each row means what is described`(index: Int) {
+        let (codes, places, consequence) = Self.described[index]
+        for code in codes {
+            for place in places {
+                #expect(Consequence(of: ReasonCode(rawValue: code), in: place) == consequence, "\(code) in \(place)")
+            }
+        }
+    }
+
+    @Test func `no cell is there twice, and every measure is somewhere`() {
+        var cells: Set<String> = []
+        for row in Consequence.rows {
+            for code in row.codes {
+                for place in row.places {
+                    let isNew = cells.insert("\(code) \(place)").inserted
+                    #expect(isNew, "\(code) in \(place)")
+                }
+            }
+        }
+        let used = Set(Consequence.rows.flatMap(\.consequence.measures))
+        #expect(used == Set(Consequence.Measure.allCases))
+    }
+
+    // MARK: What the machine does
+
+    private static func codes(with measure: Consequence.Measure, in place: Place) -> [ReasonCode] {
+        Consequence.rows.filter { $0.places.contains(place) && $0.consequence.measures.contains(measure) }
+            .flatMap(\.codes)
+    }
+
+    private static func goodbye(_ code: ReasonCode) -> Packet { .disconnect(Disconnect(reasonCode: code)) }
+
+    private static let aboutSubscriptions: Set<ReasonCode> = [
+        .topicFilterInvalid, .sharedSubscriptionsNotSupported, .subscriptionIdentifiersNotSupported,
+        .wildcardSubscriptionsNotSupported,
+    ]
+
+    @Test(arguments: codes(with: .quarantine, in: .disconnect).filter { !aboutSubscriptions.contains($0) })
+    func `the only message that was unanswered after a resume is quarantined and blocks nothing`(
+        code: ReasonCode
+    ) throws {
+        var client = MQTTClientHarness()
+        client.connect()
+        try client.publish("bad")
+        client.handle(.connectionClosed)
+        try client.publish("good")
+        client.machine.configuration.maximumInFlight = 1
+        #expect(client.connect(resumed: true).last == "PUBLISH bad id 1 DUP")
+        let hex = MQTTClientHarness.hex(code)
+        let isUncertain = Consequence(of: code, in: .disconnect).class == .retryOnce
+        let remedies = [Remedy.quarantine] + (isUncertain ? [.cleanStart] : [])
+        #expect(
+            client.server(Self.goodbye(code)) == [
+                "rejected 1 \(hex)",
+                "disconnected by server \(hex): \(remedies.map(\.description).joined(separator: ", "))", "close",
+            ])
+        #expect(client.machine.counts == .init(queued: 1, quarantined: 1, bytes: 9))
+        client.handle(.connectionClosed)
+        #expect(client.connect(resumed: true).last == "PUBLISH good id 2")
+    }
+
+    @Test(arguments: codes(with: .cleanStart, in: .disconnect).filter { $0.rawValue <= 0x82 })
+    func `0x81 and 0x82 in the middle of a connection accuse nobody yet`(code: ReasonCode) throws {
+        var client = MQTTClientHarness()
+        client.connect(resumed: false)
+        try client.publish("a")
+        let hex = MQTTClientHarness.hex(code)
+        #expect(
+            client.server(Self.goodbye(code)) == ["disconnected by server \(hex): \(Remedy.isolation)", "close"])
+        client.handle(.connectionClosed)
+        client.connect(resumed: true)
+        #expect(client.server(Self.goodbye(code)).first == "rejected 1 \(hex)", "alone, and right after the resume")
+    }
+
+    @Test(arguments: [ReasonCode.malformedPacket, .protocolError])
+    func `a session that is ended right after its resume, before any message, begins anew`(code: ReasonCode) {
+        var client = MQTTClientHarness(durable: MQTTClientHarness.established())
+        client.connect(resumed: true)
+        let hex = MQTTClientHarness.hex(code)
+        #expect(
+            client.server(Self.goodbye(code)) == ["disconnected by server \(hex): \(Remedy.cleanStart)", "close"])
+        client.handle(.connectionClosed)
+        #expect(client.open(force: true) == ["CONNECT clean"])
+    }
+
+    @Test func `once something was answered, the resume is not to blame`() throws {
+        var client = MQTTClientHarness(durable: MQTTClientHarness.established([.inFlight(id(1))], qos: .atLeastOnce))
+        client.connect(resumed: true)
+        client.server(.puback(answer(1)))
+        #expect(client.server(Self.goodbye(.protocolError)) == ["disconnected by server 82", "close"])
+    }
+
+    @Test(arguments: codes(with: .quarantine, in: .disconnect).filter(aboutSubscriptions.contains))
+    func `a filter that the server ends the connection for is found, told as refused, and not asked again`(
+        code: ReasonCode
+    ) throws {
+        var client = MQTTClientHarness()
+        client.connect()
+        client.holdsCommits = true
+        for filter in ["a", "b", "c"] { try client.subscribe(filter) }
+        client.holdsCommits = false
+        client.commitAll()
+        let hex = MQTTClientHarness.hex(code)
+        #expect(
+            client.server(Self.goodbye(code)) == ["disconnected by server \(hex): \(Remedy.isolation)", "close"])
+        client.handle(.connectionClosed)
+        #expect(client.connect(resumed: true).last == "SUBSCRIBE a")
+        let suback = Suback(packetID: id(4), reasonCodes: [.grantedQoS1])
+        #expect(client.server(.suback(suback)) == ["subscribed a 01", "SUBSCRIBE b"])
+        #expect(
+            client.server(Self.goodbye(code)) == [
+                "subscribed b \(hex)", "disconnected by server \(hex): \(Remedy.quarantine)", "close",
+            ])
+        client.handle(.connectionClosed)
+        #expect(client.connect(resumed: true) == ["connected resumed", "subscribed b \(hex)", "SUBSCRIBE c"])
+        client.server(.suback(Suback(packetID: id(6), reasonCodes: [.grantedQoS1])))
+        #expect(try client.subscribe("b").last == "SUBSCRIBE b", "somebody wants to know again")
+    }
+
+    @Test(arguments: codes(with: .halveWindow, in: .disconnect))
+    func `the window is halved each time, down to one`(code: ReasonCode) throws {
+        var client = MQTTClientHarness { $0.maximumInFlight = 4 }
+        for payload in ["a", "b", "c", "d"] { try client.publish(payload) }
+        for (round, expected) in [4, 2, 1, 1].enumerated() {
+            let words = client.connect(resumed: round > 0)
+            #expect(words.count { $0.hasPrefix("PUBLISH") } == expected)
+            client.server(Self.goodbye(code))
+            client.handle(.connectionClosed)
+        }
+    }
+
+    @Test func `0x94 turns topic aliases off`() throws {
+        var client = MQTTClientHarness()
+        client.connect(Connack.Properties(topicAliasMaximum: 2))
+        try client.publish("a", topic: "long/topic")
+        #expect(client.publishes.last?.properties.topicAlias == 1)
+        #expect(
+            client.server(Self.goodbye(.topicAliasInvalid)).first
+                == "disconnected by server 94: \(Remedy.noAliases)")
+        client.handle(.connectionClosed)
+        client.connect(resumed: true, Connack.Properties(topicAliasMaximum: 2))
+        #expect(client.publishes.last?.properties.topicAlias == nil)
+        #expect(client.publishes.last?.topic == "long/topic")
+    }
+
+    @Test func `0x8D shortens the keep-alive if it repeats`() {
+        var client = MQTTClientHarness { $0.keepAlive = 16 }
+        var told: [[String]] = []
+        for _ in 0..<4 {
+            client.connect()
+            told.append(client.server(Self.goodbye(.keepAliveTimeout)))
+            client.handle(.connectionClosed)
+        }
+        #expect(
+            told.map(\.first) == [
+                "disconnected by server 8D", "disconnected by server 8D: \(Remedy.keepAlive(8))",
+                "disconnected by server 8D: \(Remedy.keepAlive(5))",
+                "disconnected by server 8D: \(Remedy.keepAlive(5))",
+            ])
+        #expect(client.machine.announcedKeepAlive == 5)
+    }
+
+    @Test(arguments: [QoS.atLeastOnce, .exactlyOnce])
+    func `0x91 is not used again, and the second time the session begins anew`(qos: QoS) throws {
+        var client = MQTTClientHarness()
+        client.connect()
+        try client.publish("a", qos: qos)
+        try client.publish("b", qos: qos)
+        func refusal(_ value: UInt16) -> Packet {
+            qos == .atLeastOnce
+                ? .puback(answer(value, .packetIdentifierInUse)) : .pubrec(answer(value, .packetIdentifierInUse))
+        }
+        #expect(client.server(refusal(1)) == ["rejected 1 91"])
+        #expect(client.server(refusal(2)) == ["rejected 2 91", "state mismatch", "DISCONNECT 00", "close"])
+    }
+
+    @Test func `a SUBSCRIBE whose identifier is in use is asked again with another one`() throws {
+        var client = MQTTClientHarness()
+        client.connect()
+        try client.subscribe("a")
+        let again = client.server(.suback(Suback(packetID: id(1), reasonCodes: [.packetIdentifierInUse])))
+        #expect(again == ["SUBSCRIBE a"])
+        #expect(
+            client.server(.suback(Suback(packetID: id(2), reasonCodes: [.packetIdentifierInUse])))
+                == ["state mismatch", "DISCONNECT 00", "close"])
+    }
+
+    @Test(arguments: Consequence.rows.indices)
+    func `whatever a row says in acknowledgements, the message ends and the connection stays`(index: Int) throws {
+        for code in Consequence.rows[index].codes {
+            var client = MQTTClientHarness()
+            client.connect()
+            try client.publish("a")
+            try client.publish("b")
+            let hex = MQTTClientHarness.hex(code)
+            #expect(client.server(.puback(answer(1, code))) == ["rejected 1 \(hex)"])
+            #expect(client.server(.puback(answer(2))) == ["delivered 2 00"])
+        }
+    }
+}

@@ -1,0 +1,166 @@
+import NIOCore
+import Testing
+
+@testable import MQTT
+
+/// The 24 rules of the protocol's description, and where each is tested; here are those that have no better place.
+///
+/// | rule | what | tests |
+/// | --- | --- | --- |
+/// | 1 | Session Expiry | ConnectionTests `rule 1` |
+/// | 2 | no session here, one there | ConnectionTests `rule 2`; DurableStore's opening tests |
+/// | 3 | session lost | OutboundTests `rule 3` |
+/// | 4 | resume, order, DUP | OutboundTests `rule 4`; WalkTests |
+/// | 5 | nothing after PUBREL or a refusal | here; OutboundTests `rule 5` |
+/// | 6 | SUBSCRIBE is no session state | ConnectionTests and PacketIDTests `rule 6` |
+/// | 7 | identifiers | OutboundTests `rule 7`; PacketIDTests |
+/// | 8 | send quota, also when sent again | OutboundTests `rule 8` |
+/// | 9 | quota zero delays only PUBLISH | OutboundTests `rule 9` |
+/// | 10 | our Receive Maximum | ConnectionTests `rule 10` |
+/// | 11 | order of acknowledgements | ConnectionTests `rule 11` |
+/// | 12 | PUBACK means ownership | here |
+/// | 13 | inbound QoS 2 | ConnectionTests `rule 13`, and the two below it |
+/// | 14 | acknowledgements of dead connections | OutboundTests `rule 14`; here for inbound ones |
+/// | 15 | topic aliases | here; ConnectionTests `a topic alias is a violation` |
+/// | 16 | ping on silence of either side | SessionCoreTests/HeartbeatTests |
+/// | 17 | the server's limits | OutboundTests `rule 17`; here on replay |
+/// | 18 | Assigned Client Identifier | ConnectionTests `rule 18` |
+/// | 19 | what subscriptions the server offers | ConnectionTests `rule 19`; here for Subscription Identifiers |
+/// | 20 | before CONNACK | ConnectionTests and SCRAMTests `rule 20` |
+/// | 21 | will and goodbye | AgentTests/RoomSessionTests |
+/// | 22 | message expiry | OutboundTests `rule 22`; here for QoS 2 |
+/// | 23 | malformed input | CodecMalformedTests, VectorTests; ConnectionTests `rule 23` |
+/// | 24 | after DISCONNECT | ConnectionTests `rule 24` |
+struct RuleTests {
+    @Test func `rule 5: what was released is never published again, whatever the server answers`() throws {
+        var client = MQTTClientHarness()
+        client.connect()
+        try client.publish("a", qos: .exactlyOnce)
+        #expect(client.server(.pubrec(answer(1))) == ["PUBREL 1"])
+        for _ in 0..<3 {
+            client.handle(.connectionClosed)
+            #expect(client.connect(resumed: true) == ["connected resumed", "restored", "PUBREL 1"])
+            #expect(client.server(.pubrec(answer(1))) == ["PUBREL 1"])
+        }
+        #expect(client.publishes.count == 1)
+    }
+
+    @Test func `rule 12: what a message leads to is durable before it is acknowledged`() {
+        var client = MQTTClientHarness()
+        client.connect()
+        client.holdsCommits = true
+        #expect(client.server(inbound("a", qos: .exactlyOnce, 1)) == ["received a", "commit"])
+        // What comes behind it waits for the same disk.
+        #expect(client.server(inbound("b", qos: .atLeastOnce, 2)) == ["received b"])
+        #expect(client.commitAll() == ["PUBREC 1", "PUBACK 2"])
+    }
+
+    @Test func `rule 14: an inbound message is not acknowledged on another connection`() {
+        var client = MQTTClientHarness()
+        client.connect()
+        client.holdsCommits = true
+        client.server(inbound("a", qos: .exactlyOnce, 1), inbound("b", qos: .atLeastOnce, 2))
+        client.handle(.connectionClosed)
+        client.open()
+        client.server(.connack(Connack(sessionPresent: true)))
+        #expect(client.commitAll().allSatisfy { !$0.hasPrefix("PUB") })
+    }
+
+    // MARK: Rule 15
+
+    private static func topics(_ client: MQTTClientHarness) -> [String] {
+        client.publishes.map { "\($0.topic) \($0.properties.topicAlias.map(String.init) ?? "-")" }
+    }
+
+    @Test func `rule 15: a topic is sent once and its alias from then on, within the server's maximum`() throws {
+        var client = MQTTClientHarness()
+        client.connect(Connack.Properties(topicAliasMaximum: 2))
+        for topic in ["first", "second", "third", "first", "third", "second", "t"] {
+            try client.publish("x", topic: topic)
+        }
+        #expect(
+            Self.topics(client) == ["first 1", "second 2", "third -", " 1", "third -", " 2", "t -"])
+    }
+
+    @Test func `rule 15: aliases die with the connection, and what is sent again has its topic`() throws {
+        var client = MQTTClientHarness()
+        client.connect(Connack.Properties(topicAliasMaximum: 10))
+        try client.publish("x", topic: "first")
+        try client.publish("y", topic: "first")
+        client.handle(.connectionClosed)
+        client.publishes = []
+        client.connect(resumed: true, Connack.Properties(topicAliasMaximum: 1))
+        #expect(Self.topics(client) == ["first 1", " 1"])
+        client.handle(.connectionClosed)
+        client.publishes = []
+        client.connect(resumed: true)
+        #expect(Self.topics(client) == ["first -", "first -"])
+    }
+
+    @Test func `rule 15: an alias does not make a packet too large for the server`() throws {
+        var client = MQTTClientHarness()
+        client.connect(Connack.Properties(maximumPacketSize: 40, topicAliasMaximum: 10))
+        try client.publish(String(repeating: "x", count: 20), topic: "topic")
+        #expect(Self.topics(client) == ["topic -"])
+    }
+
+    // MARK: Rules 17, 19, 22
+
+    @Test func `rule 17: a server that takes less after a resume is not sent what it took before`() throws {
+        var client = MQTTClientHarness()
+        client.connect()
+        try client.publish("twice", qos: .exactlyOnce)
+        try client.publish("once")
+        client.handle(.connectionClosed)
+        let words = client.connect(resumed: true, Connack.Properties(maximumQoS: .atLeastOnce))
+        #expect(words == ["connected resumed", "restored", "rejected 1 9B", "PUBLISH once id 2 DUP"])
+    }
+
+    @Test func `rule 19: SUBSCRIBE has no Subscription Identifier, so no server can lack them`() throws {
+        var client = MQTTClientHarness()
+        client.connect(Connack.Properties(subscriptionIDsAvailable: false))
+        #expect(try client.subscribe("a") == ["SUBSCRIBE a"])
+        var actions: [MQTTClientMachine.Action] = []
+        try client.machine.subscribe(
+            Subscription(filter: "$share/g/a", noLocal: true), at: client.now, into: &actions)
+        #expect(client.machine.wantedSubscriptions.values.contains { $0.filter == "$share/g/a" && !$0.noLocal })
+    }
+
+    @Test func `rule 22: a QoS 2 exchange that has begun is finished, however late`() throws {
+        var client = MQTTClientHarness()
+        client.connect()
+        try client.publish("a", qos: .exactlyOnce, expiresIn: 1000)
+        client.server(.pubrec(answer(1)))
+        client.handle(.connectionClosed)
+        client.now = Timestamp(rawValue: client.now.rawValue + 60_000)
+        #expect(client.connect(resumed: true).last == "PUBREL 1")
+        #expect(client.server(.pubcomp(answer(1))) == ["delivered 1 00"])
+    }
+
+    // MARK: Request and response (4.10)
+
+    @Test func `what belongs to a request passes both ways`() throws {
+        let properties = Publish.Properties(
+            payloadFormat: .utf8, responseTopic: "answers/me", correlationData: ByteBuffer(string: "42"),
+            userProperties: [UserProperty(name: "a", value: "b"), UserProperty(name: "a", value: "c")],
+            contentType: "text/plain")
+        var client = MQTTClientHarness()
+        client.connect()
+        var actions: [MQTTClientMachine.Action] = []
+        _ = try client.machine.publish(
+            OutboundMessage(topic: "requests", properties: properties), at: client.now, into: &actions)
+        _ = client.describe(actions)
+        #expect(client.publishes.last?.properties == properties)
+
+        var inbound = Publish(topic: "answers/me", properties: properties)
+        inbound.properties.subscriptionIDs = [7]
+        var bytes = ByteBuffer()
+        Packet.publish(inbound).encode(into: &bytes)
+        actions = []
+        client.machine.handle(.received(bytes), at: client.now, into: &actions)
+        let received = actions.compactMap { action -> Publish.Properties? in
+            if case .event(.received(let message)) = action { message.properties } else { nil }
+        }
+        #expect(received == [inbound.properties])
+    }
+}

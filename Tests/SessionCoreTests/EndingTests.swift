@@ -1,0 +1,102 @@
+import Testing
+
+@testable import SessionCore
+
+/// What an ending asks for beside its reason.
+@Suite struct EndingTests {
+    private static func ending(
+        _ code: ReasonCode = .serverError, _ change: (inout SessionMachine.Ending) -> Void
+    ) -> SessionMachine.Ending {
+        var ending = SessionMachine.Ending(Reason(code))
+        change(&ending)
+        return ending
+    }
+
+    private static func end(
+        _ session: inout SessionUnderTest, _ code: ReasonCode = .serverError,
+        _ change: (inout SessionMachine.Ending) -> Void
+    ) -> [SessionUnderTest.Order] {
+        session.take(.ended(session.generation, ending(code, change)))
+    }
+
+    @Test(arguments: [
+        (SessionMachine.Ending.Pace.slow, [5, 5, 5]), (.floor, [5, 10, 20]), (.doubledFloor, [10, 20, 40]),
+    ])
+    func `a floor holds from the first delay on`(pace: SessionMachine.Ending.Pace, seconds: [Int]) {
+        var session = SessionUnderTest(.connected)
+        for second in seconds {
+            #expect(Self.end(&session) { $0.pace = pace } == [])
+            #expect(session.retryIn == .seconds(second))
+            #expect(session.path(.movedSourceKept).isEmpty, "no network event overrides it")
+            session.wake()
+        }
+    }
+
+    @Test func `patience grows with the table`() {
+        var session = SessionUnderTest(.connected)
+        for _ in 0..<8 {
+            _ = Self.end(&session) { $0.pace = .slow }
+            session.wake()
+        }
+        #expect(session.elapsed >= .seconds(40))
+        _ = Self.end(&session) { $0.pace = .slow }
+        #expect(session.retryIn ?? .zero >= .seconds(5))
+    }
+
+    @Test func `what was changed is tried at once, and what comes again goes by the table`() {
+        var session = SessionUnderTest(.connected)
+        #expect(Self.end(&session) { $0.pace = .atOnce } == [.open(2)])
+        session.succeed()
+        #expect(Self.end(&session) { $0.pace = .atOnce } == [])
+        #expect(session.retryIn == .milliseconds(250))
+    }
+
+    @Test func `an endpoint that is to be left is left`() {
+        var session = SessionUnderTest(policy: .exact, paths: [.wifi, .wifi])
+        session.connect()
+        session.succeed()
+        _ = Self.end(&session) { $0.leavesEndpoint = true }
+        #expect(session.wake() == [.open(2, at: 1)])
+    }
+
+    @Test func `a redirection is followed at once, by the same endpoint, whatever the table says`() {
+        var session = SessionUnderTest(policy: .exact, paths: [.wifi, .wifi])
+        session.connect()
+        session.end(.unreachable)
+        session.wake()
+        #expect(Self.end(&session, .serverMoved) { $0.isRedirected = true } == [.open(3, at: 1)])
+        session.succeed()
+        #expect(Self.end(&session, .serverMoved) { $0.isRedirected = true } == [.open(4, at: 1)])
+        #expect(session.state == .reconnecting)
+        #expect(session.events == [.reconnectStarted(.quick)])
+    }
+
+    @Test(arguments: [true, false])
+    func `what may happen once fails the session the second time`(isConnected: Bool) {
+        var session = SessionUnderTest(isConnected ? .connected : .authenticating)
+        #expect(Self.end(&session, .protocolError) { $0.failsIfRepeated = true } == [])
+        #expect(session.state == (isConnected ? .reconnecting : .connecting))
+        session.wake()
+        if isConnected { session.succeed() }
+        _ = Self.end(&session, .protocolError) { $0.failsIfRepeated = true }
+        #expect(session.state == .failed)
+        #expect(session.reason == .incompatible)
+        session.connect()
+        _ = Self.end(&session, .protocolError) { $0.failsIfRepeated = true }
+        #expect(session.state == .connecting, "a person's word goes before")
+    }
+
+    @Test func `a stable connection between makes it a first time again`() {
+        var session = SessionUnderTest(.connected)
+        for _ in 0..<4 {
+            for _ in 0..<3 {
+                session.pass(.seconds(15))
+                session.answerHeartbeat()
+            }
+            _ = Self.end(&session, .protocolError) { $0.failsIfRepeated = true }
+            #expect(session.state == .reconnecting)
+            session.wake()
+            session.succeed()
+        }
+    }
+}

@@ -74,7 +74,7 @@ struct SessionConfiguration: Hashable, Sendable {
 
     var mqtt = MQTTConfiguration()
     var tls = TLSConfiguration()
-    var proxy = ""
+    var proxy = ProxyConfiguration()
     var outbox = OutboxConfiguration()
 }
 
@@ -130,6 +130,14 @@ enum TLSVersion: String, CaseIterable, Sendable {
     case oneThree = "1.3"
 }
 
+struct ProxyConfiguration: Hashable, Sendable {
+    /// `nil`: the endpoints are connected to directly.
+    var address: ProxyAddress?
+    /// Both or none.
+    var username: String?
+    var password: SecretReference?
+}
+
 struct OutboxConfiguration: Hashable, Sendable {
     var maxMessages = 100_000
     var maxBytes = 256 << 20
@@ -145,6 +153,9 @@ enum OverflowBehaviour: String, CaseIterable, Sendable {
 }
 
 extension SessionConfiguration {
+    /// The host that is resolved and dialed to reach an endpoint: with a proxy, only that one's path counts.
+    func hop(to endpoint: Endpoint) -> String { proxy.address?.host ?? endpoint.host }
+
     /// Sets the timings that an SDK documents: the table "Presets" of the behaviour's description.
     mutating func adopt(_ preset: Preset) {
         self.preset = preset

@@ -34,17 +34,19 @@ extension SessionDriver {
             dial(attempt)
             return
         }
-        self.look(for: .attempt(attempt, look), at: attempt.endpoint, password: link?.password)
+        self.look(for: .attempt(attempt, look), at: attempt.endpoint, link?.password, link?.proxyPassword)
     }
 
     /// Removes our presence, if it is still the one that we published.
     func sayFarewell() {
         guard rooms.membership != nil, let last = rooms.lastOpened else { return }
         rooms.lastOpened = nil
-        look(for: .farewell, at: last.endpoint, password: last.password)
+        look(for: .farewell, at: last.endpoint, last.password, last.proxyPassword)
     }
 
-    private func look(for purpose: Looking.Purpose, at endpoint: EndpointIndex, password: [UInt8]?) {
+    private func look(
+        for purpose: Looking.Purpose, at endpoint: EndpointIndex, _ password: [UInt8]?, _ proxyPassword: [UInt8]?
+    ) {
         guard let membership = rooms.membership else { return }
         rooms.lookCount += 1
         let number = rooms.lookCount
@@ -55,7 +57,7 @@ extension SessionDriver {
             look: PresenceLook(
                 room: membership.room, user: configuration.user, clientID: clientID, credentials: credentials,
                 maximumPacketSize: configuration.mqtt.maximumPacketSize))
-        looking?.connection = openConnection(to: endpoint) { [weak self] event in
+        looking?.connection = openConnection(to: endpoint, proxyPassword: proxyPassword) { [weak self] event in
             self?.assumeIsolated { $0.lookEvent(event, number) }
         }
     }
@@ -69,8 +71,10 @@ extension SessionDriver {
     private func lookEvent(_ event: ConnectionEvent, _ number: Int) {
         guard let looking, looking.number == number else { return }
         switch event {
-        case .resolving, .writabilityChanged, .tlsFilesRejected:
+        case .resolving, .writabilityChanged:
             break
+        case .tlsFilesRejected(let failure):
+            log.tlsFilesRejected(failure)
         case .resolved(let addresses):
             if case .attempt(let attempt, _) = looking.purpose { watchPath(of: attempt, to: addresses) }
         case .dialing:

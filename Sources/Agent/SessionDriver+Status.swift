@@ -104,12 +104,27 @@ extension MQTTClientMachine.Configuration {
 }
 
 extension Connection.Options {
-    init(_ session: SessionConfiguration) {
+    init(_ session: SessionConfiguration, proxyPassword: [UInt8]?) {
+        let login = session.proxy.username.flatMap { name in
+            proxyPassword.map { ProxyOptions.Login(username: name, password: $0) }
+        }
         self.init(
             dialTimeout: session.timeouts.dial,
             tls: TLSOptions(
                 certificateAuthorityFile: session.tls.authorities, certificateFile: session.tls.certificate,
                 keyFile: session.tls.key, serverName: session.tls.serverName,
-                minimumVersion: session.tls.minimum == .oneThree ? .tls13 : .tls12))
+                minimumVersion: session.tls.minimum == .oneThree ? .tls13 : .tls12),
+            proxy: session.proxy.address.map { ProxyOptions(address: $0, login: login) },
+            // A frame may hold several packets; servers do not send more than a few megabytes in one.
+            maximumFrameSize: session.mqtt.maximumPacketSize + 16 << 20,
+            userTimeout: session.heartbeat.userTimeout,
+            keepAlive: session.heartbeat.interval + session.heartbeat.timeout)
     }
+}
+
+extension HeartbeatPolicy {
+    /// How long what was sent may stay unacknowledged: half of what the heartbeat takes at the most to notice a dead
+    /// connection, so that one with data under way is noticed earlier. Not below 6 s: a path that is lost for less than
+    /// 5 s is held, and must cost no connection then.
+    var userTimeout: Duration { max(.seconds(6), (interval + timeout) / 2) }
 }

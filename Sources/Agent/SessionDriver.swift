@@ -34,6 +34,7 @@ actor SessionDriver {
         let attempt: Attempt
         var connection: Connection?
         var password: [UInt8]?
+        var proxyPassword: [UInt8]?
         var credentialLife: CredentialLife?
         var opened: Opened?
         /// The protocol has said why the link ends, and the credential is looked at before that is told: how the
@@ -107,7 +108,8 @@ actor SessionDriver {
         eventLoop = surroundings.eventLoop
         machine = SessionMachine(
             policy: configuration.reconnect, timeouts: configuration.timeouts, heartbeat: configuration.heartbeat,
-            paths: surroundings.network.watch(configuration.endpoints, of: name),
+            paths: surroundings.network.watch(
+                configuration.endpoints.map { configuration.hop(to: $0) }, of: name),
             seed: UInt64.random(in: .min ... .max), at: BootClock.now())
         mqtt = MQTTClientMachine(
             configuration: MQTTClientMachine.Configuration(configuration), restoring: durable)
@@ -336,25 +338,23 @@ actor SessionDriver {
         precondition(link == nil, "an attempt begins when the one before it is over")
         link = Link(attempt: attempt)
         prepareRoom()
-        guard let reference = configuration.password else {
-            dialOrLook(attempt)
-            return
-        }
-        fetchCredential(reference, for: attempt)
+        fetchProxyPassword(for: attempt)
     }
 
     func dial(_ attempt: Attempt) {
         let generation = attempt.generation
-        link?.connection = openConnection(to: attempt.endpoint) { [weak self] event in
+        link?.connection = openConnection(to: attempt.endpoint, proxyPassword: link?.proxyPassword) {
+            [weak self] event in
             self?.assumeIsolated { $0.connectionEvent(event, generation) }
         }
     }
 
     func openConnection(
-        to endpoint: EndpointIndex, onEvent: @escaping (ConnectionEvent) -> Void
+        to endpoint: EndpointIndex, proxyPassword: [UInt8]?, onEvent: @escaping (ConnectionEvent) -> Void
     ) -> Connection {
         Connection.open(
-            configuration.endpoints[endpoint.rawValue], options: Connection.Options(configuration),
+            configuration.endpoints[endpoint.rawValue],
+            options: Connection.Options(configuration, proxyPassword: proxyPassword),
             eventLoop: eventLoop, threadPool: surroundings.threadPool, contexts: tlsContexts, onEvent: onEvent)
     }
 
@@ -375,7 +375,7 @@ actor SessionDriver {
             run(.session(.progressed(generation, .securing)))
         case .opened(let opened):
             self.link?.opened = opened
-            rooms.lastOpened = (link.attempt.endpoint, link.password)
+            rooms.lastOpened = (link.attempt.endpoint, link.password, link.proxyPassword)
             // From now on only the address in use counts: a path to the others says nothing about this connection.
             watchPath(of: link.attempt, to: [opened.peer])
             run(.session(.progressed(generation, .authenticating)))

@@ -1,22 +1,28 @@
+import Glibc
 public import NIOCore
 public import NIOPosix
 import NIOSSL
 
-/// One attempt's transport, and then the connection: resolve, dial, secure; then bytes in, bytes out.
+/// One attempt's transport, and then the connection: resolve, dial, tunnel through a proxy, secure, open a WebSocket; then
+/// bytes in, bytes out.
 ///
 /// It knows nothing of what the bytes mean. It belongs to the event loop that it was opened on: every method is called
 /// there, and every event is delivered there, synchronously. An event may be answered with ``send(_:flushed:)`` or
 /// ``close(_:)`` right away. It keeps itself alive until `closed` was delivered or it was aborted.
 ///
-///     open ─▶ resolving ─▶ dialing ─▶ securing ─▶ open ─▶ closing ─▶ finished
-///                 └───────────┴──────────┴─────────┴────────────────────▲
+///     open ─▶ resolving ─▶ dialing (─▶ tunneling) (─▶ securing) (─▶ upgrading) ─▶ open ─▶ closing ─▶ finished
+///                 └───────────┴────────────┴─────────────┴──────────────┴──────────┴────────────────────▲
 ///
 /// The TLS files are read on the thread pool while the name is resolved and TCP is dialed, so that they delay nothing.
 public final class Connection {
     private enum Phase {
         case resolving
         case dialing
+        /// The proxy is asked for a connection to the server.
+        case tunneling
         case securing
+        /// The server is asked for a WebSocket.
+        case upgrading
         case open
         /// Closing by us: nothing is reported but the end.
         case closing
@@ -43,6 +49,7 @@ public final class Connection {
     private var channel: (any Channel)?
     private var handler: ConnectionHandler?
     private var tlsHandler: NIOSSLClientHandler?
+    private var webSocket: WebSocketHandler?
     private var peer: SocketAddress?
     private var unflushed = 0
     private var isReading = true
@@ -149,7 +156,7 @@ public final class Connection {
             startTimer(options.closeTimeout) { $0.finish(.closedLocally) }
             try? channel?.syncOptions?.setOption(.autoRead, value: true)
             sayGoodbyeWhenFlushed()
-        case (_, .abort), (.resolving, _), (.dialing, _), (.securing, _):
+        case (_, .abort), (.resolving, _), (.dialing, _), (.tunneling, _), (.securing, _), (.upgrading, _):
             onEvent = nil
             finish(.closedLocally)
         }
@@ -164,14 +171,13 @@ extension Connection: Sendable {}
 extension Connection {
     private func start(_ threadPool: NIOThreadPool) {
         guard phase == .resolving else { return }
-        guard endpoint.isSupported else {
-            let scheme = endpoint.scheme.rawValue
-            fail(TransportFailure(.unsupported, "this version cannot open \(scheme) endpoints"))
-            return
-        }
         if endpoint.scheme.isSecure {
             if let name = options.tls.serverName, IPAddress(name) != nil {
                 fail(TransportFailure(.unsupported, "the TLS server name “\(name)” is an address, not a host name"))
+                return
+            }
+            if options.proxy != nil, endpoint.isLiteral, options.tls.serverName == nil {
+                fail(TransportFailure(.unsupported, "through a proxy, TLS needs a host name to verify, not an address"))
                 return
             }
             let tls = options.tls
@@ -179,14 +185,13 @@ extension Connection {
             threadPool.runIfActive(eventLoop: eventLoop) { LoadedTLS.load(tls, last: last) }
                 .assumeIsolated().whenComplete { self.loadedTLS($0) }
         }
-        if let address = try? SocketAddress(ipAddress: endpoint.host, port: endpoint.port) {
+        let (host, port) = hop
+        if let address = try? SocketAddress(ipAddress: host, port: port) {
             resolved(.success(.success([address])))
             return
         }
         emit(.resolving)
         guard phase == .resolving else { return }
-        let host = endpoint.host
-        let port = endpoint.port
         startTimer(options.dialTimeout) { connection in
             connection.fail(
                 TransportFailure(
@@ -195,6 +200,11 @@ extension Connection {
         let lookUp = lookUp
         threadPool.runIfActive(eventLoop: eventLoop) { lookUp(host, port) }
             .assumeIsolated().whenComplete { self.resolved($0) }
+    }
+
+    /// What is resolved and dialed.
+    private var hop: (host: String, port: Int) {
+        options.proxy.map { ($0.address.host, $0.address.port) } ?? (endpoint.host, endpoint.port)
     }
 
     private func resolved(_ outcome: Result<Result<[SocketAddress], TransportFailure>, any Error>) {
@@ -210,7 +220,7 @@ extension Connection {
             fail(failure)
         case .failure(let error):
             // The pool was shut down: the daemon is on its way out.
-            fail(TransportFailure(.dnsFailed, "cannot resolve \(endpoint.host): \(error)"))
+            fail(TransportFailure(.dnsFailed, "cannot resolve \(hop.host): \(error)"))
         }
     }
 
@@ -220,7 +230,7 @@ extension Connection {
         guard phase == .dialing else { return }
         let race = AddressRace(addresses, options: options, eventLoop: eventLoop)
         self.race = race
-        race.start(endpoint) { self.dialed($0) }
+        race.start(hop) { self.dialed($0) }
     }
 
     private func dialed(_ result: Result<any Channel, TransportFailure>) {
@@ -239,12 +249,49 @@ extension Connection {
                 return
             }
             self.peer = peer
-            endpoint.scheme.isSecure ? secure(peer) : opened(tlsVersion: nil)
+            if let proxy = options.proxy {
+                tunnel(proxy, channel, handler)
+            } else {
+                reached(peer)
+            }
         }
     }
 
     private var brokenAtOnce: TransportFailure {
         TransportFailure(.reset, "the connection to \(endpoint.authority) broke as soon as it was made")
+    }
+
+    private func tunnel(_ proxy: ProxyOptions, _ channel: any Channel, _ handler: ConnectionHandler) {
+        phase = .tunneling
+        let timeout = options.dialTimeout
+        startTimer(timeout) { connection in
+            connection.proxyFailed("it did not answer within \(timeout)")
+        }
+        let tunnel = ProxyTunnel(to: endpoint, through: proxy) { [weak self] result in
+            guard let self, phase == .tunneling, let peer else { return }
+            stopTimer()
+            switch result {
+            case .success: reached(peer)
+            case .failure(let failure): fail(failure)
+            }
+        }
+        do {
+            try tunnel.start(on: channel, before: handler)
+            try channel.syncOptions?.setOption(.autoRead, value: true)
+        } catch {
+            channelFailed(error)
+        }
+    }
+
+    private func proxyFailed(_ sentence: String) {
+        fail(
+            TransportFailure(
+                .proxyFailed, "the proxy \(peerText) does not connect to \(endpoint.authority): \(sentence)"))
+    }
+
+    /// Bytes go to the server from here on.
+    private func reached(_ peer: SocketAddress) {
+        endpoint.scheme.isSecure ? secure(peer) : secured(tlsVersion: nil)
     }
 }
 
@@ -314,7 +361,11 @@ extension Connection {
             case .tlsv12: "TLSv1.2"
             default: nil
             }
-        opened(tlsVersion: version)
+        secured(tlsVersion: version)
+    }
+
+    private func secured(tlsVersion: String?) {
+        endpoint.scheme.isWebSocket ? upgrade(tlsVersion: tlsVersion) : opened(tlsVersion: tlsVersion)
     }
 
     private func handshakeFailed(_ failure: TransportFailure) {
@@ -330,6 +381,49 @@ extension Connection {
             dial()
         default:
             fail(failure)
+        }
+    }
+}
+
+// MARK: - WebSocket
+
+extension Connection {
+    private func upgrade(tlsVersion: String?) {
+        guard let channel, let handler else { return }
+        phase = .upgrading
+        let timeout = options.handshakeTimeout ?? options.dialTimeout
+        startTimer(timeout) { connection in
+            connection.webSocketFailed("did not answer the request for a WebSocket within \(timeout)")
+        }
+        let upgrade = WebSocketUpgrade(endpoint, maximumFrameSize: options.maximumFrameSize, before: handler) {
+            [weak self] result in
+            guard let self, phase == .upgrading else { return }
+            switch result {
+            case .success(let webSocket):
+                self.webSocket = webSocket
+                opened(tlsVersion: tlsVersion)
+            case .failure(let failure):
+                fail(failure)
+            }
+        }
+        do {
+            try upgrade.start(on: channel)
+            try channel.syncOptions?.setOption(.autoRead, value: true)
+        } catch {
+            channelFailed(error)
+        }
+    }
+
+    private func webSocketFailed(_ sentence: String) {
+        fail(TransportFailure(.webSocketFailed, "\(endpoint) \(sentence)"))
+    }
+
+    /// The server closed the WebSocket, or broke its rules.
+    func webSocketEnded(_ ended: WebSocketEnded) {
+        switch (phase, ended.failure) {
+        case (.open, nil): finish(writeFailure.map { .failed($0) } ?? .closedByPeer)
+        case (.open, let sentence?): fail(TransportFailure(.webSocketFailed, "\(sentence) (\(peerText))"))
+        default: finish(.closedLocally)
         }
     }
 }
@@ -388,6 +482,8 @@ extension Connection {
         switch phase {
         case .resolving, .dialing, .finished:
             return
+        case .tunneling, .upgrading:
+            fail(failure(error))
         case .securing:
             handshakeFailed(
                 TransportFailure(
@@ -408,6 +504,10 @@ extension Connection {
         switch phase {
         case .resolving, .dialing, .finished:
             return
+        case .tunneling:
+            proxyFailed("it closed the connection")
+        case .upgrading:
+            webSocketFailed("closed the connection instead of opening a WebSocket")
         case .securing:
             handshakeFailed(
                 TransportFailure(.tlsFailed, "\(peerText) closed the connection during the TLS handshake"))
@@ -421,6 +521,12 @@ extension Connection {
     private var peerText: String { peer?.hostAndPort ?? endpoint.authority }
 
     private func failure(_ error: any Error) -> TransportFailure { TransportFailure(connection: peerText, error) }
+
+    /// A refusal by TLS may well have to do with our own certificate, if that has ended.
+    private func explained(_ failure: TransportFailure) -> TransportFailure {
+        guard failure.code == .tlsFailed, let expiry = tls?.expiry(at: time(nil)) else { return failure }
+        return TransportFailure(failure.code, "\(failure.message); \(expiry)")
+    }
 }
 
 // MARK: - The end
@@ -429,6 +535,7 @@ extension Connection {
     private func emit(_ event: ConnectionEvent) { onEvent?(event) }
 
     private func fail(_ failure: TransportFailure) {
+        let failure = explained(failure)
         let message = (earlierFailures + [failure]).map(\.message).joined(separator: "; ")
         finish(phase == .closing ? .closedLocally : .failed(TransportFailure(failure.code, message)))
     }
@@ -449,11 +556,11 @@ extension Connection {
         handler?.cutOff()
         handler = nil
         peer = nil
+        let polite: (any ChannelHandler)? = tlsHandler.take() ?? webSocket
+        webSocket = nil
         guard let channel = channel.take() else { return }
-        if let tlsHandler = tlsHandler.take(),
-            let context = try? channel.pipeline.syncOperations.context(handler: tlsHandler)
-        {
-            // Closing from here passes TLS by, which would wait for the peer's close_notify.
+        if let polite, let context = try? channel.pipeline.syncOperations.context(handler: polite) {
+            // Closing from here passes TLS and WebSocket by, which would wait for the peer's goodbye.
             context.close(promise: nil)
         } else {
             channel.close(promise: nil)

@@ -9,7 +9,8 @@ public import NIOCore
 public enum ConnectionEvent: Sendable {
     /// The name is being looked up. Not for IP literals.
     case resolving
-    /// The addresses that will be dialed, in the resolver's order, with the endpoint's port. Not empty.
+    /// The addresses that will be dialed, in the resolver's order, with the port: those of the endpoint, or of the proxy
+    /// where there is one. Not empty.
     case resolved([SocketAddress])
     /// TCP connections to the addresses are being raced (RFC 8305).
     case dialing
@@ -19,7 +20,7 @@ public enum ConnectionEvent: Sendable {
     case securing(SocketAddress)
     /// Bytes can be sent, and will be received.
     case opened(Opened)
-    /// Bytes of the server.
+    /// Bytes of the server; what carries them, TLS or a WebSocket, is taken off.
     case received(ByteBuffer)
     /// Whether more should be written now. False while more than 64 KiB wait, true again below 32 KiB.
     case writabilityChanged(Bool)
@@ -40,7 +41,7 @@ public enum ConnectionEnd: Hashable, Sendable {
 
 /// What is known about a connection when it opens.
 public struct Opened: Hashable, Sendable {
-    /// The server's address.
+    /// The address that TCP is connected to: the server's, or the proxy's where there is one.
     public let peer: SocketAddress
     /// Our own address: the source that the kernel chose.
     public let local: SocketAddress

@@ -343,8 +343,8 @@ actor SessionDriver {
 
     func dial(_ attempt: Attempt) {
         let generation = attempt.generation
-        link?.connection = openConnection(to: attempt.endpoint, proxyPassword: link?.proxyPassword) {
-            [weak self] event in
+        let proxyPassword = link?.proxyPassword
+        link?.connection = openConnection(to: attempt.endpoint, proxyPassword: proxyPassword) { [weak self] event in
             self?.assumeIsolated { $0.connectionEvent(event, generation) }
         }
     }

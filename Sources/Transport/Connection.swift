@@ -483,7 +483,9 @@ extension Connection {
         case .resolving, .dialing, .finished:
             return
         case .tunneling, .upgrading:
-            fail(failure(error))
+            // A close with unread bytes is a reset; it says no more than a clean one.
+            let failure = failure(error)
+            failure.code == .reset ? channelEnded() : fail(failure)
         case .securing:
             handshakeFailed(
                 TransportFailure(

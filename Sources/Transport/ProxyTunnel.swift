@@ -84,7 +84,8 @@ private final class ConnectHandler: ChannelInboundHandler, RemovableChannelHandl
         case .head(let head):
             switch head.status.code {
             case 200..<300: isAgreed = true
-            case 407: tunnel.refused("it asks for another user name or password (407)")
+            // 401 is wrong here, but tinyproxy says it.
+            case 401, 407: tunnel.refused("it asks for another user name or password (\(head.status.code))")
             case 403: tunnel.refused("its rules do not allow the connection (403)")
             default: tunnel.refused("it answered \(head.status.code) \(head.status.reasonPhrase)")
             }

@@ -168,6 +168,12 @@ import Testing
         #expect(failure.message.contains(words), "\(failure.message)")
     }
 
+    @Test func `a reset instead of an answer is no WebSocket either`() async throws {
+        let server = try await TestServer(.reset)
+        let failure = try await TestClient("ws://127.0.0.1:\(server.port)").failure()
+        #expect(failure.code == .webSocketFailed)
+    }
+
     @Test func `a server that never answers the request times out`() async throws {
         let server = try await TestServer(.silent)
         let options = Connection.Options(handshakeTimeout: .milliseconds(50))

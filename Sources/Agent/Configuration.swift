@@ -153,8 +153,8 @@ enum OverflowBehaviour: String, CaseIterable, Sendable {
 }
 
 extension SessionConfiguration {
-    /// The host that is resolved and dialed to reach an endpoint: with a proxy, only that one's path counts.
-    func hop(to endpoint: Endpoint) -> String { proxy.address?.host ?? endpoint.host }
+    /// The hosts that are resolved and dialed to reach the endpoints: with a proxy, only that one's path counts.
+    var hosts: [String] { endpoints.map { proxy.address?.host ?? $0.host } }
 
     /// Sets the timings that an SDK documents: the table "Presets" of the behaviour's description.
     mutating func adopt(_ preset: Preset) {

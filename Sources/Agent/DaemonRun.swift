@@ -24,13 +24,21 @@ public func runDaemon(_ options: DaemonOptions) async -> ExitStatus {
     }
     logger.notice(
         "holdfastd \(holdfastVersion) started", metadata: ["MESSAGE_ID": "\(MessageID.started)"])
-    do throws(StartFailure) {
-        let running = try await start(options, configuration, loaded, logger)
-        await run(running, logger)
+    // It traps the signals before it runs what it is given: a signal that comes while the daemon starts stops it in order.
+    var group = ServiceGroupConfiguration(
+        services: [DaemonService(options: options, configuration: configuration, loaded: loaded, logger: logger)],
+        gracefulShutdownSignals: [.sigterm, .sigint],
+        logger: Logger(label: "lifecycle") { _ in SwiftLogNoOpLogHandler() })
+    group.maximumGracefulShutdownDuration = .seconds(60)
+    do {
+        try await ServiceGroup(configuration: group).run()
         return .success
+    } catch let failure as StartFailure {
+        logger.critical("\(failure.sentence)")
+        return failure.status
     } catch {
-        logger.critical("\(error.sentence)")
-        return error.status
+        logger.error("stopped in a hurry: \(error)")
+        return .success
     }
 }
 
@@ -139,57 +147,47 @@ private func report(_ report: OpenReport, _ logger: Logger) {
     if let backup = report.backup { logger.notice("the durable state was migrated; a copy is \(backup)") }
 }
 
-private func run(_ running: Running, _ logger: Logger) async {
-    var services: [any Service] = [
-        StopInOrder(running: running, logger: logger), ReloadOnHangup(daemon: running.daemon),
-    ]
-    if let interval = Notifier().watchdogInterval { services.append(Watchdog(running: running, interval: interval)) }
-    var configuration = ServiceGroupConfiguration(
-        services: services, gracefulShutdownSignals: [.sigterm, .sigint],
-        logger: Logger(label: "lifecycle") { _ in SwiftLogNoOpLogHandler() })
-    configuration.maximumGracefulShutdownDuration = .seconds(60)
-    do {
-        try await ServiceGroup(configuration: configuration).run()
-    } catch {
-        logger.error("stopped in a hurry: \(error)")
-    }
-}
-
-/// Waits for the signal, and then takes everything down in the order in which nothing is lost.
-private struct StopInOrder: Service {
-    var running: Running
+/// Starts the daemon, and takes it down when it is asked to.
+private struct DaemonService: Service {
+    var options: DaemonOptions
+    var configuration: DaemonConfiguration
+    var loaded: LoadedConfiguration
     var logger: Logger
 
     func run() async throws {
-        try? await gracefulShutdown()
-        Notifier().stopping()
-        logger.notice("stopping", metadata: ["MESSAGE_ID": "\(MessageID.stopping)"])
-        await running.server.stopListening()
-        await running.daemon.registry.stop()
-        await running.server.closeConnections()
-        await running.daemon.network.watcher.stop()
-        try? await running.store.close()
-    }
-}
-
-/// SIGHUP is an old way to say reload; `holdfastctl reload` tells the result.
-private struct ReloadOnHangup: Service {
-    var daemon: Daemon
-
-    func run() async {
+        // SIGHUP is an old way to say reload; `holdfastctl reload` tells the result.
         let hangups = await UnixSignalsSequence(trapping: .sighup)
-        for await _ in hangups.cancelOnGracefulShutdown() {
-            _ = try? await daemon.reload()
+        let running = try await start(options, configuration, loaded, logger)
+        await withTaskGroup(of: Void.self) { group in
+            group.addTask {
+                for await _ in hangups.cancelOnGracefulShutdown() { _ = try? await running.daemon.reload() }
+            }
+            if let interval = Notifier().watchdogInterval {
+                group.addTask { await Watchdog(running: running, interval: interval).run() }
+            }
+            try? await gracefulShutdown()
+            await stop(running, logger)
         }
     }
 }
 
+/// Takes everything down in the order in which nothing is lost.
+private func stop(_ running: Running, _ logger: Logger) async {
+    Notifier().stopping()
+    logger.notice("stopping", metadata: ["MESSAGE_ID": "\(MessageID.stopping)"])
+    await running.server.stopListening()
+    await running.daemon.registry.stop()
+    await running.server.closeConnections()
+    await running.daemon.network.watcher.stop()
+    try? await running.store.close()
+}
+
 /// Tells systemd that the daemon works, as long as the loop, all sessions, the network watcher and the store answer.
-private struct Watchdog: Service {
+private struct Watchdog {
     var running: Running
     var interval: Duration
 
-    func run() async throws {
+    func run() async {
         try? await cancelWhenGracefulShutdown {
             while true {
                 await running.daemon.registry.answer()

@@ -24,10 +24,10 @@ extension SessionDriver {
         }
         let generation = attempt.generation
         take(.credentialAwaited(generation))
-        let pool = surroundings.threadPool
+        let fetch = surroundings.fetchCredential
         Task {
             do throws(Credential.Failure) {
-                let credential = try await Credential.fetch(reference, on: pool)
+                let credential = try await fetch(reference)
                 guard link?.generation == generation else { return }
                 link?.proxyPassword = credential.secret
                 take(.credentialObtained(generation, expiresAt: nil))
@@ -56,10 +56,10 @@ extension SessionDriver {
             use(renewed, for: attempt)
             return
         }
-        let pool = surroundings.threadPool
+        let fetch = surroundings.fetchCredential
         Task {
             do throws(Credential.Failure) {
-                use(try await Credential.fetch(reference, on: pool), for: attempt)
+                use(try await fetch(reference), for: attempt)
             } catch {
                 retire(generation, .init(Reason(.credentialUnreadable, "the password cannot be read: \(error)")))
             }
@@ -76,7 +76,7 @@ extension SessionDriver {
 
     private func learn(_ end: CredentialEnd?) {
         guard let generation = link?.generation else { return }
-        let instant = end?.instant(wallClock: .now, bootClock: BootClock.now())
+        let instant = end?.instant(wallClock: wallClock, bootClock: now)
         link?.credentialLife = end.flatMap { end in instant.map { CredentialLife(end: end, told: $0) } }
         take(.credentialObtained(generation, expiresAt: instant))
     }
@@ -87,21 +87,21 @@ extension SessionDriver {
     /// which the heartbeat does often enough.
     func checkCredentialEnd() {
         guard let life = link?.credentialLife, case .byWallClock = life.end else { return }
-        let shift = life.told.duration(to: life.end.instant(wallClock: .now, bootClock: BootClock.now()))
+        let shift = life.told.duration(to: life.end.instant(wallClock: wallClock, bootClock: now))
         if shift > .seconds(1) || shift < .seconds(-1) { learn(life.end) }
     }
 
     /// When the credential in use ends, for people.
     var credentialEnd: RFC3339? {
-        link?.credentialLife?.end.date(wallClock: .now, bootClock: BootClock.now())
+        link?.credentialLife?.end.date(wallClock: wallClock, bootClock: now)
     }
 
     func renewCredential(_ generation: Generation) {
         guard let reference = configuration.password else { return }
-        let pool = surroundings.threadPool
+        let fetch = surroundings.fetchCredential
         Task {
             do throws(Credential.Failure) {
-                renewed(try await Credential.fetch(reference, on: pool), for: generation)
+                renewed(try await fetch(reference), for: generation)
             } catch {
                 surroundings.logger.warning(
                     "\(name): the credential could not be renewed: \(error)", metadata: ["HOLDFAST_SESSION": "\(name)"])
@@ -121,7 +121,7 @@ extension SessionDriver {
         renewedCredential = credential
         take(
             .credentialRenewed(
-                generation, expiresAt: credential.end?.instant(wallClock: .now, bootClock: BootClock.now())))
+                generation, expiresAt: credential.end?.instant(wallClock: wallClock, bootClock: now)))
         renewedCredential = nil
     }
 
@@ -129,10 +129,10 @@ extension SessionDriver {
 
     /// Looks whether there is another credential than the rejected one, and ends the connection.
     func retire(_ generation: Generation, rejected reason: Reason, _ used: [UInt8]?, _ reference: SecretReference) {
-        let pool = surroundings.threadPool
+        let fetch = surroundings.fetchCredential
         Task {
             do throws(Credential.Failure) {
-                let credential = try await Credential.fetch(reference, on: pool)
+                let credential = try await fetch(reference)
                 let isNew = credential.secret != used
                 // If another one comes too late for this attempt, its file counts as changed.
                 if !isNew { credentialMark = credential.mark }

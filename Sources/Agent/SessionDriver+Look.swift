@@ -21,7 +21,7 @@ struct Looking {
     /// Events of an earlier look are not of this one.
     let number: Int
     var look: PresenceLook
-    var connection: Connection?
+    var connection: (any TransportConnection)?
     var isOpen = false
     var timer: Scheduled<Void>?
 }
@@ -144,8 +144,7 @@ extension SessionDriver {
     func failed(because reason: Reason) {
         defer { rooms.lastOpened = nil }
         guard reason.code.group == .displaced else { return }
-        var event = SessionEvent(
-            watch: .init(rawValue: ""), sequence: 0, time: .now, session: name.description, event: .displaced)
+        var event = self.event(.displaced)
         event.reason = .init(reason)
         surroundings.report(name, event)
         sayFarewell()

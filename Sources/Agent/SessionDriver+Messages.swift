@@ -27,7 +27,7 @@ extension SessionDriver {
         var actions: [MQTTClientMachine.Action] = []
         let sequence: MessageSequence
         do throws(MQTTClientMachine.PublishError) {
-            sequence = try mqtt.publish(OutboundMessage(parameters), at: .now, into: &actions)
+            sequence = try mqtt.publish(OutboundMessage(parameters, at: timestamp), at: timestamp, into: &actions)
         } catch {
             throw RPCError(error, session: name, topic: parameters.topic)
         }
@@ -56,8 +56,7 @@ extension SessionDriver {
     func rejected(_ sequence: MessageSequence, _ code: MQTT.ReasonCode, _ text: String?) {
         let sentence = code.name + (text.map { " (\($0))" } ?? "")
         log.quarantined(sequence, sentence)
-        var event = SessionEvent(
-            watch: .init(rawValue: ""), sequence: 0, time: .now, session: name.description, event: .messageRejected)
+        var event = self.event(.messageRejected)
         event.id = sequence.rawValue
         event.reasonCode = Int(code.rawValue)
         surroundings.report(name, event)
@@ -92,7 +91,7 @@ extension SessionDriver {
 
     func subscribe(to filter: TopicFilter, qos: QoS, into actions: inout [MQTTClientMachine.Action]) {
         do throws(InvalidTopic) {
-            try mqtt.subscribe(Subscription(filter: filter.string, qos: qos), at: .now, into: &actions)
+            try mqtt.subscribe(Subscription(filter: filter.string, qos: qos), at: timestamp, into: &actions)
         } catch {
             preconditionFailure("a filter was checked when it was made: \(error)")
         }
@@ -105,7 +104,7 @@ extension SessionDriver {
 }
 
 extension OutboundMessage {
-    init(_ parameters: MessagePublishMethod.Parameters) {
+    init(_ parameters: MessagePublishMethod.Parameters, at now: Timestamp) {
         let properties = parameters.properties
         self.init(
             topic: parameters.topic, payload: ByteBuffer(bytes: parameters.payload.bytes), qos: QoS(parameters.qos),
@@ -115,7 +114,7 @@ extension OutboundMessage {
                 correlationData: properties?.correlationData.map { ByteBuffer(bytes: $0) },
                 userProperties: properties?.user?.map { UserProperty(name: $0.name, value: $0.value) } ?? [],
                 contentType: properties?.contentType),
-            expiresAt: parameters.expiry.map { Timestamp.now.advanced(bySeconds: $0) })
+            expiresAt: parameters.expiry.map { now.advanced(bySeconds: $0) })
     }
 }
 
@@ -165,9 +164,6 @@ extension RPCError {
 }
 
 extension Timestamp {
-    /// The wall clock's time.
-    static var now: Timestamp { Timestamp(rawValue: RFC3339.now.milliseconds) }
-
     /// Later by a number of seconds; at the end of time if there are too many.
     func advanced(bySeconds seconds: Double) -> Timestamp {
         let milliseconds = min(seconds * 1000, 1e15)

@@ -32,7 +32,7 @@ extension SessionDriver {
 
     private func send(_ bytes: ByteBuffer, _ flush: FlushNumber?) {
         guard let link, let connection = link.connection else { return }
-        machine.sent(link.generation, at: BootClock.now())
+        machine.sent(link.generation, at: now)
         guard let flush else {
             connection.send(bytes)
             return

@@ -30,20 +30,20 @@ struct RoomChange: Sendable {
 extension SessionDriver {
     /// A session's presence in the room, not published yet.
     static func membership(
-        _ room: Room, _ configuration: SessionConfiguration, _ name: SessionName, deviceID: String
+        _ room: Room, _ configuration: SessionConfiguration, _ name: SessionName, deviceID: String, since: RFC3339
     ) -> RoomMembership {
         let device = configuration.device.isEmpty ? deviceID : configuration.device
         return RoomMembership(
             room,
             presence: OwnPresence(
                 identity: .init(user: configuration.user, device: device), session: name.description,
-                timeout: configuration.presenceTimeout, since: .now))
+                timeout: configuration.presenceTimeout, since: since))
     }
 
     /// Takes up the room. A room that the session was in when the daemon was killed, and is not in any more, is left.
     func enterRoom(remembered: Set<TopicFilter>) {
         rooms.membership = configuration.configuredRoom.map {
-            Self.membership($0, configuration, name, deviceID: surroundings.deviceID)
+            Self.membership($0, configuration, name, deviceID: surroundings.deviceID, since: wallClock)
         }
         machine.rivalry.strategy = configuration.kick
         machine.rivalry.canLook = rooms.membership != nil
@@ -75,7 +75,7 @@ extension SessionDriver {
 
     /// Before an attempt: what CONNECT says of the room.
     func prepareRoom() {
-        if machine.status.state == .connecting { rooms.membership?.presence.begin(at: .now) }
+        if machine.status.state == .connecting { rooms.membership?.presence.begin(at: wallClock) }
         mqtt.configuration.will = rooms.membership?.will
     }
 
@@ -84,7 +84,7 @@ extension SessionDriver {
         rooms.mustRenew = false
         for topic in rooms.topicsToClear { order(.announce(Announcement(topic: topic))) }
         guard var membership = rooms.membership else { return }
-        let mustAnnounce = membership.presence.connected(resumed: resumed, at: BootClock.now(), time: .now)
+        let mustAnnounce = membership.presence.connected(resumed: resumed, at: now, time: wallClock)
         let knowsAll = resumed && membership.participants.isKnown
         if !knowsAll {
             membership.participants.beginSnapshot()
@@ -149,7 +149,7 @@ extension SessionDriver {
             // There will be no message of ours at the end of the retained ones.
             tell(rooms.membership?.participants.endSnapshot() ?? [])
         } else {
-            rooms.membership?.presence.published(at: BootClock.now())
+            rooms.membership?.presence.published(at: now)
         }
         if rooms.membership?.step == .announcing {
             rooms.membership?.step = .done
@@ -173,8 +173,7 @@ extension SessionDriver {
                 case .joined(let identity): (.participantJoined, identity)
                 case .left(let identity): (.participantLeft, identity)
                 }
-            var event = SessionEvent(
-                watch: .init(rawValue: ""), sequence: 0, time: .now, session: name.description, event: kind)
+            var event = self.event(kind)
             event.user = identity.user
             event.device = identity.device
             surroundings.report(name, event)
@@ -222,7 +221,7 @@ extension SessionDriver {
             throw .tooManyRequests("session \(name) is changing its room")
         }
         guard new != rooms.membership?.room else { return .init(room: room) }
-        var joining = Self.membership(new, configuration, name, deviceID: surroundings.deviceID)
+        var joining = Self.membership(new, configuration, name, deviceID: surroundings.deviceID, since: wallClock)
         joining.participants.beginSnapshot()
         let result: Result<Void, RPCError> = await withCheckedContinuation { continuation in
             rooms.change = RoomChange(joining: joining) { continuation.resume(returning: $0) }
@@ -263,7 +262,7 @@ extension SessionDriver {
         }
         rooms.change = nil
         change.joining.step = .done
-        change.joining.presence.published(at: BootClock.now())
+        change.joining.presence.published(at: now)
         if change.joining.participants.isKnown == false { _ = change.joining.participants.endSnapshot() }
         let old = rooms.membership
         rooms.membership = change.joining

@@ -9,7 +9,7 @@ import Transport
 extension SessionDriver {
     /// Everything that `session.status` shows, as of now.
     func status() -> SessionStatus {
-        let now = BootClock.now()
+        let now = now
         let status = machine.status
         let liveness = machine.liveness
         let counts = mqtt.counts
@@ -42,12 +42,17 @@ extension SessionDriver {
         endpoint.map { configuration.endpoints[$0.rawValue].description }
     }
 
+    /// An event of this session, now.
+    func event(_ kind: SessionEvent.Kind) -> SessionEvent {
+        SessionEvent(
+            watch: .init(rawValue: ""), sequence: 0, time: wallClock, session: name.description, event: kind)
+    }
+
     /// Tells watchers and the journal what the session machine reports.
     func report(_ event: SessionMachine.Event) {
-        let now = BootClock.now()
+        let now = now
         let status = machine.status
-        var told = SessionEvent(
-            watch: .init(rawValue: ""), sequence: 0, time: .now, session: name.description, event: .stateChanged)
+        var told = self.event(.stateChanged)
         switch event {
         case .stateChanged(let from, _):
             if from != status.state { stateChanged(to: status.state) }

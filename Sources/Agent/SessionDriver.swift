@@ -13,26 +13,10 @@ import Transport
 /// Everything runs on the daemon's event loop. Inputs wait in one queue: each is handled to its end, actions included,
 /// before the next one is looked at, so that carrying out an action never calls back into a machine.
 actor SessionDriver {
-    /// What all drivers of a daemon share.
-    struct Surroundings: Sendable {
-        var eventLoop: any EventLoop
-        var threadPool: NIOThreadPool
-        var store: DurableStore
-        var commits: CommitQueue
-        var network: NetworkView
-        var logger: Logger
-        var bootID: String
-        var deviceID: String
-        /// Takes every event of the session, and `nil` when only the status text may have changed.
-        var report: @Sendable (SessionName, SessionEvent?) -> Void = { _, _ in }
-        /// Called whenever a timer has woken the daemon.
-        var noteAlive: @Sendable () -> Void = {}
-    }
-
     /// The attempt under way and the connection that it becomes.
     struct Link {
         let attempt: Attempt
-        var connection: Connection?
+        var connection: (any TransportConnection)?
         var password: [UInt8]?
         var proxyPassword: [UInt8]?
         var credentialLife: CredentialLife?
@@ -75,7 +59,7 @@ actor SessionDriver {
     private var isWorking = false
     private var timer: (deadline: Instant, scheduled: Scheduled<Void>)?
     /// Since when the present state is, by the wall clock.
-    var since = RFC3339.now
+    var since: RFC3339
     var clientID: String
     var isFlushing = false
     /// Fetched for the attempt that is about to begin.
@@ -106,11 +90,11 @@ actor SessionDriver {
         self.surroundings = surroundings
         self.consumers = consumers
         eventLoop = surroundings.eventLoop
+        since = surroundings.clock.wallClock()
         machine = SessionMachine(
             policy: configuration.reconnect, timeouts: configuration.timeouts, heartbeat: configuration.heartbeat,
-            paths: surroundings.network.watch(
-                configuration.endpoints.map { configuration.hop(to: $0) }, of: name),
-            seed: UInt64.random(in: .min ... .max), at: BootClock.now())
+            paths: surroundings.paths.watch(configuration.hosts, of: name),
+            seed: surroundings.seed(), at: surroundings.clock.now())
         mqtt = MQTTClientMachine(
             configuration: MQTTClientMachine.Configuration(configuration), restoring: durable)
         clientID = durable.assignedClientID ?? configuration.clientID
@@ -194,7 +178,7 @@ actor SessionDriver {
                 .success(.init(id: sequence.rawValue, accepted: true, delivered: false, reasonCode: nil)))
         }
         publishers = [:]
-        surroundings.network.forget(name)
+        surroundings.paths.forget(name)
         return consumers
     }
 
@@ -204,6 +188,13 @@ actor SessionDriver {
             commits.assumeIsolated { $0.commit([], of: name) { _ in continuation.resume() } }
         }
     }
+
+    // MARK: The clocks
+
+    var now: Instant { surroundings.clock.now() }
+    var wallClock: RFC3339 { surroundings.clock.wallClock() }
+    /// The wall clock as the protocol and the store have it.
+    var timestamp: Timestamp { Timestamp(rawValue: wallClock.milliseconds) }
 
     // MARK: The funnel
 
@@ -234,14 +225,14 @@ actor SessionDriver {
         switch item {
         case .session(let input):
             var actions: [SessionMachine.Action] = []
-            machine.handle(input, at: BootClock.now(), into: &actions)
+            machine.handle(input, at: now, into: &actions)
             for action in actions { perform(action) }
         case .mqtt(let input):
             handle(input)
         case .room(let order):
             var actions: [MQTTClientMachine.Action] = []
             switch order {
-            case .announce(let announcement): mqtt.announce(announcement, at: .now, into: &actions)
+            case .announce(let announcement): mqtt.announce(announcement, at: timestamp, into: &actions)
             case .subscribe(let filter, let qos): subscribe(to: filter, qos: qos, into: &actions)
             }
             perform(actions)
@@ -266,7 +257,7 @@ actor SessionDriver {
         // A timer that fires too early is harmless and re-armed then: deadlines mostly move away, with every byte read.
         if let timer, timer.deadline <= deadline { return }
         timer?.scheduled.cancel()
-        let wait = max(.zero, BootClock.now().duration(to: deadline))
+        let wait = max(.zero, now.duration(to: deadline))
         let scheduled = eventLoop.scheduleTask(in: .nanoseconds(wait.nanoseconds)) { [weak self] in
             guard let self else { return }
             self.assumeIsolated { $0.timeReached() }
@@ -322,7 +313,7 @@ actor SessionDriver {
             roomConnectionClosed()
         }
         var actions: [MQTTClientMachine.Action] = []
-        mqtt.handle(input, at: .now, into: &actions)
+        mqtt.handle(input, at: timestamp, into: &actions)
         perform(actions)
     }
 
@@ -351,11 +342,10 @@ actor SessionDriver {
 
     func openConnection(
         to endpoint: EndpointIndex, proxyPassword: [UInt8]?, onEvent: @escaping (ConnectionEvent) -> Void
-    ) -> Connection {
-        Connection.open(
-            configuration.endpoints[endpoint.rawValue],
-            options: Connection.Options(configuration, proxyPassword: proxyPassword),
-            eventLoop: eventLoop, threadPool: surroundings.threadPool, contexts: tlsContexts, onEvent: onEvent)
+    ) -> any TransportConnection {
+        surroundings.dial(
+            configuration.endpoints[endpoint.rawValue], Connection.Options(configuration, proxyPassword: proxyPassword),
+            tlsContexts, onEvent)
     }
 
     // MARK: The connection's events
@@ -383,8 +373,8 @@ actor SessionDriver {
                 username: configuration.username, password: link.password.map { ByteBuffer(bytes: $0) })
             run(.mqtt(.connectionOpened(credentials, forceCleanStart: link.attempt.discardsSession)))
         case .received(let bytes):
-            machine.heard(generation, at: BootClock.now())
-            rooms.membership?.presence.heard(at: BootClock.now())
+            machine.heard(generation, at: now)
+            rooms.membership?.presence.heard(at: now)
             run(.mqtt(.received(bytes)))
         case .closed where link.isRefused:
             break
@@ -395,7 +385,7 @@ actor SessionDriver {
     }
 
     func watchPath(of attempt: Attempt, to addresses: [SocketAddress]) {
-        let path = surroundings.network.resolved(attempt.endpoint, of: name, to: addresses)
+        let path = surroundings.paths.resolved(attempt.endpoint, of: name, to: addresses)
         run(.session(.pathChanged(attempt.endpoint, to: path, .none)))
     }
 
@@ -434,7 +424,7 @@ actor SessionDriver {
     }
 
     func stateChanged(to state: SessionState) {
-        since = .now
+        since = wallClock
         rememberVerdict(state)
         if state == .failed { failed(because: machine.reason) }
         watchCredential()
@@ -470,6 +460,6 @@ actor SessionDriver {
     private func verdict(_ state: SessionState, _ reason: Reason) -> Verdict {
         Verdict(
             state: state.rawValue, reasonCode: reason.code.rawValue, message: reason.message,
-            serverCode: reason.serverCode, bootID: surroundings.bootID, since: .now)
+            serverCode: reason.serverCode, bootID: surroundings.bootID, since: timestamp)
     }
 }

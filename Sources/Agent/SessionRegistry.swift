@@ -25,6 +25,7 @@ actor SessionRegistry {
     nonisolated var unownedExecutor: UnownedSerialExecutor { eventLoop.executor.asUnownedSerialExecutor() }
 
     private var surroundings: SessionDriver.Surroundings?
+    private var clock: HostClock { surroundings?.clock ?? .system }
     private let logger: Logger
     private let notifier: StatusNotifier
     private var entries: [SessionName: Entry] = [:]
@@ -75,7 +76,8 @@ actor SessionRegistry {
         }
         surroundings.noteAlive = { [weak self] in
             self?.assumeIsolated { registry in
-                registry.historyQueue?.assumeIsolated { $0.noteAlive(at: BootClock.now()) }
+                let now = registry.clock.now()
+                registry.historyQueue?.assumeIsolated { $0.noteAlive(at: now) }
             }
         }
         let durable = try await surroundings.store.session(name)
@@ -86,13 +88,14 @@ actor SessionRegistry {
             consumers: parked.removeValue(forKey: name) ?? LiveConsumers(), surroundings: surroundings)
         entries[name] = .running(driver)
         await driver.start(verdict: verdict, wasUp: wasUp)
-        record(history.started(await driver.status(), name, at: .now))
+        record(history.started(await driver.status(), name, at: clock.wallClock()))
     }
 
     private func listBroken(_ name: SessionName, _ errors: ConfigurationErrors) {
-        entries[name] = .broken(errors, since: .now)
+        entries[name] = .broken(errors, since: clock.wallClock())
         var event = SessionEvent(
-            watch: .init(rawValue: ""), sequence: 0, time: .now, session: name.description, event: .stateChanged)
+            watch: .init(rawValue: ""), sequence: 0, time: clock.wallClock(), session: name.description,
+            event: .stateChanged)
         event.state = .failed
         event.reason = .init(Reason(.badConfiguration, errors.description))
         report(name, event)
@@ -112,7 +115,7 @@ actor SessionRegistry {
                 group.addTask { _ = await driver.stop(.shutdown) }
             }
         }
-        for entry in history.stopped(at: .now) { record(entry) }
+        for entry in history.stopped(at: clock.wallClock()) { record(entry) }
         await historyQueue?.everythingRecorded()
     }
 
@@ -163,6 +166,10 @@ actor SessionRegistry {
             await stop(driver, .configurationChanged)
             // A terminal state is over when the configuration changes; an explicit disconnect is not.
             if state == .failed { try await surroundings?.store.setVerdict(name, nil) }
+            // A session that the server may have under another client id was never ours: it is not to be resumed.
+            if driver.configuration.clientID != new.clientID {
+                try await surroundings?.store.commit([(session: name, changes: [.setEstablished(false)])])
+            }
             try await start(name, new, wasUp: state != .disconnected && state != .disconnecting)
             result.changed.append(name.description)
         case (.running(let driver)?, .failure(let errors)):
@@ -297,7 +304,8 @@ actor SessionRegistry {
         var missed = kept.filter { session == nil || $0.session == session }
         if forgotten > 0 {
             var event = SessionEvent(
-                watch: id, sequence: max(0, sequence) + forgotten, time: .now, session: nil, event: .dropped)
+                watch: id, sequence: max(0, sequence) + forgotten, time: clock.wallClock(), session: nil,
+                event: .dropped)
             event.count = Int(forgotten)
             missed.insert(event, at: 0)
         }
@@ -324,7 +332,7 @@ actor SessionRegistry {
         record(
             HistoryRecorder.unrecordedEnd(
                 after: last, lastAlive: store.openReport.lastAlive,
-                now: Timestamp(rawValue: RFC3339.now.milliseconds)))
+                now: Timestamp(rawValue: clock.wallClock().milliseconds)))
     }
 
     func history(_ wanted: SessionHistoryMethod.Parameters) async throws(RPCError) -> SessionHistoryMethod.Result {

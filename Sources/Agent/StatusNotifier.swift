@@ -22,7 +22,7 @@ actor StatusNotifier {
     /// - Parameter statuses: asked for only when the line is made.
     func statusMayHaveChanged(_ statuses: @escaping @Sendable () -> [SessionStatus]) {
         guard scheduled == nil else { return }
-        let due = lastSent.map { $0 + Self.interval } ?? .now()
+        let due = lastSent.map { $0 + Self.interval } ?? eventLoop.now
         scheduled = eventLoop.scheduleTask(deadline: due) { [weak self] in
             guard let self else { return }
             self.assumeIsolated { $0.send(StatusLine.text(statuses(), at: .now)) }
@@ -33,7 +33,7 @@ actor StatusNotifier {
         scheduled = nil
         guard text != last else { return }
         last = text
-        lastSent = .now()
+        lastSent = eventLoop.now
         notifier.status(text)
     }
 }

@@ -44,10 +44,12 @@ struct ReloadTests {
             try await peer.state("connected")
             await daemon.server.publish("a", "still")
             #expect(try await peer.notification("message.received")["payload"] == "still")
-            let clients = await daemon.server.events.all.compactMap { event -> String? in
-                if case .packet(.connect(let connect)) = event { connect.clientID } else { nil }
+            let connects = await daemon.server.events.all.compactMap { event -> Connect? in
+                if case .packet(.connect(let connect)) = event { connect } else { nil }
             }
-            #expect(clients == ["edge-42", "edge-43"])
+            #expect(connects.map(\.clientID) == ["edge-42", "edge-43"])
+            // A session that the server may have under the other identifier was never ours.
+            #expect(connects.map(\.cleanStart) == [true, true])
         }
     }
 

@@ -4,6 +4,19 @@ import Support
 import Testing
 
 extension EndToEnd {
+    @Test func `a daemon that is told to stop as soon as it is ready says goodbye`() async throws {
+        try await withLab { lab, daemon in
+            try daemon.session()
+            for _ in 1...10 {
+                try await daemon.launch()
+                // As fast as can be: the moment after the announcement is what counts.
+                while await daemon.isRunning, await !daemon.log.contains("ready: ") { await Task.yield() }
+                #expect(try await daemon.stop() == .exited(0))
+                #expect(await daemon.log.contains("stopping"))
+            }
+        }
+    }
+
     @Test func `a wrong key breaks its session only, at start and at reload`() async throws {
         try await withLab { lab, daemon in
             let server = try await LabServer(lab)

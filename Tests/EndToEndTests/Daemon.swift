@@ -79,13 +79,20 @@ actor Daemon {
 
     /// Starts it, and returns when it answers.
     func start() async throws {
-        try FileManager.default.createDirectory(atPath: state, withIntermediateDirectories: true)
-        let process = try await lab.start("holdfastd", command, in: lab.host)
-        self.process = process
+        let process = try await launch()
         try await until("holdfastd answers") {
             guard await process.isRunning else { throw Lab.Failure("holdfastd ended: \(process.errors)") }
             return (try? await client.attach()) != nil
         }
+    }
+
+    /// Starts it, and waits for nothing.
+    @discardableResult
+    func launch() async throws -> LabProcess {
+        try FileManager.default.createDirectory(atPath: state, withIntermediateDirectories: true)
+        let process = try await lab.start("holdfastd", command, in: lab.host)
+        self.process = process
+        return process
     }
 
     /// Kills it with SIGKILL.

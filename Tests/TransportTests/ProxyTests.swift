@@ -86,7 +86,7 @@ import Testing
     @Test func `a proxy that never answers times out`() async throws {
         let proxy = try await TestServer(.silent)
         var options = try options("http://127.0.0.1:\(proxy.port)")
-        options.dialTimeout = .milliseconds(50)
+        options.dialTimeout = .milliseconds(500)
         let failure = try await TestClient("mqtt://broker.invalid", options: options).failure()
         #expect(failure.code == .proxyFailed)
         #expect(failure.message.contains("did not answer within"))

@@ -60,7 +60,8 @@ private final class ScriptHandler: ChannelInboundHandler {
         requests.yield(bytes)
         let reply = replies.removeFirst()
         if reply.isEmpty {
-            context.close(promise: nil)
+            // Shut down, not only closed: a program that another test starts at this moment may have inherited the socket.
+            context.close(mode: .output, promise: nil)
         } else {
             context.writeAndFlush(wrapOutboundOut(ByteBuffer(bytes: reply)), promise: nil)
             if replies.isEmpty, let tls {

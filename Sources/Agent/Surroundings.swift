@@ -1,0 +1,97 @@
+import ControlAPI
+import DurableStore
+import Logging
+import NIOCore
+import NIOPosix
+import NetworkPath
+import SessionCore
+import Transport
+
+// What a session's driver finds around it. Everything that a test in virtual time has to put its own in the place of is
+// here: the clocks, the network, the disk, the secrets.
+
+extension SessionDriver {
+    /// What all drivers of a daemon share.
+    struct Surroundings: Sendable {
+        var eventLoop: any EventLoop
+        var clock = HostClock.system
+        var store: DurableStore
+        var commits: CommitQueue
+        var paths: any PathSource
+        var dial: Dial
+        var fetchCredential: FetchCredential
+        var logger: Logger
+        var bootID: String
+        var deviceID: String
+        /// What the machines draw their random delays from.
+        var seed: @Sendable () -> UInt64 = { .random(in: .min ... .max) }
+        /// Takes every event of the session, and `nil` when only the status text may have changed.
+        var report: @Sendable (SessionName, SessionEvent?) -> Void = { _, _ in }
+        /// Called whenever a timer has woken the daemon.
+        var noteAlive: @Sendable () -> Void = {}
+    }
+
+    /// Begins to connect on the driver's loop; events come after it has returned.
+    typealias Dial =
+        @Sendable (
+            Endpoint, Connection.Options, TLSContextCache, _ onEvent: @escaping (ConnectionEvent) -> Void
+        ) -> any TransportConnection
+
+    typealias FetchCredential = @Sendable (SecretReference) async throws(Credential.Failure) -> Credential.Fetched
+}
+
+extension SessionDriver.Surroundings {
+    /// The host as it is.
+    ///
+    /// - Parameter threadPool: a running pool for what blocks: the resolver and the reading of files.
+    init(
+        eventLoop: any EventLoop, threadPool: NIOThreadPool, store: DurableStore, commits: CommitQueue,
+        network: NetworkView, logger: Logger, bootID: String, deviceID: String
+    ) {
+        self.init(
+            eventLoop: eventLoop, store: store, commits: commits, paths: network,
+            dial: { endpoint, options, contexts, onEvent in
+                Connection.open(
+                    endpoint, options: options, eventLoop: eventLoop, threadPool: threadPool, contexts: contexts,
+                    onEvent: onEvent)
+            },
+            fetchCredential: { reference throws(Credential.Failure) in
+                try await Credential.fetch(reference, on: threadPool)
+            },
+            logger: logger, bootID: bootID, deviceID: deviceID)
+    }
+}
+
+/// The clocks of the host.
+struct HostClock: Sendable {
+    /// What the machines live by.
+    var now: @Sendable () -> Instant
+    /// What people and servers are told.
+    var wallClock: @Sendable () -> RFC3339
+
+    static let system = HostClock(now: { BootClock.now() }, wallClock: { .now })
+}
+
+/// What a driver does with a connection; see ``Connection`` for the meaning.
+protocol TransportConnection: AnyObject {
+    func send(_ buffer: ByteBuffer, flushed: (() -> Void)?)
+    func close(_ mode: Connection.CloseMode)
+    func measure() -> TCPMeasurement?
+}
+
+extension TransportConnection {
+    func send(_ buffer: ByteBuffer) { send(buffer, flushed: nil) }
+}
+
+extension Connection: TransportConnection {}
+
+/// Where a driver learns the paths to its session's endpoints.
+protocol PathSource: Sendable {
+    /// The paths now to the hosts that are dialed for the endpoints, in their order; and from now on a report of each change.
+    func watch(_ hosts: [String], of session: SessionName) -> [Path?]
+    /// The path to the addresses that are dialed for an endpoint now, and which are watched from now on.
+    func resolved(_ endpoint: EndpointIndex, of session: SessionName, to addresses: [SocketAddress]) -> Path?
+    func forget(_ session: SessionName)
+}
+
+extension NetworkView: PathSource {}

@@ -101,6 +101,13 @@ let package = Package(
                 "Agent", "Support", "SessionCore", "MQTT", "ControlAPI", "NetworkPath", "Systemd", "DurableStore",
                 "Transport", nioCore, nioPosix, logging,
             ]),
+        // Whole daemons, with a model of the server and the network around them, in virtual time.
+        tests(
+            "ScenarioTests",
+            [
+                "Agent", "Support", "SessionCore", "MQTT", "ControlAPI", "NetworkPath", "Systemd", "DurableStore",
+                "Transport", nioCore, logging,
+            ]),
         // The programs are what it runs: they are built with it and found beside it.
         tests("EndToEndTests", ["Support", "HoldfastClient", "ControlAPI", "holdfastd", "holdfastctl"]),
     ]

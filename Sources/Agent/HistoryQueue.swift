@@ -46,8 +46,7 @@ actor HistoryQueue {
     func noteAlive(at now: Instant) {
         if let last = lastSignOfLife, last.duration(to: now) < Self.signOfLifeInterval { return }
         lastSignOfLife = now
-        let store = store
-        Task { await store.noteAlive() }
+        Task { await self.store.noteAlive() }
     }
 
     private func run() async {

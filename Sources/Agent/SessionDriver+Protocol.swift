@@ -58,27 +58,27 @@ extension SessionDriver {
 
     /// Reads after everything that was given to the commit queue before is durable.
     private func load(after: MessageSequence, messages: Int, bytes: Int) {
-        let (commits, store, name) = (surroundings.commits, surroundings.store, name)
+        let (commits, name) = (surroundings.commits, name)
         commits.assumeIsolated { commits in
             commits.commit([], of: name) { [weak self] _ in
-                Task {
-                    await self?.loaded { () async throws(StoreError) in
-                        try await store.load(name, after: after, maxCount: messages, maxBytes: bytes)
-                    }
-                }
+                self?.assumeIsolated { $0.read(after: after, messages: messages, bytes: bytes) }
             }
         }
     }
 
-    private func loaded(_ read: () async throws(StoreError) -> [StoredMessage]) async {
-        while true {
-            do throws(StoreError) {
-                run(.loaded(try await read()))
-                return
-            } catch {
-                guard error != .closed else { return }
-                surroundings.logger.error("\(name): the outbox cannot be read: \(error)")
-                try? await Task.sleep(for: CommitQueue.retryInterval)
+    private func read(after: MessageSequence, messages: Int, bytes: Int) {
+        Task {
+            while true {
+                do throws(StoreError) {
+                    run(
+                        .loaded(
+                            try await surroundings.store.load(name, after: after, maxCount: messages, maxBytes: bytes)))
+                    return
+                } catch {
+                    guard error != .closed else { return }
+                    surroundings.logger.error("\(name): the outbox cannot be read: \(error)")
+                    try? await Task.sleep(for: CommitQueue.retryInterval)
+                }
             }
         }
     }

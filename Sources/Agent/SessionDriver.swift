@@ -445,15 +445,16 @@ actor SessionDriver {
         case .connecting: verdict = nil
         default: return
         }
-        let (store, name, logger) = (surroundings.store, name, surroundings.logger)
         let before = remembering
-        remembering = Task {
-            await before?.value
-            do {
-                try await store.setVerdict(name, verdict)
-            } catch {
-                logger.error("\(name): the state could not be remembered: \(error)")
-            }
+        remembering = Task { await remember(verdict, after: before) }
+    }
+
+    private func remember(_ verdict: Verdict?, after before: Task<Void, Never>?) async {
+        await before?.value
+        do {
+            try await surroundings.store.setVerdict(name, verdict)
+        } catch {
+            surroundings.logger.error("\(name): the state could not be remembered: \(error)")
         }
     }
 

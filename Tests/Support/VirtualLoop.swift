@@ -8,11 +8,13 @@ public import NIOCore
 /// Everything that takes part has to run on it: actors take it as their executor, and what would wait elsewhere (the disk,
 /// the network, a thread pool) is replaced by something that lives here. It has a thread of its own, so that a test's
 /// body can be one of its actors.
-public final class VirtualLoop: NIOSerialEventLoopExecutor, @unchecked Sendable {
+public final class VirtualLoop: NIOSerialEventLoopExecutor, TaskExecutor, @unchecked Sendable {
     private struct Timer {
         var deadline: NIODeadline
         var id: UInt64
         var task: @Sendable () -> Void
+        /// Whoever waits for it is told when it never happens.
+        var drop: @Sendable () -> Void
     }
 
     // All of it under the condition: jobs may come from outside, when a test begins.
@@ -24,6 +26,9 @@ public final class VirtualLoop: NIOSerialEventLoopExecutor, @unchecked Sendable 
     private var isStopped = false
     private var thread: Thread?
     private var time: NIODeadline
+    /// How often somebody came from another thread. While somebody is there, the time may go on without waiting for them:
+    /// a test whose participants do that is not the same each time.
+    public private(set) var jobsFromOutside = 0
 
     /// - Parameter uptime: what the loop's clock shows at first.
     public init(uptime: TimeAmount = .hours(1)) {
@@ -44,10 +49,11 @@ public final class VirtualLoop: NIOSerialEventLoopExecutor, @unchecked Sendable 
 
     private func run() {
         while let job = next() { job() }
-        condition.withLock {
-            ready = []
-            timers = []
+        let dropped = condition.withLock {
+            defer { (ready, timers) = ([], []) }
+            return timers
         }
+        for timer in dropped { timer.drop() }
     }
 
     private func next() -> (@Sendable () -> Void)? {
@@ -64,6 +70,15 @@ public final class VirtualLoop: NIOSerialEventLoopExecutor, @unchecked Sendable 
         }
     }
 
+    // MARK: Executor
+
+    public func enqueue(_ job: consuming ExecutorJob) {
+        let job = UnownedJob(job)
+        execute { [self] in
+            job.runSynchronously(isolatedTo: asUnownedSerialExecutor(), taskExecutor: asUnownedTaskExecutor())
+        }
+    }
+
     // MARK: EventLoop
 
     public var inEventLoop: Bool { Thread.current === thread }
@@ -72,6 +87,7 @@ public final class VirtualLoop: NIOSerialEventLoopExecutor, @unchecked Sendable 
 
     public func execute(_ task: @escaping @Sendable () -> Void) {
         condition.withLock {
+            if !inEventLoop { jobsFromOutside += 1 }
             ready.append(task)
             condition.signal()
         }
@@ -85,6 +101,8 @@ public final class VirtualLoop: NIOSerialEventLoopExecutor, @unchecked Sendable 
             lastTimer += 1
             let timer = Timer(deadline: deadline, id: lastTimer) {
                 promise.assumeIsolated().completeWith(Result { try task() })
+            } drop: {
+                promise.fail(EventLoopError.shutdown)
             }
             // Of two with the same deadline, the one that was scheduled first.
             let index = timers.firstIndex { $0.deadline <= deadline } ?? timers.endIndex

@@ -1,0 +1,335 @@
+import ControlAPI
+import DurableStore
+import Glibc
+import Logging
+import MQTT
+import NIOCore
+import NetworkPath
+import SessionCore
+import Support
+import Systemd
+import Testing
+import Transport
+
+@testable import Agent
+
+/// One host of a scenario: its daemon, and a program that uses it.
+actor Host {
+    nonisolated let name: String
+    nonisolated let scenario: Scenario
+    nonisolated var unownedExecutor: UnownedSerialExecutor { scenario.loop.asUnownedSerialExecutor() }
+
+    struct Failure: Error, CustomStringConvertible {
+        var description: String
+    }
+
+    private let directory: String
+    private var daemon: (registry: SessionRegistry, store: DurableStore)?
+    private var life = 0
+    private var paths: ScenarioPaths
+    /// Answers instead of the file or the helper.
+    var credential: @Sendable () async throws(Credential.Failure) -> Credential.Fetched = {
+        () throws(Credential.Failure) in
+        throw Credential.Failure(description: "no credential was set")
+    }
+
+    private(set) var events: [(at: Instant, event: SessionEvent)] = []
+    private var position = 0
+    private var waiter: (isWanted: (SessionEvent) -> Bool, continuation: CheckedContinuation<SessionEvent?, Never>)?
+    private(set) var received: [String] = []
+
+    init(_ name: String, in scenario: Scenario) throws {
+        self.name = name
+        self.scenario = scenario
+        var template = Array("/tmp/holdfast-scenario-XXXXXX".utf8CString)
+        guard let made = mkdtemp(&template) else { throw Failure(description: "no temporary directory") }
+        directory = String(cString: made)
+        mkdir("\(directory)/sessions.d", 0o700)
+        paths = ScenarioPaths(host: name, scenario: scenario)
+    }
+
+    // MARK: The daemon's life
+
+    func write(_ session: String, _ text: String) throws {
+        guard let file = fopen("\(directory)/sessions.d/\(session).toml", "w") else {
+            throw Failure(description: "the session's file cannot be written")
+        }
+        fputs(text, file)
+        fclose(file)
+    }
+
+    func start(bootID: String = "boot") async throws {
+        life += 1
+        let (loop, life) = (scenario.loop, life)
+        let log = Logger(label: "scenario") { _ in SwiftLogNoOpLogHandler() }
+        let store = try DurableStore(directory: "\(directory)/state", durability: .normal, executor: loop.executor)
+        let registry = SessionRegistry(
+            notifier: StatusNotifier(notifier: Notifier(), eventLoop: loop), logger: log, eventLoop: loop)
+        daemon = (registry, store)
+        let (scenario, name) = (scenario, name)
+        let surroundings = SessionDriver.Surroundings(
+            eventLoop: loop,
+            clock: HostClock(now: { scenario.now }, wallClock: { Self.wallClock(scenario.now) }), store: store,
+            commits: CommitQueue(store: store, eventLoop: loop) { _ in }, paths: paths,
+            dial: { [weak self] endpoint, options, _, onEvent in
+                // A daemon that was killed is only a memory: what it still does reaches nobody.
+                let isAlive = self?.assumeIsolated { $0.life == life } ?? false
+                nonisolated(unsafe) let onEvent = onEvent
+                return ScenarioConnection(
+                    wire: isAlive
+                        ? scenario.assumeIsolated {
+                            $0.dial(endpoint, from: name, timeout: options.dialTimeout, onEvent: onEvent)
+                        } : 0, scenario: scenario)
+            },
+            fetchCredential: { [weak self] _ throws(Credential.Failure) in
+                guard let fetch = await self?.credential else {
+                    throw Credential.Failure(description: "the host is gone")
+                }
+                return try await fetch()
+            },
+            logger: log, bootID: bootID, deviceID: "device-\(name.lowercased())",
+            seed: { UInt64(name.utf8.reduce(0) { $0 + Int($1) }) })
+        let watch = await registry.watch(nil, since: nil) { [weak self] event in
+            self?.assumeIsolated { if $0.life == life { $0.take(event) } }
+        }
+        _ = try watch.get()
+        try await registry.start(ConfigurationLoader.load(directory: directory).sessions, in: surroundings)
+    }
+
+    /// 2026-01-01, and then as the hours pass.
+    private nonisolated static func wallClock(_ now: Instant) -> RFC3339 {
+        RFC3339(milliseconds: 1_767_225_600_000 + now.nanoseconds / 1_000_000)
+    }
+
+    /// Killed with SIGKILL: the kernel closes its connections, and nothing else is done.
+    func kill() async {
+        life += 1
+        await scenario.dropConnections(of: name, tellingServers: true)
+        try? await daemon?.store.close()
+        daemon = nil
+    }
+
+    /// Stopped as the service manager does it.
+    func stop() async {
+        await daemon?.registry.stop()
+        await kill()
+    }
+
+    func end() async {
+        await kill()
+        remove(directory)
+    }
+
+    private func remove(_ path: String) {
+        if let stream = opendir(path) {
+            while let entry = readdir(stream) {
+                guard let offset = MemoryLayout<dirent>.offset(of: \.d_name) else { continue }
+                let name = String(
+                    cString: UnsafeRawPointer(entry).advanced(by: offset).assumingMemoryBound(to: CChar.self))
+                if name != ".", name != ".." { remove("\(path)/\(name)") }
+            }
+            closedir(stream)
+        }
+        _ = Glibc.remove(path)
+    }
+
+    func pathChanged(_ pathClass: PathClass, from old: Path?, to new: Path?) {
+        for target in paths.targets {
+            daemon?.registry.assumeIsolated {
+                $0.pathChanged(
+                    PathChange(target: target, pathClass: pathClass, from: old, to: new, receivedAt: scenario.now))
+            }
+        }
+    }
+
+    // MARK: What a program asks
+
+    func setCredential(
+        _ fetch: @escaping @Sendable () async throws(Credential.Failure) -> Credential.Fetched
+    ) {
+        credential = fetch
+    }
+
+    private func registry() throws -> SessionRegistry {
+        guard let daemon else { throw Failure(description: "the daemon of \(name) does not run") }
+        return daemon.registry
+    }
+
+    func status(_ session: String = "main") async throws -> SessionStatus { try await registry().status(session) }
+
+    @discardableResult
+    func connect(_ session: String = "main") async throws -> SessionState {
+        try await registry().driver(session).connect()
+    }
+
+    @discardableResult
+    func disconnect(_ session: String = "main") async throws -> SessionState {
+        try await registry().driver(session).disconnect()
+    }
+
+    @discardableResult
+    func reconnect(_ mode: ReconnectMode?, _ session: String = "main") async throws -> SessionState {
+        try await registry().driver(session).reconnect(mode)
+    }
+
+    func switchRoom(to room: String, _ session: String = "main") async throws {
+        _ = try await registry().driver(session).switchRoom(to: room)
+    }
+
+    func participants(_ session: String = "main") async throws -> [String] {
+        try await registry().driver(session).participants().participants.map(\.user)
+    }
+
+    @discardableResult
+    func publish(
+        _ topic: String, _ text: String, qos: MessageQoS = .atLeastOnce, _ session: String = "main"
+    ) async throws -> Int64? {
+        try await registry().driver(session).publish(
+            .init(session: session, topic: topic, payload: .init(text: text), qos: qos)
+        ).id
+    }
+
+    /// What arrives is in `received`.
+    func subscribe(_ filter: String, qos: QoS = .atLeastOnce, _ session: String = "main") async throws {
+        let driver = try await registry().driver(session)
+        let consumer = LiveConsumer(
+            id: try await registry().nextSubscription(), filter: try TopicFilter(filter), qos: qos
+        ) { [weak self] message in
+            self?.assumeIsolated { $0.received.append(message.payload.text ?? "") }
+        }
+        _ = try await driver.subscribe(consumer)
+    }
+
+    // MARK: What it is told
+
+    private func take(_ event: SessionEvent) {
+        events.append((scenario.now, event))
+        guard let waiter, let found = next(waiter.isWanted) else { return }
+        self.waiter = nil
+        waiter.continuation.resume(returning: found)
+    }
+
+    /// Passes over what does not fit, and never goes back.
+    private func next(_ isWanted: (SessionEvent) -> Bool) -> SessionEvent? {
+        while position < events.count {
+            defer { position += 1 }
+            if isWanted(events[position].event) { return events[position].event }
+        }
+        return nil
+    }
+
+    /// The next event that fits, at the latest after this virtual time.
+    @discardableResult
+    func until(
+        _ what: String, within limit: Duration = .seconds(3 * 3600),
+        _ isWanted: @escaping @Sendable (SessionEvent) -> Bool
+    ) async throws -> SessionEvent {
+        if let event = next(isWanted) { return event }
+        let timer = scenario.loop.scheduleTask(in: .nanoseconds(limit.nanoseconds)) { [weak self] in
+            self?.assumeIsolated { host in
+                host.waiter?.continuation.resume(returning: nil)
+                host.waiter = nil
+            }
+        }
+        defer { timer.cancel() }
+        let event = await withCheckedContinuation { waiter = (isWanted, $0) }
+        guard let event else {
+            let told = events.suffix(12).map { "\($0.at.nanoseconds / 1_000_000) \($0.event.line)" }
+            throw Failure(description: "\(name): not within \(limit): \(what); last:\n" + told.joined(separator: "\n"))
+        }
+        return event
+    }
+
+    @discardableResult
+    func until(_ state: SessionStatus.State, within limit: Duration = .seconds(3 * 3600)) async throws -> SessionEvent {
+        try await until("state \(state.rawValue)", within: limit) {
+            $0.event == .stateChanged && $0.state == state && $0.from != state
+        }
+    }
+
+    @discardableResult
+    func until(_ kind: SessionEvent.Kind, within limit: Duration = .seconds(3 * 3600)) async throws -> SessionEvent {
+        try await until("event \(kind.rawValue)", within: limit) { $0.event == kind }
+    }
+
+    /// Everything of these kinds until now, in order.
+    func told(_ kinds: SessionEvent.Kind...) -> [SessionEvent] {
+        events.map(\.event).filter { kinds.contains($0.event) }
+    }
+
+    /// Forgets what was told until now.
+    func forget() {
+        position = events.count
+        events.removeAll()
+        position = 0
+    }
+}
+
+/// A connection of a daemon in a scenario.
+final class ScenarioConnection: TransportConnection, Sendable {
+    private let wire: Int
+    private let scenario: Scenario
+
+    init(wire: Int, scenario: Scenario) {
+        (self.wire, self.scenario) = (wire, scenario)
+    }
+
+    func send(_ buffer: ByteBuffer, flushed: (() -> Void)?) {
+        scenario.assumeIsolated { $0.send(buffer, on: wire) }
+        guard let flushed else { return }
+        // It never leaves the loop.
+        nonisolated(unsafe) let callback = flushed
+        scenario.loop.execute { callback() }
+    }
+
+    func close(_ mode: Connection.CloseMode) { scenario.assumeIsolated { $0.close(wire, mode) } }
+
+    func measure() -> TCPMeasurement? { nil }
+}
+
+/// The paths of a host, which are the same to all servers.
+final class ScenarioPaths: PathSource {
+    private let host: String
+    private let scenario: Scenario
+    private let box: Box
+
+    private actor Box {
+        nonisolated let loop: VirtualLoop
+        nonisolated var unownedExecutor: UnownedSerialExecutor { loop.asUnownedSerialExecutor() }
+        var targets: [Target] = []
+        init(_ loop: VirtualLoop) { self.loop = loop }
+        func set(_ targets: [Target]) { self.targets = targets }
+    }
+
+    init(host: String, scenario: Scenario) {
+        (self.host, self.scenario, box) = (host, scenario, Box(scenario.loop))
+    }
+
+    var targets: [Target] { box.assumeIsolated { $0.targets } }
+
+    func watch(_ endpoints: [Endpoint], of session: SessionName) -> [Path?] {
+        forget(session)
+        let new = endpoints.indices.map { Target(session: session.description, endpoint: $0) }
+        box.assumeIsolated { $0.set($0.targets + new) }
+        let path = scenario.assumeIsolated { $0.path(of: host) }
+        return endpoints.map { _ in path }
+    }
+
+    func resolved(_ endpoint: EndpointIndex, of session: SessionName, to addresses: [SocketAddress]) -> Path? {
+        scenario.assumeIsolated { $0.path(of: host) }
+    }
+
+    func forget(_ session: SessionName) {
+        box.assumeIsolated { box in box.set(box.targets.filter { $0.session != session.description }) }
+    }
+}
+
+extension SessionEvent {
+    /// For messages of tests that fail.
+    var line: String {
+        [
+            event.rawValue, state?.rawValue, phase?.rawValue, mode?.rawValue, reason?.code, user,
+            attempt.map { "attempt \($0)" }, retryIn.map { "retry in \($0)" },
+        ].compactMap(\.self).joined(separator: " ")
+    }
+}

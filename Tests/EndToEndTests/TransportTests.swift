@@ -46,17 +46,13 @@ extension EndToEnd {
 
             // It is resumed as every other, and what was accepted meanwhile is there.
             let events = try await daemon.events(of: "secure")
-            try await server.hasPersisted("secure")
-            try await server.kill()
+            try await lab.breakNetwork()
             try await events.until(.reconnecting)
             try await daemon.publish("2", to: "far/secure", session: "secure")
-            try await server.start()
+            try await lab.healNetwork()
             let back = try await events.until(.connected)
             #expect(back.resumed == true)
-            try await until("the outbox is empty") {
-                let outbox = try await daemon.status("secure").outbox
-                return outbox.queued + outbox.inFlight == 0
-            }
+            try await far.received("what was accepted meanwhile is there") { $0.contains { $0.payload == "2" } }
             #expect(try await daemon.disconnect("plain") != .failed)
             try await daemon.events(of: "plain").until(.disconnected)
         }

@@ -15,7 +15,7 @@ import NIOSSL
 ///
 /// The TLS files are read on the thread pool while the name is resolved and TCP is dialed, so that they delay nothing.
 public final class Connection {
-    private enum Phase {
+    enum Phase {
         case resolving
         case dialing
         /// The proxy is asked for a connection to the server.
@@ -31,13 +31,13 @@ public final class Connection {
 
     /// Where the connection goes.
     public let endpoint: Endpoint
-    private let options: Options
+    let options: Options
     private let eventLoop: any EventLoop
     private let contexts: TLSContextCache
     private let lookUp: LookUp
     private var onEvent: ((ConnectionEvent) -> Void)?
 
-    private var phase = Phase.resolving
+    private(set) var phase = Phase.resolving
     private var timer: Scheduled<Void>?
     /// What is left to be dialed.
     private var addresses: [SocketAddress] = []
@@ -46,15 +46,15 @@ public final class Connection {
     private var race: AddressRace?
     private var tls: LoadedTLS?
 
-    private var channel: (any Channel)?
-    private var handler: ConnectionHandler?
+    private(set) var channel: (any Channel)?
+    private(set) var handler: ConnectionHandler?
     private var tlsHandler: NIOSSLClientHandler?
-    private var webSocket: WebSocketHandler?
-    private var peer: SocketAddress?
+    var webSocket: WebSocketHandler?
+    private(set) var peer: SocketAddress?
     private var unflushed = 0
     private var isReading = true
     /// The first failed write. The channel's end follows and tells it.
-    private var writeFailure: TransportFailure?
+    private(set) var writeFailure: TransportFailure?
 
     private init(
         endpoint: Endpoint, options: Options, eventLoop: any EventLoop, contexts: TLSContextCache,
@@ -261,36 +261,10 @@ extension Connection {
         TransportFailure(.reset, "the connection to \(endpoint.authority) broke as soon as it was made")
     }
 
-    private func tunnel(_ proxy: ProxyOptions, _ channel: any Channel, _ handler: ConnectionHandler) {
-        phase = .tunneling
-        let timeout = options.dialTimeout
-        startTimer(timeout) { connection in
-            connection.proxyFailed("it did not answer within \(timeout)")
-        }
-        let tunnel = ProxyTunnel(to: endpoint, through: proxy) { [weak self] result in
-            guard let self, phase == .tunneling, let peer else { return }
-            stopTimer()
-            switch result {
-            case .success: reached(peer)
-            case .failure(let failure): fail(failure)
-            }
-        }
-        do {
-            try tunnel.start(on: channel, before: handler)
-            try channel.syncOptions?.setOption(.autoRead, value: true)
-        } catch {
-            channelFailed(error)
-        }
-    }
-
-    private func proxyFailed(_ sentence: String) {
-        fail(
-            TransportFailure(
-                .proxyFailed, "the proxy \(peerText) does not connect to \(endpoint.authority): \(sentence)"))
-    }
+    func enter(_ phase: Phase) { self.phase = phase }
 
     /// Bytes go to the server from here on.
-    private func reached(_ peer: SocketAddress) {
+    func reached(_ peer: SocketAddress) {
         endpoint.scheme.isSecure ? secure(peer) : secured(tlsVersion: nil)
     }
 }
@@ -385,53 +359,10 @@ extension Connection {
     }
 }
 
-// MARK: - WebSocket
-
-extension Connection {
-    private func upgrade(tlsVersion: String?) {
-        guard let channel, let handler else { return }
-        phase = .upgrading
-        let timeout = options.handshakeTimeout ?? options.dialTimeout
-        startTimer(timeout) { connection in
-            connection.webSocketFailed("did not answer the request for a WebSocket within \(timeout)")
-        }
-        let upgrade = WebSocketUpgrade(endpoint, maximumFrameSize: options.maximumFrameSize, before: handler) {
-            [weak self] result in
-            guard let self, phase == .upgrading else { return }
-            switch result {
-            case .success(let webSocket):
-                self.webSocket = webSocket
-                opened(tlsVersion: tlsVersion)
-            case .failure(let failure):
-                fail(failure)
-            }
-        }
-        do {
-            try upgrade.start(on: channel)
-            try channel.syncOptions?.setOption(.autoRead, value: true)
-        } catch {
-            channelFailed(error)
-        }
-    }
-
-    private func webSocketFailed(_ sentence: String) {
-        fail(TransportFailure(.webSocketFailed, "\(endpoint) \(sentence)"))
-    }
-
-    /// The server closed the WebSocket, or broke its rules.
-    func webSocketEnded(_ ended: WebSocketEnded) {
-        switch (phase, ended.failure) {
-        case (.open, nil): finish(writeFailure.map { .failed($0) } ?? .closedByPeer)
-        case (.open, let sentence?): fail(TransportFailure(.webSocketFailed, "\(sentence) (\(peerText))"))
-        default: finish(.closedLocally)
-        }
-    }
-}
-
 // MARK: - Open
 
 extension Connection {
-    private func opened(tlsVersion: String?) {
+    func opened(tlsVersion: String?) {
         guard let channel, let peer, let local = channel.localAddress else {
             fail(brokenAtOnce)
             return
@@ -520,7 +451,7 @@ extension Connection {
         }
     }
 
-    private var peerText: String { peer?.hostAndPort ?? endpoint.authority }
+    var peerText: String { peer?.hostAndPort ?? endpoint.authority }
 
     private func failure(_ error: any Error) -> TransportFailure { TransportFailure(connection: peerText, error) }
 
@@ -536,13 +467,13 @@ extension Connection {
 extension Connection {
     private func emit(_ event: ConnectionEvent) { onEvent?(event) }
 
-    private func fail(_ failure: TransportFailure) {
+    func fail(_ failure: TransportFailure) {
         let failure = explained(failure)
         let message = (earlierFailures + [failure]).map(\.message).joined(separator: "; ")
         finish(phase == .closing ? .closedLocally : .failed(TransportFailure(failure.code, message)))
     }
 
-    private func finish(_ end: ConnectionEnd) {
+    func finish(_ end: ConnectionEnd) {
         guard phase != .finished else { return }
         phase = .finished
         stopTimer()
@@ -569,12 +500,12 @@ extension Connection {
         }
     }
 
-    private func startTimer(_ delay: Duration, _ task: @escaping (Connection) -> Void) {
+    func startTimer(_ delay: Duration, _ task: @escaping (Connection) -> Void) {
         timer?.cancel()
         timer = eventLoop.assumeIsolated().scheduleTask(in: TimeAmount(delay)) { task(self) }
     }
 
-    private func stopTimer() {
+    func stopTimer() {
         timer?.cancel()
         timer = nil
     }

@@ -14,7 +14,7 @@ public enum ConnectionEvent: Sendable {
     case resolved([SocketAddress])
     /// TCP connections to the addresses are being raced (RFC 8305).
     case dialing
-    /// The TLS files cannot be used as they are now; the last good ones stay in use for this attempt.
+    /// The TLS files cannot be used as they are now; the last good ones stay in use. Told once for each version of them.
     case tlsFilesRejected(TransportFailure)
     /// TCP is connected, the TLS handshake runs.
     case securing(SocketAddress)

@@ -59,11 +59,11 @@ struct LoadedTLS: Sendable {
         }
         var failures: [TransportFailure] = []
         do throws(TransportFailure) {
-            let authorities = try newer(last?.authorities, &failures) { () throws(TransportFailure) in
+            let authorities = try newer(last.map { $0.authorities }, &failures) { () throws(TransportFailure) in
                 if let last, last.authorities.files == authorityFiles { return last.authorities }
                 return Authorities(files: authorityFiles, certificates: try certificates(options))
             }
-            let identity = try newer(last?.identity, &failures) { () throws(TransportFailure) in
+            let identity = try newer(last.map { $0.identity }, &failures) { () throws(TransportFailure) in
                 if let last, last.identity?.files == identityFiles { return last.identity }
                 return try Self.identity(options, identityFiles)
             }

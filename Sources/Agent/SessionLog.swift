@@ -13,6 +13,7 @@ struct SessionLog {
     private var tryingSince: Instant?
     /// How many summaries were written since then.
     private var summaries = 0
+    private var lastTLSFailure: TransportFailure?
     /// What the session was connected to, for the line that says that it was lost.
     private var lastEndpoint: String?
     private var lastInterface: String?
@@ -124,8 +125,9 @@ struct SessionLog {
 
     private static func isPause(_ phase: Phase) -> Bool { phase == .waiting || phase == .waitingForNetwork }
 
-    /// Told once for each version of the files; see ``TLSContextCache``.
-    func tlsFilesRejected(_ failure: TransportFailure) {
+    mutating func tlsFilesRejected(_ failure: TransportFailure) {
+        guard failure != lastTLSFailure else { return }
+        lastTLSFailure = failure
         logger.warning("\(session): \(failure.message); those in use stay in use", metadata: identity)
     }
 

@@ -159,7 +159,8 @@ import Testing
 
     @Test func `closing after the flush loses nothing`() async throws {
         let server = try await TestServer(.echo)
-        let client = try await TestClient("mqtt://127.0.0.1:\(server.port)")
+        let client = try await TestClient(
+            "mqtt://127.0.0.1:\(server.port)", options: Connection.Options(closeTimeout: .seconds(60)))
         _ = try await client.opened()
         let size = 8 << 20
         try await client.on { connection in

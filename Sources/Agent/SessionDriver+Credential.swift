@@ -56,10 +56,10 @@ extension SessionDriver {
             use(renewed, for: attempt)
             return
         }
-        let fetch = surroundings.fetchCredential
+        let credentials = surroundings.credentials
         Task {
             do throws(Credential.Failure) {
-                use(try await fetch(reference), for: attempt)
+                use(try await credentials.fetch(reference), for: attempt)
             } catch {
                 retire(generation, .init(Reason(.credentialUnreadable, "the password cannot be read: \(error)")))
             }
@@ -98,10 +98,10 @@ extension SessionDriver {
 
     func renewCredential(_ generation: Generation) {
         guard let reference = configuration.password else { return }
-        let fetch = surroundings.fetchCredential
+        let credentials = surroundings.credentials
         Task {
             do throws(Credential.Failure) {
-                renewed(try await fetch(reference), for: generation)
+                renewed(try await credentials.fetch(reference), for: generation)
             } catch {
                 surroundings.logger.warning(
                     "\(name): the credential could not be renewed: \(error)", metadata: ["HOLDFAST_SESSION": "\(name)"])
@@ -129,10 +129,10 @@ extension SessionDriver {
 
     /// Looks whether there is another credential than the rejected one, and ends the connection.
     func retire(_ generation: Generation, rejected reason: Reason, _ used: [UInt8]?, _ reference: SecretReference) {
-        let fetch = surroundings.fetchCredential
+        let credentials = surroundings.credentials
         Task {
             do throws(Credential.Failure) {
-                let credential = try await fetch(reference)
+                let credential = try await credentials.fetch(reference)
                 let isNew = credential.secret != used
                 // If another one comes too late for this attempt, its file counts as changed.
                 if !isNew { credentialMark = credential.mark }

@@ -28,6 +28,14 @@ actor SessionDriver {
         var generation: Generation { attempt.generation }
     }
 
+    /// The verdict on its way to the disk. Only the last one counts.
+    private struct VerdictMemory {
+        /// To be written next; `.some(nil)` says that there is none any more.
+        var next: Verdict??
+        var isWriting = false
+        var waiters: [CheckedContinuation<Void, Never>] = []
+    }
+
     private enum Work {
         case session(SessionMachine.Input)
         case mqtt(MQTTClientMachine.Input)
@@ -78,8 +86,7 @@ actor SessionDriver {
     private var stopWaiters: [CheckedContinuation<Void, Never>] = []
     /// Set when the session is about to end for good: a successor takes over what is asked from now on.
     private var isStopping = false
-    /// The last verdict on its way to the disk.
-    private var remembering: Task<Void, Never>?
+    private var memory = VerdictMemory()
 
     init(
         name: SessionName, configuration: SessionConfiguration, durable: DurableSession,
@@ -144,7 +151,7 @@ actor SessionDriver {
         try checkRunning()
         run(.session(input))
         let state = machine.status.state
-        await remembering?.value
+        await everythingRemembered()
         return state
     }
 
@@ -171,7 +178,7 @@ actor SessionDriver {
         dropLink()
         stopLooking()
         credentialWatch = nil
-        await remembering?.value
+        await everythingRemembered()
         await everythingCommitted()
         for (sequence, publisher) in publishers {
             publisher.answer(
@@ -445,17 +452,29 @@ actor SessionDriver {
         case .connecting: verdict = nil
         default: return
         }
-        let before = remembering
-        remembering = Task { await remember(verdict, after: before) }
+        memory.next = .some(verdict)
+        guard !memory.isWriting else { return }
+        memory.isWriting = true
+        Task { await writeVerdicts() }
     }
 
-    private func remember(_ verdict: Verdict?, after before: Task<Void, Never>?) async {
-        await before?.value
-        do {
-            try await surroundings.store.setVerdict(name, verdict)
-        } catch {
-            surroundings.logger.error("\(name): the state could not be remembered: \(error)")
+    private func writeVerdicts() async {
+        while let verdict = memory.next {
+            memory.next = nil
+            do {
+                try await surroundings.store.setVerdict(name, verdict)
+            } catch {
+                surroundings.logger.error("\(name): the state could not be remembered: \(error)")
+            }
         }
+        memory.isWriting = false
+        for waiter in memory.waiters { waiter.resume() }
+        memory.waiters = []
+    }
+
+    private func everythingRemembered() async {
+        guard memory.isWriting else { return }
+        await withCheckedContinuation { memory.waiters.append($0) }
     }
 
     private func verdict(_ state: SessionState, _ reason: Reason) -> Verdict {

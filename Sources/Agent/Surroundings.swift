@@ -19,7 +19,7 @@ extension SessionDriver {
         var commits: CommitQueue
         var paths: any PathSource
         var dial: Dial
-        var fetchCredential: FetchCredential
+        var credentials: any CredentialSource
         var logger: Logger
         var bootID: String
         var deviceID: String
@@ -37,7 +37,6 @@ extension SessionDriver {
             Endpoint, Connection.Options, TLSContextCache, _ onEvent: @escaping (ConnectionEvent) -> Void
         ) -> any TransportConnection
 
-    typealias FetchCredential = @Sendable (SecretReference) async throws(Credential.Failure) -> Credential.Fetched
 }
 
 extension SessionDriver.Surroundings {
@@ -55,9 +54,7 @@ extension SessionDriver.Surroundings {
                     endpoint, options: options, eventLoop: eventLoop, threadPool: threadPool, contexts: contexts,
                     onEvent: onEvent)
             },
-            fetchCredential: { reference throws(Credential.Failure) in
-                try await Credential.fetch(reference, on: threadPool)
-            },
+            credentials: HostCredentials(threadPool: threadPool),
             logger: logger, bootID: bootID, deviceID: deviceID)
     }
 }
@@ -95,3 +92,17 @@ protocol PathSource: Sendable {
 }
 
 extension NetworkView: PathSource {}
+
+/// Where a driver gets its session's secret.
+protocol CredentialSource: Sendable {
+    func fetch(_ reference: SecretReference) async throws(Credential.Failure) -> Credential.Fetched
+}
+
+/// The files, systemd credentials and helper commands of this host.
+struct HostCredentials: CredentialSource {
+    var threadPool: NIOThreadPool
+
+    func fetch(_ reference: SecretReference) async throws(Credential.Failure) -> Credential.Fetched {
+        try await Credential.fetch(reference, on: threadPool)
+    }
+}

@@ -45,23 +45,24 @@ extension SessionMachine {
     }
 
     mutating func credentialAwaited(_ generation: Generation, at now: Instant) {
-        restartPhase(of: generation, deadline: now.advanced(by: timeouts.credential))
+        restartPhase(of: generation, deadline: now.advanced(by: timeouts.credential), isAwaitingCredential: true)
     }
 
     /// What comes before the first sign of the transport has two parts with a limit each: credential and name.
-    private mutating func restartPhase(of generation: Generation, deadline: Instant) {
+    private mutating func restartPhase(of generation: Generation, deadline: Instant, isAwaitingCredential: Bool) {
         guard case .trying(var trying) = state,
             case .attempting(let attempt, .resolving, _, let established) = trying.activity,
             attempt.generation == generation
         else { return }
         trying.activity = .attempting(attempt, phase: .resolving, deadline: deadline, established: established)
+        trying.isAwaitingCredential = isAwaitingCredential
         state = .trying(trying)
     }
 
     /// The credential of the attempt under way was fetched, or the end of the present one moved with the host's clock.
     mutating func credentialObtained(_ generation: Generation, expiresAt: Instant?, at now: Instant) {
         guard liveGeneration == generation else { return }
-        restartPhase(of: generation, deadline: now.advanced(by: limit(of: .resolving)))
+        restartPhase(of: generation, deadline: now.advanced(by: limit(of: .resolving)), isAwaitingCredential: false)
         guard let expiresAt else {
             credential = nil
             return

@@ -287,7 +287,11 @@ extension SessionMachine {
         case .attempting(let attempt, let phase, _, _):
             actions.append(.abandon(attempt.generation))
             cursor = endpoint(after: attempt.endpoint)
-            wait(trying, after: Ending(Reason(Self.timeout(of: phase))), at: now)
+            let reason =
+                trying.isAwaitingCredential
+                ? Reason(.credentialUnreadable, "the credential was not there after \(timeouts.credential)")
+                : Reason(Self.timeout(of: phase))
+            wait(trying, after: Ending(reason), at: now)
         }
     }
 

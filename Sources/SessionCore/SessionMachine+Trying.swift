@@ -173,6 +173,7 @@ extension SessionMachine {
         }
         lastGeneration.rawValue += 1
         trying.attempts += 1
+        trying.isAwaitingCredential = false
         counters.attempts += 1
         let attempt = Attempt(
             generation: lastGeneration, endpoint: endpoint, number: trying.attempts,

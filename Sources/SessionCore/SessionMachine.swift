@@ -108,6 +108,8 @@ extension SessionMachine {
         var attempts = 0
         /// Whether a rejected credential was already renewed since the last success.
         var hasRenewedCredential = false
+        /// The attempt under way has to have its credential before it can do anything.
+        var isAwaitingCredential = false
         /// The network event or command that started the present attempt ahead of its time.
         var kick: Reason?
     }
@@ -260,6 +262,8 @@ extension SessionMachine {
         if let quality, quality != qualityBefore { actions.append(.report(.qualityChanged(quality))) }
         let after = visible
         guard after != before else { return }
+        // The attempt under way goes on in the other mode, and whoever was told of quick has to know.
+        if before.mode == .quick, after.mode == .full { actions.append(.report(.reconnectStarted(.full))) }
         if after.state != before.state { since = now }
         actions.append(
             .report(.stateChanged(from: before.state, lasted: sinceBefore.duration(to: now))))

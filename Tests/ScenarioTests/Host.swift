@@ -27,13 +27,9 @@ actor Host {
     private var daemon: (registry: SessionRegistry, store: DurableStore)?
     private var life = 0
     private var paths: ScenarioPaths
-    /// Answers instead of the file or the helper.
-    var credential: @Sendable () async throws(Credential.Failure) -> Credential.Fetched = {
-        () throws(Credential.Failure) in
-        throw Credential.Failure(description: "no credential was set")
-    }
+    private var tokens: TokenService?
 
-    private(set) var events: [(at: Instant, event: SessionEvent)] = []
+    private var events: [(at: Instant, event: SessionEvent)] = []
     private var position = 0
     private var waiter: (isWanted: (SessionEvent) -> Bool, continuation: CheckedContinuation<SessionEvent?, Never>)?
     private(set) var received: [String] = []
@@ -81,12 +77,7 @@ actor Host {
                             $0.dial(endpoint, from: name, timeout: options.dialTimeout, onEvent: onEvent)
                         } : 0, scenario: scenario)
             },
-            fetchCredential: { [weak self] _ throws(Credential.Failure) in
-                guard let fetch = await self?.credential else {
-                    throw Credential.Failure(description: "the host is gone")
-                }
-                return try await fetch()
-            },
+            credentials: ScenarioCredentials(host: self),
             logger: log, bootID: bootID, deviceID: "device-\(name.lowercased())",
             seed: { UInt64(name.utf8.reduce(0) { $0 + Int($1) }) })
         let watch = await registry.watch(nil, since: nil) { [weak self] event in
@@ -144,10 +135,14 @@ actor Host {
 
     // MARK: What a program asks
 
-    func setCredential(
-        _ fetch: @escaping @Sendable () async throws(Credential.Failure) -> Credential.Fetched
-    ) {
-        credential = fetch
+    /// The sessions' credentials come from there, whatever their files name.
+    func use(_ service: TokenService) {
+        tokens = service
+    }
+
+    fileprivate func fetchCredential() async throws(Credential.Failure) -> Credential.Fetched {
+        guard let tokens else { throw Credential.Failure(description: "the host has no token service") }
+        return try await tokens.fetch(at: scenario.now)
     }
 
     private func registry() throws -> SessionRegistry {
@@ -252,9 +247,9 @@ actor Host {
         try await until("event \(kind.rawValue)", within: limit) { $0.event == kind }
     }
 
-    /// Everything of these kinds until now, in order.
+    /// Everything of these kinds until now, or simply everything, in order.
     func told(_ kinds: SessionEvent.Kind...) -> [SessionEvent] {
-        events.map(\.event).filter { kinds.contains($0.event) }
+        events.map(\.event).filter { kinds.isEmpty || kinds.contains($0.event) }
     }
 
     /// Forgets what was told until now.
@@ -285,6 +280,15 @@ final class ScenarioConnection: TransportConnection, Sendable {
     func close(_ mode: Connection.CloseMode) { scenario.assumeIsolated { $0.close(wire, mode) } }
 
     func measure() -> TCPMeasurement? { nil }
+}
+
+/// The secrets of a host's sessions.
+struct ScenarioCredentials: CredentialSource {
+    var host: Host
+
+    func fetch(_ reference: SecretReference) async throws(Credential.Failure) -> Credential.Fetched {
+        try await host.fetchCredential()
+    }
 }
 
 /// The paths of a host, which are the same to all servers.

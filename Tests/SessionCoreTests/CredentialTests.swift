@@ -160,6 +160,14 @@ import Testing
         #expect(session.due == .seconds(10))
     }
 
+    @Test func `a credential that does not come is the reason, not the name that was never asked for`() {
+        var session = SessionUnderTest(.resolving)
+        session.take(.credentialAwaited(Generation(rawValue: 1)))
+        session.wake()
+        #expect(session.status.reason.code == .credentialUnreadable)
+        #expect(session.status.phase == .waiting)
+    }
+
     @Test(arguments: [Duration.seconds(3600), .seconds(10)])
     func `a credential that ends during an outage changes nothing for the attempts`(lifetime: Duration) {
         var session = Self.connected(for: lifetime)

@@ -1,0 +1,134 @@
+import ControlAPI
+import MQTT
+import NIOCore
+import SessionCore
+import Support
+import Testing
+
+@testable import Agent
+
+/// Tokens that end, and helpers that do not do what they should, in the middle of everything else.
+@Suite("Credentials", .timeLimit(.minutes(1)))
+struct CredentialScenarios {
+    static let session = """
+        password = "exec:/usr/bin/token"
+        insecure = true
+        """
+
+    private static func connected(
+        lifetime: Duration? = nil,
+        _ body: @Sendable (isolated Scenario, _ a: Host, _ service: TokenService) async throws -> Void
+    ) async throws {
+        try await Scenario.run { scenario in
+            let service = TokenService(scenario.loop)
+            await service.set("first", lifetime: lifetime)
+            scenario.with { broker, _ in broker.password = "first" }
+            let a = try await scenario.host("A", session + "\nautoconnect = false")
+            await a.use(service)
+            try await a.connect()
+            try await a.until(.connected)
+            try await body(scenario, a, service)
+        }
+    }
+
+    @Test func `a token that expires during an outage is fetched anew for the attempt`() async throws {
+        try await Self.connected(lifetime: .seconds(600)) { scenario, a, service in
+            await scenario.sleep(.seconds(300))
+            await scenario.cut(a)
+            try await a.until(.reconnecting)
+            await scenario.sleep(.seconds(1200))
+            await service.set("second", lifetime: .seconds(600))
+            scenario.with { broker, _ in broker.password = "second" }
+            await scenario.mend(a)
+            let back = try await a.until(.connected, within: .seconds(1))
+            #expect(back.resumed == true)
+        }
+    }
+
+    @Test func `a token is renewed before its end, and taken to the server without a gap in the session`() async throws
+    {
+        try await Self.connected(lifetime: .seconds(600)) { scenario, a, service in
+            await service.set("second", lifetime: .seconds(3600))
+            scenario.with { broker, _ in broker.password = "second" }
+            let begun = scenario.now
+            try await a.until(.credentialExpiring)
+            #expect(begun.duration(to: scenario.now) < .seconds(600))
+            let change = try await a.until(.reconnecting)
+            #expect(change.reason?.code == "credential-renewed")
+            let back = try await a.until(.connected)
+            #expect(back.resumed == true)
+            #expect(begun.duration(to: scenario.now) < .seconds(600))
+        }
+    }
+
+    @Test func `a helper that fails does not end the session: it is asked again, ever more slowly`() async throws {
+        try await Self.connected(lifetime: .seconds(600)) { scenario, a, service in
+            await service.fail("the token service is down")
+            try await a.until(.credentialExpiring)
+            await scenario.sleep(.seconds(30))
+            #expect(try await a.status().state == .connected)
+            await service.fail(nil)
+            await service.set("second", lifetime: .seconds(3600))
+            scenario.with { broker, _ in broker.password = "second" }
+            try await a.until(.reconnecting, within: .seconds(60))
+            try await a.until(.connected)
+        }
+    }
+
+    @Test(arguments: ["it ended with 1: no network", "what it printed is no token: expected a string"])
+    func `a helper that fails or prints nonsense is asked again at the next attempt, and the reason says why`(
+        _ sentence: String
+    ) async throws {
+        try await Self.connected { scenario, a, service in
+            await service.fail(sentence)
+            await scenario.move(a)
+            let failed = try await a.until("the credential cannot be read") {
+                $0.reason?.code == "credential-unreadable"
+            }
+            #expect(failed.reason?.message.contains(sentence) == true)
+            #expect(failed.reason?.terminal == false)
+            await scenario.sleep(.seconds(120))
+            #expect(await service.asked > 3)
+            await service.fail(nil)
+            try await a.until(.connected)
+        }
+    }
+
+    @Test func `a helper that hangs is given up, and does not keep the session from trying again`() async throws {
+        try await Self.connected { scenario, a, service in
+            await service.hang(true)
+            await scenario.move(a)
+            try await a.until(.reconnecting)
+            let failed = try await a.until("given up") { $0.phase == .waiting }
+            #expect(failed.reason?.code == "credential-unreadable")
+            await service.hang(false)
+            try await a.until(.connected)
+        }
+    }
+
+    @Test func `a rejection renews once; the same token again is terminal`() async throws {
+        try await Self.connected { scenario, a, service in
+            scenario.with { broker, _ in broker.password = "second" }
+            await scenario.move(a)
+            let failed = try await a.until(.failed)
+            #expect(failed.reason?.code == "credential-rejected")
+            #expect(failed.reason?.terminal == true)
+            // For the attempt, and once more when it was rejected.
+            #expect(await service.asked == 3)
+            await scenario.sleep(.seconds(3600))
+            #expect(await service.asked == 3)
+        }
+    }
+
+    @Test func `a rejection with a new token at hand is no failure`() async throws {
+        try await Self.connected { scenario, a, service in
+            scenario.with { broker, _ in broker.password = "second" }
+            await scenario.move(a)
+            // The token changes between its fetching and the rejection.
+            await scenario.sleep(.milliseconds(15))
+            await service.set("second")
+            try await a.until(.connected, within: .seconds(5))
+            #expect(await a.told(.stateChanged).allSatisfy { $0.state != .failed })
+        }
+    }
+}

@@ -1,0 +1,173 @@
+import ControlAPI
+import MQTT
+import NIOCore
+import SessionCore
+import Support
+import Testing
+
+@testable import Agent
+
+/// What LiveKit documents of reconnection: quick ("resume") and full reconnects, both announced when they start and when
+/// they complete; what survives them; and what the server may order.
+@Suite("LiveKit", .timeLimit(.minutes(1)))
+struct LiveKitScenarios {
+    private static func connected(
+        _ extra: String = "", _ body: @Sendable (isolated Scenario, _ a: Host) async throws -> Void
+    ) async throws {
+        try await Scenario.run { scenario in
+            let a = try await scenario.host("A", extra)
+            try await a.until(.connected)
+            try await a.subscribe("news/#")
+            await scenario.sleep(.seconds(60))
+            try await body(scenario, a)
+        }
+    }
+
+    @Test func `quick: the session goes on, and nothing is set up again`() async throws {
+        try await Self.connected { scenario, a in
+            await scenario.cut(a)
+            try await a.until(.reconnecting)
+            scenario.with { broker, _ in broker.publish("news/1", "while away") }
+            await scenario.sleep(.seconds(20))
+            await scenario.mend(a)
+            let back = try await a.until(.connected)
+            #expect(back.resumed == true)
+            #expect(back.mode == nil)
+            await scenario.sleep(.seconds(1))
+            #expect(await a.received == ["while away"])
+            #expect(scenario.broker().connects.map(\.cleanStart) == [true, false])
+            #expect(scenario.broker().violations.isEmpty)
+        }
+    }
+
+    @Test func `quick is announced when it starts and when it completes`() async throws {
+        try await Self.connected { scenario, a in
+            await scenario.move(a)
+            try await a.until(.connected)
+            let told = await a.told(.reconnectStarted, .reconnectCompleted)
+            #expect(told.map(\.event) == [.reconnectStarted, .reconnectCompleted])
+            #expect(told.map(\.mode) == [.quick, .quick])
+            #expect(told[1].outage ?? 0 > 0)
+        }
+    }
+
+    @Test func `quick refused: full in the same attempt, and the subscriptions are there again`() async throws {
+        try await Self.connected { scenario, a in
+            let before = try await a.status().counters
+            scenario.with { broker, now in
+                broker.disconnect("a", nil, at: now)
+                broker.forget("a")
+            }
+            let back = try await a.until(.connected)
+            #expect(back.resumed == false)
+            let after = try await a.status().counters
+            #expect(after.attempts == before.attempts + 1)
+            #expect(after.resumes == before.resumes)
+            let told = await a.told(.reconnectStarted, .reconnectCompleted)
+            #expect(told.map(\.mode) == [.quick, .full, .full])
+            #expect(told.map(\.event) == [.reconnectStarted, .reconnectStarted, .reconnectCompleted])
+            scenario.with { broker, _ in broker.publish("news/1", "after") }
+            await scenario.sleep(.seconds(1))
+            #expect(await a.received == ["after"])
+        }
+    }
+
+    @Test func `full: what was accepted and not acknowledged is sent again, once each, in order`() async throws {
+        try await Self.connected { scenario, a in
+            scenario.stop(keepingState: false)
+            try await a.until(.reconnecting)
+            for number in 1...20 { try await a.publish("out", "\(number)", qos: .exactlyOnce) }
+            await scenario.sleep(.seconds(5))
+            scenario.start()
+            try await a.until(.connected)
+            await scenario.sleep(.seconds(5))
+            let arrived = scenario.broker().published.filter { $0.topic == "out" }.map { String(buffer: $0.payload) }
+            #expect(arrived == (1...20).map(String.init))
+            #expect(try await a.status().outbox.queued == 0)
+            #expect(try await a.status().outbox.inFlight == 0)
+        }
+    }
+
+    @Test(arguments: [ReconnectMode.quick, .full])
+    func `a reconnect by hand is made at once, in the mode that was asked for`(_ mode: ReconnectMode) async throws {
+        try await Self.connected { scenario, a in
+            let asked = scenario.now
+            try await a.reconnect(mode)
+            let change = try await a.until(.reconnecting)
+            #expect(change.reason?.code == "user-reconnect")
+            let back = try await a.until(.connected)
+            #expect(back.resumed == (mode == .quick))
+            #expect(asked.duration(to: scenario.now) < .milliseconds(100))
+            #expect(scenario.broker().connects.map(\.cleanStart) == [true, mode == .full])
+        }
+    }
+
+    @Test func `a reconnect by hand while waiting begins the table anew`() async throws {
+        try await Self.connected { scenario, a in
+            scenario.stop()
+            await scenario.sleep(.seconds(300))
+            scenario.start()
+            let asked = scenario.now
+            try await a.reconnect(nil)
+            try await a.until(.connected)
+            #expect(asked.duration(to: scenario.now) < .milliseconds(100))
+        }
+    }
+
+    /// LeaveRequest.Action, and what a server of MQTT says for it.
+    @Test(arguments: [
+        ("RESUME", MQTT.ReasonCode.serverShuttingDown, SessionStatus.State.reconnecting, "server-shutdown"),
+        ("RESUME", .keepAliveTimeout, .reconnecting, "server-keep-alive-timeout"),
+        ("DISCONNECT, PARTICIPANT_REMOVED", .administrativeAction, .failed, "removed-by-administrator"),
+        ("DISCONNECT, DUPLICATE_IDENTITY", .sessionTakenOver, .failed, "displaced"),
+    ])
+    func `the server orders it, and the reason can be read`(
+        _ action: String, _ code: MQTT.ReasonCode, _ state: SessionStatus.State, _ reason: String
+    ) async throws {
+        try await Self.connected { scenario, a in
+            scenario.with { broker, now in broker.disconnect("a", code, at: now) }
+            let change = try await a.until(state)
+            #expect(change.reason?.code == reason)
+            #expect(change.reason?.serverCode == Int(code.rawValue))
+            #expect(change.reason?.message.isEmpty == false)
+            guard state == .reconnecting else { return }
+            let back = try await a.until(.connected)
+            #expect(back.resumed == true)
+        }
+    }
+
+    @Test func `the server orders a full reconnect: the session is begun anew`() async throws {
+        try await Self.connected { scenario, a in
+            scenario.with { broker, now in
+                broker.disconnect("a", .serverShuttingDown, at: now)
+                broker.forget("a")
+            }
+            let back = try await a.until(.connected)
+            #expect(back.resumed == false)
+            #expect(scenario.broker().subscriptions(of: "a") == ["news/#"])
+        }
+    }
+
+    @Test func `every change of state says from where, to where and why`() async throws {
+        try await Self.connected { scenario, a in
+            scenario.stop()
+            await scenario.sleep(.seconds(30))
+            scenario.start()
+            try await a.until(.connected)
+            try await a.disconnect()
+            try await a.until(.disconnected)
+            let changes = await a.told(.stateChanged).filter { $0.from != $0.state }
+            #expect(
+                changes.map(\.from) == [
+                    .disconnected, .connecting, .connected, .reconnecting, .connected, .disconnecting,
+                ])
+            #expect(
+                changes.map(\.state) == [
+                    .connecting, .connected, .reconnecting, .connected, .disconnecting, .disconnected,
+                ])
+            #expect(changes.allSatisfy { $0.reason != nil })
+            let numbers = await a.told().map(\.sequence)
+            #expect(numbers == Array(numbers[0]..<(numbers[0] + Int64(numbers.count))))
+        }
+    }
+}

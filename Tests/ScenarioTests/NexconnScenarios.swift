@@ -1,0 +1,213 @@
+import ControlAPI
+import MQTT
+import SessionCore
+import Support
+import Testing
+
+@testable import Agent
+
+/// What Nexconn (RongCloud) documents: the table of delays, no attempt without a network, a table that begins anew when the
+/// network changes or the application wakes, and `reconnectKickEnable` with its story of the devices A and B.
+@Suite("Nexconn", .timeLimit(.minutes(1)))
+struct NexconnScenarios {
+    /// Always in use, so that the preset's two minutes in the background do not end it.
+    static let always = """
+        preset = "nexconn"
+        on-demand = false
+        """
+    static let table: [Duration] = [
+        .milliseconds(50), .milliseconds(250), .milliseconds(500), .seconds(1), .seconds(2), .seconds(4), .seconds(8),
+        .seconds(16), .seconds(32), .seconds(64), .seconds(64), .seconds(64),
+    ]
+
+    /// The times from the end of one attempt to the beginning of the next one. A refusal takes a round trip.
+    private static func delays(_ dials: [Instant]) -> [Duration] {
+        zip(dials, dials.dropFirst()).map { $0.duration(to: $1) - .milliseconds(10) }
+    }
+
+    @Test func `the delays are exactly those of the table, and 64 seconds for ever`() async throws {
+        try await Scenario.run { scenario in
+            let a = try await scenario.host("A", Self.always)
+            try await a.until(.connected)
+            await scenario.sleep(.seconds(60))
+            scenario.stop()
+            try await a.until(.reconnecting)
+            let lost = scenario.now
+            await scenario.sleep(.seconds(400))
+            let dials = scenario.dials["A"]?.filter { $0 >= lost } ?? []
+            #expect(lost.duration(to: dials[0]) == Self.table[0])
+            #expect(Self.delays(dials).prefix(11) == Self.table.dropFirst())
+            scenario.start()
+            try await a.until(.connected, within: .seconds(65))
+        }
+    }
+
+    @Test func `without a network nothing is tried, and nothing is used up`() async throws {
+        try await Scenario.run { scenario in
+            let a = try await scenario.host("A", Self.always)
+            try await a.until(.connected)
+            await scenario.cut(a)
+            try await a.until("waiting for the network") { $0.phase == .waitingForNetwork }
+            let dials = scenario.dials["A"]?.count
+            await scenario.sleep(.seconds(280))
+            #expect(scenario.dials["A"]?.count == dials)
+            #expect(try await a.status().attempt == 1)
+            // One safety attempt every five minutes, in case the kernel's message was missed.
+            await scenario.sleep(.seconds(3600))
+            #expect(scenario.dials["A"]?.count == dials.map { $0 + 12 })
+            let healed = scenario.now
+            await scenario.mend(a)
+            try await a.until(.connected)
+            #expect(healed.duration(to: scenario.now) < .milliseconds(50))
+        }
+    }
+
+    @Test func `the table begins anew when the network changes`() async throws {
+        try await Scenario.run { scenario in
+            let a = try await scenario.host("A", Self.always)
+            try await a.until(.connected)
+            await scenario.sleep(.seconds(60))
+            scenario.stop()
+            await scenario.sleep(.seconds(200))
+            #expect(try await a.status().retryIn ?? 0 > 1)
+            await scenario.move(a)
+            let moved = scenario.now
+            await scenario.sleep(.seconds(10))
+            let dials = scenario.dials["A"]?.filter { $0 >= moved } ?? []
+            #expect(dials.first == moved)
+            #expect(Self.delays(dials).prefix(5) == Self.table.prefix(5))
+        }
+    }
+
+    @Test func `an explicit disconnect ends it, whatever the network does`() async throws {
+        try await Scenario.run { scenario in
+            let a = try await scenario.host("A", Self.always)
+            try await a.until(.connected)
+            scenario.stop()
+            try await a.until(.reconnecting)
+            await scenario.sleep(.seconds(20))
+            try await a.disconnect()
+            try await a.until(.disconnected)
+            scenario.start()
+            let dials = scenario.dials["A"]?.count
+            await scenario.move(a)
+            await scenario.cut(a)
+            await scenario.mend(a)
+            await scenario.sleep(.seconds(3600))
+            #expect(scenario.dials["A"]?.count == dials)
+            #expect(try await a.status().reason?.code == "user-disconnect")
+        }
+    }
+
+    // MARK: reconnectKickEnable
+
+    static func device(_ strategy: String) -> String {
+        """
+        preset = "nexconn"
+        on-demand = false
+        room = "r"
+        [reconnect]
+        kick = "\(strategy)"
+        """
+    }
+
+    @Test(arguments: ["take-over", "yield"], [false, true])
+    func `a first connect kicks the other device, whatever the strategy`(_ strategy: String, silent: Bool) async throws
+    {
+        try await Scenario.run { scenario in
+            scenario.with { broker, _ in broker.takesOverSilently = silent }
+            let a = try await scenario.host("A", Self.device(strategy), user: "u")
+            try await a.until(.connected)
+            await scenario.sleep(.seconds(60))
+            let b = try await scenario.host("B", Self.device(strategy), user: "u")
+            try await b.until(.connected)
+            let kicked = try await a.until(.failed)
+            #expect(["displaced", "yielded"].contains(kicked.reason?.code))
+            await scenario.sleep(.seconds(7200))
+            #expect(try await a.status().state == .failed)
+            #expect(try await b.status().state == .connected)
+            #expect(try await b.status().counters.outages <= 1)
+        }
+    }
+
+    /// A is offline, B connects as the same user; then A's network is back.
+    private static func story(
+        _ strategy: String, _ body: @Sendable (isolated Scenario, _ a: Host, _ b: Host) async throws -> Void
+    ) async throws {
+        try await Scenario.run { scenario in
+            let a = try await scenario.host("A", device(strategy), user: "u")
+            try await a.until(.connected)
+            await scenario.sleep(.seconds(60))
+            await scenario.cut(a)
+            try await a.until(.reconnecting)
+            let b = try await scenario.host("B", device(strategy), user: "u")
+            try await b.until(.connected)
+            await scenario.sleep(.seconds(60))
+            await scenario.mend(a)
+            try await body(scenario, a, b)
+        }
+    }
+
+    @Test func `reconnectKickEnable false: A reconnects and kicks B, who does not fight back`() async throws {
+        try await Self.story("take-over") { scenario, a, b in
+            try await a.until(.connected)
+            let kicked = try await b.until(.failed)
+            #expect(kicked.reason?.code == "displaced")
+            await scenario.sleep(.seconds(7200))
+            #expect(try await a.status().state == .connected)
+            #expect(try await b.status().state == .failed)
+            #expect(try await a.status().counters.outages == 1)
+        }
+    }
+
+    @Test func `reconnectKickEnable true: A finds B online and yields (31023), B is not disturbed`() async throws {
+        try await Self.story("yield") { scenario, a, b in
+            let yielded = try await a.until(.failed)
+            #expect(yielded.reason?.code == "yielded")
+            #expect(yielded.reason?.terminal == true)
+            await scenario.sleep(.seconds(7200))
+            #expect(try await a.status().state == .failed)
+            #expect(try await b.status().state == .connected)
+            #expect(try await b.status().counters.outages == 0)
+            // A person at A may still take over: that is a first connect.
+            try await a.connect()
+            try await a.until(.connected)
+            try await b.until(.failed)
+        }
+    }
+
+    @Test func `yield with nobody else online: A just reconnects`() async throws {
+        try await Scenario.run { scenario in
+            let a = try await scenario.host("A", Self.device("yield"), user: "u")
+            try await a.until(.connected)
+            for _ in 1...5 {
+                await scenario.sleep(.seconds(60))
+                await scenario.cut(a)
+                try await a.until(.reconnecting)
+                await scenario.sleep(.seconds(30))
+                await scenario.mend(a)
+                #expect(try await a.until(.connected).resumed == true)
+            }
+        }
+    }
+
+    @Test func `being kicked outlives the daemon within a boot, and not the boot`() async throws {
+        try await Scenario.run { scenario in
+            let a = try await scenario.host("A", Self.device("take-over"), user: "u")
+            try await a.until(.connected)
+            let b = try await scenario.host("B", Self.device("take-over"), user: "u")
+            try await b.until(.connected)
+            try await a.until(.failed)
+            await a.kill()
+            try await a.start()
+            await scenario.sleep(.seconds(600))
+            #expect(try await a.status().state == .failed)
+            #expect(try await a.status().reason?.code == "displaced")
+            #expect(try await b.status().state == .connected)
+            await a.kill()
+            try await a.start(bootID: "next")
+            try await a.until(.connected)
+            try await b.until(.failed)
+        }
+    }
+}

@@ -1,0 +1,32 @@
+import NIOCore
+import SessionCore
+import Support
+
+@testable import Agent
+
+/// Where the sessions of a host get their tokens: what it says, and how often it was asked.
+actor TokenService {
+    nonisolated let loop: VirtualLoop
+    nonisolated var unownedExecutor: UnownedSerialExecutor { loop.asUnownedSerialExecutor() }
+    var token = "first"
+    /// From the moment on that it is fetched.
+    var lifetime: Duration?
+    var failure: String?
+    var hangs = false
+    private(set) var asked = 0
+
+    init(_ loop: VirtualLoop) { self.loop = loop }
+
+    func set(_ token: String, lifetime: Duration? = nil) { (self.token, self.lifetime) = (token, lifetime) }
+    func fail(_ sentence: String?) { failure = sentence }
+    func hang(_ hangs: Bool) { self.hangs = hangs }
+
+    func fetch(at now: Instant) async throws(Credential.Failure) -> Credential.Fetched {
+        asked += 1
+        // As long as the scenario lasts.
+        if hangs { await loop.sleep(until: .distantFuture) }
+        if let failure { throw Credential.Failure(description: failure) }
+        return Credential.Fetched(
+            secret: Array(token.utf8), end: lifetime.map { .byBootClock(now.advanced(by: $0)) }, mark: nil)
+    }
+}

@@ -24,10 +24,10 @@ extension SessionDriver {
         }
         let generation = attempt.generation
         take(.credentialAwaited(generation))
-        let fetch = surroundings.fetchCredential
+        let credentials = surroundings.credentials
         Task {
             do throws(Credential.Failure) {
-                let credential = try await fetch(reference)
+                let credential = try await credentials.fetch(reference)
                 guard link?.generation == generation else { return }
                 link?.proxyPassword = credential.secret
                 take(.credentialObtained(generation, expiresAt: nil))

@@ -17,8 +17,39 @@ extension SessionDriver {
 
     // MARK: For an attempt
 
+    /// Fetches the password for the proxy, if it wants one, and then the session's own credential.
+    func fetchProxyPassword(for attempt: Attempt) {
+        guard let reference = configuration.proxy.password else {
+            fetchCredential(for: attempt)
+            return
+        }
+        let generation = attempt.generation
+        take(.credentialAwaited(generation))
+        let credentials = surroundings.credentials
+        Task {
+            do throws(Credential.Failure) {
+                let credential = try await credentials.fetch(reference)
+                guard link?.generation == generation else { return }
+                link?.proxyPassword = credential.secret
+                take(.credentialObtained(generation, expiresAt: nil))
+                fetchCredential(for: attempt)
+            } catch {
+                let sentence = "the password for the proxy cannot be read: \(error)"
+                retire(generation, .init(Reason(.credentialUnreadable, sentence)))
+            }
+        }
+    }
+
+    private func fetchCredential(for attempt: Attempt) {
+        guard let reference = configuration.password else {
+            dialOrLook(attempt)
+            return
+        }
+        fetchCredential(reference, for: attempt)
+    }
+
     /// Fetches the credential, or takes the one that was just renewed, and goes on to dial.
-    func fetchCredential(_ reference: SecretReference, for attempt: Attempt) {
+    private func fetchCredential(_ reference: SecretReference, for attempt: Attempt) {
         let generation = attempt.generation
         take(.credentialAwaited(generation))
         if let renewed = renewedCredential {

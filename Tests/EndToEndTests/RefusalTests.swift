@@ -137,7 +137,7 @@ extension EndToEnd {
 }
 
 /// An authority and a server's certificate, made for one test.
-private struct Certificates {
+struct Certificates {
     let authority: String
     let certificate: String
     let key: String

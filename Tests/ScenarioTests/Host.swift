@@ -316,12 +316,12 @@ final class ScenarioPaths: PathSource {
 
     var targets: [Target] { box.assumeIsolated { $0.targets } }
 
-    func watch(_ endpoints: [Endpoint], of session: SessionName) -> [Path?] {
+    func watch(_ hosts: [String], of session: SessionName) -> [Path?] {
         forget(session)
-        let new = endpoints.indices.map { Target(session: session.description, endpoint: $0) }
+        let new = hosts.indices.map { Target(session: session.description, endpoint: $0) }
         box.assumeIsolated { $0.set($0.targets + new) }
         let path = scenario.assumeIsolated { $0.path(of: host) }
-        return endpoints.map { _ in path }
+        return hosts.map { _ in path }
     }
 
     func resolved(_ endpoint: EndpointIndex, of session: SessionName, to addresses: [SocketAddress]) -> Path? {

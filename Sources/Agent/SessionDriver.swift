@@ -70,6 +70,7 @@ actor SessionDriver {
     var log: SessionLog
     private let tlsContexts = TLSContextCache()
     var redirections: Redirections
+    var protocols: ProtocolChoice
     private var work: [Work] = []
     private var isWorking = false
     private var timer: (deadline: Instant, scheduled: Scheduled<Void>)?
@@ -121,6 +122,7 @@ actor SessionDriver {
             configuration: MQTTClientMachine.Configuration(configuration), restoring: durable)
         clientID = durable.assignedClientID ?? configuration.clientID
         redirections = Redirections(configuration)
+        protocols = ProtocolChoice(configuration.mqtt.version)
         log = SessionLog(session: name, logger: surroundings.logger)
         remembered = durable.rememberedSubscriptions
         publications = Publications(durable.publications, retained: durable.retainedTopics)
@@ -425,6 +427,7 @@ actor SessionDriver {
             // From now on only the address in use counts: a path to the others says nothing about this connection.
             watchPath(of: link.attempt, to: [opened.peer])
             run(.session(.progressed(generation, .authenticating)))
+            mqtt.configuration.version = protocols.version(at: link.address)
             run(.mqtt(.connectionOpened(connectCredentials, forceCleanStart: link.attempt.discardsSession)))
         case .received(let bytes):
             machine.heard(generation, at: now)
@@ -434,7 +437,7 @@ actor SessionDriver {
             break
         case .closed(let end):
             if end == .closedLocally { run(.session(.closed(generation))) }
-            run(.retire(generation, .init(Reason(end))))
+            run(.retire(generation, ending(end, of: link)))
         }
     }
 

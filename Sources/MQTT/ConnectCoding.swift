@@ -83,8 +83,12 @@ extension Connect {
                 Field("Client Identifier", "3.1.3.1"), "is empty without Clean Session", .clientIdentifierNotValid)
         }
         if case .will(let qos, let retain) = willFlags { will = try Will(qos: qos, retain: retain, from: &reader) }
-        if flags & ConnectFlags.username != 0 { username = try reader.string(Field("User Name", "3.1.3.5", older: "3.1.3.4")) }
-        if flags & ConnectFlags.password != 0 { password = try reader.binary(Field("Password", "3.1.3.6", older: "3.1.3.5")) }
+        if flags & ConnectFlags.username != 0 {
+            username = try reader.string(Field("User Name", "3.1.3.5", older: "3.1.3.4"))
+        }
+        if flags & ConnectFlags.password != 0 {
+            password = try reader.binary(Field("Password", "3.1.3.6", older: "3.1.3.5"))
+        }
     }
 
     /// What the flags say about the will (3.1.2.5 to 3.1.2.7); `nil` if they cannot be so.

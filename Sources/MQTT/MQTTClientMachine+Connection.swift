@@ -52,7 +52,8 @@ extension MQTTClientMachine {
         let onlyDiscards = version == .threeOneOne && discarding == .needed
         connection = .connecting(
             Connecting(
-                credentials: credentials, cleanStart: version == .five ? !isEstablished : onlyDiscards || clientID.isEmpty,
+                credentials: credentials,
+                cleanStart: version == .five ? !isEstablished : onlyDiscards || clientID.isEmpty,
                 claimsSession: isEstablished, onlyDiscards: onlyDiscards, wasSessionCertain: isSessionCertain))
         enqueue(.connect, step)
     }

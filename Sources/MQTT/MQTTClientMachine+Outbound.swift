@@ -103,7 +103,15 @@ extension MQTTClientMachine {
         }
     }
 
-    /// Whether MQTT can express the message at all, whatever the server takes.
+    /// Whether the version of MQTT that is spoken, or is to be spoken next, can express the message, whatever the server
+    /// takes.
+    public func checkContent(of message: OutboundMessage) throws(PublishError) {
+        try Self.checkContent(of: message)
+        let inUse = isConnected ? version : configuration.version
+        guard inUse == .five || !message.hasProperties else { throw .propertiesNotSupported }
+    }
+
+    /// Whether MQTT can express the message at all.
     public static func checkContent(of message: OutboundMessage) throws(PublishError) {
         do throws(InvalidTopic) {
             try TopicName.validate(message.topic)

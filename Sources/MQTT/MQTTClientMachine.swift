@@ -109,6 +109,11 @@ public struct MQTTClientMachine: Sendable {
         if case .connected = connection { true } else { false }
     }
 
+    /// Whether CONNECT was sent and the server has not answered it.
+    public var isAwaitingConnack: Bool {
+        if case .connecting(let connecting) = connection { connecting.isSent } else { false }
+    }
+
     /// The client identifier that is used; empty until the server has assigned one.
     public var clientID: String {
         configuration.clientID.isEmpty ? assignedClientID ?? "" : configuration.clientID

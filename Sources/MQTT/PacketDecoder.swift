@@ -68,7 +68,9 @@ public struct PacketDecoder: Sendable {
         guard let kind = Packet.Kind(rawValue: first >> 4) else {
             throw MalformedPacket(
                 reasonCode: .malformedPacket,
-                message: "fixed header: packet type 0 is reserved (MQTT \(version), \(version == .five ? "2.1.2" : "2.2.1"))")
+                message:
+                    "fixed header: packet type 0 is reserved (MQTT \(version), \(version == .five ? "2.1.2" : "2.2.1"))"
+            )
         }
         let flags = first & 0x0F
         let header = PacketReader(ByteBuffer(), kind: kind, sender: sender, version: version)

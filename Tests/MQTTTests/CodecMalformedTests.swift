@@ -225,7 +225,7 @@ struct CodecMalformedTests {
     ) throws {
         let bytes = bytesOf(malformed.hex)
         for chunks in [[bytes], bytes.map { [$0] }] {
-            let error = #expect(throws: MalformedPacket.self) { 
+            let error = #expect(throws: MalformedPacket.self) {
                 try decode(chunks, from: malformed.sender, in: malformed.version)
             }
             #expect(error?.reasonCode == malformed.code)

@@ -122,7 +122,9 @@ struct MQTTClientWorld {
     mutating func publish() {
         nextPayload += 1
         let qos = QoS.allCases.randomElement(using: &random) ?? .atMostOnce
-        let topic = chance(8) && qos != .atMostOnce && version == .five ? "refused" : ["a", "b"].randomElement(using: &random) ?? "a"
+        let topic =
+            chance(8) && qos != .atMostOnce && version == .five
+            ? "refused" : ["a", "b"].randomElement(using: &random) ?? "a"
         let message = OutboundMessage(topic: topic, payload: ByteBuffer(string: "\(nextPayload)"), qos: qos)
         var actions: [MQTTClientMachine.Action] = []
         do {

@@ -90,7 +90,8 @@ extension Vector {
             68 69                   // Payload: hi
             """,
             .publish(Publish(topic: "a", payload: ByteBuffer(string: "hi")))),
-        older("PUBLISH, without a payload", from: .client, "31 03 00 01 61", .publish(Publish(topic: "a", retain: true))),
+        older(
+            "PUBLISH, without a payload", from: .client, "31 03 00 01 61", .publish(Publish(topic: "a", retain: true))),
         older(
             "PUBLISH, QoS 1, again", from: .client,
             """

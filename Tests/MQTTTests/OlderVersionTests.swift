@@ -81,9 +81,8 @@ struct OlderVersionTests {
                 harness.machine.handle(.committed(number), at: harness.now, into: &actions)
             }
             for case .send(let bytes, _) in actions {
-                guard case .connect(let connect)? = try decode([Array(bytes.readableBytesView)], from: .client, in: .threeOneOne).first
-                else { continue }
-                wills.append(connect.will)
+                let packets = try decode([Array(bytes.readableBytesView)], from: .client, in: .threeOneOne)
+                if case .connect(let connect)? = packets.first { wills.append(connect.will) }
             }
             harness.server(.connack(Connack()))
             harness.handle(.connectionClosed)

@@ -93,6 +93,11 @@ public actor LoopbackServer {
         change(&behaviour)
     }
 
+    /// Has a session before the client has.
+    public func beginSession() {
+        hasSession = true
+    }
+
     /// Forgets the session, as a server does that has lost its disk.
     public func loseSession() {
         hasSession = false
@@ -226,7 +231,8 @@ extension LoopbackServer {
         var connack = behaviour.connack
         if !connack.reasonCode.isError {
             connack.sessionPresent = hasSession && !connect.cleanStart
-            hasSession = true
+            // In MQTT 3.1.1 a clean session ends with its connection.
+            hasSession = version == .five || !connect.cleanStart
         }
         if let proof {
             connack.properties.authenticationMethod = SCRAMClient.method

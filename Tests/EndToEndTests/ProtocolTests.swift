@@ -1,0 +1,52 @@
+import ControlAPI
+import HoldfastClient
+import Support
+import Testing
+
+extension EndToEnd {
+    @Test(arguments: ["3.1.1", "auto"])
+    func `a session with another version of MQTT carries every QoS both ways and outlives daemon and server`(
+        _ version: String
+    ) async throws {
+        try await withLab { lab, daemon in
+            let server = try await LabServer(lab)
+            try await server.start()
+            try daemon.session(tables: "[mqtt]\nversion = \"\(version)\"")
+            try await daemon.start()
+            let events = try await daemon.events()
+            #expect(try await events.until(.connected).resumed == false)
+            #expect(try await daemon.status().protocol == (version == "auto" ? "5" : version))
+            let far = try await LabSubscriber(lab, filter: "far/#")
+            let consumer = try await daemon.client.subscribe(
+                .init(session: "main", filter: "near/#", qos: .exactlyOnce))
+            for qos in [MessageQoS.atMostOnce, .atLeastOnce, .exactlyOnce] {
+                try await daemon.publish("\(qos.rawValue)", to: "far/away", qos: qos, wait: .delivered)
+                try await server.publish("\(qos.rawValue)", to: "near", qos: qos.rawValue)
+            }
+            try await daemon.publish("kept", to: "far/kept", qos: .atLeastOnce, retain: true, wait: .delivered)
+            try await far.received("everything is there") { $0.map(\.payload) == ["0", "1", "2", "kept"] }
+            let late = try await LabSubscriber(lab, filter: "far/#")
+            try await late.received("what is retained is there") { $0.map(\.payload) == ["kept"] }
+            var near: [String] = []
+            for try await message in consumer {
+                near.append(message.payload.text ?? "")
+                if near.count == 3 { break }
+            }
+            #expect(near == ["0", "1", "2"])
+
+            try await server.hasPersisted("near/#")
+            try await server.kill()
+            try await events.until(.reconnecting)
+            try await daemon.publish("meanwhile", to: "far/away", qos: .exactlyOnce)
+            try await server.start()
+            #expect(try await events.until(.connected).resumed == true)
+            try await daemon.kill()
+            try await daemon.start()
+            #expect(try await daemon.events().until(.connected).resumed == true)
+            try await until("the outbox is empty") {
+                let outbox = try await daemon.status().outbox
+                return outbox.queued == 0 && outbox.inFlight == 0
+            }
+        }
+    }
+}

@@ -65,7 +65,7 @@ struct ProtocolChoice: Sendable {
         guard configured == .automatic else { return }
         var server = servers[address, default: Server()]
         if version == .threeOneOne, !server.refused.contains(.five), !server.isSettled { server.detours += 1 }
-        server.isSettled = version == .five || server.refused.contains(.five) || server.detours > 1
+        server.isSettled = server.isSettled || version == .five || server.refused.contains(.five) || server.detours > 1
         server.next = server.isSettled ? version : .five
         server.refused = []
         servers[address] = server

@@ -23,7 +23,7 @@ import Transport
         let (here, there) = (try address("a"), try address("b"))
         #expect(choice.version(at: here) == .five)
         #expect(choice.refused(.five, at: here) == .threeOneOne)
-        choice.connected(.threeOneOne, at: here)
+        for _ in 0..<3 { choice.connected(.threeOneOne, at: here) }
         #expect(choice.closed(.threeOneOne, at: here) == nil)
         #expect(choice.version(at: here) == .threeOneOne)
         #expect(choice.version(at: there) == .five)

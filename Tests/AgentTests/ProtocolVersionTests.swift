@@ -22,9 +22,10 @@ struct ProtocolVersionTests {
                     #"{"session":"main","topic":"t","payload":"x","qos":\#(qos),"wait":"delivered"}"#)
                 #expect(answer["delivered"] == .bool(true))
             }
-            await daemon.server.drop()
+            try await daemon.server.stop()
             #expect(try await peer.state("reconnecting")["reason"]?["code"] == "server-closed")
             #expect(try await peer.call("session.status", Self.main)["protocol"] == .null)
+            try await daemon.server.start()
             #expect(try await peer.state("connected")["resumed"] == .bool(true))
         }
     }

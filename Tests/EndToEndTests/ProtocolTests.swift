@@ -28,7 +28,8 @@ extension EndToEnd {
             let late = try await LabSubscriber(lab, filter: "far/#")
             try await late.received("what is retained is there") { $0.map(\.payload) == ["kept"] }
             var near: [String] = []
-            for try await message in consumer {
+            for try await element in consumer {
+                guard case .message(let message) = element else { continue }
                 near.append(message.payload.text ?? "")
                 if near.count == 3 { break }
             }

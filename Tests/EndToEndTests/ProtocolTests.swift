@@ -4,18 +4,15 @@ import Support
 import Testing
 
 extension EndToEnd {
-    @Test(arguments: ["3.1.1", "auto"])
-    func `a session with another version of MQTT carries every QoS both ways and outlives daemon and server`(
-        _ version: String
-    ) async throws {
+    @Test func `a session with MQTT 3.1.1 carries every QoS both ways and outlives daemon and server`() async throws {
         try await withLab { lab, daemon in
             let server = try await LabServer(lab)
             try await server.start()
-            try daemon.session(tables: "[mqtt]\nversion = \"\(version)\"")
+            try daemon.session(tables: "[mqtt]\nversion = \"3.1.1\"")
             try await daemon.start()
             let events = try await daemon.events()
             #expect(try await events.until(.connected).resumed == false)
-            #expect(try await daemon.status().protocol == (version == "auto" ? "5" : version))
+            #expect(try await daemon.status().protocol == "3.1.1")
             let far = try await LabSubscriber(lab, filter: "far/#")
             let consumer = try await daemon.client.subscribe(
                 .init(session: "main", filter: "near/#", qos: .exactlyOnce))
@@ -27,6 +24,8 @@ extension EndToEnd {
             try await far.received("everything is there") { $0.map(\.payload) == ["0", "1", "2", "kept"] }
             let late = try await LabSubscriber(lab, filter: "far/#")
             try await late.received("what is retained is there") { $0.map(\.payload) == ["kept"] }
+            // The subscription ends with its reader; the session at the server does not.
+            try await server.hasPersisted("near/#")
             var near: [String] = []
             for try await element in consumer {
                 guard case .message(let message) = element else { continue }
@@ -34,8 +33,6 @@ extension EndToEnd {
                 if near.count == 3 { break }
             }
             #expect(near == ["0", "1", "2"])
-
-            try await server.hasPersisted("near/#")
             try await server.kill()
             try await events.until(.reconnecting)
             try await daemon.publish("meanwhile", to: "far/away", qos: .exactlyOnce)

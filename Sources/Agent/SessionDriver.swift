@@ -73,6 +73,7 @@ actor SessionDriver {
     private let tlsContexts = TLSContextCache()
     var redirections: Redirections
     var homes = SessionHomes()
+    var protocols: ProtocolChoice
     private var work: [Work] = []
     private var isWorking = false
     private var timer: (deadline: Instant, scheduled: Scheduled<Void>)?
@@ -124,6 +125,7 @@ actor SessionDriver {
             configuration: MQTTClientMachine.Configuration(configuration), restoring: durable)
         clientID = durable.assignedClientID ?? configuration.clientID
         redirections = Redirections(configuration)
+        protocols = ProtocolChoice(configuration.mqtt.version)
         log = SessionLog(session: name, logger: surroundings.logger)
         remembered = durable.rememberedSubscriptions
         publications = Publications(durable.publications, retained: durable.retainedTopics)
@@ -433,6 +435,7 @@ actor SessionDriver {
             // The look at the path may have found that it moved, and the attempt is over.
             guard self.link?.generation == generation else { return }
             run(.session(.progressed(generation, .authenticating)))
+            mqtt.configuration.version = protocols.version(at: link.address)
             let discards = link.attempt.discardsSession || homes.isStale(link.address)
             run(.onLink(generation, .connectionOpened(connectCredentials, forceCleanStart: discards)))
         case .received(let bytes):
@@ -443,7 +446,7 @@ actor SessionDriver {
             break
         case .closed(let end):
             if end == .closedLocally { run(.session(.closed(generation))) }
-            run(.retire(generation, .init(Reason(end))))
+            run(.retire(generation, ending(end, of: link)))
         }
     }
 

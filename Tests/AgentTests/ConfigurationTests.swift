@@ -149,6 +149,8 @@ private func leaves(of value: ConfigurationValue) -> Set<String> {
             [outbox]
             max-messages = 1
             max-bytes = "2GiB"
+            max-age = "7d"
+            when-full = "drop-oldest"
             """)
         var expected = SessionConfiguration()
         expected.endpoints = [try Endpoint("mqtts://broker.example")]
@@ -179,7 +181,8 @@ private func leaves(of value: ConfigurationValue) -> Set<String> {
         expected.mqtt.maximumPacketSize = 1024
         expected.tls = TLSConfiguration(
             authorities: "/ca.pem", certificate: "/c.pem", key: "/k.pem", serverName: "s", minimum: .oneThree)
-        expected.outbox = OutboxConfiguration(maxMessages: 1, maxBytes: 2 << 30)
+        expected.outbox = OutboxConfiguration(
+            maxMessages: 1, maxBytes: 2 << 30, maxAge: .seconds(7 * 86_400), whenFull: .dropOldest)
         #expect(configuration == expected)
     }
 

@@ -124,23 +124,24 @@ import Testing
     @Test func `a message that is tried again goes to the end of the queue`() async throws {
         let store = try await afterRestart([
             [.insert(message(1)), .insert(message(2)), .quarantine(sequence(1), .payloadFormatInvalid, "no")],
-            [.requeue(sequence(1), as: sequence(3))],
+            [.requeue(sequence(1), as: sequence(3), at: .init(rawValue: 7))],
         ])
         var moved = message(1)
         moved.sequence = sequence(3)
+        moved.message.acceptedAt = .init(rawValue: 7)
         #expect(try await store.queue(main) == [message(2), moved])
         #expect(try await store.quarantined(main).isEmpty)
         #expect(try await store.message(main, sequence(1)) == nil)
         #expect(try await store.session(main).nextSequence == sequence(4))
         await #expect(throws: StoreError.self, "a sequence is used a second time") {
-            try await store.commit(main, .requeue(sequence(3), as: sequence(2)))
+            try await store.commit(main, .requeue(sequence(3), as: sequence(2), at: .init(rawValue: 7)))
         }
         #expect(await store.statistics().messages == 2)
     }
 
     @Test func `only a quarantined message is tried again`() async throws {
         let store = try openStore(directory)
-        try await store.commit(main, .insert(message(1, .inFlight(try id(1)))), .requeue(sequence(1), as: sequence(2)))
+        try await store.commit(main, .insert(message(1, .inFlight(try id(1)))), .requeue(sequence(1), as: sequence(2), at: .init(rawValue: 7)))
         #expect(try await store.session(main).inFlight == [message(1, .inFlight(try id(1)))])
         #expect(try await store.message(main, sequence(2)) == nil)
     }
@@ -265,16 +266,6 @@ import Testing
         #expect(await store.statistics().messages == 1)
         try await store.commit(new, .insert(message(1)))
         #expect(try await store.queue(new) == [message(1)])
-    }
-
-    @Test func `the oldest message has the time of its acceptance`() async throws {
-        let store = try openStore(directory)
-        #expect(try await store.oldestMessage(of: main) == nil)
-        try await store.commit(main, .insert(message(1)))
-        let first = try #require(try await store.oldestMessage(of: main))
-        #expect(first.rawValue > 1_700_000_000_000)
-        try await store.commit(main, .insert(message(2)))
-        #expect(try await store.oldestMessage(of: main) == first)
     }
 
     @Test func `a closed store refuses everything, and has left no log`() async throws {

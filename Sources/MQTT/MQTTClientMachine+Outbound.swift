@@ -198,7 +198,9 @@ extension MQTTClientMachine {
     /// The next message of the queue. Answers whether the one behind it may be tried.
     private mutating func pass(_ queued: Outbox.Queued, _ session: ServerSession, _ step: inout Step) -> Bool {
         let message = queued.message
-        if fate(of: message, at: step.now) != nil || message.qos == .atMostOnce || refusal(of: message, session.limits) != nil {
+        if fate(of: message, at: step.now) != nil || message.qos == .atMostOnce
+            || refusal(of: message, session.limits) != nil
+        {
             return passUnacknowledged(queued, session, &step)
         }
         guard hasRoom(queued.sequence), let id = packetIDs.allocate() else { return false }

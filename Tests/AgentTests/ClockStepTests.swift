@@ -11,7 +11,8 @@ import Testing
         var detector = ClockStepDetector(now: Self.instant(1000), wallClock: 1_000_000)
         #expect(detector.check(now: Self.instant(901_000), wallClock: 1_900_000) == nil)
         for second: Int64 in 1...100 {
-            #expect(detector.check(now: Self.instant(901_000 + second * 1000), wallClock: 1_900_000 + second * 1100) == nil)
+            #expect(
+                detector.check(now: Self.instant(901_000 + second * 1000), wallClock: 1_900_000 + second * 1100) == nil)
         }
     }
 

@@ -125,7 +125,7 @@ private let duration = #"a duration such as "250ms", "15s" or "20min""#
     }
 
     @Test(arguments: [
-        ("mqtt.version = \"auto\"", "3:16", "mqtt.version"),
+        ("mqtt.version = \"auto\"", "3:16", "mqtt.version")
     ])
     func `is also what this version does not carry out`(text: String, place: String, key: String) {
         let message = "this value of \(key) is not supported by this version; leave the key out"

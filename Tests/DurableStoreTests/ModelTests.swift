@@ -168,12 +168,12 @@ struct ModelSession {
             let isReused = Int.random(in: 0..<60, using: &random) == 0
             let step = Int64.random(in: 1...3, using: &random)
             var message = OutboundMessage(
-                        topic: "t/\(Int.random(in: 0..<9, using: &random))",
-                        payload: ByteBuffer(repeating: 7, count: Int.random(in: 0...2000, using: &random)),
-                        qos: try #require(QoS.allCases.randomElement(using: &random)),
-                        retain: Bool.random(using: &random),
-                        properties: try #require(
-                            `What is stored comes back`.properties.randomElement(using: &random)))
+                topic: "t/\(Int.random(in: 0..<9, using: &random))",
+                payload: ByteBuffer(repeating: 7, count: Int.random(in: 0...2000, using: &random)),
+                qos: try #require(QoS.allCases.randomElement(using: &random)),
+                retain: Bool.random(using: &random),
+                properties: try #require(
+                    `What is stored comes back`.properties.randomElement(using: &random)))
             message.acceptedAt = Timestamp(rawValue: last.rawValue)
             if Bool.random(using: &random) { message.expiresAt = Timestamp(rawValue: last.rawValue + 1000) }
             return .insert(
@@ -185,7 +185,8 @@ struct ModelSession {
         case 19..<22: return .release(known)
         case 22..<28: return .remove(known)
         case 28, 29: return .quarantine(known, .payloadFormatInvalid, "seed")
-        case 30: return .requeue(
+        case 30:
+            return .requeue(
                 known, as: MessageSequence(rawValue: last.rawValue + 1), at: Timestamp(rawValue: last.rawValue + 500))
         case 31, 32: return .insertInbound(packetID)
         case 33: return .removeInbound(packetID)

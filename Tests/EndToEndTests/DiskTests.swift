@@ -102,13 +102,14 @@ extension EndToEnd {
             #expect(mount(nil, disk.path, nil, UInt(MS_REMOUNT) | UInt(MS_RDONLY), nil) == 0)
             try daemon.session()
             let result = try await lab.finish(daemon.command, in: lab.host)
-            #expect(result.ending == .exited(74))
+            #expect(result.ending == .exited(73))
             #expect(result.errors.contains(daemon.state))
             #expect(result.errors.contains("Read-only file system"))
         }
     }
 
-    @Test func `a damaged database is moved aside, reported, and the session goes on with a clean start`() async throws {
+    @Test func `a damaged database is moved aside, reported, and the session goes on with a clean start`() async throws
+    {
         try await withLab { lab, daemon in
             let server = try await LabServer(lab)
             try await server.start()

@@ -8,7 +8,9 @@ extension MQTTClientWorld {
     mutating func check() {
         let counts = machine.counts
         if counts.queued < 0 || counts.inFlight < 0 || counts.bytes < 0 { problems.append("counts \(counts)") }
-        if configuration.maximumAge != nil, counts.total > configuration.outboxMaxMessages + configuration.readAheadMessages {
+        if configuration.maximumAge != nil,
+            counts.total > configuration.outboxMaxMessages + configuration.readAheadMessages
+        {
             problems.append("\(counts.total) messages in an outbox for \(configuration.outboxMaxMessages)")
         }
         if counts.inFlight > max(configuration.maximumInFlight, 8) { problems.append("window \(counts.inFlight)") }

@@ -282,7 +282,9 @@ struct MQTTClientWorld {
         case 99 where configuration.maximumAge != nil: decide()
         default: handle(.ping)
         }
-        if configuration.maximumAge != nil { now = Timestamp(rawValue: now.rawValue + Int64.random(in: 0...5, using: &random)) }
+        if configuration.maximumAge != nil {
+            now = Timestamp(rawValue: now.rawValue + Int64.random(in: 0...5, using: &random))
+        }
         if wantsClose { cut() }
         check()
     }

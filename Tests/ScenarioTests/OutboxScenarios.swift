@@ -23,7 +23,9 @@ struct OutboxScenarios {
         }
     }
 
-    @Test func `readings of a long outage that are too old are dropped while it lasts, and the others arrive`() async throws {
+    @Test func `readings of a long outage that are too old are dropped while it lasts, and the others arrive`()
+        async throws
+    {
         try await Self.together("max-age = \"1h\"") { scenario, a, b in
             await scenario.cut(a)
             try await a.until(.reconnecting)

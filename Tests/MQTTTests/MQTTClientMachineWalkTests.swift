@@ -103,7 +103,7 @@ extension MQTTClientWorld {
         #expect(world.delivered.count > 20, "the walk delivers something")
     }
 
-    @Test(arguments: 1000..<UInt64(1030), [MQTTClientMachine.OverflowBehaviour.refuse, .dropOldest, .dropNew])
+    @Test(arguments: 1000..<UInt64(1010), [MQTTClientMachine.OverflowBehaviour.refuse, .dropOldest, .dropNew])
     func `at the limits of the outbox nothing accepted is lost without a word`(
         seed: UInt64, whenFull: MQTTClientMachine.OverflowBehaviour
     ) {

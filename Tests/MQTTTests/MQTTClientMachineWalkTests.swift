@@ -108,7 +108,7 @@ extension MQTTClientWorld {
         seed: UInt64, whenFull: MQTTClientMachine.OverflowBehaviour
     ) {
         var world = MQTTClientWorld(seed: seed, whenFull: whenFull)
-        for _ in 0..<1500 {
+        for _ in 0..<800 {
             world.randomStep()
             if !world.problems.isEmpty { break }
         }

@@ -9,7 +9,6 @@ struct ConfigurationKey<Root: Sendable>: Sendable {
     /// Which values this version carries out. Any other valid value is an error, for nothing is silently ignored.
     enum Support<Value: Equatable & Sendable>: Sendable {
         case every
-        case only(@Sendable (Value) -> Bool)
         /// What holds without the key.
         case onlyDefault
     }
@@ -34,7 +33,6 @@ struct ConfigurationKey<Root: Sendable>: Sendable {
             let isSupported =
                 switch support {
                 case .every: true
-                case .only(let isSupported): isSupported(new)
                 case .onlyDefault: new == root[keyPath: member]
                 }
             guard isSupported else {

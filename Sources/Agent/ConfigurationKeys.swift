@@ -80,8 +80,8 @@ extension SessionConfiguration {
 
         .init("outbox.max-messages", \.outbox.maxMessages, .integer(1...1_000_000_000)),
         .init("outbox.max-bytes", \.outbox.maxBytes, .size("1KiB", to: "1024TiB")),
-        .init("outbox.max-age", \.outbox.maxAge, .durationOrNever("1s", to: "3650d"), supports: .onlyDefault),
-        .init("outbox.when-full", \.outbox.whenFull, .choice, supports: .onlyDefault),
+        .init("outbox.max-age", \.outbox.maxAge, .durationOrNever("1s", to: "3650d")),
+        .init("outbox.when-full", \.outbox.whenFull, .choice),
     ]
 }
 

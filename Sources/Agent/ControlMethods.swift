@@ -76,6 +76,18 @@ extension ControlConnection {
             let parameters = try take(MessagePublishMethod.self, parameters)
             let driver = try await registry.driver(parameters.session)
             return OutgoingLine.answer(id, result: try await driver.publish(parameters))
+        case MessageQueueListMethod.name:
+            let parameters = try take(MessageQueueListMethod.self, parameters)
+            let driver = try await registry.driver(parameters.session)
+            return OutgoingLine.answer(id, result: try await driver.queueList(parameters))
+        case MessageQueueRetryMethod.name:
+            let parameters = try take(MessageQueueRetryMethod.self, parameters)
+            let driver = try await registry.driver(parameters.session)
+            return OutgoingLine.answer(id, result: try await driver.queueRetry(parameters))
+        case MessageQueueDropMethod.name:
+            let parameters = try take(MessageQueueDropMethod.self, parameters)
+            let driver = try await registry.driver(parameters.session)
+            return OutgoingLine.answer(id, result: try await driver.queueDrop(parameters))
         case PublicationListMethod.name:
             let driver = try await registry.driver(take(PublicationListMethod.self, parameters).session)
             return OutgoingLine.answer(id, result: await driver.publicationList())

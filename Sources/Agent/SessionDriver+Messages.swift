@@ -24,11 +24,15 @@ extension SessionDriver {
         if let responseTopic = parameters.properties?.responseTopic {
             parameters.properties?.responseTopic = try resolve(responseTopic)
         }
+        checkClock()
+        let message = OutboundMessage(parameters, at: timestamp)
+        if !mqtt.hasRoom(for: message.size) { run(.timePassed) }
         var actions: [MQTTClientMachine.Action] = []
         let sequence: MessageSequence
         do throws(MQTTClientMachine.PublishError) {
-            sequence = try mqtt.publish(OutboundMessage(parameters, at: timestamp), at: timestamp, into: &actions)
+            sequence = try mqtt.publish(message, at: timestamp, into: &actions)
         } catch {
+            if error == .dropped { droppedNew(parameters.topic) }
             throw RPCError(error, session: name, topic: parameters.topic)
         }
         publishedCount += 1
@@ -161,6 +165,10 @@ extension RPCError {
             case .invalidTopic(let reason): .invalidTopic(topic, reason.description)
             case .invalidProperty(let sentence): .invalidParameters(sentence)
             case .outboxFull: .outboxFull(session.description)
+            case .dropped:
+                .messageDropped(
+                    "the outbox of session \(session) is full",
+                    hint: "try again when messages were delivered, or raise [outbox] in the session's file")
             case .tooLarge(let size, let limit):
                 .messageRejected(
                     "the packet would have \(size) bytes, and at most \(limit) are possible",

@@ -157,9 +157,8 @@ extension SessionDriver {
             delivered(sequence, code)
         case .rejected(let sequence, let code, let text):
             rejected(sequence, code, text)
-        case .expired(let sequence):
-            publishers.removeValue(forKey: sequence)?.answer(
-                .failure(RPCError(.messageRejected, "the message expired before it could be sent")))
+        case .dropped(let dropped):
+            self.dropped(dropped)
         case .received(let message):
             receivedCount += 1
             roomReceived(message)

@@ -31,12 +31,13 @@ extension SessionDriver {
             lastHeard: liveness.map { max(0, $0.lastHeard.duration(to: now).seconds) },
             outbox: .init(
                 queued: counts.queued, inFlight: counts.inFlight, quarantined: counts.quarantined,
-                bytes: Int64(counts.bytes), oldest: nil),
+                bytes: Int64(counts.bytes),
+                oldest: mqtt.oldestAcceptance.map { RFC3339(milliseconds: $0.rawValue) }),
             counters: .init(
                 attempts: Int64(counters.attempts), connects: Int64(counters.connects),
                 resumes: Int64(counters.resumes), outages: Int64(counters.outages),
                 longestOutage: counters.longestOutage > .zero ? counters.longestOutage.seconds : nil,
-                published: publishedCount, received: receivedCount))
+                published: publishedCount, received: receivedCount, dropped: droppedCount))
     }
 
     private func name(of endpoint: EndpointIndex?) -> String? {
@@ -115,7 +116,20 @@ extension MQTTClientMachine.Configuration {
             sessionExpiry: session.mqtt.sessionExpiry.map { UInt32(clamping: $0.components.seconds) } ?? .max,
             receiveMaximum: UInt16(clamping: session.mqtt.receiveMaximum),
             maximumPacketSize: UInt32(clamping: session.mqtt.maximumPacketSize),
-            outboxMaxMessages: session.outbox.maxMessages, outboxMaxBytes: session.outbox.maxBytes)
+            outboxMaxMessages: session.outbox.maxMessages, outboxMaxBytes: session.outbox.maxBytes,
+            whenFull: MQTTClientMachine.OverflowBehaviour(session.outbox.whenFull),
+            maximumAge: session.outbox.maxAge.map { $0.nanoseconds / 1_000_000 })
+    }
+}
+
+extension MQTTClientMachine.OverflowBehaviour {
+    init(_ behaviour: OverflowBehaviour) {
+        self =
+            switch behaviour {
+            case .refuse: .refuse
+            case .dropOldest: .dropOldest
+            case .dropNew: .dropNew
+            }
     }
 }
 

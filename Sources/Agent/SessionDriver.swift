@@ -101,6 +101,9 @@ actor SessionDriver {
     var knockCount = 0
     var publishedCount: Int64 = 0
     var receivedCount: Int64 = 0
+    var droppedCount: Int64 = 0
+    var queueTurns = QueueTurns()
+    private var stepDetector: ClockStepDetector
     /// Those who wait until the session is not on its way down any more.
     var stopWaiters: [CheckedContinuation<Void, Never>] = []
     /// Set when the session is about to end for good: a successor takes over what is asked from now on.
@@ -129,6 +132,8 @@ actor SessionDriver {
         log = SessionLog(session: name, logger: surroundings.logger)
         remembered = durable.rememberedSubscriptions
         publications = Publications(durable.publications, retained: durable.retainedTopics)
+        stepDetector = ClockStepDetector(
+            now: surroundings.clock.now(), wallClock: surroundings.clock.wallClock().milliseconds)
     }
 
     // MARK: Commands
@@ -145,6 +150,7 @@ actor SessionDriver {
         for (filter, qos) in consumers.filters { subscribe(to: filter, qos: qos, into: &actions) }
         if let filter = rooms.membership?.filter { subscribe(to: filter, qos: .atLeastOnce, into: &actions) }
         run(.perform(actions))
+        run(.timePassed)
         if !isDecided, wasUp || configuration.autoconnect {
             run(.session(.connect(Reason(wasUp ? .configurationChanged : .autoconnect))))
         }
@@ -225,7 +231,7 @@ actor SessionDriver {
         return consumers
     }
 
-    private func everythingCommitted() async {
+    func everythingCommitted() async {
         let (commits, name) = (surroundings.commits, name)
         await withCheckedContinuation { continuation in
             commits.assumeIsolated { $0.commit([], of: name) { _ in continuation.resume() } }
@@ -262,6 +268,7 @@ actor SessionDriver {
         work.append(item)
         guard !isWorking else { return }
         isWorking = true
+        checkClock()
         repeat {
             while !work.isEmpty { carryOut(work.removeFirst()) }
             noteUses()
@@ -269,6 +276,13 @@ actor SessionDriver {
         dropUnwantedKnocks()
         isWorking = false
         schedule()
+    }
+
+    /// What is measured by the wall clock must not change because somebody sets it.
+    func checkClock() {
+        guard let step = stepDetector.check(now: now, wallClock: wallClock.milliseconds) else { return }
+        let input = MQTTClientMachine.Input.clockStepped(by: step.milliseconds, acceptedWithin: step.affected)
+        if isWorking { handle(input) } else { run(.mqtt(input)) }
     }
 
     private func carryOut(_ item: Work) {
@@ -324,6 +338,7 @@ actor SessionDriver {
         surroundings.noteAlive()
         if machine.status.state == .connected { measure() }
         checkCredentialEnd()
+        run(.timePassed)
         run(.session(.timeReached))
     }
 

@@ -14,6 +14,7 @@ struct SessionLog {
     /// How many summaries were written since then.
     private var summaries = 0
     private var quarantinePacer = JournalPacer()
+    private var dropPacer = JournalPacer()
     private var lastTLSFailure: TransportFailure?
     /// What the session was connected to, for the line that says that it was lost.
     private var lastEndpoint: String?
@@ -171,6 +172,28 @@ struct SessionLog {
         writeQuarantined(
             "\(count) more message\(count == 1 ? " was" : "s were") rejected within a minute and \(count == 1 ? "is" : "are") "
                 + "quarantined")
+    }
+
+    /// - Returns: when `summarizeDropped` has to be called, if it has to be.
+    mutating func dropped(_ sentence: String, at now: Instant) -> Instant? {
+        switch dropPacer.take(at: now) {
+        case .write: writeDropped(sentence)
+        case .count(let until): return until
+        case .countMore: break
+        }
+        return nil
+    }
+
+    mutating func summarizeDropped() {
+        let count = dropPacer.summary()
+        guard count > 0 else { return }
+        writeDropped("\(count) more message\(count == 1 ? " was" : "s were") dropped within a minute")
+    }
+
+    private func writeDropped(_ sentence: String) {
+        logger.warning(
+            "\(session): \(sentence)",
+            metadata: identity.merging(["MESSAGE_ID": "\(MessageID.messageDropped)"]) { $1 })
     }
 
     private func writeQuarantined(_ sentence: String) {

@@ -42,6 +42,7 @@ public enum ControlMethods {
         SessionReconnectMethod.self, SessionWatchMethod.self, SessionUnwatchMethod.self, SessionHistoryMethod.self,
         SessionSwitchRoomMethod.self, RoomParticipantsMethod.self,
         MessagePublishMethod.self, MessageSubscribeMethod.self, MessageUnsubscribeMethod.self,
+        MessageQueueListMethod.self, MessageQueueRetryMethod.self, MessageQueueDropMethod.self,
         PublicationListMethod.self, PublicationPutMethod.self, PublicationRemoveMethod.self,
         NetworkStatusMethod.self,
     ]

@@ -51,6 +51,7 @@ public struct RPCError: Error, Hashable, Sendable {
         case unknownSubscription = -32025
         case unknownPublication = -32026
         case publicationsFull = -32027
+        case messageDropped = -32028
         // 30 to 39: what this caller may do.
         case notPermitted = -32030
         case tooManyRequests = -32031
@@ -82,6 +83,7 @@ public struct RPCError: Error, Hashable, Sendable {
             case .unknownSubscription: "unknown-subscription"
             case .unknownPublication: "unknown-publication"
             case .publicationsFull: "publications-full"
+            case .messageDropped: "message-dropped"
             case .notPermitted: "not-permitted"
             case .tooManyRequests: "too-many-requests"
             case .badConfiguration: "bad-configuration"
@@ -169,6 +171,11 @@ extension RPCError {
         RPCError(
             .outboxFull, "the outbox of session \(session) is full",
             hint: "try again when messages were delivered, or raise [outbox] in the session's file")
+    }
+
+    /// - Parameter detail: why, for example "it expired before it could be sent".
+    public static func messageDropped(_ detail: String, hint: String? = nil) -> RPCError {
+        RPCError(.messageDropped, "the message was dropped: \(detail)", hint: hint)
     }
 
     public static var storeFull: RPCError {

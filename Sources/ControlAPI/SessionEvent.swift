@@ -23,7 +23,7 @@ public struct SessionEvent: ControlNotification {
     /// Seconds.
     public var retryIn: Double?
     public var lost: Bool?
-    /// Also of connection-lost and displaced.
+    /// Also of connection-lost, displaced and message-dropped.
     public var reason: SessionStatus.Reason?
     public var endpoint: String?
     /// Also of path-changed.
@@ -44,7 +44,8 @@ public struct SessionEvent: ControlNotification {
     /// participant-joined, participant-left.
     public var user: String?
     public var device: String?
-    /// message-rejected, message-dropped: the number that `message.publish` answered.
+    /// message-rejected, message-dropped: the number that `message.publish` answered; `nil` for a message that was dropped
+    /// before it had one.
     public var id: Int64?
     public var topic: String?
     /// message-rejected: the server's reason code.

@@ -180,7 +180,7 @@ public struct SessionStatus: Codable, Hashable, Sendable {
         /// Set aside after the server rejected them.
         public var quarantined: Int
         public var bytes: Int64
-        /// When the oldest was accepted.
+        /// When the oldest of those that are queued or in flight was accepted.
         public var oldest: RFC3339?
 
         public init(
@@ -213,10 +213,12 @@ public struct SessionStatus: Codable, Hashable, Sendable {
         public var longestOutage: Double?
         public var published: Int64
         public var received: Int64
+        /// Messages that were not sent: expired, too old, without room, or dropped by a person.
+        public var dropped: Int64
 
         public init(
             attempts: Int64 = 0, connects: Int64 = 0, resumes: Int64 = 0, outages: Int64 = 0,
-            longestOutage: Double? = nil, published: Int64 = 0, received: Int64 = 0
+            longestOutage: Double? = nil, published: Int64 = 0, received: Int64 = 0, dropped: Int64 = 0
         ) {
             self.attempts = attempts
             self.connects = connects
@@ -225,6 +227,24 @@ public struct SessionStatus: Codable, Hashable, Sendable {
             self.longestOutage = longestOutage
             self.published = published
             self.received = received
+            self.dropped = dropped
+        }
+
+        enum CodingKeys: String, CodingKey {
+            case attempts, connects, resumes, outages, longestOutage, published, received, dropped
+        }
+
+        /// What was added later is 0 of a daemon that does not count it.
+        public init(from decoder: any Decoder) throws {
+            let container = try decoder.container(keyedBy: CodingKeys.self)
+            attempts = try container.decode(Int64.self, forKey: .attempts)
+            connects = try container.decode(Int64.self, forKey: .connects)
+            resumes = try container.decode(Int64.self, forKey: .resumes)
+            outages = try container.decode(Int64.self, forKey: .outages)
+            longestOutage = try container.decodeIfPresent(Double.self, forKey: .longestOutage)
+            published = try container.decode(Int64.self, forKey: .published)
+            received = try container.decode(Int64.self, forKey: .received)
+            dropped = try container.decodeIfPresent(Int64.self, forKey: .dropped) ?? 0
         }
 
         public func encode(to encoder: any Encoder) throws {
@@ -236,6 +256,7 @@ public struct SessionStatus: Codable, Hashable, Sendable {
             try container.encode(longestOutage, forKey: .longestOutage)
             try container.encode(published, forKey: .published)
             try container.encode(received, forKey: .received)
+            try container.encode(dropped, forKey: .dropped)
         }
     }
 

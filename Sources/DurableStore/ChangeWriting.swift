@@ -59,13 +59,22 @@ extension DurableStore {
             try database.run("DELETE FROM quarantine WHERE key = ?", key)
         case .quarantine(let sequence, let code, let message):
             try quarantine(key(session, sequence), code, message, database)
-        case .requeue(let sequence, let newSequence):
+        case .requeue(let sequence, let newSequence, let time):
             let (old, new) = (try key(session, sequence).rawValue, try key(session, newSequence).rawValue)
             // Only what is quarantined moves: a row in flight would be left without its message.
             try database.run(
-                "UPDATE message SET key = ? WHERE key = ? AND key IN (SELECT key FROM quarantine)", .integer(new),
-                .integer(old))
+                "UPDATE message SET key = ?, accepted_at = ? WHERE key = ? AND key IN (SELECT key FROM quarantine)",
+                .integer(new), .integer(time.rawValue), .integer(old))
             try database.run("DELETE FROM quarantine WHERE key = ?", .integer(old))
+        case .shiftTimes(let milliseconds, let range):
+            let keys = MessageKey.range(of: session)
+            try database.run(
+                """
+                UPDATE message SET accepted_at = accepted_at + ?1, expires_at = expires_at + ?1
+                WHERE key BETWEEN ?2 AND ?3 AND accepted_at BETWEEN ?4 AND ?5
+                """,
+                .integer(milliseconds), .integer(keys.lowerBound), .integer(keys.upperBound),
+                .integer(range.lowerBound.rawValue), .integer(range.upperBound.rawValue))
         case .insertInbound(let packetID):
             try database.run(
                 "INSERT OR IGNORE INTO inbound (session, packet_id) VALUES (?, ?)", .integer(session),
@@ -127,7 +136,7 @@ extension DurableStore {
             INSERT INTO message (key, accepted_at, expires_at, size, qos, retain, topic, properties, payload)
             VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)
             """,
-            .integer(key.rawValue), .integer(Self.now().rawValue), .optional(message.expiresAt?.rawValue),
+            .integer(key.rawValue), .integer(message.acceptedAt.rawValue), .optional(message.expiresAt?.rawValue),
             .integer(message.size), .integer(message.qos.rawValue), .integer(message.retain ? 1 : 0),
             .text(message.topic), StoredProperties.encode(message.properties).map { .blob($0) } ?? .null,
             .blob(message.payload))
@@ -170,7 +179,7 @@ extension DurableChange {
     fileprivate var newSequence: MessageSequence? {
         switch self {
         case .insert(let stored): stored.sequence
-        case .requeue(_, as: let sequence): sequence
+        case .requeue(_, as: let sequence, at: _): sequence
         default: nil
         }
     }

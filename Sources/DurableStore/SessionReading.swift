@@ -116,15 +116,6 @@ extension DurableStore {
         return messages
     }
 
-    /// The messages that wait for a person's decision, in order of acceptance.
-    public func quarantined(_ session: SessionName) throws(StoreError) -> [StoredMessage] {
-        _ = try opened()
-        guard let id = sessionIDs[session] else { return [] }
-        return try messages(
-            from: "quarantine CROSS JOIN message USING (key) LEFT JOIN in_flight USING (key)",
-            MessageKey.range(of: id))
-    }
-
     /// One message, whatever its state; `nil` if it is gone.
     public func message(_ session: SessionName, _ sequence: MessageSequence) throws(StoreError) -> StoredMessage? {
         _ = try opened()
@@ -135,25 +126,14 @@ extension DurableStore {
         ).first
     }
 
-    /// When the oldest message of the session that is still there was accepted; `nil` if there is none.
-    public func oldestMessage(of session: SessionName) throws(StoreError) -> Timestamp? {
-        let database = try opened()
-        guard let id = sessionIDs[session] else { return nil }
-        let range = MessageKey.range(of: id)
-        return try database.integer(
-            "SELECT accepted_at FROM message WHERE key BETWEEN ? AND ? ORDER BY key LIMIT 1",
-            .integer(range.lowerBound), .integer(range.upperBound)
-        ).map { Timestamp(rawValue: $0) }
-    }
-
-    private static let columns = """
+    static let columns = """
         message.key, message.size, message.expires_at, message.qos, message.retain, message.topic,
         message.properties, message.payload, in_flight.packet_id, in_flight.released, quarantine.reason_code,
-        quarantine.message
+        quarantine.message, message.accepted_at
         """
 
     /// The messages of a range of keys. CROSS JOIN keeps the order of the tables: the small one leads.
-    private func messages(from tables: String, _ range: ClosedRange<Int64>) throws(StoreError) -> [StoredMessage] {
+    func messages(from tables: String, _ range: ClosedRange<Int64>) throws(StoreError) -> [StoredMessage] {
         var messages: [StoredMessage] = []
         try opened().query(
             "SELECT \(Self.columns) FROM \(tables) WHERE key BETWEEN ? AND ? ORDER BY key",
@@ -166,25 +146,31 @@ extension DurableStore {
     }
 
     /// A row of ``columns``.
-    private func message(_ row: Row) throws(StoreError) -> StoredMessage {
-        guard let qos = UInt8(exactly: row.integer(3)).flatMap(QoS.init) else { throw damage("a QoS is invalid") }
+    func message(_ row: Row) throws(StoreError) -> StoredMessage {
+        var message = OutboundMessage(
+            topic: row.text(5), payload: row.blob(7), qos: try qos(row.integer(3)), retain: row.integer(4) != 0,
+            properties: try properties(row.optionalBlob(6)),
+            expiresAt: row.optionalInteger(2).map { Timestamp(rawValue: $0) })
+        message.acceptedAt = Timestamp(rawValue: row.integer(12))
         return StoredMessage(
-            sequence: MessageKey(rawValue: row.integer(0)).sequence,
-            message: OutboundMessage(
-                topic: row.text(5), payload: row.blob(7), qos: qos, retain: row.integer(4) != 0,
-                properties: try properties(row.optionalBlob(6)),
-                expiresAt: row.optionalInteger(2).map { Timestamp(rawValue: $0) }),
-            state: try state(row))
+            sequence: MessageKey(rawValue: row.integer(0)).sequence, message: message,
+            state: try state(row, from: 8))
     }
 
-    private func state(_ row: Row) throws(StoreError) -> StoredMessage.State {
-        if let code = row.optionalInteger(10) {
+    func qos(_ number: Int64) throws(StoreError) -> QoS {
+        guard let qos = UInt8(exactly: number).flatMap(QoS.init) else { throw damage("a QoS is invalid") }
+        return qos
+    }
+
+    /// - Parameter column: the first of four: packet identifier, released, reason code and the reason's sentence.
+    func state(_ row: Row, from column: Int32) throws(StoreError) -> StoredMessage.State {
+        if let code = row.optionalInteger(column + 2) {
             guard let code = UInt8(exactly: code) else { throw damage("a reason code is invalid") }
-            return .quarantined(MQTT.ReasonCode(rawValue: code), row.text(11))
+            return .quarantined(MQTT.ReasonCode(rawValue: code), row.text(column + 3))
         }
-        guard let number = row.optionalInteger(8) else { return .queued }
+        guard let number = row.optionalInteger(column) else { return .queued }
         let packetID = try packetID(number)
-        return row.integer(9) == 0 ? .inFlight(packetID) : .released(packetID)
+        return row.integer(column + 1) == 0 ? .inFlight(packetID) : .released(packetID)
     }
 
     private func packetID(_ number: Int64) throws(StoreError) -> PacketID {

@@ -11,13 +11,16 @@ public enum DurableChange: Hashable, Sendable {
     case unassign(MessageSequence)
     /// inFlight → released: before the PUBREL is sent. The payload is not needed any more.
     case release(MessageSequence)
-    /// The message is done: delivered, expired or discarded.
+    /// The message is done: delivered or dropped.
     case remove(MessageSequence)
     /// Any state → quarantined, with the server's reason code and a sentence.
     case quarantine(MessageSequence, ReasonCode, String)
-    /// quarantined → queued under a new sequence, the last one, with the state and payload it has. Needs no room, so it
-    /// is not an insert.
-    case requeue(MessageSequence, as: MessageSequence)
+    /// quarantined → queued under a new sequence, the last one, with the payload it has, and accepted now. Needs no room,
+    /// so it is not an insert.
+    case requeue(MessageSequence, as: MessageSequence, at: Timestamp)
+    /// The wall clock was set by so many milliseconds: the times of all messages that were accepted within the range, by
+    /// the clock as it was, move along.
+    case shiftTimes(by: Int64, acceptedWithin: ClosedRange<Timestamp>)
     /// An inbound QoS 2 identifier is in use: before the PUBREC is sent. No error if it is there already.
     case insertInbound(PacketID)
     /// An inbound QoS 2 identifier is free: before the PUBCOMP is sent.

@@ -227,7 +227,7 @@ extension MQTTClientMachine {
                 step.changes.append(.remove(entry.sequence))
                 step.emit(.delivered(entry.sequence, entry.answer))
             } else {
-                outbox.counts.queued += 1
+                outbox.enterQueue(size: entry.size)
                 step.changes.append(.unassign(entry.sequence))
             }
         }

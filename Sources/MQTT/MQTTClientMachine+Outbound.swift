@@ -13,11 +13,9 @@ extension MQTTClientMachine {
         message.properties.topicAlias = nil
         message.properties.messageExpiryInterval = nil
         message.properties.subscriptionIDs = []
+        message.acceptedAt = now
         try check(message)
-        let counts = outbox.counts
-        guard counts.total < configuration.outboxMaxMessages,
-            counts.bytes + message.size <= configuration.outboxMaxBytes
-        else { throw .outboxFull }
+        try admit(message)
         return step(at: now, into: &actions) { $0.accept(message, &$1) }
     }
 
@@ -34,33 +32,14 @@ extension MQTTClientMachine {
             machine.outbox.counts.quarantined -= 1
             machine.outbox.counts.bytes -= stored.message.size
             let sequence = machine.outbox.nextSequence()
-            machine.enqueue(stored.message, sequence)
-            step.changes.append(.requeue(stored.sequence, as: sequence))
+            var message = stored.message
+            message.acceptedAt = now
+            machine.enqueue(message, sequence)
+            step.changes.append(.requeue(stored.sequence, as: sequence, at: now))
             machine.acceptances.append(
                 Acceptance(
                     commit: machine.nextCommit(step), sequence: sequence, size: stored.message.size, isRetry: true))
             return sequence
-        }
-    }
-
-    /// Drops a message that is quarantined, or queued and not on its way. Answers whether it was dropped. The caller sees
-    /// to it that the row is still there.
-    public mutating func discard(_ stored: StoredMessage, at now: Timestamp, into actions: inout [Action]) -> Bool {
-        step(at: now, into: &actions) { machine, step in
-            switch stored.state {
-            case .inFlight, .released: return false
-            case .quarantined: machine.outbox.counts.quarantined -= 1
-            case .queued:
-                if stored.sequence > machine.outbox.loadedThrough {
-                    machine.outbox.makeLoadStale()
-                } else if !machine.outbox.removeFromReadAhead(stored.sequence) {
-                    return false
-                }
-                machine.outbox.counts.queued -= 1
-            }
-            machine.outbox.counts.bytes -= stored.message.size
-            step.changes.append(.remove(stored.sequence))
-            return true
         }
     }
 
@@ -233,29 +212,29 @@ extension MQTTClientMachine {
     /// The next message of the queue. Answers whether the one behind it may be tried.
     private mutating func pass(_ queued: Outbox.Queued, _ session: ServerSession, _ step: inout Step) -> Bool {
         let message = queued.message
-        if isExpired(message, step) || message.qos == .atMostOnce || refusal(of: message, session.limits) != nil {
+        if fate(of: message, at: step.now) != nil || message.qos == .atMostOnce
+            || refusal(of: message, session.limits) != nil
+        {
             return passUnacknowledged(queued, session, &step)
         }
         guard hasRoom(queued.sequence), let id = packetIDs.allocate() else { return false }
         outbox.removeFirst()
-        outbox.counts.queued -= 1
+        outbox.leaveQueue(size: message.size)
         outbox.counts.inFlight += 1
         step.changes.append(.assign(queued.sequence, id))
         letThrough(queued, id, step)
         return true
     }
 
-    /// A message of the queue that takes no room in the window: QoS 0, expired, or refused.
+    /// A message of the queue that takes no room in the window: QoS 0, too old, or refused.
     private mutating func passUnacknowledged(
         _ queued: Outbox.Queued, _ session: ServerSession, _ step: inout Step
     ) -> Bool {
-        if isExpired(queued.message, step) {
-            outbox.removeFirst()
-            outbox.counts.queued -= 1
-            expire(queued.sequence, size: queued.message.size, &step)
+        if let reason = fate(of: queued.message, at: step.now) {
+            dropFirst(queued, because: reason, &step)
         } else if let refusal = refusal(of: queued.message, session.limits) {
             outbox.removeFirst()
-            outbox.counts.queued -= 1
+            outbox.leaveQueue(size: queued.message.size)
             reject(queued.sequence, refusal.code, refusal.sentence, &step)
         } else {
             guard queued.message.qos == .atMostOnce,
@@ -271,8 +250,7 @@ extension MQTTClientMachine {
     private mutating func letThrough(_ queued: Outbox.Queued, _ id: PacketID, _ step: Step) {
         let size = queued.message.size
         if outbox.inFlight[id] == nil {
-            outbox.inFlight[id] = Outbox.InFlight(
-                sequence: queued.sequence, size: size, message: queued.message, wasAttempted: false)
+            outbox.inFlight[id] = Outbox.InFlight(queued)
         }
         outbox.inFlight[id]?.progress = .letThrough
         outbox.letThrough(bytes: size)
@@ -285,9 +263,9 @@ extension MQTTClientMachine {
             // Answered, or refused by the store, in the meantime.
             return false
         }
-        if !entry.wasAttempted, isExpired(message, step) {
+        if !entry.wasAttempted, let reason = fate(of: message, at: step.now) {
             finish(id, &step)
-            expire(sequence, size: entry.size, &step)
+            drop(sequence, message.topic, size: entry.size, because: reason, &step)
             return false
         }
         outbox.inFlight[id]?.wasAttempted = true
@@ -317,21 +295,11 @@ extension MQTTClientMachine {
         step.hasMessages = true
     }
 
-    private func isExpired(_ message: OutboundMessage, _ step: Step) -> Bool {
-        message.expiresAt.map { $0 <= step.now } ?? false
-    }
-
-    private mutating func expire(_ sequence: MessageSequence, size: Int, _ step: inout Step) {
-        outbox.counts.bytes -= size
-        step.changes.append(.remove(sequence))
-        step.emit(.expired(sequence))
-    }
-
     // MARK: Answers
 
     mutating func flushed(_ number: FlushNumber, _ step: inout Step) {
         for done in outbox.flushed(number) {
-            outbox.counts.queued -= 1
+            outbox.leaveQueue(size: done.size)
             outbox.counts.bytes -= done.size
             step.changes.append(.remove(done.sequence))
             step.emit(.delivered(done.sequence, .success))

@@ -12,8 +12,9 @@ import NIOCore
 ///
 ///     handle ─▶ mutate ─▶ pump: let messages through ─▶ drain: send what is durable ─▶ commit, load, send, close
 ///
-/// Files: this one is the funnel; `+Connection` opens and ends; `+Discarding` begins a session anew in MQTT 3.1.1; `+Remedies` is what follows from the server's reason to end
-/// a connection; `+Outbound` and `+Inbound` are the two directions of messages; `+Subscriptions` restores what is wanted.
+/// Files: this one is the funnel; `+Connection` opens and ends; `+Discarding` begins a session anew in MQTT 3.1.1;
+/// `+Remedies` is what follows from the server's reason to end a connection; `+Outbound` and `+Inbound` are the two
+/// directions of messages; `+Limits` is what the outbox does not keep; `+Subscriptions` restores what is wanted.
 public struct MQTTClientMachine: Sendable {
     /// May be changed at any time; what CONNECT announces changes with the next one.
     public var configuration: Configuration
@@ -93,7 +94,11 @@ public struct MQTTClientMachine: Sendable {
             case .unsubscribe(let filter): machine.unsubscribe(filter, &step)
             case .committed(let number): machine.committed(number, &step)
             case .committedWithoutInserts(let number): machine.committedWithoutInserts(number, &step)
-            case .loaded(let messages): machine.outbox.loaded(messages)
+            case .loaded(let messages):
+                machine.outbox.loaded(messages)
+                step.looksAtTimes = true
+            case .timePassed: step.looksAtTimes = true
+            case .clockStepped(let milliseconds, let range): machine.clockStepped(milliseconds, range, &step)
             case .flushed(let number): machine.flushed(number, &step)
             case .keyDerived(let key): machine.respond(with: key, &step)
             case .reauthenticate(let exchange): machine.reauthenticate(exchange, &step)
@@ -168,6 +173,8 @@ extension MQTTClientMachine {
         var messageBytes = 0
         var hasMessages = false
         var closes = false
+        /// Whether the head of the queue is looked at although there is no connection.
+        var looksAtTimes = false
 
         mutating func emit(_ event: Event) {
             actions.append(.event(event))
@@ -186,6 +193,8 @@ extension MQTTClientMachine {
         var step = Step(now: now, version: version)
         swap(&step.actions, &actions)
         let result = body(&self, &step)
+        if step.looksAtTimes { dropOverdue(&step) }
+        dropOldest(&step)
         // A message that turns out to be expired or refused makes room for the next one.
         repeat {
             pumpAnnouncements(&step)
@@ -195,12 +204,7 @@ extension MQTTClientMachine {
             issuedCommit = nextCommit(step)
             step.actions.append(.commit(step.changes, issuedCommit))
         }
-        if isConnected,
-            let load = outbox.nextLoad(
-                messages: configuration.readAheadMessages, bytes: configuration.readAheadBytes)
-        {
-            step.actions.append(load)
-        }
+        if let load = nextLoad(step) { step.actions.append(load) }
         if step.output.readableBytes > 0 {
             var flush: FlushNumber?
             if step.hasMessages {

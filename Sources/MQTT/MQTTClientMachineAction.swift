@@ -66,6 +66,12 @@ extension MQTTClientMachine {
         case loaded([StoredMessage])
         /// Everything up to this flush was handed to the kernel.
         case flushed(FlushNumber)
+        /// Time has passed: drop what is too old or expired, as far as it is at the head of the queue. It is never sent
+        /// in any case; this only makes it known, and makes room, while there is no connection.
+        case timePassed
+        /// The wall clock was set by so many milliseconds. What was accepted within the range, by the clock as it was, was
+        /// accepted since then only as long ago as it was.
+        case clockStepped(by: Int64, acceptedWithin: ClosedRange<Timestamp>)
         /// The answer to `challenged`.
         case keyDerived(SCRAMClient.Key)
         /// Take a new credential to the server on this connection; only if `canReauthenticate`. `reauthenticated` follows,
@@ -105,8 +111,8 @@ extension MQTTClientMachine {
         case delivered(MessageSequence, ReasonCode)
         /// The server (or what it announced) refuses the message; it is quarantined.
         case rejected(MessageSequence, ReasonCode, String?)
-        /// Its time was up before it was sent; it is removed.
-        case expired(MessageSequence)
+        /// It is removed without having been sent.
+        case dropped(DroppedMessage)
         /// A message from the server. It is acknowledged by the machine after this event.
         case received(InboundMessage)
         /// The answer to a wanted subscription: the granted QoS, or an error. Also after a reconnect.
@@ -235,8 +241,10 @@ extension MQTTClientMachine {
         case invalidTopic(InvalidTopic)
         /// A property that MQTT cannot express; the sentence says which.
         case invalidProperty(String)
-        /// The outbox is at its limit of messages or bytes.
+        /// The outbox is at its limit of messages or bytes, and nothing in it may be dropped for this one.
         case outboxFull
+        /// The same, and the configuration says that new messages are dropped then.
+        case dropped
         /// Larger than the connected server takes, or than MQTT can express. Bytes of the packet, and the limit.
         case tooLarge(Int, limit: Int)
         /// The connected server takes no more than this QoS.
@@ -245,6 +253,31 @@ extension MQTTClientMachine {
         case retainNotSupported
         /// MQTT 3.1.1 has no properties of messages.
         case propertiesNotSupported
+    }
+
+    /// A message that was accepted and is not sent.
+    public struct DroppedMessage: Hashable, Sendable {
+        public var sequence: MessageSequence
+        public var topic: String
+        public var reason: DropReason
+
+        public init(sequence: MessageSequence, topic: String, reason: DropReason) {
+            self.sequence = sequence
+            self.topic = topic
+            self.reason = reason
+        }
+    }
+
+    /// Why a message is dropped.
+    public enum DropReason: Hashable, Sendable {
+        /// The time that its publisher gave it was up.
+        case expired
+        /// It has waited for longer than the configuration has it.
+        case tooOld
+        /// It was the oldest one when there was no room for a new one.
+        case outboxFull
+        /// Somebody wanted it so.
+        case discarded
     }
 
     /// How many messages there are, and in which state; those count that are not committed yet.

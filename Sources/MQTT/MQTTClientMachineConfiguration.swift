@@ -1,4 +1,14 @@
 extension MQTTClientMachine {
+    /// What happens to a new message when the outbox is at its limit.
+    public enum OverflowBehaviour: Hashable, Sendable {
+        /// It is refused with `outboxFull`.
+        case refuse
+        /// It is accepted, and the oldest messages that were not sent go; what is on its way or quarantined never does.
+        case dropOldest
+        /// It is refused with `dropped`.
+        case dropNew
+    }
+
     /// What a session's configuration decides about the protocol.
     public struct Configuration: Sendable {
         /// The version of the next connection. It may differ from one connection to the next: the session goes on.
@@ -27,10 +37,13 @@ extension MQTTClientMachine {
         /// Messages, and bytes of messages, that are held in memory ahead of the window. The rest is in the store only.
         public var readAheadMessages: Int
         public var readAheadBytes: Int
-        /// Messages, and bytes of messages, that the outbox holds, quarantined ones included. At the limit publishing is
-        /// refused with `outboxFull`.
+        /// Messages, and bytes of messages, that the outbox holds, quarantined ones included.
         public var outboxMaxMessages: Int
         public var outboxMaxBytes: Int
+        /// What happens at that limit.
+        public var whenFull: OverflowBehaviour
+        /// Milliseconds after which a message that was not sent is dropped; `nil`: never.
+        public var maximumAge: Int64?
         /// Topic filters in one SUBSCRIBE or UNSUBSCRIBE, 1 or more. Some servers take no more than 8.
         public var filtersPerPacket: Int
         /// SUBSCRIBE and UNSUBSCRIBE packets that wait for their answers at once, 1 or more.
@@ -51,6 +64,8 @@ extension MQTTClientMachine {
             readAheadBytes: Int = 4 << 20,
             outboxMaxMessages: Int = 100_000,
             outboxMaxBytes: Int = 256 << 20,
+            whenFull: OverflowBehaviour = .refuse,
+            maximumAge: Int64? = nil,
             filtersPerPacket: Int = 8,
             maximumSubscribeRequests: Int = 64
         ) {
@@ -68,6 +83,8 @@ extension MQTTClientMachine {
             self.readAheadBytes = readAheadBytes
             self.outboxMaxMessages = outboxMaxMessages
             self.outboxMaxBytes = outboxMaxBytes
+            self.whenFull = whenFull
+            self.maximumAge = maximumAge
             self.filtersPerPacket = filtersPerPacket
             self.maximumSubscribeRequests = maximumSubscribeRequests
         }

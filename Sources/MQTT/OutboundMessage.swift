@@ -13,6 +13,9 @@ public struct OutboundMessage: Hashable, Sendable {
     /// When nobody wants it any more; `nil` means never. Before that time the rest is sent as Message Expiry Interval
     /// (3.3.2.3.3; not in MQTT 3.1.1), after it the message is not sent at all, unless it may have been sent before.
     public var expiresAt: Timestamp?
+    /// When it was accepted, or when a person had it sent again. The machine sets it; the age of a message is measured
+    /// from it.
+    public var acceptedAt = Timestamp(rawValue: 0)
 
     public init(
         topic: String,

@@ -14,6 +14,7 @@ struct Outbox: Sendable {
     struct InFlight: Sendable {
         var sequence: MessageSequence
         var size: Int
+        var acceptedAt: Timestamp
         /// `nil` as soon as only PUBREL can follow.
         var message: OutboundMessage?
         /// It may have reached the server, on this connection or an earlier one: DUP is set from now on.
@@ -23,6 +24,24 @@ struct Outbox: Sendable {
         var answer = ReasonCode.success
 
         var isReleased: Bool { message == nil }
+
+        /// One of the store, which may have been sent.
+        init(_ stored: StoredMessage, size: Int) {
+            sequence = stored.sequence
+            self.size = size
+            acceptedAt = stored.message.acceptedAt
+            message = stored.message
+            wasAttempted = true
+        }
+
+        /// One that has got its identifier just now.
+        init(_ queued: Queued) {
+            sequence = queued.sequence
+            size = queued.message.size
+            acceptedAt = queued.message.acceptedAt
+            message = queued.message
+            wasAttempted = false
+        }
     }
 
     /// How far a message in flight is on this connection.
@@ -55,6 +74,8 @@ struct Outbox: Sendable {
     }
 
     var counts: MQTTClientMachine.Counts
+    /// The bytes of those that `counts.queued` counts.
+    private(set) var queuedBytes: Int
 
     /// The sequence that was given out last.
     private(set) var lastSequence: MessageSequence
@@ -69,6 +90,7 @@ struct Outbox: Sendable {
     private(set) var readAhead = CircularBuffer<Queued>()
     private(set) var readAheadBytes = 0
     private var unflushed = CircularBuffer<Unflushed>()
+    private var unflushedBytes = 0
     /// How many of `unflushed`, from its start, were written.
     private var writtenCount = 0
     private var flushes = CircularBuffer<Flush>()
@@ -79,11 +101,14 @@ struct Outbox: Sendable {
     private var loadingThrough: MessageSequence?
     /// What the outstanding load brings is out of date.
     private var loadIsStale = false
+    /// How often the queue was begun anew because the server had lost the session.
+    private(set) var lossCount = 0
 
     init(_ durable: DurableSession) {
         lastSequence = MessageSequence(rawValue: durable.nextSequence.rawValue - 1)
         settledThrough = lastSequence
         if durable.queuedCount == 0 { loadedThrough = lastSequence }
+        queuedBytes = durable.queuedBytes
         counts = MQTTClientMachine.Counts(
             queued: durable.queuedCount, inFlight: 0, quarantined: durable.quarantinedCount,
             bytes: durable.queuedBytes + durable.quarantinedBytes)
@@ -91,10 +116,10 @@ struct Outbox: Sendable {
             let size = stored.message.size
             switch stored.state {
             case .inFlight(let id):
-                inFlight[id] = InFlight(
-                    sequence: stored.sequence, size: size, message: stored.message, wasAttempted: true)
+                inFlight[id] = InFlight(stored, size: size)
             case .released(let id):
-                inFlight[id] = InFlight(sequence: stored.sequence, size: size, message: nil, wasAttempted: true)
+                inFlight[id] = InFlight(stored, size: size)
+                inFlight[id]?.message = nil
             case .queued, .quarantined:
                 preconditionFailure("the durable session's inFlight holds only what is in flight or released")
             }
@@ -114,7 +139,34 @@ struct Outbox: Sendable {
     /// QoS 0 messages let through and not flushed.
     var unflushedCount: Int { unflushed.count }
 
+    /// Messages of the queue that are not on their way, and their bytes.
+    var waiting: (messages: Int, bytes: Int) {
+        (counts.queued - unflushed.count, queuedBytes - unflushedBytes)
+    }
+
+    /// When the first of the messages that are queued or in flight was accepted, as far as they are in memory.
+    var oldestAcceptance: Timestamp? {
+        var first = inFlight.values.min { $0.sequence < $1.sequence }.map { ($0.sequence, $0.acceptedAt) }
+        for queued in [unflushed.first.map { Queued(sequence: $0.sequence, message: $0.message) }, readAhead.first] {
+            guard let queued, queued.sequence < first?.0 ?? MessageSequence(rawValue: .max) else { continue }
+            first = (queued.sequence, queued.message.acceptedAt)
+        }
+        return first?.1
+    }
+
     // MARK: New messages
+
+    /// A message is `queued` from now on.
+    mutating func enterQueue(size: Int) {
+        counts.queued += 1
+        queuedBytes += size
+    }
+
+    /// A message is not `queued` any more.
+    mutating func leaveQueue(size: Int) {
+        counts.queued -= 1
+        queuedBytes -= size
+    }
 
     /// Whether every message of the queue is in memory.
     var isWholeInMemory: Bool { loadedThrough == lastSequence }
@@ -132,7 +184,7 @@ struct Outbox: Sendable {
 
     /// Puts a new message at the end of the queue: into memory if everything before it is there and there is room.
     mutating func enqueue(_ message: OutboundMessage, _ sequence: MessageSequence, messages: Int, bytes: Int) {
-        counts.queued += 1
+        enterQueue(size: message.size)
         counts.bytes += message.size
         guard loadedThrough == sequence else { return }
         if readAhead.isEmpty || (readAhead.count < messages && readAheadBytes + message.size <= bytes) {
@@ -150,7 +202,7 @@ struct Outbox: Sendable {
             remove(packetID)
             return packetID
         }
-        counts.queued -= 1
+        leaveQueue(size: size)
         _ = removeFromReadAhead(sequence)
         return nil
     }
@@ -193,6 +245,9 @@ struct Outbox: Sendable {
     }
 
     // MARK: Loading
+
+    /// Whether nothing of the queue is in memory, and the store has some of it.
+    var isHeadMissing: Bool { readAhead.isEmpty && loadedThrough < settledThrough && waiting.messages > 0 }
 
     /// What to load now, if anything: when the read-ahead is half empty and the store has more.
     mutating func nextLoad(messages: Int, bytes: Int) -> MQTTClientMachine.Action? {
@@ -237,6 +292,7 @@ struct Outbox: Sendable {
     mutating func letThroughUnacknowledged(_ queued: Queued) {
         unflushed.append(Unflushed(sequence: queued.sequence, message: queued.message))
         backlogBytes += queued.message.size
+        unflushedBytes += queued.message.size
     }
 
     /// The next QoS 0 message to be written.
@@ -265,10 +321,30 @@ struct Outbox: Sendable {
         var done: [(sequence: MessageSequence, size: Int)] = []
         while let first = unflushed.first, let flush = first.flush, flush <= number {
             done.append((first.sequence, first.message.size))
+            unflushedBytes -= first.message.size
             unflushed.removeFirst()
             writtenCount -= 1
         }
         return done
+    }
+
+    /// The wall clock was set: what was accepted within the range moves along.
+    mutating func shiftTimes(by milliseconds: Int64, acceptedWithin range: ClosedRange<Timestamp>) {
+        func shift(_ message: inout OutboundMessage) {
+            guard range.contains(message.acceptedAt) else { return }
+            message.acceptedAt = message.acceptedAt.advanced(by: milliseconds)
+            message.expiresAt = message.expiresAt?.advanced(by: milliseconds)
+        }
+        for (id, entry) in inFlight where range.contains(entry.acceptedAt) {
+            inFlight[id]?.acceptedAt = entry.acceptedAt.advanced(by: milliseconds)
+            if var message = entry.message {
+                shift(&message)
+                inFlight[id]?.message = message
+            }
+        }
+        for index in readAhead.indices { shift(&readAhead[index].message) }
+        for index in unflushed.indices { shift(&unflushed[index].message) }
+        makeLoadStale()
     }
 
     /// The connection is gone: what was not flushed is at the head of the queue again.
@@ -277,6 +353,7 @@ struct Outbox: Sendable {
             prepend(Queued(sequence: last.sequence, message: last.message))
         }
         writtenCount = 0
+        unflushedBytes = 0
         flushes.removeAll()
         backlogBytes = 0
         resend.removeAll()
@@ -285,6 +362,7 @@ struct Outbox: Sendable {
 
     /// The server lost the session, and what was in flight is queued in the store: the queue is read anew.
     mutating func sessionLost() {
+        lossCount += 1
         inFlight.removeAll()
         resend.removeAll()
         readAhead.removeAll()

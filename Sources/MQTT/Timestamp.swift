@@ -1,4 +1,5 @@
-/// A time on the wall clock. Only the expiry of messages is measured with it, since that must go on across reboots.
+/// A time on the wall clock. Only the age and the expiry of messages are measured with it, since that must go on across
+/// reboots.
 public struct Timestamp: RawRepresentable, Hashable, Comparable, Sendable {
     /// Milliseconds since 1970-01-01T00:00:00Z.
     public let rawValue: Int64
@@ -9,6 +10,12 @@ public struct Timestamp: RawRepresentable, Hashable, Comparable, Sendable {
 
     public static func < (left: Timestamp, right: Timestamp) -> Bool {
         left.rawValue < right.rawValue
+    }
+
+    /// Later by so many milliseconds, or earlier; at most at the end of all times.
+    func advanced(by milliseconds: Int64) -> Timestamp {
+        let (sum, overflow) = rawValue.addingReportingOverflow(milliseconds)
+        return Timestamp(rawValue: overflow ? (milliseconds > 0 ? .max : .min) : sum)
     }
 
     /// Whole seconds from this time until another one, rounded up, at least 0 and at most what MQTT can express.

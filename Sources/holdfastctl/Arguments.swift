@@ -65,3 +65,12 @@ extension MessageQoS: ExpressibleByArgument {}
 extension MessagePublishMethod.Wait: ExpressibleByArgument {}
 extension SessionReconnectMethod.Mode: ExpressibleByArgument {}
 extension SessionStatus.State: ExpressibleByArgument {}
+
+extension QueuedMessageState: ExpressibleByArgument {
+    public init?(argument: String) {
+        self.init(rawValue: argument)
+        guard Self.all.contains(self) else { return nil }
+    }
+
+    public var defaultValueDescription: String { rawValue }
+}

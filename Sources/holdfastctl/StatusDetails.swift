@@ -61,7 +61,8 @@ enum StatusDetails {
         var text = "attempts \(counters.attempts), connects \(counters.connects), resumed \(counters.resumes), "
         text += "outages \(counters.outages)"
         if let longest = counters.longestOutage { text += " (longest \(TimeText.duration(longest)))" }
-        return text + ", published \(counters.published), received \(counters.received)"
+        text += ", published \(counters.published), received \(counters.received)"
+        return counters.dropped > 0 ? text + ", dropped \(counters.dropped)" : text
     }
 
     /// The table of `list`.

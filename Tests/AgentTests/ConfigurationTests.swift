@@ -154,6 +154,8 @@ private func leaves(of value: ConfigurationValue) -> Set<String> {
             [outbox]
             max-messages = 1
             max-bytes = "2GiB"
+            max-age = "7d"
+            when-full = "drop-oldest"
             """)
         var expected = SessionConfiguration()
         expected.endpoints = [try Endpoint("mqtts://broker.example")]
@@ -186,7 +188,8 @@ private func leaves(of value: ConfigurationValue) -> Set<String> {
             authorities: "/ca.pem", certificate: "/c.pem", key: "/k.pem", serverName: "s", minimum: .oneThree)
         expected.proxy = ProxyConfiguration(
             address: try ProxyAddress("http://proxy.example:3128"), username: "joe", password: .file("/run/proxy"))
-        expected.outbox = OutboxConfiguration(maxMessages: 1, maxBytes: 2 << 30)
+        expected.outbox = OutboxConfiguration(
+            maxMessages: 1, maxBytes: 2 << 30, maxAge: .seconds(7 * 86_400), whenFull: .dropOldest)
         #expect(configuration == expected)
     }
 

@@ -16,7 +16,7 @@ struct RoundTripTests {
           "quality": "excellent", "rtt": 0.023, "jitter": 0.002, "lastHeard": 4.1,
           "outbox": { "queued": 0, "inFlight": 0, "quarantined": 0, "bytes": 0, "oldest": null },
           "counters": { "attempts": 14, "connects": 13, "resumes": 11, "outages": 12, "longestOutage": 41.2,
-                        "published": 5120, "received": 88 } }
+                        "published": 5120, "received": 88, "dropped": 3 } }
         """
 
     private func roundTrip<Value: Codable>(
@@ -57,6 +57,7 @@ struct RoundTripTests {
         let status = try ParameterDecoder.decodeLeniently(SessionStatus.self, from: value)
         #expect(status.state == .failed)
         #expect(status.outbox.queued == 1)
+        #expect(status.counters.dropped == 0)
     }
 
     @Test func `list and watch answers are read and written as documented`() throws {
@@ -197,6 +198,43 @@ struct RoundTripTests {
         #expect(put.qos == .atMostOnce)
     }
 
+    @Test func `queue answers are read and written as documented`() throws {
+        let page = try roundTrip(
+            MessageQueueListMethod.Result.self,
+            """
+            { "messages": [
+              { "id": 7, "topic": "a", "qos": 1, "retain": false, "size": 12, "acceptedAt": "2026-11-20T09:12:44.120Z",
+                "expiresAt": null, "state": "quarantined", "reasonCode": 135, "message": "not authorized" } ],
+              "next": null }
+            """)
+        #expect(page.messages.first?.state == .quarantined)
+        _ = try roundTrip(
+            MessageQueueRetryMethod.Result.self,
+            #"{ "retried": [ { "id": 7, "newID": 81 } ], "skipped": [], "more": false }"#)
+        let dropped = try roundTrip(
+            MessageQueueDropMethod.Result.self,
+            """
+            { "dropped": [7], "skipped": [ { "id": 8, "code": "in-flight", "message": "…", "hint": null } ],
+              "more": true }
+            """)
+        #expect(dropped.skipped.first?.id == 8)
+    }
+
+    @Test(arguments: [
+        (#"{"session":"a","ids":[1,2]}"#, MessageSelection.ids([1, 2])),
+        (#"{"session":"a","all":"queued"}"#, .all(.queued)),
+        (#"{"session":"a"}"#, nil), (#"{"session":"a","ids":[]}"#, nil), (#"{"session":"a","all":"in-flight"}"#, nil),
+        (#"{"session":"a","ids":[1],"all":"queued"}"#, nil), (#"{"session":"a","all":true}"#, nil),
+    ])
+    func `a decision names messages, or a state`(text: String, selection: MessageSelection?) throws {
+        let value = try JSONValue(parsing: Array(text.utf8)[...])
+        let parameters = try? ParameterDecoder.decode(MessageQueueParameters.self, from: value)
+        #expect(parameters?.selection == selection)
+        guard let parameters else { return }
+        let line = try #require(OutgoingLine.encode(parameters))
+        #expect(try JSONValue(parsing: line[...]) == value)
+    }
+
     @Test func `sessions are counted by state`() {
         let counts = DaemonStatus.SessionCounts(states: [.connected, .failed, .connected, .reconnecting])
         #expect(counts == DaemonStatus.SessionCounts(connected: 2, reconnecting: 1, failed: 1))
@@ -213,7 +251,8 @@ struct RoundTripTests {
                 "session.switchRoom": .control, "room.participants": .observe,
                 "message.publish": .message, "message.subscribe": .message, "message.unsubscribe": .message,
                 "session.unwatch": .observe, "publication.list": .observe, "publication.put": .message,
-                "publication.remove": .message, "network.status": .observe,
+                "publication.remove": .message, "network.status": .observe, "message.queue.list": .observe,
+                "message.queue.retry": .message, "message.queue.drop": .control,
             ])
     }
 }

@@ -137,6 +137,15 @@ extension DurableStore {
     func queue(_ session: SessionName) throws(StoreError) -> [StoredMessage] {
         try load(session, after: .zero, maxCount: .max, maxBytes: .max)
     }
+
+    /// Everything that is quarantined.
+    func quarantined(_ session: SessionName) throws(StoreError) -> [StoredMessage] {
+        var found: [StoredMessage] = []
+        for summary in try summaries(session, .quarantined, limit: .max) {
+            if let stored = try message(session, summary.sequence) { found.append(stored) }
+        }
+        return found
+    }
 }
 
 extension StoreError {

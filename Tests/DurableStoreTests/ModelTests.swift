@@ -32,13 +32,22 @@ struct ModelSession {
             }
         case .remove(let sequence): messages[sequence] = nil
         case .quarantine(let sequence, let code, let text): messages[sequence]?.state = .quarantined(code, text)
-        case .requeue(let sequence, let newSequence):
+        case .requeue(let sequence, let newSequence, let time):
             guard newSequence > last else { return false }
             last = newSequence
             if case .quarantined = messages[sequence]?.state, var stored = messages.removeValue(forKey: sequence) {
                 stored.sequence = newSequence
                 stored.state = .queued
+                stored.message.acceptedAt = time
                 messages[newSequence] = stored
+            }
+        case .shiftTimes(let milliseconds, let range):
+            for (sequence, stored) in messages where range.contains(stored.message.acceptedAt) {
+                messages[sequence]?.message.acceptedAt = .init(
+                    rawValue: stored.message.acceptedAt.rawValue + milliseconds)
+                messages[sequence]?.message.expiresAt = stored.message.expiresAt.map {
+                    .init(rawValue: $0.rawValue + milliseconds)
+                }
             }
         case .insertInbound(let packetID): state.inboundIDs.insert(packetID)
         case .removeInbound(let packetID): state.inboundIDs.remove(packetID)
@@ -138,6 +147,9 @@ struct ModelSession {
                 try #require(try await store.session(name) == session.durable)
                 try #require(try await store.queue(name) == session.queued)
                 try #require(try await store.quarantined(name) == session.quarantined)
+                let summaries = try await store.summaries(name, limit: .max)
+                let all = session.messages.values.sorted { $0.sequence < $1.sequence }
+                try #require(summaries == all.map { StoredMessageSummary($0) })
             }
             #expect(await store?.statistics().messages == model.values.reduce(0) { $0 + $1.messages.count })
         }
@@ -151,27 +163,31 @@ struct ModelSession {
         let known = MessageSequence(rawValue: Int64.random(in: recent, using: &random))
         let packetID = try id(UInt16.random(in: 1...20, using: &random))
         let filter = try TopicFilter("filter/\(Int.random(in: 0..<5, using: &random))")
-        switch Int.random(in: 0..<46, using: &random) {
+        switch Int.random(in: 0..<47, using: &random) {
         case 0..<12:
             let isReused = Int.random(in: 0..<60, using: &random) == 0
             let step = Int64.random(in: 1...3, using: &random)
+            var message = OutboundMessage(
+                topic: "t/\(Int.random(in: 0..<9, using: &random))",
+                payload: ByteBuffer(repeating: 7, count: Int.random(in: 0...2000, using: &random)),
+                qos: try #require(QoS.allCases.randomElement(using: &random)),
+                retain: Bool.random(using: &random),
+                properties: try #require(
+                    `What is stored comes back`.properties.randomElement(using: &random)))
+            message.acceptedAt = Timestamp(rawValue: last.rawValue)
+            if Bool.random(using: &random) { message.expiresAt = Timestamp(rawValue: last.rawValue + 1000) }
             return .insert(
                 StoredMessage(
-                    sequence: isReused ? last : MessageSequence(rawValue: last.rawValue + step),
-                    message: OutboundMessage(
-                        topic: "t/\(Int.random(in: 0..<9, using: &random))",
-                        payload: ByteBuffer(repeating: 7, count: Int.random(in: 0...2000, using: &random)),
-                        qos: try #require(QoS.allCases.randomElement(using: &random)),
-                        retain: Bool.random(using: &random),
-                        properties: try #require(
-                            `What is stored comes back`.properties.randomElement(using: &random))),
+                    sequence: isReused ? last : MessageSequence(rawValue: last.rawValue + step), message: message,
                     state: Bool.random(using: &random) ? .queued : .inFlight(packetID)))
         case 12..<17: return .assign(known, packetID)
         case 17..<19: return .unassign(known)
         case 19..<22: return .release(known)
         case 22..<28: return .remove(known)
         case 28, 29: return .quarantine(known, .payloadFormatInvalid, "seed")
-        case 30: return .requeue(known, as: MessageSequence(rawValue: last.rawValue + 1))
+        case 30:
+            return .requeue(
+                known, as: MessageSequence(rawValue: last.rawValue + 1), at: Timestamp(rawValue: last.rawValue + 500))
         case 31, 32: return .insertInbound(packetID)
         case 33: return .removeInbound(packetID)
         case 34: return Bool.random(using: &random) ? .removeAllInbound : .forgetAllSubscriptions
@@ -188,6 +204,11 @@ struct ModelSession {
                     since: Timestamp(rawValue: last.rawValue)))
         case 41: return .removePublication("p/\(Int.random(in: 0..<5, using: &random))")
         case 42, 43: return .rememberRetained("p/\(Int.random(in: 0..<5, using: &random))")
+        case 45:
+            let start = Int64.random(in: 0...last.rawValue, using: &random)
+            return .shiftTimes(
+                by: Int64.random(in: -50...50, using: &random),
+                acceptedWithin: Timestamp(rawValue: start)...Timestamp(rawValue: start + 20))
         case 44: return .forgetRetained("p/\(Int.random(in: 0..<5, using: &random))")
         case 38: return .setAssignedClientID("client-\(packetID)")
         default: return .setEstablished(Bool.random(using: &random))

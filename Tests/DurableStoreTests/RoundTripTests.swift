@@ -124,23 +124,60 @@ import Testing
     @Test func `a message that is tried again goes to the end of the queue`() async throws {
         let store = try await afterRestart([
             [.insert(message(1)), .insert(message(2)), .quarantine(sequence(1), .payloadFormatInvalid, "no")],
-            [.requeue(sequence(1), as: sequence(3))],
+            [.requeue(sequence(1), as: sequence(3), at: .init(rawValue: 7))],
         ])
         var moved = message(1)
         moved.sequence = sequence(3)
+        moved.message.acceptedAt = .init(rawValue: 7)
         #expect(try await store.queue(main) == [message(2), moved])
         #expect(try await store.quarantined(main).isEmpty)
         #expect(try await store.message(main, sequence(1)) == nil)
         #expect(try await store.session(main).nextSequence == sequence(4))
         await #expect(throws: StoreError.self, "a sequence is used a second time") {
-            try await store.commit(main, .requeue(sequence(3), as: sequence(2)))
+            try await store.commit(main, .requeue(sequence(3), as: sequence(2), at: .init(rawValue: 7)))
         }
         #expect(await store.statistics().messages == 2)
     }
 
+    @Test func `the outbox is listed by state, page by page, without payloads`() async throws {
+        let messages = [
+            message(1), message(2, .inFlight(try id(1))), message(3, .quarantined(.notAuthorized, "no")), message(4),
+            message(5, .released(try id(2))),
+        ]
+        let store = try await afterRestart([messages.map { .insert($0) }])
+        func listed(_ filter: DurableStore.MessageFilter, after: Int64 = 0, limit: Int = 10) async throws -> [Int64] {
+            try await store.summaries(main, filter, after: sequence(after), limit: limit).map(\.sequence.rawValue)
+        }
+        #expect(try await listed(.all) == [1, 2, 3, 4, 5])
+        #expect(try await listed(.all, after: 2, limit: 2) == [3, 4])
+        #expect(try await listed(.queued) == [1, 4])
+        #expect(try await listed(.inFlight) == [2, 5])
+        #expect(try await listed(.quarantined) == [3])
+        #expect(try await listed(.quarantined, after: 3) == [])
+        #expect(
+            try await store.summaries(main, of: [sequence(3), sequence(9)]) == [StoredMessageSummary(messages[2])])
+        #expect(try await store.summaries(try session("other"), limit: 10) == [])
+    }
+
+    @Test func `a clock that was set moves the times of what it was asked to, and no other`() async throws {
+        var messages = [message(1), message(2), message(3)]
+        for index in messages.indices {
+            messages[index].message.acceptedAt = Timestamp(rawValue: Int64(index + 1) * 100)
+        }
+        messages[1].message.expiresAt = Timestamp(rawValue: 900)
+        let shift = DurableChange.shiftTimes(
+            by: 5000, acceptedWithin: Timestamp(rawValue: 150)...Timestamp(rawValue: 250))
+        let store = try await afterRestart([messages.map { .insert($0) }, [shift]])
+        messages[1].message.acceptedAt = Timestamp(rawValue: 5200)
+        messages[1].message.expiresAt = Timestamp(rawValue: 5900)
+        #expect(try await store.queue(main) == messages)
+    }
+
     @Test func `only a quarantined message is tried again`() async throws {
         let store = try openStore(directory)
-        try await store.commit(main, .insert(message(1, .inFlight(try id(1)))), .requeue(sequence(1), as: sequence(2)))
+        try await store.commit(
+            main, .insert(message(1, .inFlight(try id(1)))),
+            .requeue(sequence(1), as: sequence(2), at: .init(rawValue: 7)))
         #expect(try await store.session(main).inFlight == [message(1, .inFlight(try id(1)))])
         #expect(try await store.message(main, sequence(2)) == nil)
     }
@@ -265,16 +302,6 @@ import Testing
         #expect(await store.statistics().messages == 1)
         try await store.commit(new, .insert(message(1)))
         #expect(try await store.queue(new) == [message(1)])
-    }
-
-    @Test func `the oldest message has the time of its acceptance`() async throws {
-        let store = try openStore(directory)
-        #expect(try await store.oldestMessage(of: main) == nil)
-        try await store.commit(main, .insert(message(1)))
-        let first = try #require(try await store.oldestMessage(of: main))
-        #expect(first.rawValue > 1_700_000_000_000)
-        try await store.commit(main, .insert(message(2)))
-        #expect(try await store.oldestMessage(of: main) == first)
     }
 
     @Test func `a closed store refuses everything, and has left no log`() async throws {

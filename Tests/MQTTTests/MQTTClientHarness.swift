@@ -129,7 +129,7 @@ struct MQTTClientHarness {
         case .notAccepted(let sequence): "not accepted \(sequence)"
         case .delivered(let sequence, let code): "delivered \(sequence) \(hex(code))"
         case .rejected(let sequence, let code, _): "rejected \(sequence) \(hex(code))"
-        case .expired(let sequence): "expired \(sequence)"
+        case .dropped(let dropped): Self.describe(dropped)
         case .received(let message): "received \(String(buffer: message.payload))"
         case .subscribed(let filter, let code): "subscribed \(filter) \(hex(code))"
         case .unsubscribed(let filter, let code): "unsubscribed \(filter) \(hex(code))"
@@ -142,6 +142,15 @@ struct MQTTClientHarness {
         case .challenged(let challenge): "challenged \(challenge.iterations)"
         case .reauthenticated: "reauthenticated"
         case .authenticationFailed(let failure): "failed: \(failure)"
+        }
+    }
+
+    private static func describe(_ dropped: MQTTClientMachine.DroppedMessage) -> String {
+        switch dropped.reason {
+        case .expired: "expired \(dropped.sequence)"
+        case .tooOld: "too old \(dropped.sequence)"
+        case .outboxFull: "dropped \(dropped.sequence)"
+        case .discarded: "discarded \(dropped.sequence)"
         }
     }
 

@@ -355,11 +355,11 @@ import Testing
         var actions: [MQTTClientMachine.Action] = []
         let sequence = try client.machine.retry(stored, at: client.now, into: &actions)
         #expect(client.describe(actions) == ["accepted 2", "PUBLISH a id 2"])
-        #expect(client.changes.contains(.requeue(stored.sequence, as: sequence)))
+        #expect(client.changes.contains(.requeue(stored.sequence, as: sequence, at: client.now)))
         client.server(.puback(answer(2, .notAuthorized)))
         stored.sequence = sequence
         actions = []
-        let isDiscarded = client.machine.discard(stored, at: client.now, into: &actions)
+        let isDiscarded = client.machine.discard(StoredMessageSummary(stored), at: client.now, into: &actions)
         #expect(isDiscarded)
         #expect(client.machine.counts == .init())
     }

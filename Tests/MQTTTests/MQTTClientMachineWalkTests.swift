@@ -8,6 +8,11 @@ extension MQTTClientWorld {
     mutating func check() {
         let counts = machine.counts
         if counts.queued < 0 || counts.inFlight < 0 || counts.bytes < 0 { problems.append("counts \(counts)") }
+        if configuration.maximumAge != nil,
+            counts.total > configuration.outboxMaxMessages + configuration.readAheadMessages
+        {
+            problems.append("\(counts.total) messages in an outbox for \(configuration.outboxMaxMessages)")
+        }
         if counts.inFlight > max(configuration.maximumInFlight, 8) { problems.append("window \(counts.inFlight)") }
     }
 
@@ -42,6 +47,7 @@ extension MQTTClientWorld {
                 problems.append("\(sequence) was accepted and is unknown")
                 continue
             }
+            if dropped.contains(sequence) { continue }
             let payload = String(buffer: message.payload)
             if message.topic == "refused" {
                 if case .quarantined? = store.messages[sequence]?.state { continue }
@@ -109,5 +115,20 @@ extension MQTTClientWorld {
         world.checkAtRest()
         #expect(world.problems.isEmpty, "seed \(seed): \(world.problems.prefix(5))")
         #expect(world.delivered.count > 20, "the walk delivers something")
+    }
+
+    @Test(arguments: 1000..<UInt64(1010), [MQTTClientMachine.OverflowBehaviour.refuse, .dropOldest, .dropNew])
+    func `at the limits of the outbox nothing accepted is lost without a word`(
+        seed: UInt64, whenFull: MQTTClientMachine.OverflowBehaviour
+    ) {
+        var world = MQTTClientWorld(seed: seed, whenFull: whenFull)
+        for _ in 0..<800 {
+            world.randomStep()
+            if !world.problems.isEmpty { break }
+        }
+        world.heal()
+        world.checkAtRest()
+        #expect(world.problems.isEmpty, "seed \(seed): \(world.problems.prefix(5))")
+        #expect(world.delivered.count + world.dropped.count > 10, "something happens in the walk")
     }
 }

@@ -32,6 +32,7 @@ struct MQTTClientWorld {
     var published: [MessageSequence: OutboundMessage] = [:]
     var accepted: Set<MessageSequence> = []
     var rejected: Set<MessageSequence> = []
+    var dropped: Set<MessageSequence> = []
     var delivered: Set<MessageSequence> = []
     var wanted: Set<TopicFilter> = []
     var restoredCount = 0
@@ -44,8 +45,12 @@ struct MQTTClientWorld {
     var wasKilled = false
     var problems: [String] = []
 
-    /// - Parameter version: `nil` is another one with every connection.
-    init(seed: UInt64, version: ProtocolVersion? = .five) {
+    /// - Parameters:
+    ///   - version: `nil` is another one with every connection.
+    ///   - whenFull: with it the outbox is small, and messages grow too old.
+    init(
+        seed: UInt64, version: ProtocolVersion? = .five, whenFull: MQTTClientMachine.OverflowBehaviour? = nil
+    ) {
         var random = SeededGenerator(seed: seed)
         self.version = version
         let hasIdentifier = Bool.random(using: &random) || version != .five
@@ -59,6 +64,12 @@ struct MQTTClientWorld {
         configuration.maximumUnflushedQoS0 = Int.random(in: 1...3, using: &random)
         configuration.filtersPerPacket = Int.random(in: 1...3, using: &random)
         configuration.maximumSubscribeRequests = Int.random(in: 1...3, using: &random)
+        if let whenFull {
+            configuration.whenFull = whenFull
+            configuration.outboxMaxMessages = Int.random(in: 3...20, using: &random)
+            configuration.outboxMaxBytes = Int.random(in: 20...100, using: &random)
+            configuration.maximumAge = Int64.random(in: 50...2000, using: &random)
+        }
         self.configuration = configuration
         machine = MQTTClientMachine(configuration: configuration)
         if version == .five { server.refusals = ["refused": .notAuthorized] }
@@ -112,7 +123,12 @@ struct MQTTClientWorld {
         case .rejected(let sequence, _, _): rejected.insert(sequence)
         case .restored: restoredCount += 1
         case .protocolViolation(let code, let message): problems.append("violation \(code): \(message)")
-        case .expired(let sequence): problems.append("\(sequence) expired")
+        case .dropped(let message):
+            if configuration.maximumAge == nil { problems.append("\(message) was dropped") }
+            // What was told and not yet durable is told again after a crash, and may have another end then.
+            let isNews = dropped.insert(message.sequence).inserted
+            if !wasKilled, !isNews { problems.append("\(message) was dropped twice") }
+            if !wasKilled, delivered.contains(message.sequence) { problems.append("\(message) was delivered before") }
         default: break
         }
     }
@@ -127,10 +143,13 @@ struct MQTTClientWorld {
             ? "refused" : ["a", "b"].randomElement(using: &random) ?? "a"
         let message = OutboundMessage(topic: topic, payload: ByteBuffer(string: "\(nextPayload)"), qos: qos)
         var actions: [MQTTClientMachine.Action] = []
-        do {
+        do throws(MQTTClientMachine.PublishError) {
             let sequence = try machine.publish(message, at: now, into: &actions)
             published[sequence] = message
             carryOut(actions)
+        } catch .outboxFull where configuration.whenFull != .dropNew && configuration.maximumAge != nil {
+            // As it should be.
+        } catch .dropped where configuration.whenFull == .dropNew {
         } catch {
             problems.append("publish: \(error)")
         }
@@ -271,10 +290,31 @@ struct MQTTClientWorld {
         case 94..<97: open(mayForce: true)
         case 97: if chance(60) { cut() }
         case 98: if chance(20) { kill() }
+        case 99 where configuration.maximumAge != nil: decide()
         default: handle(.ping)
+        }
+        if configuration.maximumAge != nil {
+            now = Timestamp(rawValue: now.rawValue + Int64.random(in: 0...5, using: &random))
         }
         if wantsClose { cut() }
         check()
+    }
+
+    /// A person has the quarantine sent again or dropped, or drops something, when the disk has nothing else to do.
+    private mutating func decide() {
+        guard disk.isEmpty, notices.isEmpty else { return }
+        for stored in store.messages.values.sorted(by: { $0.sequence < $1.sequence }) where chance(20) {
+            var actions: [MQTTClientMachine.Action] = []
+            if case .quarantined = stored.state, chance(50) {
+                guard let new = try? machine.retry(stored, at: now, into: &actions) else { continue }
+                published[new] = stored.message
+                published[stored.sequence] = nil
+                accepted.remove(stored.sequence)
+            } else if !machine.discard(StoredMessageSummary(stored), at: now, into: &actions) {
+                continue
+            }
+            carryOut(actions)
+        }
     }
 
     /// No more faults: everything that is on its way arrives.

@@ -28,6 +28,8 @@ actor Host {
     private var life = 0
     private var paths: ScenarioPaths
     private var tokens: TokenService?
+    /// By how much somebody has set the wall clock.
+    private var clockOffset = Duration.zero
 
     private var events: [(at: Instant, event: SessionEvent)] = []
     private var position = 0
@@ -65,7 +67,12 @@ actor Host {
         let (scenario, name) = (scenario, name)
         let surroundings = SessionDriver.Surroundings(
             eventLoop: loop,
-            clock: HostClock(now: { scenario.now }, wallClock: { Self.wallClock(scenario.now) }), store: store,
+            clock: HostClock(
+                now: { scenario.now },
+                wallClock: { [weak self] in
+                    let offset = self?.assumeIsolated { $0.clockOffset } ?? .zero
+                    return Self.wallClock(scenario.now.advanced(by: offset))
+                }), store: store,
             commits: CommitQueue(store: store, eventLoop: loop) { _ in }, paths: paths,
             dial: { [weak self] endpoint, options, _, onEvent in
                 // A daemon that was killed is only a memory: what it still does reaches nobody.
@@ -131,6 +138,11 @@ actor Host {
                     PathChange(target: target, pathClass: pathClass, from: old, to: new, receivedAt: scenario.now))
             }
         }
+    }
+
+    /// Somebody, or the time service, sets the wall clock.
+    func setClock(by offset: Duration) {
+        clockOffset += offset
     }
 
     /// The host sleeps: nothing on it runs, and what is sent to it is not heard.

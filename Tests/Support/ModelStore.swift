@@ -53,13 +53,22 @@ public struct ModelStore {
                 case .released, .quarantined: false
                 }
             }
-        case .requeue(let old, let new):
-            guard let stored = messages.removeValue(forKey: old) else {
+        case .requeue(let old, let new, let time):
+            guard var stored = messages.removeValue(forKey: old) else {
                 violations.append("\(old) was requeued and is not there")
                 return
             }
+            stored.message.acceptedAt = time
             messages[new] = StoredMessage(sequence: new, message: stored.message)
             nextSequence = new.next
+        case .shiftTimes(let milliseconds, let range):
+            for (sequence, stored) in messages where range.contains(stored.message.acceptedAt) {
+                messages[sequence]?.message.acceptedAt = .init(
+                    rawValue: stored.message.acceptedAt.rawValue + milliseconds)
+                messages[sequence]?.message.expiresAt = stored.message.expiresAt.map {
+                    .init(rawValue: $0.rawValue + milliseconds)
+                }
+            }
         case .insertInbound(let id): inboundIDs.insert(id)
         case .removeInbound(let id):
             if inboundIDs.remove(id) == nil { violations.append("inbound \(id) was removed twice") }

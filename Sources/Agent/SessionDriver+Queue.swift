@@ -1,0 +1,264 @@
+import ControlAPI
+import DurableStore
+import MQTT
+import NIOCore
+import SessionCore
+
+// What becomes of accepted messages other than delivery: dropped by the configuration, and what people decide.
+
+extension SessionDriver {
+    // MARK: What is dropped
+
+    func dropped(_ dropped: MQTTClientMachine.DroppedMessage) {
+        report(dropped.reason, dropped.sequence.rawValue, dropped.topic)
+        publishers.removeValue(forKey: dropped.sequence)?.answer(.failure(.messageDropped(dropped.reason.sentence)))
+    }
+
+    /// A message that the configuration does not let into the full outbox.
+    func droppedNew(_ topic: String) {
+        report(.outboxFull, nil, topic)
+    }
+
+    private func report(_ reason: MQTTClientMachine.DropReason, _ id: Int64?, _ topic: String) {
+        droppedCount += 1
+        let now = now
+        let sentence = (id.map { "message \($0)" } ?? "a message") + " was dropped: \(reason.sentence)"
+        if let summary = log.dropped(sentence, at: now) {
+            _ = eventLoop.scheduleTask(in: .nanoseconds(max(0, now.duration(to: summary).nanoseconds))) { [weak self] in
+                self?.assumeIsolated { $0.log.summarizeDropped() }
+            }
+        }
+        var event = self.event(.messageDropped)
+        event.id = id
+        event.topic = topic
+        event.reason = .init(code: reason.code, group: "outbox", terminal: false, message: reason.sentence)
+        surroundings.report(name, event)
+    }
+
+    // MARK: The list
+
+    /// What a page may have in bytes, so that its line stays below the limit, however the texts have to be escaped.
+    private static let pageBytes = 900 << 10
+
+    func queueList(
+        _ wanted: MessageQueueListMethod.Parameters
+    ) async throws(RPCError) -> MessageQueueListMethod.Result {
+        try checkRunning()
+        run(.timePassed)
+        await everythingCommitted()
+        // One more tells whether there are more.
+        let found = try await read { store throws(StoreError) in
+            try await store.summaries(
+                self.name, .init(wanted.state), after: .init(rawValue: wanted.after ?? 0), limit: wanted.limit + 1)
+        }
+        var page: [ListedMessage] = []
+        var bytes = 0
+        for summary in found.prefix(wanted.limit) {
+            let message = ListedMessage(summary)
+            bytes += 400 + 6 * (message.topic.utf8.count + (message.message?.utf8.count ?? 0))
+            guard page.isEmpty || bytes <= Self.pageBytes else { break }
+            page.append(message)
+        }
+        return .init(messages: page, next: page.count < found.count ? page.last?.id : nil)
+    }
+
+    private func read<Value: Sendable>(
+        _ body: (DurableStore) async throws(StoreError) -> Value
+    ) async throws(RPCError) -> Value {
+        do throws(StoreError) {
+            return try await body(surroundings.store)
+        } catch {
+            throw .internalError("the outbox of session \(name) cannot be read: \(error)")
+        }
+    }
+
+    // MARK: Decisions
+
+    /// How many messages one call decides about.
+    private static let decisions = 1000
+
+    func queueRetry(_ wanted: MessageQueueParameters) async throws(RPCError) -> MessageQueueRetryMethod.Result {
+        await takeQueueTurn()
+        defer { queueTurns.end() }
+        let (messages, missing, more) = try await selected(wanted.selection)
+        var result = MessageQueueRetryMethod.Result(retried: [], skipped: missing, more: more)
+        for summary in messages {
+            guard case .quarantined = summary.state else {
+                result.skipped.append(.notQuarantined(summary))
+                continue
+            }
+            // With its contents, one at a time. Nobody else takes it out of the quarantine: it is our turn.
+            let found = try await read { store throws(StoreError) in
+                try await store.message(self.name, summary.sequence)
+            }
+            guard let stored = found else { continue }
+            try checkRunning()
+            var actions: [MQTTClientMachine.Action] = []
+            do throws(MQTTClientMachine.PublishError) {
+                let sequence = try mqtt.retry(stored, at: timestamp, into: &actions)
+                result.retried.append(.init(id: summary.sequence.rawValue, newID: sequence.rawValue))
+                run(actions)
+            } catch {
+                let reason = RPCError(error, session: name, topic: summary.topic)
+                result.skipped.append(
+                    .init(
+                        id: summary.sequence.rawValue, code: reason.data?.code ?? "message-rejected",
+                        message: reason.message, hint: reason.data?.hint))
+            }
+        }
+        // What was skipped would be found again.
+        if case .all = wanted.selection, result.retried.isEmpty { result.more = false }
+        await everythingCommitted()
+        return result
+    }
+
+    func queueDrop(_ wanted: MessageQueueParameters) async throws(RPCError) -> MessageQueueDropMethod.Result {
+        await takeQueueTurn()
+        defer { queueTurns.end() }
+        let (messages, missing, more) = try await selected(wanted.selection)
+        var result = MessageQueueDropMethod.Result(dropped: [], skipped: missing, more: more)
+        var actions: [MQTTClientMachine.Action] = []
+        for summary in messages {
+            if mqtt.discard(summary, at: timestamp, into: &actions) {
+                result.dropped.append(summary.sequence.rawValue)
+            } else {
+                result.skipped.append(.inFlight(summary.sequence))
+            }
+        }
+        run(actions)
+        run(.timePassed)
+        if case .all = wanted.selection, result.dropped.isEmpty { result.more = false }
+        await everythingCommitted()
+        return result
+    }
+
+    /// One decision at a time: each reads what the one before it has committed.
+    private func takeQueueTurn() async {
+        guard !queueTurns.begin() else { return }
+        await withCheckedContinuation { queueTurns.waiters.append($0) }
+    }
+
+    /// The messages as they are now, and those that are not there. Nothing happens between this and the caller.
+    private func selected(
+        _ selection: MessageSelection
+    ) async throws(RPCError) -> (messages: [StoredMessageSummary], missing: [SkippedMessage], more: Bool) {
+        while true {
+            try checkRunning()
+            let version = mqtt.queueVersion
+            await everythingCommitted()
+            var missing: [SkippedMessage] = []
+            var messages: [StoredMessageSummary]
+            switch selection {
+            case .ids(let ids):
+                // Twice the same is once.
+                let wanted = Set(ids).sorted()
+                messages = try await read { store throws(StoreError) in
+                    try await store.summaries(self.name, of: wanted.map { .init(rawValue: $0) })
+                }
+                let found = Set(messages.map(\.sequence.rawValue))
+                missing = wanted.filter { !found.contains($0) }.map { .unknown($0) }
+            case .all(let state):
+                messages = try await read { store throws(StoreError) in
+                    try await store.summaries(self.name, .init(state), limit: Self.decisions + 1)
+                }
+            }
+            try checkRunning()
+            let more = messages.count > Self.decisions
+            if more { messages.removeLast(messages.count - Self.decisions) }
+            checkClock()
+            if version == mqtt.queueVersion { return (messages, missing, more) }
+        }
+    }
+}
+
+/// Whose turn it is to decide about the messages of an outbox.
+struct QueueTurns {
+    private var isTaken = false
+    var waiters: [CheckedContinuation<Void, Never>] = []
+
+    /// Answers whether it is the caller's turn at once; else it has to wait.
+    mutating func begin() -> Bool {
+        guard !isTaken else { return false }
+        isTaken = true
+        return true
+    }
+
+    mutating func end() {
+        guard !waiters.isEmpty else {
+            isTaken = false
+            return
+        }
+        waiters.removeFirst().resume()
+    }
+}
+
+extension MQTTClientMachine.DropReason {
+    /// Stable and kebab-case.
+    var code: String {
+        switch self {
+        case .expired: "expired"
+        case .tooOld: "too-old"
+        case .outboxFull: "outbox-full"
+        case .discarded: "discarded"
+        }
+    }
+
+    var sentence: String {
+        switch self {
+        case .expired: "it expired before it could be sent"
+        case .tooOld: "it was older than max-age before it could be sent"
+        case .outboxFull: "the outbox is full"
+        case .discarded: "somebody dropped it by hand"
+        }
+    }
+}
+
+extension DurableStore.MessageFilter {
+    init(_ state: QueuedMessageState?) {
+        self =
+            switch state {
+            case QueuedMessageState.queued?: .queued
+            case QueuedMessageState.inFlight?: .inFlight
+            case QueuedMessageState.quarantined?: .quarantined
+            default: .all
+            }
+    }
+}
+
+extension ListedMessage {
+    init(_ summary: StoredMessageSummary) {
+        self.init(
+            id: summary.sequence.rawValue, topic: summary.topic, qos: MessageQoS(summary.qos), retain: summary.retain,
+            size: summary.size, acceptedAt: RFC3339(milliseconds: summary.acceptedAt.rawValue),
+            expiresAt: summary.expiresAt.map { RFC3339(milliseconds: $0.rawValue) }, state: .queued)
+        switch summary.state {
+        case .queued: state = .queued
+        case .inFlight, .released: state = .inFlight
+        case .quarantined(let code, let sentence):
+            state = .quarantined
+            reasonCode = Int(code.rawValue)
+            message = sentence
+        }
+    }
+}
+
+extension SkippedMessage {
+    fileprivate static func unknown(_ id: Int64) -> SkippedMessage {
+        .init(
+            id: id, code: "unknown-message", message: "there is no message \(id) in the outbox",
+            hint: "it was delivered or dropped, or a retry gave it another id")
+    }
+
+    fileprivate static func inFlight(_ sequence: MessageSequence) -> SkippedMessage {
+        .init(
+            id: sequence.rawValue, code: "in-flight",
+            message: "message \(sequence) is on its way: the server may have it already",
+            hint: "wait for its delivery, or until it is quarantined")
+    }
+
+    fileprivate static func notQuarantined(_ summary: StoredMessageSummary) -> SkippedMessage {
+        .init(
+            id: summary.sequence.rawValue, code: "not-quarantined",
+            message: "message \(summary.sequence) is not quarantined: it is sent anyway")
+    }
+}

@@ -1,0 +1,269 @@
+/// How far a message of an outbox is. What a reader may meet; more may be added.
+public struct QueuedMessageState: RawRepresentable, Codable, Hashable, Sendable {
+    public var rawValue: String
+
+    public init(rawValue: String) {
+        self.rawValue = rawValue
+    }
+
+    /// Not sent.
+    public static let queued = QueuedMessageState(rawValue: "queued")
+    /// Sent, or about to be, and not acknowledged.
+    public static let inFlight = QueuedMessageState(rawValue: "in-flight")
+    /// Set aside because the server rejects it, until a person retries or drops it.
+    public static let quarantined = QueuedMessageState(rawValue: "quarantined")
+
+    /// Those that a request may name.
+    public static let all: [QueuedMessageState] = [.queued, .inFlight, .quarantined]
+}
+
+/// `message.queue.list`: the outbox of a session and its quarantine, without the contents of the messages.
+public enum MessageQueueListMethod: ControlMethod {
+    public static let name = "message.queue.list"
+    public static let role: Role? = .observe
+
+    public struct Parameters: ClosedObject {
+        /// What ``limit`` may be.
+        public static let limits = 1...1000
+
+        public var session: String
+        /// Only messages in this state; `nil`: all of them.
+        public var state: QueuedMessageState?
+        /// Only messages after the one with this id.
+        public var after: Int64?
+        /// How many at most. Default: 100.
+        public var limit: Int
+
+        public init(session: String, state: QueuedMessageState? = nil, after: Int64? = nil, limit: Int = 100) {
+            self.session = session
+            self.state = state
+            self.after = after
+            self.limit = limit
+        }
+
+        enum CodingKeys: String, CodingKey, CaseIterable {
+            case session, state, after, limit
+        }
+        public static var members: [String] { CodingKeys.allCases.map(\.stringValue) }
+
+        public init(from decoder: any Decoder) throws {
+            let container = try decoder.container(keyedBy: CodingKeys.self)
+            session = try container.decode(String.self, forKey: .session)
+            state = try container.decodeIfPresent(QueuedMessageState.self, forKey: .state)
+            if let state, !QueuedMessageState.all.contains(state) {
+                throw DecodingError.dataCorruptedError(
+                    forKey: .state, in: container, debugDescription: "must be queued, in-flight or quarantined")
+            }
+            after = try container.decodeIfPresent(Int64.self, forKey: .after)
+            limit = try container.decodeIfPresent(Int.self, forKey: .limit) ?? 100
+            guard Self.limits.contains(limit) else {
+                throw DecodingError.dataCorruptedError(
+                    forKey: .limit, in: container, debugDescription: "must be a number from 1 to 1000")
+            }
+        }
+    }
+
+    public struct Result: Codable, Hashable, Sendable {
+        /// In the order in which they were accepted. Fewer than the limit when the line would be too long.
+        public var messages: [ListedMessage]
+        /// To be given as `after` for those that follow; `nil` when there are none.
+        public var next: Int64?
+
+        public init(messages: [ListedMessage], next: Int64?) {
+            self.messages = messages
+            self.next = next
+        }
+
+        public func encode(to encoder: any Encoder) throws {
+            var container = encoder.container(keyedBy: CodingKeys.self)
+            try container.encode(messages, forKey: .messages)
+            try container.encode(next, forKey: .next)
+        }
+    }
+}
+
+/// A message of an outbox, without its contents.
+public struct ListedMessage: Codable, Hashable, Sendable {
+    /// The number that `message.publish` answered, or that a retry gave it.
+    public var id: Int64
+    public var topic: String
+    public var qos: MessageQoS
+    public var retain: Bool
+    /// Bytes of topic, payload and properties: what it counts for against `max-bytes`.
+    public var size: Int
+    public var acceptedAt: RFC3339
+    /// When it is not worth delivering any more; `nil`: never.
+    public var expiresAt: RFC3339?
+    public var state: QueuedMessageState
+    /// Of a quarantined one: the server's reason code.
+    public var reasonCode: Int?
+    /// Of a quarantined one: the reason in words.
+    public var message: String?
+
+    public init(
+        id: Int64, topic: String, qos: MessageQoS, retain: Bool, size: Int, acceptedAt: RFC3339,
+        expiresAt: RFC3339? = nil, state: QueuedMessageState, reasonCode: Int? = nil, message: String? = nil
+    ) {
+        self.id = id
+        self.topic = topic
+        self.qos = qos
+        self.retain = retain
+        self.size = size
+        self.acceptedAt = acceptedAt
+        self.expiresAt = expiresAt
+        self.state = state
+        self.reasonCode = reasonCode
+        self.message = message
+    }
+
+    public func encode(to encoder: any Encoder) throws {
+        var container = encoder.container(keyedBy: CodingKeys.self)
+        try container.encode(id, forKey: .id)
+        try container.encode(topic, forKey: .topic)
+        try container.encode(qos, forKey: .qos)
+        try container.encode(retain, forKey: .retain)
+        try container.encode(size, forKey: .size)
+        try container.encode(acceptedAt, forKey: .acceptedAt)
+        try container.encode(expiresAt, forKey: .expiresAt)
+        try container.encode(state, forKey: .state)
+        try container.encode(reasonCode, forKey: .reasonCode)
+        try container.encode(message, forKey: .message)
+    }
+}
+
+/// Which messages a decision is about.
+public enum MessageSelection: Hashable, Sendable {
+    /// 1 to 1000 of them.
+    case ids([Int64])
+    /// All that are in this state when the request arrives: quarantined or queued.
+    case all(QueuedMessageState)
+}
+
+/// The parameters of a decision about messages of an outbox.
+public struct MessageQueueParameters: ClosedObject {
+    public var session: String
+    public var selection: MessageSelection
+
+    public init(session: String, selection: MessageSelection) {
+        self.session = session
+        self.selection = selection
+    }
+
+    enum CodingKeys: String, CodingKey, CaseIterable {
+        case session, ids, all
+    }
+    public static var members: [String] { CodingKeys.allCases.map(\.stringValue) }
+
+    public init(from decoder: any Decoder) throws {
+        let container = try decoder.container(keyedBy: CodingKeys.self)
+        session = try container.decode(String.self, forKey: .session)
+        let ids = try container.decodeIfPresent([Int64].self, forKey: .ids)
+        let all = try container.decodeIfPresent(QueuedMessageState.self, forKey: .all)
+        switch (ids, all) {
+        case (let ids?, nil):
+            guard (1...1000).contains(ids.count) else {
+                throw DecodingError.dataCorruptedError(
+                    forKey: .ids, in: container, debugDescription: "must have 1 to 1000 numbers")
+            }
+            selection = .ids(ids)
+        case (nil, let state?):
+            guard state == .quarantined || state == .queued else {
+                throw DecodingError.dataCorruptedError(
+                    forKey: .all, in: container, debugDescription: "must be quarantined or queued")
+            }
+            selection = .all(state)
+        default:
+            throw DecodingError.dataCorruptedError(
+                forKey: .ids, in: container, debugDescription: "must be given, or all; not both")
+        }
+    }
+
+    public func encode(to encoder: any Encoder) throws {
+        var container = encoder.container(keyedBy: CodingKeys.self)
+        try container.encode(session, forKey: .session)
+        switch selection {
+        case .ids(let ids): try container.encode(ids, forKey: .ids)
+        case .all(let state): try container.encode(state, forKey: .all)
+        }
+    }
+}
+
+/// A message that was left as it is.
+public struct SkippedMessage: Codable, Hashable, Sendable {
+    public var id: Int64
+    /// Stable and kebab-case: `unknown-message`, `in-flight`, `not-quarantined`, `message-rejected`.
+    public var code: String
+    /// Why, in one sentence without the final full stop.
+    public var message: String
+    /// What to do about it.
+    public var hint: String?
+
+    public init(id: Int64, code: String, message: String, hint: String? = nil) {
+        self.id = id
+        self.code = code
+        self.message = message
+        self.hint = hint
+    }
+
+    public func encode(to encoder: any Encoder) throws {
+        var container = encoder.container(keyedBy: CodingKeys.self)
+        try container.encode(id, forKey: .id)
+        try container.encode(code, forKey: .code)
+        try container.encode(message, forKey: .message)
+        try container.encode(hint, forKey: .hint)
+    }
+}
+
+/// `message.queue.retry`: puts quarantined messages at the end of the queue; answers when that is committed to disk.
+public enum MessageQueueRetryMethod: ControlMethod {
+    public static let name = "message.queue.retry"
+    public static let role: Role? = .message
+    public typealias Parameters = MessageQueueParameters
+
+    public struct Result: Codable, Hashable, Sendable {
+        /// At most 1000.
+        public var retried: [RetriedMessage]
+        public var skipped: [SkippedMessage]
+        /// Whether there are more of `all` than one call does: to be called again.
+        public var more: Bool
+
+        public init(retried: [RetriedMessage], skipped: [SkippedMessage], more: Bool) {
+            self.retried = retried
+            self.skipped = skipped
+            self.more = more
+        }
+    }
+}
+
+/// A message that has its place at the end of the queue, and so another number.
+public struct RetriedMessage: Codable, Hashable, Sendable {
+    public var id: Int64
+    public var newID: Int64
+
+    public init(id: Int64, newID: Int64) {
+        self.id = id
+        self.newID = newID
+    }
+}
+
+/// `message.queue.drop`: removes messages that are quarantined or were never sent, for good; answers when that is
+/// committed to disk.
+public enum MessageQueueDropMethod: ControlMethod {
+    public static let name = "message.queue.drop"
+    public static let role: Role? = .control
+    public typealias Parameters = MessageQueueParameters
+
+    public struct Result: Codable, Hashable, Sendable {
+        /// At most 1000.
+        public var dropped: [Int64]
+        public var skipped: [SkippedMessage]
+        /// Whether there are more of `all` than one call does: to be called again.
+        public var more: Bool
+
+        public init(dropped: [Int64], skipped: [SkippedMessage], more: Bool) {
+            self.dropped = dropped
+            self.skipped = skipped
+            self.more = more
+        }
+    }
+}

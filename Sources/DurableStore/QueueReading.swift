@@ -1,0 +1,78 @@
+public import MQTT
+public import SessionCore
+
+/// The outbox as people look at it, and what they decide about.
+extension DurableStore {
+    /// Which messages of an outbox.
+    public enum MessageFilter: Hashable, Sendable, CaseIterable {
+        case all, queued, inFlight, quarantined
+    }
+
+    /// The messages of a session without their contents, in order of acceptance.
+    ///
+    /// - Parameters:
+    ///   - sequence: only those after this one.
+    ///   - limit: how many at most.
+    public func summaries(
+        _ session: SessionName, _ filter: MessageFilter = .all, after sequence: MessageSequence = .zero, limit: Int
+    ) throws(StoreError) -> [StoredMessageSummary] {
+        let database = try opened()
+        guard let id = sessionIDs[session], let after = MessageKey(session: id, sequence: max(sequence, .zero)) else {
+            return []
+        }
+        // CROSS JOIN keeps the order of the tables: the small one leads.
+        let tables =
+            switch filter {
+            case .all, .queued: "message LEFT JOIN in_flight USING (key) LEFT JOIN quarantine USING (key)"
+            case .inFlight: "in_flight CROSS JOIN message USING (key) LEFT JOIN quarantine USING (key)"
+            case .quarantined: "quarantine CROSS JOIN message USING (key) LEFT JOIN in_flight USING (key)"
+            }
+        let condition = filter == .queued ? "AND in_flight.key IS NULL AND quarantine.key IS NULL" : ""
+        var found: [StoredMessageSummary] = []
+        try database.query(
+            """
+            SELECT \(Self.summaryColumns) FROM \(tables) WHERE message.key > ? AND message.key <= ? \(condition)
+            ORDER BY message.key LIMIT ?
+            """,
+            .integer(after.rawValue), .integer(MessageKey.range(of: id).upperBound), .integer(Int64(max(0, limit)))
+        ) { row throws(StoreError) in
+            found.append(try self.summary(row))
+            return true
+        }
+        return found
+    }
+
+    /// These messages without their contents, in this order; those that are gone are left out.
+    public func summaries(
+        _ session: SessionName, of sequences: [MessageSequence]
+    ) throws(StoreError) -> [StoredMessageSummary] {
+        let database = try opened()
+        guard let id = sessionIDs[session] else { return [] }
+        var found: [StoredMessageSummary] = []
+        for key in sequences.compactMap({ MessageKey(session: id, sequence: $0) }) {
+            try database.query(
+                """
+                SELECT \(Self.summaryColumns)
+                FROM message LEFT JOIN in_flight USING (key) LEFT JOIN quarantine USING (key) WHERE message.key = ?
+                """,
+                .integer(key.rawValue)
+            ) { row throws(StoreError) in
+                found.append(try self.summary(row))
+                return false
+            }
+        }
+        return found
+    }
+
+    private static let summaryColumns = """
+        message.key, message.topic, message.qos, message.retain, message.size, message.accepted_at,
+        message.expires_at, in_flight.packet_id, in_flight.released, quarantine.reason_code, quarantine.message
+        """
+
+    private func summary(_ row: Row) throws(StoreError) -> StoredMessageSummary {
+        StoredMessageSummary(
+            sequence: MessageKey(rawValue: row.integer(0)).sequence, topic: row.text(1), qos: try qos(row.integer(2)),
+            retain: row.integer(3) != 0, size: Int(row.integer(4)), acceptedAt: Timestamp(rawValue: row.integer(5)),
+            expiresAt: row.optionalInteger(6).map { Timestamp(rawValue: $0) }, state: try state(row, from: 7))
+    }
+}

@@ -1,0 +1,128 @@
+// What the outbox does not keep: what is too old, what there is no room for, and what nobody wants any more.
+
+extension MQTTClientMachine {
+    /// Whether a message of this size would be accepted without dropping another one.
+    public func hasRoom(for size: Int) -> Bool { excess(adding: size) == (0, 0) }
+
+    /// When the first of the messages that are queued or in flight was accepted; `nil` if there are none. It is not known
+    /// between a start and the first `loaded`.
+    public var oldestAcceptance: Timestamp? { outbox.oldestAcceptance }
+
+    /// Changes when the state of messages that was read from the store before may be an old one, although they are queued
+    /// now: the server had lost the session, and what was in flight is queued again.
+    public var queueVersion: Int { outbox.lossCount }
+
+    /// Drops a message that is quarantined, or queued and not on its way. Answers whether it was dropped.
+    ///
+    /// The caller has read the message from the store after everything that it had committed, and `queueVersion` is what
+    /// it was before that.
+    public mutating func discard(
+        _ stored: StoredMessageSummary, at now: Timestamp, into actions: inout [Action]
+    ) -> Bool {
+        step(at: now, into: &actions) { machine, step in
+            switch stored.state {
+            case .inFlight, .released: return false
+            case .quarantined: machine.outbox.counts.quarantined -= 1
+            case .queued:
+                if stored.sequence > machine.outbox.loadedThrough {
+                    machine.outbox.makeLoadStale()
+                } else if !machine.outbox.removeFromReadAhead(stored.sequence) {
+                    return false
+                }
+                machine.outbox.leaveQueue(size: stored.size)
+            }
+            machine.drop(stored.sequence, stored.topic, size: stored.size, because: .discarded, &step)
+            return true
+        }
+    }
+
+    // MARK: The limits
+
+    /// By how much the outbox is above its limits, with one more message of this size, or as it is.
+    private func excess(adding size: Int? = nil) -> (messages: Int, bytes: Int) {
+        let counts = outbox.counts
+        return (
+            max(0, counts.total + (size == nil ? 0 : 1) - configuration.outboxMaxMessages),
+            max(0, counts.bytes + (size ?? 0) - configuration.outboxMaxBytes)
+        )
+    }
+
+    /// Whether the limits let a new message in.
+    func admit(_ message: OutboundMessage) throws(PublishError) {
+        let excess = excess(adding: message.size)
+        guard excess != (0, 0) else { return }
+        switch configuration.whenFull {
+        case .refuse: throw .outboxFull
+        case .dropNew: throw .dropped
+        case .dropOldest:
+            // What makes room may still have to be committed or read, and until then there is more than the limit. That
+            // has a limit too: a disk that hangs must not fill the memory.
+            let waiting = outbox.waiting
+            guard excess.messages <= waiting.messages, excess.bytes <= waiting.bytes,
+                excess.messages <= configuration.readAheadMessages,
+                excess.bytes <= max(configuration.readAheadBytes, message.size)
+            else { throw .outboxFull }
+        }
+    }
+
+    /// Brings the outbox back to its limits. Nobody was told of a message yet that is not durable, so it stays until then.
+    mutating func dropOldest(_ step: inout Step) {
+        guard configuration.whenFull == .dropOldest else { return }
+        while excess() != (0, 0), let first = outbox.first { dropFirst(first, because: .outboxFull, &step) }
+    }
+
+    // MARK: Time
+
+    /// Why the message is not to be sent any more, if it was not sent before (rule 22).
+    func fate(of message: OutboundMessage, at now: Timestamp) -> DropReason? {
+        if let expiresAt = message.expiresAt, expiresAt <= now { return .expired }
+        if let age = configuration.maximumAge, message.acceptedAt.advanced(by: age) <= now { return .tooOld }
+        return nil
+    }
+
+    mutating func dropOverdue(_ step: inout Step) {
+        while let first = outbox.first, let reason = fate(of: first.message, at: step.now) {
+            dropFirst(first, because: reason, &step)
+        }
+    }
+
+    mutating func clockStepped(_ milliseconds: Int64, _ range: ClosedRange<Timestamp>, _ step: inout Step) {
+        guard outbox.counts.total > 0 else { return }
+        outbox.shiftTimes(by: milliseconds, acceptedWithin: range)
+        step.changes.append(.shiftTimes(by: milliseconds, acceptedWithin: range))
+    }
+
+    // MARK: Dropping
+
+    /// The first message of the queue goes.
+    mutating func dropFirst(_ queued: Outbox.Queued, because reason: DropReason, _ step: inout Step) {
+        outbox.removeFirst()
+        outbox.leaveQueue(size: queued.message.size)
+        drop(queued.sequence, queued.message.topic, size: queued.message.size, because: reason, &step)
+    }
+
+    /// It is told before it is durable: after a crash in between it may still be sent, but never is one lost untold.
+    mutating func drop(
+        _ sequence: MessageSequence, _ topic: String, size: Int, because reason: DropReason, _ step: inout Step
+    ) {
+        outbox.counts.bytes -= size
+        step.changes.append(.remove(sequence))
+        step.emit(.dropped(DroppedMessage(sequence: sequence, topic: topic, reason: reason)))
+    }
+
+    // MARK: Loading
+
+    /// While there is no connection only the head of the queue is of interest, and only to what drops it.
+    func isHeadWanted(_ step: Step) -> Bool {
+        outbox.isHeadMissing && (step.looksAtTimes || (configuration.whenFull == .dropOldest && excess() != (0, 0)))
+    }
+
+    mutating func nextLoad(_ step: Step) -> Action? {
+        if isConnected {
+            return outbox.nextLoad(messages: configuration.readAheadMessages, bytes: configuration.readAheadBytes)
+        }
+        guard isHeadWanted(step) else { return nil }
+        return outbox.nextLoad(
+            messages: min(64, configuration.readAheadMessages), bytes: min(64 << 10, configuration.readAheadBytes))
+    }
+}

@@ -1,0 +1,182 @@
+import ArgumentParser
+import ControlAPI
+import HoldfastClient
+
+struct QueueCommand: AsyncParsableCommand {
+    static let configuration = CommandConfiguration(
+        commandName: "queue",
+        abstract: "Show what waits in a session's outbox, and decide about what the server rejects.",
+        discussion: """
+            A message that the server rejects is quarantined: it blocks nothing, and stays until somebody has it sent \
+            again or drops it.
+            """,
+        subcommands: [List.self, Retry.self, Drop.self], defaultSubcommand: List.self)
+
+    struct List: AsyncParsableCommand {
+        static let configuration = CommandConfiguration(
+            abstract: "List the messages that were accepted and not delivered yet. This is the default.")
+
+        @OptionGroup var common: CommonOptions
+        @Argument(help: "The session.") var session: String
+        @Option(help: "Only messages that are queued, in-flight or quarantined.") var state: QueuedMessageState?
+        @Option(help: ArgumentHelp("Only messages after this one.", valueName: "id")) var after: Int64?
+        @Option(help: ArgumentHelp("How many at most, from 1 to 1000.", valueName: "number")) var limit = 100
+        @Flag(name: [.short, .long], help: "Show dates instead of spans.") var verbose = false
+
+        func validate() throws {
+            guard MessageQueueListMethod.Parameters.limits.contains(limit) else {
+                throw ValidationError("--limit must be from 1 to 1000.")
+            }
+        }
+
+        func run() async throws {
+            let answer = try await common.client().callUndecoded(
+                MessageQueueListMethod.self, .init(session: session, state: state, after: after, limit: limit),
+                timeout: CommonOptions.answerTimeout)
+            let terminal = Terminal()
+            if common.json {
+                terminal.print(json: answer)
+            } else {
+                terminal.print(
+                    QueueText.lines(
+                        for: try decode(MessageQueueListMethod.Result.self, answer), of: session, state: state,
+                        times: Terminal.times(isAbsolute: verbose)))
+            }
+        }
+    }
+
+    /// Which messages: ids, or all that are quarantined.
+    struct Selection: ParsableArguments {
+        @Argument(help: "The session.") var session: String
+        @Argument(help: "The ids of the messages, as the list shows them.") var id: [Int64] = []
+        @Flag(help: "All that are quarantined.") var all = false
+
+        func validate() throws {
+            guard id.isEmpty == all else { throw ValidationError("Give either ids or --all.") }
+        }
+
+        /// One for each call, since a call takes only so many ids.
+        func parameters(_ state: QueuedMessageState = .quarantined) -> [MessageQueueParameters] {
+            guard !all else { return [.init(session: session, selection: .all(state))] }
+            return stride(from: 0, to: id.count, by: 1000).map { start in
+                .init(session: session, selection: .ids(Array(id[start..<min(start + 1000, id.count)])))
+            }
+        }
+    }
+
+    struct Retry: AsyncParsableCommand {
+        static let configuration = CommandConfiguration(
+            abstract: "Have quarantined messages sent again.",
+            discussion: """
+                Each one goes to the end of the queue, with another id. Answers when that is on disk; what the server \
+                rejects again is quarantined again.
+                """)
+
+        @OptionGroup var common: CommonOptions
+        @OptionGroup var selection: Selection
+
+        func run() async throws {
+            var tally = QueueTally(verb: "put at the end of the queue")
+            let client = common.client()
+            for parameters in selection.parameters() {
+                while true {
+                    let answer = try await client.callUndecoded(
+                        MessageQueueRetryMethod.self, parameters, timeout: CommonOptions.answerTimeout)
+                    let result = try decode(MessageQueueRetryMethod.Result.self, answer)
+                    if common.json { Terminal().print(json: answer) }
+                    tally.add(result.retried.count, result.skipped)
+                    guard result.more else { break }
+                }
+            }
+            try tally.tell(isSilent: common.json)
+        }
+    }
+
+    struct Drop: AsyncParsableCommand {
+        static let configuration = CommandConfiguration(
+            abstract: "Remove messages for good.",
+            discussion: """
+                Only what is quarantined or was not sent yet. Answers when that is on disk. Watchers are told of each \
+                message.
+                """)
+
+        @OptionGroup var common: CommonOptions
+        @OptionGroup var selection: Selection
+        @Flag(help: "With --all: all that were not sent yet, instead of those that are quarantined.") var queued = false
+
+        func validate() throws {
+            if queued, !selection.all { throw ValidationError("--queued is only for --all.") }
+        }
+
+        func run() async throws {
+            var tally = QueueTally(verb: "dropped")
+            let client = common.client()
+            for parameters in selection.parameters(queued ? .queued : .quarantined) {
+                while true {
+                    let answer = try await client.callUndecoded(
+                        MessageQueueDropMethod.self, parameters, timeout: CommonOptions.answerTimeout)
+                    let result = try decode(MessageQueueDropMethod.Result.self, answer)
+                    if common.json { Terminal().print(json: answer) }
+                    tally.add(result.dropped.count, result.skipped)
+                    guard result.more else { break }
+                }
+            }
+            try tally.tell(isSilent: common.json)
+        }
+    }
+}
+
+/// What became of the messages of a decision.
+struct QueueTally {
+    let verb: String
+    private(set) var count = 0
+    private(set) var skipped: [SkippedMessage] = []
+
+    init(verb: String) {
+        self.verb = verb
+    }
+
+    mutating func add(_ count: Int, _ skipped: [SkippedMessage]) {
+        self.count += count
+        self.skipped += skipped
+    }
+
+    var sentence: String { "\(count) message\(count == 1 ? "" : "s") \(verb)." }
+
+    var complaints: [String] {
+        skipped.map { skipped in printable("\(skipped.message)\(skipped.hint.map { "; \($0)" } ?? "")") }
+    }
+
+    /// - Throws: when a message was left as it is.
+    func tell(isSilent: Bool) throws {
+        if !isSilent { Terminal().print(sentence) }
+        guard !skipped.isEmpty else { return }
+        Terminal.complain(complaints)
+        throw CommandFailure(.failed, "")
+    }
+}
+
+/// `queue` in words.
+enum QueueText {
+    static func lines(
+        for result: MessageQueueListMethod.Result, of session: String, state: QueuedMessageState?, times: TimeText
+    ) -> [String] {
+        let count = result.messages.count
+        let kind = state.map { " \($0.rawValue)" } ?? ""
+        let overview = "\(session): \(count)\(kind) message\(count == 1 ? "" : "s")"
+        guard count > 0 else { return [printable("\(overview).")] }
+        let rows = result.messages.map { message in
+            [
+                "\(message.id)", describe(message), "\(message.qos.rawValue)", TimeText.size(Int64(message.size)),
+                times.moment(message.acceptedAt), message.topic,
+            ]
+        }
+        let more = result.next.map { ["", "There are more: --after \($0)"] } ?? []
+        return [printable("\(overview):"), ""]
+            + Columns.table(["ID", "STATE", "QOS", "SIZE", "ACCEPTED", "TOPIC"], rows) + more
+    }
+
+    private static func describe(_ message: ListedMessage) -> String {
+        message.state.rawValue + (message.message.map { " (\($0))" } ?? "")
+    }
+}

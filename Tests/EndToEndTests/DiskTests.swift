@@ -1,0 +1,183 @@
+import ControlAPI
+import Foundation
+import Glibc
+import HoldfastClient
+import Support
+import Testing
+
+/// A file system of a few mebibytes in the place of the daemon's state directory.
+private struct SmallStateDirectory {
+    let path: String
+
+    init(_ daemon: Daemon, size: String) throws {
+        path = daemon.state
+        try FileManager.default.createDirectory(atPath: path, withIntermediateDirectories: true)
+        guard mount("tmpfs", path, "tmpfs", 0, "size=\(size)") == 0 else {
+            throw Lab.Failure("mount: \(String(cString: strerror(errno)))")
+        }
+    }
+
+    func unmount() { umount2(path, Int32(MNT_DETACH)) }
+
+    /// Somebody else takes all the room that is left.
+    func fill() {
+        let descriptor = open("\(path)/ballast", O_WRONLY | O_CREAT | O_APPEND, 0o600)
+        let page = [UInt8](repeating: 1, count: 4096)
+        while write(descriptor, page, page.count) > 0 {}
+        close(descriptor)
+    }
+
+    func free() { unlink("\(path)/ballast") }
+}
+
+extension EndToEnd {
+    @Test func `a full disk refuses new messages with a clear error, and nothing else, until it has room again`()
+        async throws
+    {
+        try await withLab { lab, daemon in
+            let server = try await LabServer(lab)
+            try await server.start()
+            let disk = try SmallStateDirectory(daemon, size: "8m")
+            defer { disk.unmount() }
+            try daemon.session()
+            try await daemon.start()
+            let events = try await daemon.events()
+            try await events.until(.connected)
+            let far = try await LabSubscriber(lab, filter: "out/#")
+            let near = try await daemon.client.subscribe(.init(session: "main", filter: "in/#"))
+            let arrived = Arrived()
+            let reading = Task {
+                for try await case .message(let message) in near { await arrived.add(message.payload.text ?? "") }
+            }
+            defer { reading.cancel() }
+
+            var accepted: [String] = []
+            var number = 0
+            func publish() async throws -> RPCError? {
+                number += 1
+                do throws(ClientError) {
+                    _ = try await daemon.client.call(
+                        MessagePublishMethod.self,
+                        .init(session: "main", topic: "out/a", payload: .init(text: "\(number)"), wait: .delivered),
+                        timeout: .seconds(60))
+                    accepted.append("\(number)")
+                    return nil
+                } catch {
+                    guard case .refused(let refusal) = error else { throw error }
+                    return refusal
+                }
+            }
+            for _ in 1...20 { #expect(try await publish() == nil) }
+            try await server.publish("before", to: "in/a")
+            try await until("what is sent to us arrives") { await arrived.has("before") }
+
+            disk.fill()
+            for _ in 1...10 {
+                let refusal = try #require(try await publish())
+                #expect(refusal.known == .storeFull)
+                #expect(refusal.data?.hint?.isEmpty == false)
+            }
+            // Everything else goes on: what is received, what is asked, the connection.
+            for count in 1...10 { try await server.publish("full \(count)", to: "in/a") }
+            try await until("what is sent to us arrives") { await arrived.has("full 10") }
+            let status = try await daemon.status()
+            #expect(status.state == .connected)
+            #expect(status.counters.connects == 1)
+
+            disk.free()
+            try await until("messages are accepted again") { try await publish() == nil }
+            for _ in 1...20 { #expect(try await publish() == nil) }
+            let messages = try await far.received("everything accepted is there") { messages in
+                Set(accepted).isSubset(of: Set(messages.map(\.payload)))
+            }
+            #expect(messages.map(\.payload) == accepted, "in order, once, and nothing that was refused")
+            #expect(await daemon.isRunning)
+        }
+    }
+
+    @Test func `a state directory that is read-only is told clearly`() async throws {
+        try await withLab { lab, daemon in
+            let disk = try SmallStateDirectory(daemon, size: "8m")
+            defer { disk.unmount() }
+            #expect(mount(nil, disk.path, nil, UInt(MS_REMOUNT) | UInt(MS_RDONLY), nil) == 0)
+            try daemon.session()
+            let result = try await lab.finish(daemon.command, in: lab.host)
+            #expect(result.ending == .exited(73))
+            #expect(result.errors.contains(daemon.state))
+            #expect(result.errors.contains("Read-only file system"))
+        }
+    }
+
+    @Test func `a damaged database is moved aside, reported, and the session goes on with a clean start`() async throws
+    {
+        try await withLab { lab, daemon in
+            let server = try await LabServer(lab)
+            try await server.start()
+            try daemon.session()
+            try await daemon.start()
+            try await daemon.events().until(.connected)
+            try await daemon.publish("1", to: "out/a", wait: .delivered)
+            try await daemon.kill()
+            // The log goes too: it would repair what it has.
+            let names = try FileManager.default.contentsOfDirectory(atPath: daemon.state)
+            for name in names where name.hasPrefix("holdfast.db-") { unlink("\(daemon.state)/\(name)") }
+            let file = try #require(FileHandle(forWritingAtPath: "\(daemon.state)/holdfast.db"))
+            try file.write(contentsOf: Data(repeating: 0x5A, count: 4096))
+            try file.close()
+
+            try await daemon.start()
+            try await daemon.events().until(.connected)
+            let status = try await daemon.status()
+            // Without state of our own the server's session is not to be taken up (rule 2).
+            #expect(status.resumed == false)
+            let after = try FileManager.default.contentsOfDirectory(atPath: daemon.state)
+            let aside = try #require(after.first { $0.hasPrefix("holdfast.db.corrupt-") })
+            #expect(await daemon.log.contains(aside))
+            let result = try await daemon.publish("2", to: "out/a", wait: .delivered)
+            #expect(result.delivered)
+        }
+    }
+
+    @Test func `the outbox is listed, retried and dropped from the command line`() async throws {
+        try await withLab { lab, daemon in
+            try daemon.session(
+                top: "autoconnect = false", tables: "[outbox]\nmax-messages = 3\nwhen-full = \"drop-oldest\"")
+            try await daemon.start()
+            let events = try await daemon.events()
+            for number in 1...5 { try await daemon.publish("\(number)", to: "out/\(number)") }
+            let dropped = try await events.until("the second is dropped") { $0.event == .messageDropped && $0.id == 2 }
+            #expect(dropped.topic == "out/2")
+            #expect(dropped.reason?.code == "outbox-full")
+            let list = try await daemon.ctl("queue", "main")
+            #expect(list.ending == .exited(0))
+            #expect(list.output.contains("main: 3 messages:"))
+            #expect(list.output.contains("out/3"))
+            let retry = try await daemon.ctl("queue", "retry", "main", "3")
+            #expect(retry.ending == .exited(1))
+            #expect(retry.errors.contains("not quarantined"))
+
+            // Nothing of this is forgotten by a daemon that is killed.
+            try await daemon.kill()
+            try await daemon.start()
+            #expect(try await daemon.status().outbox.queued == 3)
+            try await until("the oldest is known") { try await daemon.status().outbox.oldest != nil }
+            let drop = try await daemon.ctl("queue", "drop", "main", "4")
+            #expect(drop.ending == .exited(0))
+            #expect(drop.output == "1 message dropped.\n")
+            let server = try await LabServer(lab)
+            try await server.start()
+            let far = try await LabSubscriber(lab, filter: "out/#")
+            try await daemon.connect()
+            let messages = try await far.received("what is left") { $0.count >= 2 }
+            #expect(messages.map(\.payload) == ["3", "5"])
+        }
+    }
+}
+
+/// What a live consumer has got.
+private actor Arrived {
+    private var payloads: Set<String> = []
+
+    func add(_ payload: String) { payloads.insert(payload) }
+    func has(_ payload: String) -> Bool { payloads.contains(payload) }
+}

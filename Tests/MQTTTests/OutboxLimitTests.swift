@@ -1,0 +1,210 @@
+import MQTT
+import NIOCore
+import Support
+import Testing
+
+/// What happens at the limits of the outbox: messages, bytes and age.
+@Suite struct OutboxLimitTests {
+    typealias Behaviour = MQTTClientMachine.OverflowBehaviour
+
+    private static func client(
+        _ behaviour: Behaviour, messages: Int = 3, bytes: Int = 1000, durable: DurableSession = DurableSession()
+    ) -> MQTTClientHarness {
+        MQTTClientHarness(durable: durable) {
+            $0.whenFull = behaviour
+            $0.outboxMaxMessages = messages
+            $0.outboxMaxBytes = bytes
+        }
+    }
+
+    @Test(arguments: [
+        (Behaviour.refuse, MQTTClientMachine.PublishError.outboxFull), (.dropNew, .dropped),
+    ])
+    func `a new message is refused, and nothing changes`(
+        behaviour: Behaviour, error: MQTTClientMachine.PublishError
+    ) throws {
+        var client = Self.client(behaviour)
+        for payload in ["a", "b", "c"] { try client.publish(payload) }
+        #expect(!client.machine.hasRoom(for: 1))
+        #expect(throws: error) { try client.publish("d") }
+        #expect(client.machine.counts == .init(queued: 3, bytes: 6))
+        var small = Self.client(behaviour, bytes: 10)
+        try small.publish("12345678")
+        #expect(throws: error) { try small.publish("12") }
+    }
+
+    @Test func `the oldest message goes, when the new one is durable or before`() throws {
+        var client = Self.client(.dropOldest)
+        for payload in ["a", "b", "c"] { try client.publish(payload) }
+        #expect(try client.publish("d") == ["dropped 1", "accepted 4"])
+        #expect(client.changes.contains(.remove(MessageSequence(rawValue: 1))))
+        #expect(client.machine.counts == .init(queued: 3, bytes: 6))
+        client.connect()
+        #expect(client.publishes.map { String(buffer: $0.payload) } == ["b", "c", "d"])
+    }
+
+    @Test func `as many of the oldest go as the bytes of the new one need`() throws {
+        var client = Self.client(.dropOldest, messages: 100, bytes: 20)
+        for payload in ["1234", "1234", "1234"] { try client.publish(payload) }
+        #expect(try client.publish("1234567890") == ["dropped 1", "dropped 2", "accepted 4"])
+        #expect(client.machine.counts.bytes == 16)
+        #expect(throws: MQTTClientMachine.PublishError.outboxFull, "larger than the whole outbox") {
+            try client.publish(String(repeating: "x", count: 20))
+        }
+        #expect(client.machine.counts.bytes == 16, "and nothing was dropped for it in vain")
+    }
+
+    @Test(arguments: [QoS.atLeastOnce, .exactlyOnce])
+    func `what is in flight, begun or quarantined is never dropped`(qos: QoS) throws {
+        var client = Self.client(.dropOldest)
+        client.connect(Connack.Properties(receiveMaximum: 2))
+        try client.publish("refused", qos: qos)
+        let refusal = answer(1, .notAuthorized)
+        client.server(qos == .atLeastOnce ? .puback(refusal) : .pubrec(refusal))
+        try client.publish("a", qos: qos)
+        if qos == .exactlyOnce { client.server(.pubrec(answer(2))) }
+        try client.publish("b", qos: qos)
+        #expect(throws: MQTTClientMachine.PublishError.outboxFull) { try client.publish("c", qos: qos) }
+        client.handle(.connectionClosed)
+        #expect(throws: MQTTClientMachine.PublishError.outboxFull, "nor without a connection") {
+            try client.publish("c", qos: qos)
+        }
+        #expect(client.machine.counts.inFlight == 2 && client.machine.counts.quarantined == 1)
+    }
+
+    @Test func `a QoS 0 message on its way through the transport is not dropped`() throws {
+        var client = Self.client(.dropOldest, messages: 2)
+        client.connect()
+        try client.publish("a", qos: .atMostOnce)
+        try client.publish("b", qos: .atMostOnce)
+        #expect(throws: MQTTClientMachine.PublishError.outboxFull) { try client.publish("c", qos: .atMostOnce) }
+    }
+
+    @Test func `a message of which nobody was told yet stays until it is durable`() throws {
+        var client = Self.client(.dropOldest, messages: 2)
+        client.holdsCommits = true
+        for payload in ["a", "b", "c"] { #expect(try client.publish(payload) == ["commit"]) }
+        #expect(client.machine.counts.queued == 3, "one too many for the moment")
+        #expect(client.commitAll() == ["accepted 1", "accepted 2", "accepted 3", "dropped 1", "commit"])
+        #expect(client.machine.counts.queued == 2)
+    }
+
+    @Test func `a disk that hangs does not let the queue grow without end`() throws {
+        var client = MQTTClientHarness {
+            $0.whenFull = .dropOldest
+            $0.outboxMaxMessages = 2
+            $0.readAheadMessages = 3
+        }
+        client.holdsCommits = true
+        for payload in ["a", "b", "c", "d", "e"] { try client.publish(payload) }
+        #expect(throws: MQTTClientMachine.PublishError.outboxFull) { try client.publish("f") }
+    }
+
+    @Test func `after a start the oldest are found in the store`() throws {
+        let stored = (1...3).map { number in
+            StoredMessage(
+                sequence: MessageSequence(rawValue: number),
+                message: OutboundMessage(topic: "t", payload: ByteBuffer(string: "\(number)")))
+        }
+        let durable = DurableSession(
+            nextSequence: MessageSequence(rawValue: 4), queuedCount: 3, queuedBytes: 6)
+        var client = Self.client(.dropOldest, durable: durable)
+        #expect(try client.publish("4") == ["load after 0", "accepted 4"])
+        #expect(client.handle(.loaded(stored)) == ["dropped 1"])
+        #expect(client.machine.counts == .init(queued: 3, bytes: 6))
+        #expect(client.machine.hasRoom(for: 0) == false)
+    }
+
+    @Test func `a message that is too old is not sent, unless it was sent before`() throws {
+        var client = MQTTClientHarness { $0.maximumAge = 60_000 }
+        client.connect()
+        try client.publish("sent")
+        client.handle(.connectionClosed)
+        try client.publish("old")
+        client.now = Timestamp(rawValue: client.now.rawValue + 59_999)
+        try client.publish("young")
+        client.now = Timestamp(rawValue: client.now.rawValue + 1)
+        #expect(
+            client.connect(resumed: true) == [
+                "connected resumed", "restored", "too old 2", "PUBLISH sent id 1 DUP", "PUBLISH young id 2",
+            ])
+        #expect(client.publishes.allSatisfy { $0.properties.messageExpiryInterval == nil }, "the age is our own affair")
+    }
+
+    @Test func `without a connection the head of the queue is looked at when time has passed`() throws {
+        var client = MQTTClientHarness { $0.maximumAge = 60_000 }
+        try client.publish("a")
+        try client.publish("b", expiresIn: 5000)
+        try client.publish("c", expiresIn: 5000)
+        client.now = Timestamp(rawValue: client.now.rawValue + 10_000)
+        #expect(client.handle(.timePassed) == [], "it does not look behind the first one")
+        client.now = Timestamp(rawValue: client.now.rawValue + 50_000)
+        #expect(client.handle(.timePassed) == ["too old 1", "expired 2", "expired 3"])
+        #expect(client.machine.counts == .init())
+        #expect(client.machine.oldestAcceptance == nil)
+    }
+
+    @Test func `the age is measured from the acceptance, also after a restart`() {
+        var message = OutboundMessage(topic: "t", payload: ByteBuffer(string: "x"))
+        message.acceptedAt = Timestamp(rawValue: 1_000_000)
+        let durable = DurableSession(
+            nextSequence: MessageSequence(rawValue: 2), queuedCount: 1, queuedBytes: message.size)
+        var client = MQTTClientHarness(durable: durable) { $0.maximumAge = 60_000 }
+        client.now = Timestamp(rawValue: 1_060_000)
+        #expect(client.handle(.timePassed) == ["load after 0"])
+        #expect(
+            client.handle(.loaded([StoredMessage(sequence: MessageSequence(rawValue: 1), message: message)]))
+                == ["too old 1"])
+    }
+
+    @Test(arguments: [Int64(40 * 365 * 86_400_000), -3_600_000])
+    func `a clock that is set makes nothing older or younger`(step: Int64) throws {
+        var client = MQTTClientHarness { $0.maximumAge = 60_000 }
+        try client.publish("old")
+        try client.publish("expires", expiresIn: 60_000)
+        let before = client.now
+        client.now = Timestamp(rawValue: client.now.rawValue + step)
+        let range = Timestamp(rawValue: 0)...before
+        #expect(client.handle(.clockStepped(by: step, acceptedWithin: range)) == [])
+        #expect(client.changes.last == .shiftTimes(by: step, acceptedWithin: range))
+        client.now = Timestamp(rawValue: client.now.rawValue + 59_999)
+        #expect(client.handle(.timePassed) == [])
+        client.now = Timestamp(rawValue: client.now.rawValue + 1)
+        #expect(client.handle(.timePassed) == ["too old 1", "expired 2"])
+    }
+
+    @Test func `the oldest is the first that is queued or in flight`() throws {
+        var client = MQTTClientHarness()
+        let start = client.now
+        client.connect(Connack.Properties(receiveMaximum: 1))
+        for payload in ["a", "b"] {
+            try client.publish(payload)
+            client.now = Timestamp(rawValue: client.now.rawValue + 1000)
+        }
+        #expect(client.machine.oldestAcceptance == start)
+        client.server(.puback(answer(1)))
+        #expect(client.machine.oldestAcceptance == Timestamp(rawValue: start.rawValue + 1000))
+        client.server(.puback(answer(2, .notAuthorized)))
+        #expect(client.machine.oldestAcceptance == nil, "a quarantined one waits for a person")
+    }
+
+    @Test func `somebody may drop what is not on its way`() throws {
+        var client = MQTTClientHarness()
+        client.connect(Connack.Properties(receiveMaximum: 1))
+        for payload in ["a", "b", "c"] { try client.publish(payload) }
+        func discard(_ number: Int64, _ state: StoredMessage.State) -> [String]? {
+            let message = OutboundMessage(topic: "t", payload: ByteBuffer(string: "x"))
+            var actions: [MQTTClientMachine.Action] = []
+            let isDiscarded = client.machine.discard(
+                StoredMessageSummary(
+                    StoredMessage(sequence: MessageSequence(rawValue: number), message: message, state: state)),
+                at: client.now, into: &actions)
+            return isDiscarded ? client.describe(actions) : nil
+        }
+        #expect(discard(1, .inFlight(id(1))) == nil)
+        #expect(discard(1, .queued) == nil, "it was queued when somebody looked")
+        #expect(discard(2, .queued) == ["discarded 2"])
+        #expect(client.server(.puback(answer(1))) == ["delivered 1 00", "PUBLISH c id 2"])
+        #expect(client.machine.counts == .init(inFlight: 1, bytes: 2))
+    }
+}

@@ -14,7 +14,7 @@ public final class MessageBus {
     public var address: String { "unix:path=\(directory)/bus" }
 
     private let directory: String
-    private var process: Process?
+    private var process: pid_t = 0
 
     public init() throws {
         var template = Array("/tmp/holdfast-bus-XXXXXX".utf8CString)
@@ -31,23 +31,34 @@ public final class MessageBus {
             <policy context="default"><allow send_destination="*"/><allow receive_sender="*"/><allow own="*"/></policy></busconfig>
             """
         try configuration.write(toFile: "\(directory)/bus.conf", atomically: true, encoding: .utf8)
-        let output = Pipe()
-        let process = Process()
-        process.executableURL = URL(fileURLWithPath: Self.program)
-        process.arguments = ["--config-file=\(directory)/bus.conf", "--nofork", "--nopidfile", "--print-address"]
-        process.standardOutput = output
-        try process.run()
-        self.process = process
-        guard let line = try output.fileHandleForReading.read(upToCount: 1), !line.isEmpty else {
+        // Not Foundation's Process: it waits for the end in a run loop, and tests have none.
+        var output: [Int32] = [-1, -1]
+        guard pipe(&output) == 0 else { throw Failure(description: "no pipe can be made") }
+        defer { close(output[0]) }
+        var actions = posix_spawn_file_actions_t()
+        posix_spawn_file_actions_init(&actions)
+        defer { posix_spawn_file_actions_destroy(&actions) }
+        posix_spawn_file_actions_adddup2(&actions, output[1], STDOUT_FILENO)
+        posix_spawn_file_actions_addclose(&actions, output[0])
+        let arguments = [
+            Self.program, "--config-file=\(directory)/bus.conf", "--nofork", "--nopidfile", "--print-address",
+        ]
+        var pointers = arguments.map { strdup($0) } + [nil]
+        defer { for pointer in pointers { free(pointer) } }
+        let result = posix_spawn(&process, Self.program, &actions, nil, &pointers, environ)
+        close(output[1])
+        var byte: UInt8 = 0
+        guard result == 0, read(output[0], &byte, 1) == 1 else {
             throw Failure(description: "dbus-daemon has not started")
         }
     }
 
     /// Ends the bus, as when it crashes: its socket stays.
     public func stop() {
-        process?.terminate()
-        process?.waitUntilExit()
-        process = nil
+        guard process > 0 else { return }
+        kill(process, SIGKILL)
+        waitpid(process, nil, 0)
+        process = 0
     }
 
     public func remove() {

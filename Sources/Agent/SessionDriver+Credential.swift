@@ -155,6 +155,17 @@ extension SessionDriver {
 
     // MARK: After a rejection
 
+    /// MQTT has no code for a credential that has ended; but its source told when it ends.
+    func namedByEnd(_ reason: Reason) -> Reason {
+        guard let end = link?.credentialLife?.end, end.instant(wallClock: wallClock, bootClock: now) <= now else {
+            return reason
+        }
+        return Reason(
+            .credentialExpired,
+            "\(reason.message); the credential ended at \(end.date(wallClock: wallClock, bootClock: now))",
+            serverCode: reason.serverCode)
+    }
+
     /// Looks whether there is another credential than the rejected one, and ends the connection.
     func retire(_ generation: Generation, rejected reason: Reason, _ used: [UInt8]?, _ reference: SecretReference) {
         let credentials = surroundings.credentials

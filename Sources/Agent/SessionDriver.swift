@@ -459,7 +459,7 @@ actor SessionDriver {
             return
         }
         self.link?.isRefused = true
-        retire(generation, rejected: reason, link.renewal?.secret ?? link.password, reference)
+        retire(generation, rejected: namedByEnd(reason), link.renewal?.secret ?? link.password, reference)
     }
 
     /// Gives the session machine the kernel's view of the connection.

@@ -17,6 +17,8 @@ public actor LabServer {
         /// The PEM files of the listener with TLS.
         public var certificate: String?
         public var key: String?
+        /// The authority that clients' certificates must be of, if they must have one. Their names are logged.
+        public var clientAuthority: String?
 
         public init() {}
     }
@@ -43,6 +45,9 @@ public actor LabServer {
         }
         let tls = options.certificate.flatMap { certificate in
             options.key.map { ["certfile \(certificate)", "keyfile \($0)"] }
+        }
+        if let authority = options.clientAuthority {
+            lines += ["cafile \(authority)", "require_certificate true", "use_identity_as_username true"]
         }
         if options.secureWebSocketPort == nil { lines += tls ?? [] }
         for port in [options.webSocketPort, options.secureWebSocketPort].compactMap(\.self) {

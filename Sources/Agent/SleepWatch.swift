@@ -94,7 +94,11 @@ actor SleepWatch {
             logger.debug("sleep is delayed until the sessions have left")
         case .inhibitorRefused(let why):
             if !isRefusalTold {
-                logger.notice("sleep cannot be delayed, sessions may not have left before it: \(why)")
+                logger.notice(
+                    """
+                    sleep cannot be delayed, sessions may not have left before it; logind asks polkit whether it may: \
+                    \(why)
+                    """)
             }
             isRefusalTold = true
         }

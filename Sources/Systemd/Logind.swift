@@ -14,7 +14,7 @@ public actor Logind {
         case woke
         /// logind is there, and is listened to from now on.
         case found
-        /// It is listened to no more, for this reason; until ``found``.
+        /// It is listened to no more, for this reason; until ``found``. Also when no bus can be used at all.
         case lost(String)
         /// Sleep is delayed from now on.
         case inhibitorTaken
@@ -139,7 +139,10 @@ public actor Logind {
     private func ended(_ failure: Bus.Failure) {
         bus = nil
         forget(failure.text)
-        guard failures < Self.pauses.count else { return }
+        guard failures < Self.pauses.count else {
+            deliver(.lost(failure.text))
+            return
+        }
         let pause = Self.pauses[failures]
         failures += 1
         retry = Task { [weak self, sleep] in
@@ -173,6 +176,7 @@ public actor Logind {
     private func forget(_ why: String) {
         isAsking = false
         release()
+        guard owner != nil else { return }
         owner = nil
         deliver(.lost(why))
     }

@@ -10,7 +10,7 @@ import Testing
 @testable import Agent
 
 /// The host's sleep and its clock, in a whole daemon: dbus-daemon is real, logind and the clocks are not.
-@Suite(.enabled(if: MessageBus.isAvailable, "there is no dbus-daemon"), .timeLimit(.minutes(2)))
+@Suite(.enabled(if: MessageBus.isAvailable, "there is no dbus-daemon"), .serialized, .timeLimit(.minutes(2)))
 struct SleepWatchTests {
     /// Clocks that a test moves.
     private final class Clocks: Sendable {
@@ -34,8 +34,8 @@ struct SleepWatchTests {
     ) async throws {
         let bus = try MessageBus()
         defer { bus.remove() }
-        try bus.start()
-        let (logind, clocks) = (try FakeLogind(bus.address), Clocks())
+        try await bus.start()
+        let (logind, clocks) = (try await FakeLogind(bus.address), Clocks())
         try await DaemonUnderTest.run(extra) { daemon in
             let watch = SleepWatch(
                 registry: daemon.registry, logger: daemon.log.logger, eventLoop: daemon.eventLoop,

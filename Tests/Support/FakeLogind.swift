@@ -29,21 +29,32 @@ public final class FakeLogind: Sendable {
     ///   - address: of the bus.
     ///   - name: an impostor has another one, and sends the same signals.
     /// - Throws: when it cannot connect.
-    public init(_ address: String, name: String? = "org.freedesktop.login1") throws {
+    public init(_ address: String, name: String? = "org.freedesktop.login1") async throws {
         var ends: [Int32] = [-1, -1]
-        guard pipe(&ends) == 0 else { throw MessageBus.Failure(description: "no pipe can be made") }
+        guard socketpair(AF_UNIX, Int32(SOCK_STREAM.rawValue | SOCK_CLOEXEC.rawValue), 0, &ends) == 0 else {
+            throw MessageBus.Failure(description: "no sockets can be made")
+        }
         (woken, wake) = (ends[0], ends[1])
-        var bus: OpaquePointer?
+        let result: Int32 = await withCheckedContinuation { continuation in
+            let thread = Thread { [self] in
+                var bus: OpaquePointer?
+                let result = Self.connect(&bus, address, name)
+                continuation.resume(returning: result)
+                if result >= 0, let bus { Worker(bus, self).run() }
+            }
+            thread.start()
+        }
+        guard result >= 0 else { throw MessageBus.Failure(description: "no bus: \(result)") }
+    }
+
+    private static func connect(_ bus: inout OpaquePointer?, _ address: String, _ name: String?) -> Int32 {
         var result = sd_bus_new(&bus)
         if result >= 0 { result = sd_bus_set_address(bus, address) }
         if result >= 0 { result = sd_bus_set_bus_client(bus, 1) }
         if result >= 0 { result = sd_bus_negotiate_fds(bus, 1) }
         if result >= 0 { result = sd_bus_start(bus) }
         if result >= 0, let name { result = sd_bus_request_name(bus, name, 0) }
-        guard result >= 0, let bus else { throw MessageBus.Failure(description: "no bus: \(result)") }
-        nonisolated(unsafe) let own = bus
-        let thread = Thread { [self] in Worker(own, self).run() }
-        thread.start()
+        return result
     }
 
     /// PrepareForSleep.

@@ -1,3 +1,4 @@
+import Dispatch
 import Foundation
 import Glibc
 
@@ -14,7 +15,7 @@ public final class MessageBus {
     public var address: String { "unix:path=\(directory)/bus" }
 
     private let directory: String
-    private var process: pid_t = 0
+    private var process: Process?
 
     public init() throws {
         var template = Array("/tmp/holdfast-bus-XXXXXX".utf8CString)
@@ -23,7 +24,7 @@ public final class MessageBus {
     }
 
     /// Returns when clients can connect.
-    public func start() throws {
+    public func start() async throws {
         let configuration = """
             <!DOCTYPE busconfig PUBLIC "-//freedesktop//DTD D-Bus Bus Configuration 1.0//EN"
              "http://www.freedesktop.org/standards/dbus/1.0/busconfig.dtd">
@@ -31,34 +32,30 @@ public final class MessageBus {
             <policy context="default"><allow send_destination="*"/><allow receive_sender="*"/><allow own="*"/></policy></busconfig>
             """
         try configuration.write(toFile: "\(directory)/bus.conf", atomically: true, encoding: .utf8)
-        // Not Foundation's Process: it waits for the end in a run loop, and tests have none.
-        var output: [Int32] = [-1, -1]
-        guard pipe(&output) == 0 else { throw Failure(description: "no pipe can be made") }
-        defer { close(output[0]) }
-        var actions = posix_spawn_file_actions_t()
-        posix_spawn_file_actions_init(&actions)
-        defer { posix_spawn_file_actions_destroy(&actions) }
-        posix_spawn_file_actions_adddup2(&actions, output[1], STDOUT_FILENO)
-        posix_spawn_file_actions_addclose(&actions, output[0])
-        let arguments = [
-            Self.program, "--config-file=\(directory)/bus.conf", "--nofork", "--nopidfile", "--print-address",
-        ]
-        var pointers = arguments.map { strdup($0) } + [nil]
-        defer { for pointer in pointers { free(pointer) } }
-        let result = posix_spawn(&process, Self.program, &actions, nil, &pointers, environ)
-        close(output[1])
-        var byte: UInt8 = 0
-        guard result == 0, read(output[0], &byte, 1) == 1 else {
-            throw Failure(description: "dbus-daemon has not started")
+        let output = Pipe()
+        let process = Process()
+        process.executableURL = URL(fileURLWithPath: Self.program)
+        process.arguments = ["--config-file=\(directory)/bus.conf", "--nofork", "--nopidfile", "--print-address"]
+        process.standardOutput = output
+        process.standardError = FileHandle.nullDevice
+        try process.run()
+        self.process = process
+        // Waited for on another thread: those of the tests are few.
+        let ready = output.fileHandleForReading
+        let hasStarted = await withCheckedContinuation { continuation in
+            DispatchQueue.global().async {
+                continuation.resume(returning: (try? ready.read(upToCount: 1))?.isEmpty == false)
+            }
         }
+        guard hasStarted else { throw Failure(description: "dbus-daemon has not started") }
     }
 
-    /// Ends the bus, as when it crashes: its socket stays.
+    /// Ends the bus, as when it crashes: its socket stays. Its end is not waited for: Foundation does that in a run loop,
+    /// and tests have none.
     public func stop() {
-        guard process > 0 else { return }
-        kill(process, SIGKILL)
-        waitpid(process, nil, 0)
-        process = 0
+        guard let process, process.isRunning else { return }
+        kill(process.processIdentifier, SIGKILL)
+        self.process = nil
     }
 
     public func remove() {

@@ -60,7 +60,7 @@ extension SessionConfiguration {
         .init("timeouts.authenticate", \.timeouts.authenticate, .duration("100ms", to: "1h")),
         .init("timeouts.restore", \.timeouts.restore, .duration("100ms", to: "1h")),
 
-        .init("mqtt.version", \.mqtt.version, .choice, supports: .onlyDefault),
+        .init("mqtt.version", \.mqtt.version, .choice),
         // MQTT 5, section 3.1.2.11.2: 32 bits of seconds, of which the greatest number means for ever.
         .init("mqtt.session-expiry", \.mqtt.sessionExpiry, .durationOrNever("0s", to: "4294967294s")),
         .init("mqtt.receive-maximum", \.mqtt.receiveMaximum, .integer(1...65_535)),
@@ -125,6 +125,7 @@ extension SessionConfiguration {
         if mqtt.authentication != .password, password == nil, let value = content["mqtt", "authentication"] {
             errors += value.error("mqtt.authentication \(value.given) needs a password as well").list
         }
+        errors += versionContradictions(in: content)
         errors += proxyContradictions(in: content)
         if tls.certificate != nil, tls.key == nil, let value = content["tls", "certificate"] {
             errors += value.error("tls.certificate needs tls.key as well").list
@@ -137,6 +138,20 @@ extension SessionConfiguration {
 }
 
 extension SessionConfiguration {
+    /// What MQTT 3.1.1 does not have; with `auto`, a password must not be sent in clear because a server asks for it.
+    private func versionContradictions(in content: ConfigurationValue) -> [ConfigurationError] {
+        var errors: [ConfigurationError] = []
+        if mqtt.version != .five, mqtt.authentication != .password, let value = content["mqtt", "authentication"] {
+            errors += value.error("mqtt.authentication \(value.given) needs mqtt.version \"5\"").list
+        }
+        guard mqtt.version == .threeOneOne else { return errors }
+        for key in ["session-expiry", "receive-maximum", "redirects"] {
+            guard let value = content["mqtt", key] else { continue }
+            errors += value.error("MQTT 3.1.1 has nothing like mqtt.\(key): leave the key out").list
+        }
+        return errors
+    }
+
     /// Whether bytes to the endpoint never leave the host.
     private func staysHere(_ endpoint: Endpoint) -> Bool {
         endpoint.isLoopback && proxy.address?.isLoopback ?? true

@@ -5,7 +5,7 @@ import SessionCore
 ///
 /// A short outage needs nothing: the server keeps `online`, and drops the will when the client is back before the will
 /// delay is over. `online` is published again when the server lost the session, after a start of the daemon, and when the
-/// will may have been published meanwhile.
+/// will may have been published meanwhile: with MQTT 3.1.1, which has no will delay, after every outage.
 struct OwnPresence: Hashable, Sendable {
     private enum State: Hashable, Sendable {
         /// Not known to be published. Can transition to: online.
@@ -24,6 +24,8 @@ struct OwnPresence: Hashable, Sendable {
     /// Since when the session is in the room.
     private(set) var since: RFC3339
     private var state = State.unknown
+    /// Whether the server waits before it publishes the will.
+    private var isWillDelayed = true
 
     init(identity: Participant.Identity, session: String, timeout: Duration, since: RFC3339) {
         self.identity = identity
@@ -49,11 +51,16 @@ struct OwnPresence: Hashable, Sendable {
 
     /// The server accepted the connection.
     ///
+    /// - Parameter isWillDelayed: whether this connection's will is.
     /// - Returns: whether `online` has to be published.
-    mutating func connected(resumed: Bool, at now: Instant, time: RFC3339) -> Bool {
+    mutating func connected(
+        resumed: Bool, isWillDelayed: Bool = true, at now: Instant, time: RFC3339
+    ) -> Bool {
+        let wasWillDelayed = self.isWillDelayed
+        self.isWillDelayed = isWillDelayed
         guard case .away(let lastHeard) = state else { return true }
         // The server counts from the connection's end, which was after the last that we heard of it.
-        if lastHeard.duration(to: now) >= timeout {
+        if !wasWillDelayed || lastHeard.duration(to: now) >= timeout {
             // The others saw us leave, and see us join.
             since = time
         } else if resumed {

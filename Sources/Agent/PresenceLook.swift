@@ -33,20 +33,31 @@ struct PresenceLook: Sendable {
     private let connect: Connect
     private var step = Step.connecting
     private var seen: [Participant.Identity: PresenceMessage] = [:]
+    private let version: ProtocolVersion
     private var decoder: PacketDecoder
 
-    /// - Parameter clientID: the session's own.
-    init(room: Room, user: String, clientID: String, credentials: MQTTCredentials, maximumPacketSize: Int) {
+    /// - Parameters:
+    ///   - clientID: the session's own.
+    ///   - version: as which MQTT it is done.
+    init(
+        room: Room, user: String, clientID: String, credentials: MQTTCredentials, maximumPacketSize: Int,
+        version: ProtocolVersion = .five
+    ) {
         self.room = room
         self.user = user
         connect = Connect(
             clientID: clientID + "-look", cleanStart: true, username: credentials.username,
             password: credentials.password)
-        decoder = PacketDecoder(sender: .server, maximumPacketSize: maximumPacketSize)
+        self.version = version
+        decoder = PacketDecoder(sender: .server, version: version, maximumPacketSize: maximumPacketSize)
     }
 
     /// What is sent first.
-    var greeting: ByteBuffer { Self.bytes(.connect(connect)) }
+    var greeting: ByteBuffer {
+        var output = ByteBuffer()
+        Packet.connect(connect).encode(into: &output, as: version)
+        return output
+    }
 
     private var filter: String { "\(room.base)presence/\(user)/+" }
 
@@ -75,13 +86,13 @@ struct PresenceLook: Sendable {
             step = .subscribing
             Packet.subscribe(
                 Subscribe(packetID: Self.packetID, subscriptions: [Subscription(filter: filter)])
-            ).encode(into: &output)
+            ).encode(into: &output, as: version)
         case (.subscribing, .suback(let suback)):
             guard let code = suback.reasonCodes.first, !code.isError else {
                 return .impossible(suback.reasonCodes.first?.name ?? "SUBACK without a reason code")
             }
             step = .reading
-            Packet.pingreq.encode(into: &output)
+            Packet.pingreq.encode(into: &output, as: version)
         case (.subscribing, .publish(let publish)), (.reading, .publish(let publish)):
             guard let identity = room.participant(ofPresence: publish.topic), identity.user == user else { break }
             seen[identity] = PresenceMessage(publish.payload.readableBytesView, of: identity)
@@ -98,17 +109,11 @@ struct PresenceLook: Sendable {
     /// What is sent last.
     ///
     /// - Parameter topic: the topic of our own presence, when it must not stay.
-    static func farewell(clearing topic: String?) -> ByteBuffer {
+    func farewell(clearing topic: String?) -> ByteBuffer {
         var output = ByteBuffer()
-        if let topic { Packet.publish(Publish(topic: topic, retain: true)).encode(into: &output) }
-        Packet.disconnect(Disconnect(reasonCode: .normalDisconnection)).encode(into: &output)
+        if let topic { Packet.publish(Publish(topic: topic, retain: true)).encode(into: &output, as: version) }
+        Packet.disconnect(Disconnect(reasonCode: .normalDisconnection)).encode(into: &output, as: version)
         return output
-    }
-
-    private static func bytes(_ packet: Packet) -> ByteBuffer {
-        var buffer = ByteBuffer()
-        packet.encode(into: &buffer)
-        return buffer
     }
 
     private static var packetID: PacketID {

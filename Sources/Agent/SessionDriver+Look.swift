@@ -62,7 +62,7 @@ extension SessionDriver {
             purpose: purpose, number: number,
             look: PresenceLook(
                 room: membership.room, user: configuration.user, clientID: clientID, credentials: credentials,
-                maximumPacketSize: configuration.mqtt.maximumPacketSize))
+                maximumPacketSize: configuration.mqtt.maximumPacketSize, version: protocols.version(at: endpoint)))
         let options = Connection.Options(configuration, for: endpoint, proxyPassword: proxyPassword)
         looking?.connection = openConnection(to: endpoint, options: options) { [weak self] event in
             self?.assumeIsolated { $0.lookEvent(event, number) }
@@ -136,7 +136,7 @@ extension SessionDriver {
         let mustClear =
             seen.contains { membership.presence.isOwn($0) }
             && (verdict != nil || { if case .farewell = looking.purpose { true } else { false } }())
-        looking.connection?.send(PresenceLook.farewell(clearing: mustClear ? membership.topic : nil))
+        looking.connection?.send(looking.look.farewell(clearing: mustClear ? membership.topic : nil))
         looking.connection?.close(.afterFlush)
         guard case .attempt(let attempt, _) = looking.purpose else { return }
         if let verdict {

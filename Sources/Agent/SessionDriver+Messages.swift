@@ -169,6 +169,13 @@ extension RPCError {
                 .messageRejected(
                     "the server takes QoS \(maximum.rawValue) at most",
                     reasonCode: Int(MQTT.ReasonCode.qosNotSupported.rawValue))
+            case .propertiesNotSupported:
+                RPCError(
+                    .messageRejected,
+                    "MQTT 3.1.1, which session \(session) speaks, has no content type, response topic, correlation data "
+                        + "and user properties of messages",
+                    hint: "leave the properties away",
+                    reasonCode: Int(MQTT.ReasonCode.implementationSpecificError.rawValue))
             case .retainNotSupported:
                 .messageRejected(
                     "the server does not retain messages",

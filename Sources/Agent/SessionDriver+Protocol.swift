@@ -89,6 +89,7 @@ extension SessionDriver {
     private func ending(
         _ server: MQTTClientMachine.ServerReason, in place: Consequence.Place
     ) -> SessionMachine.Ending {
+        if let ending = versionRefused(server) { return ending }
         var ending = SessionMachine.Ending(server, in: place)
         let measures = Consequence(of: server.code, in: place).measures
         guard measures.contains(.follow), let reference = server.serverReference, let link else { return ending }
@@ -100,7 +101,7 @@ extension SessionDriver {
             isStable: isStable)
         {
         case .followed:
-            ending.isRedirected = true
+            ending.triesOtherWay = true
         case .refused(let sentence):
             ending.reason = Reason(.redirectRefused, sentence, serverCode: server.code.rawValue)
         case .tooMany:
@@ -116,8 +117,10 @@ extension SessionDriver {
         switch event {
         case .connected(let connected):
             clientID = connected.clientID
+            if let link { protocols.connected(mqtt.version, at: link.address) }
             publications.connected(isKept: connected.resumed && connected.isCertain)
             redirections.connected()
+            if let address = link?.address { homes.connected(to: address, resumed: connected.resumed) }
             roomConnected(resumed: connected.resumed)
             tellSession {
                 .established(

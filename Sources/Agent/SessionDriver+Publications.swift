@@ -33,7 +33,7 @@ extension SessionDriver {
             topic: topic, payload: ByteBuffer(bytes: parameters.payload.bytes), qos: QoS(parameters.qos),
             properties: Publish.Properties(properties), since: timestamp)
         do throws(MQTTClientMachine.PublishError) {
-            try MQTTClientMachine.checkContent(
+            try mqtt.checkContent(
                 of: OutboundMessage(
                     topic: resolved ?? topic, payload: publication.payload, qos: publication.qos, retain: true,
                     properties: publication.properties))
@@ -129,6 +129,7 @@ extension SessionDriver {
             }
         }
         advancePublications()
+        usesChanged()
     }
 
     // MARK: The connection

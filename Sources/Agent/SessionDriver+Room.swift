@@ -90,7 +90,8 @@ extension SessionDriver {
         rooms.mustRenew = false
         for topic in rooms.topicsToClear { order(.announce(Announcement(topic: topic))) }
         guard var membership = rooms.membership else { return }
-        let mustAnnounce = membership.presence.connected(resumed: resumed, at: now, time: wallClock)
+        let mustAnnounce = membership.presence.connected(
+            resumed: resumed, isWillDelayed: mqtt.version == .five, at: now, time: wallClock)
         let knowsAll = resumed && membership.participants.isKnown
         if !knowsAll {
             membership.participants.beginSnapshot()

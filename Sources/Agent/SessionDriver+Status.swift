@@ -21,7 +21,8 @@ extension SessionDriver {
             lost: status.isLost, doubt: status.doubt.map { $0 == .pathLost ? .pathLost : .probing },
             reason: .init(status.reason), endpoint: name(of: status.endpoint),
             proxy: configuration.proxy.address?.description, peer: link?.opened?.peerAddress,
-            tls: link?.opened?.tlsVersion, path: status.path.map { .init($0) },
+            tls: link?.opened?.tlsVersion, protocol: mqtt.isConnected ? mqtt.version.description : nil,
+            path: status.path.map { .init($0) },
             user: configuration.user,
             device: configuration.device.isEmpty ? surroundings.deviceID : configuration.device,
             room: rooms.membership?.room.name, clientID: clientID, quality: machine.quality.map { .init($0) },
@@ -59,9 +60,10 @@ extension SessionDriver {
         case .stateChanged(let from, _):
             if from != status.state {
                 stateChanged(to: status.state)
-            } else if status.state == .disconnected {
-                // An explicit disconnect of a session that was idle, or of one that slept.
-                rememberVerdict(.disconnected)
+            } else if status.state == .disconnected || status.state == .disconnecting {
+                // An explicit disconnect of a session that was idle or slept, or was about to.
+                rememberVerdict(status.state)
+                leavePublications()
             }
             told.from = .init(from)
             told.state = .init(status.state)
@@ -108,7 +110,8 @@ extension MQTTClientMachine.Configuration {
         // A silence of one heartbeat interval is broken by a ping, well within the one and a half that the server waits.
         let keepAlive = UInt16(clamping: (session.heartbeat.interval.nanoseconds + 999_999_999) / 1_000_000_000)
         self.init(
-            clientID: session.clientID, keepAlive: max(keepAlive, 1),
+            version: ProtocolChoice(session.mqtt.version).first, clientID: session.clientID,
+            keepAlive: max(keepAlive, 1),
             sessionExpiry: session.mqtt.sessionExpiry.map { UInt32(clamping: $0.components.seconds) } ?? .max,
             receiveMaximum: UInt16(clamping: session.mqtt.receiveMaximum),
             maximumPacketSize: UInt32(clamping: session.mqtt.maximumPacketSize),

@@ -31,6 +31,8 @@ public struct SessionStatus: Codable, Hashable, Sendable {
     public var peer: String?
     /// The version of TLS, for example `TLSv1.3`; `nil` without TLS.
     public var tls: String?
+    /// The version of MQTT, `5` or `3.1.1`, while connected; otherwise `nil`.
+    public var `protocol`: String?
     public var path: Path?
     public var user: String?
     public var device: String?
@@ -51,7 +53,7 @@ public struct SessionStatus: Codable, Hashable, Sendable {
         session: String, state: State, since: RFC3339, phase: Phase? = nil, mode: Mode? = nil, resumed: Bool? = nil,
         attempt: Int = 0, retryIn: Double? = nil, lost: Bool = false, doubt: Doubt? = nil, reason: Reason? = nil,
         endpoint: String? = nil, proxy: String? = nil, peer: String? = nil,
-        tls: String? = nil, path: Path? = nil, user: String? = nil, device: String? = nil,
+        tls: String? = nil, protocol: String? = nil, path: Path? = nil, user: String? = nil, device: String? = nil,
         room: String? = nil, clientID: String? = nil, quality: Quality? = nil, rtt: Double? = nil,
         jitter: Double? = nil, lastHeard: Double? = nil, outbox: Outbox = Outbox(), counters: Counters = Counters()
     ) {
@@ -70,6 +72,7 @@ public struct SessionStatus: Codable, Hashable, Sendable {
         self.proxy = proxy
         self.peer = peer
         self.tls = tls
+        self.protocol = `protocol`
         self.path = path
         self.user = user
         self.device = device
@@ -253,6 +256,7 @@ public struct SessionStatus: Codable, Hashable, Sendable {
         try container.encode(proxy, forKey: .proxy)
         try container.encode(peer, forKey: .peer)
         try container.encode(tls, forKey: .tls)
+        try container.encode(`protocol`, forKey: .protocol)
         try container.encode(path, forKey: .path)
         try container.encode(user, forKey: .user)
         try container.encode(device, forKey: .device)

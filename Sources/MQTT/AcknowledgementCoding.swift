@@ -2,18 +2,18 @@ import NIOCore
 
 extension Acknowledgement {
     /// A success without properties ends after the packet identifier, any other reason without properties after the
-    /// reason code (3.4.2.1, 3.4.2.2.1).
-    func put(into sink: inout some PacketSink) {
+    /// reason code (3.4.2.1, 3.4.2.2.1). In MQTT 3.1.1 the packet identifier is all there is.
+    func put(into sink: inout some PacketSink, _ version: ProtocolVersion) {
         sink.put(packetID)
-        guard reasonCode != .success || !properties.isEmpty else { return }
+        guard version == .five, reasonCode != .success || !properties.isEmpty else { return }
         sink.put(byte: reasonCode.rawValue)
         guard !properties.isEmpty else { return }
-        sink.put(properties)
+        sink.put(properties, version)
     }
 
     init(from reader: inout PacketReader) throws(MalformedPacket) {
         self.init(packetID: try reader.packetID(Field("Packet Identifier", "3.4.2")))
-        guard !reader.isAtEnd else { return }
+        guard reader.version == .five, !reader.isAtEnd else { return }
         reasonCode = try reader.reasonCode(Field("Reason Code", "3.4.2.1"))
         guard !reader.isAtEnd else { return }
         properties = try reader.properties(Properties())

@@ -5,7 +5,7 @@ extension Auth {
     func put(into sink: inout some PacketSink) {
         guard reasonCode != .success || !properties.isEmpty else { return }
         sink.put(byte: reasonCode.rawValue)
-        sink.put(properties)
+        sink.put(properties, .five)
     }
 
     init(from reader: inout PacketReader) throws(MalformedPacket) {

@@ -1,20 +1,62 @@
 import NIOCore
 
 extension Connack {
-    func put(into sink: inout some PacketSink) {
+    func put(into sink: inout some PacketSink, _ version: ProtocolVersion) {
         sink.put(byte: sessionPresent ? 1 : 0)
-        sink.put(byte: reasonCode.rawValue)
-        sink.put(properties)
+        sink.put(byte: version == .five ? reasonCode.rawValue : ReturnCode(reasonCode).rawValue)
+        sink.put(properties, version)
     }
 
     init(from reader: inout PacketReader) throws(MalformedPacket) {
         let flagsField = Field("Connect Acknowledge Flags", "3.2.2.1")
         let flags = try reader.byte(flagsField)
         guard flags & 0xFE == 0 else { throw reader.error(flagsField, "has reserved flags set") }
+        guard reader.version == .five else {
+            let field = Field("Connect Return code", "3.2.2.3")
+            let code = try reader.byte(field)
+            guard let known = ReturnCode(rawValue: code) else {
+                throw reader.error(field, "is \(code), which is reserved", .protocolError)
+            }
+            self.init(sessionPresent: flags == 1, reasonCode: known.reasonCode)
+            return
+        }
+        if flags == 0, reader.isOneByte(ReturnCode.unacceptableVersion.rawValue) {
+            // A server that does not know MQTT 5 answers in its own way [MQTT-3.1.2-2 of 3.1.1].
+            _ = reader.rest()
+            self.init(reasonCode: .unsupportedProtocolVersion)
+            return
+        }
         self.init(
             sessionPresent: flags == 1,
             reasonCode: try reader.reasonCode(Field("Reason Code", "3.2.2.2")),
             properties: try reader.properties(Properties()))
+    }
+}
+
+/// The return codes that CONNACK has in MQTT 3.1.1 (3.1.1, 3.2.2.3).
+enum ReturnCode: UInt8, CaseIterable {
+    case accepted = 0
+    case unacceptableVersion = 1
+    case identifierRejected = 2
+    case serverUnavailable = 3
+    case badUserNameOrPassword = 4
+    case notAuthorized = 5
+
+    var reasonCode: ReasonCode {
+        switch self {
+        case .accepted: .success
+        case .unacceptableVersion: .unsupportedProtocolVersion
+        case .identifierRejected: .clientIdentifierNotValid
+        case .serverUnavailable: .serverUnavailable
+        case .badUserNameOrPassword: .badUserNameOrPassword
+        case .notAuthorized: .notAuthorized
+        }
+    }
+
+    /// The one that says the same; `serverUnavailable` for an error that MQTT 3.1.1 does not know.
+    init(_ reasonCode: ReasonCode) {
+        self =
+            Self.allCases.first { $0.reasonCode == reasonCode } ?? (reasonCode.isError ? .serverUnavailable : .accepted)
     }
 }
 

@@ -1,16 +1,18 @@
 public import NIOCore
 
-/// CONNECT (3.1): the client's request for a connection. Protocol name `MQTT` and version 5 are implied.
+/// CONNECT (3.1): the client's request for a connection. The protocol name `MQTT` is implied, and the version is the one
+/// that it is encoded as.
 public struct Connect: Hashable, Sendable {
-    /// Empty asks the server to assign one (3.1.3.1).
+    /// Empty asks the server to assign one (3.1.3.1); in MQTT 3.1.1 only together with `cleanStart` [MQTT-3.1.3-7].
     public var clientID: String
-    /// Whether the server has to forget an existing session first (3.1.2.4).
+    /// Whether the server has to forget an existing session first (3.1.2.4). In MQTT 3.1.1 this is Clean Session: the new
+    /// session then ends with the connection, too.
     public var cleanStart: Bool
     /// Seconds; 0 turns keep-alive off (3.1.2.10).
     public var keepAlive: UInt16
     /// The user name, if one is sent (3.1.3.5).
     public var username: String?
-    /// At most 65,535 bytes; may be sent without a user name (3.1.3.6).
+    /// At most 65,535 bytes; may be sent without a user name (3.1.3.6), but not in MQTT 3.1.1 [MQTT-3.1.2-22].
     public var password: ByteBuffer?
     /// What the server publishes when the client goes without a goodbye (3.1.2.5).
     public var will: Will?

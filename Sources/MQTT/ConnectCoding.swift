@@ -12,23 +12,28 @@ private enum ConnectFlags {
 }
 
 private let protocolName = "MQTT"
-private let protocolVersion: UInt8 = 5
 
 extension Connect {
-    func put(into sink: inout some PacketSink) {
+    func put(into sink: inout some PacketSink, _ version: ProtocolVersion) {
         sink.put(string: protocolName)
-        sink.put(byte: protocolVersion)
+        sink.put(byte: version.rawValue)
         sink.put(byte: flags)
         sink.put(uint16: keepAlive)
-        sink.put(properties)
+        sink.put(properties, version)
         sink.put(string: clientID)
         if let will {
-            sink.put(will.properties)
+            sink.put(will.properties, version)
             sink.put(string: will.topic)
             sink.put(binary: will.payload)
         }
         if let username { sink.put(string: username) }
         if let password { sink.put(binary: password) }
+    }
+
+    /// The version that the body of a CONNECT names, if it is one that there is.
+    static func version(of body: ByteBuffer) -> ProtocolVersion? {
+        let offset = 2 + protocolName.utf8.count
+        return body.getInteger(at: body.readerIndex + offset, as: UInt8.self).flatMap(ProtocolVersion.init(rawValue:))
     }
 
     private var flags: UInt8 {
@@ -50,12 +55,16 @@ extension Connect {
         }
         let versionField = Field("Protocol Version", "3.1.2.2")
         let version = try reader.byte(versionField)
-        guard version == protocolVersion else {
-            throw reader.error(versionField, "is \(version), not 5", .unsupportedProtocolVersion)
+        guard version == reader.version.rawValue else {
+            throw reader.error(
+                versionField, "is \(version), not \(reader.version.rawValue)", .unsupportedProtocolVersion)
         }
         let flagsField = Field("Connect Flags", "3.1.2.3")
         let flags = try reader.byte(flagsField)
         guard flags & ConnectFlags.reserved == 0 else { throw reader.error(flagsField, "has the reserved flag set") }
+        guard reader.version == .five || flags & ConnectFlags.password == 0 || flags & ConnectFlags.username != 0 else {
+            throw reader.error(flagsField, "has a password without a user name")
+        }
         let willFlags = WillFlags(flags)
         guard let willFlags else { throw reader.error(flagsField, "has will flags that contradict each other") }
         let keepAlive = try reader.uint16(Field("Keep Alive", "3.1.2.10"))
@@ -69,9 +78,17 @@ extension Connect {
             cleanStart: flags & ConnectFlags.cleanStart != 0,
             keepAlive: keepAlive,
             properties: properties)
+        guard reader.version == .five || cleanStart || !clientID.isEmpty else {
+            throw reader.error(
+                Field("Client Identifier", "3.1.3.1"), "is empty without Clean Session", .clientIdentifierNotValid)
+        }
         if case .will(let qos, let retain) = willFlags { will = try Will(qos: qos, retain: retain, from: &reader) }
-        if flags & ConnectFlags.username != 0 { username = try reader.string(Field("User Name", "3.1.3.5")) }
-        if flags & ConnectFlags.password != 0 { password = try reader.binary(Field("Password", "3.1.3.6")) }
+        if flags & ConnectFlags.username != 0 {
+            username = try reader.string(Field("User Name", "3.1.3.5", older: "3.1.3.4"))
+        }
+        if flags & ConnectFlags.password != 0 {
+            password = try reader.binary(Field("Password", "3.1.3.6", older: "3.1.3.5"))
+        }
     }
 
     /// What the flags say about the will (3.1.2.5 to 3.1.2.7); `nil` if they cannot be so.
@@ -96,12 +113,12 @@ extension Connect {
 extension Will {
     fileprivate init(qos: QoS, retain: Bool, from reader: inout PacketReader) throws(MalformedPacket) {
         let properties = try reader.properties(Properties())
-        let topicField = Field("Will Topic", "3.1.3.3")
+        let topicField = Field("Will Topic", "3.1.3.3", older: "3.1.3.2")
         let topic = try reader.topic(topicField)
         guard !topic.isEmpty else { throw reader.error(topicField, "is empty", .protocolError) }
         self.init(
             topic: topic,
-            payload: try reader.binary(Field("Will Payload", "3.1.3.4")),
+            payload: try reader.binary(Field("Will Payload", "3.1.3.4", older: "3.1.3.3")),
             qos: qos,
             retain: retain,
             properties: properties)

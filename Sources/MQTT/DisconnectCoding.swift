@@ -1,17 +1,18 @@
 import NIOCore
 
 extension Disconnect {
-    /// A normal disconnection without properties is empty, any other reason without properties is one byte (3.14.2).
-    func put(into sink: inout some PacketSink) {
-        guard reasonCode != .normalDisconnection || !properties.isEmpty else { return }
+    /// A normal disconnection without properties is empty, any other reason without properties is one byte (3.14.2). In
+    /// MQTT 3.1.1 it is always empty.
+    func put(into sink: inout some PacketSink, _ version: ProtocolVersion) {
+        guard version == .five, reasonCode != .normalDisconnection || !properties.isEmpty else { return }
         sink.put(byte: reasonCode.rawValue)
         guard !properties.isEmpty else { return }
-        sink.put(properties)
+        sink.put(properties, version)
     }
 
     init(from reader: inout PacketReader) throws(MalformedPacket) {
         self.init()
-        guard !reader.isAtEnd else { return }
+        guard reader.version == .five, !reader.isAtEnd else { return }
         reasonCode = try reader.reasonCode(Field("Disconnect Reason Code", "3.14.2.1"))
         guard !reader.isAtEnd else { return }
         properties = try reader.properties(Properties())

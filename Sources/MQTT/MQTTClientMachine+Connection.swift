@@ -16,6 +16,10 @@ extension MQTTClientMachine {
     struct Connecting: Sendable {
         var credentials: MQTTCredentials
         var cleanStart: Bool
+        /// Whether we know of a session that the server should have.
+        var claimsSession: Bool
+        /// Whether the connection has no other purpose than to discard the server's session; in MQTT 3.1.1 only.
+        var onlyDiscards: Bool
         /// `isSessionCertain` as it was before CONNECT.
         var wasSessionCertain: Bool
         var isSent = false
@@ -30,8 +34,12 @@ extension MQTTClientMachine {
         guard case .closed = connection else {
             preconditionFailure("a connection is opened only after the one before was reported closed")
         }
-        decoder = PacketDecoder(sender: .server, maximumPacketSize: Int(max(1, configuration.maximumPacketSize)))
-        inbox.connectionOpened(receiveMaximum: Int(configuration.receiveMaximum))
+        version = configuration.version
+        step.version = version
+        precondition(credentials.authentication == nil || version == .five, "MQTT 3.1.1 has no enhanced authentication")
+        decoder = PacketDecoder(
+            sender: .server, version: version, maximumPacketSize: Int(max(1, configuration.maximumPacketSize)))
+        inbox.connectionOpened(receiveMaximum: version == .five ? Int(configuration.receiveMaximum) : .max)
         authentication = credentials.authentication
         isAuthenticatedByMethod = false
         if forceCleanStart, isEstablished {
@@ -40,9 +48,13 @@ extension MQTTClientMachine {
             isEstablished = false
             step.changes.append(.setEstablished(false))
         }
+        if version == .threeOneOne, forceCleanStart, discarding == .none { discarding = .needed }
+        let onlyDiscards = version == .threeOneOne && discarding == .needed
         connection = .connecting(
             Connecting(
-                credentials: credentials, cleanStart: !isEstablished, wasSessionCertain: isSessionCertain))
+                credentials: credentials,
+                cleanStart: version == .five ? !isEstablished : onlyDiscards || clientID.isEmpty,
+                claimsSession: isEstablished, onlyDiscards: onlyDiscards, wasSessionCertain: isSessionCertain))
         enqueue(.connect, step)
     }
 
@@ -55,7 +67,9 @@ extension MQTTClientMachine {
         connect.keepAlive = announcedKeepAlive
         connect.username = connecting.credentials.username
         connect.password = connecting.credentials.password
-        connect.will = configuration.will
+        // A connection that only discards a session says nothing to anybody.
+        connect.will = connecting.onlyDiscards ? nil : configuration.will
+        if version == .threeOneOne, connect.password != nil { connect.username = connect.username ?? "" }
         if let authentication {
             connect.properties.authenticationMethod = SCRAMClient.method
             connect.properties.authenticationData = ByteBuffer(bytes: authentication.clientFirst)
@@ -87,7 +101,10 @@ extension MQTTClientMachine {
         case .closed, .closing: return
         case .connecting(let connecting) where !connecting.isSent: end(&step)
         case .connecting, .connected:
-            step.write(.disconnect(Disconnect(reasonCode: code)))
+            // In MQTT 3.1.1 it has one meaning: the client leaves, and the will is dropped. Who leaves otherwise closes.
+            if version == .five || code == .normalDisconnection {
+                step.write(.disconnect(Disconnect(reasonCode: code)))
+            }
             end(&step)
         }
     }
@@ -147,9 +164,11 @@ extension MQTTClientMachine {
         }
         guard isProven(connack, &step) else { return }
         if connack.sessionPresent, connecting.cleanStart {
-            return violate(.protocolError, "the server claims a session after Clean Start (MQTT 5, 3.2.2.1.1)", &step)
+            return violate(
+                .protocolError, "the server claims a session after Clean Start (MQTT \(version), 3.2.2)", &step)
         }
-        if clientID.isEmpty {
+        guard !endedDiscarding(connack, connecting, &step) else { return }
+        if clientID.isEmpty, version == .five {
             guard let assigned = connack.properties.assignedClientID, !assigned.isEmpty else {
                 return violate(.protocolError, "the server assigned no client identifier (MQTT 5, 3.2.2.3.7)", &step)
             }
@@ -160,7 +179,7 @@ extension MQTTClientMachine {
             isEstablished = true
             step.changes.append(.setEstablished(true))
         }
-        let limits = ServerLimits(connack.properties)
+        let limits = ServerLimits(connack.properties, version)
         connection = .connected(ServerSession(limits: limits))
         keepAliveInForce = capped(connack.properties.serverKeepAlive ?? configuration.keepAlive)
         isFreshlyResumed = connack.sessionPresent
@@ -168,7 +187,7 @@ extension MQTTClientMachine {
         step.emit(
             .connected(
                 Connected(
-                    resumed: connack.sessionPresent, sessionLost: !connecting.cleanStart && !connack.sessionPresent,
+                    resumed: connack.sessionPresent, sessionLost: connecting.claimsSession && !connack.sessionPresent,
                     isCertain: connecting.wasSessionCertain, clientID: clientID, keepAlive: keepAliveInForce,
                     sessionExpiry: connack.properties.sessionExpiryInterval ?? configuration.sessionExpiry,
                     limits: limits)))

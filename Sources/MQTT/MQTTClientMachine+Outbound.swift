@@ -92,17 +92,26 @@ extension MQTTClientMachine {
     /// What can be known before a message is accepted (rule 17).
     private func check(_ message: OutboundMessage) throws(PublishError) {
         try Self.checkContent(of: message)
-        var limits = ServerLimits()
+        var limits = ServerLimits(Connack.Properties(), configuration.version)
         if case .connected(let session) = connection { limits = session.limits }
         switch refusal(of: message, limits) {
         case nil: break
         case .tooLarge(let length)?: throw .tooLarge(length, limit: limits.maximumPacketSize)
         case .qos?: throw .qosNotSupported(maximum: limits.maximumQoS)
         case .retain?: throw .retainNotSupported
+        case .properties?: throw .propertiesNotSupported
         }
     }
 
-    /// Whether MQTT can express the message at all, whatever the server takes.
+    /// Whether the version of MQTT that is spoken, or is to be spoken next, can express the message, whatever the server
+    /// takes.
+    public func checkContent(of message: OutboundMessage) throws(PublishError) {
+        try Self.checkContent(of: message)
+        let inUse = isConnected ? version : configuration.version
+        guard inUse == .five || !message.hasProperties else { throw .propertiesNotSupported }
+    }
+
+    /// Whether MQTT can express the message at all.
     public static func checkContent(of message: OutboundMessage) throws(PublishError) {
         do throws(InvalidTopic) {
             try TopicName.validate(message.topic)
@@ -131,12 +140,14 @@ extension MQTTClientMachine {
         case tooLarge(Int)
         case qos
         case retain
+        case properties
 
         var code: ReasonCode {
             switch self {
             case .tooLarge: .packetTooLarge
             case .qos: .qosNotSupported
             case .retain: .retainNotSupported
+            case .properties: .implementationSpecificError
             }
         }
 
@@ -145,6 +156,8 @@ extension MQTTClientMachine {
             case .tooLarge(let length): "a packet of \(length) bytes is larger than the server takes"
             case .qos: "the server does not take this QoS"
             case .retain: "the server does not retain messages"
+            case .properties:
+                "MQTT 3.1.1 has no content type, response topic, correlation data and user properties of messages"
             }
         }
     }
@@ -158,6 +171,7 @@ extension MQTTClientMachine {
     func refusal(of message: OutboundMessage, _ limits: ServerLimits) -> Refusal? {
         if message.qos > limits.maximumQoS { return .qos }
         if message.retain, !limits.retainAvailable { return .retain }
+        if !limits.messageProperties, message.hasProperties { return .properties }
         // Most messages need not be measured.
         guard roughLength(of: message) > limits.maximumPacketSize else { return nil }
         var publish = Publish(
@@ -291,7 +305,7 @@ extension MQTTClientMachine {
         var publish = Publish(
             topic: message.topic, payload: message.payload, qos: message.qos, retain: message.retain,
             duplicate: duplicate, packetID: id, properties: message.properties)
-        if let expiresAt = message.expiresAt {
+        if let expiresAt = message.expiresAt, version == .five {
             // A message that was sent before is finished even if its time is up, and 0 means different things to servers.
             publish.properties.messageExpiryInterval = max(1, step.now.secondsLeft(until: expiresAt))
         }

@@ -3,6 +3,9 @@ import NIOCore
 extension MQTTClientMachine {
     /// From now on this subscription is wanted, with these options, on this connection and every later one. `subscribed`
     /// follows with the server's answer each time that it was asked.
+    ///
+    /// MQTT 3.1.1 has no option but the QoS: the server sends retained messages with every answer, and what this client
+    /// itself publishes.
     public mutating func subscribe(
         _ subscription: Subscription, at now: Timestamp, into actions: inout [Action]
     ) throws(InvalidTopic) {
@@ -196,12 +199,15 @@ extension MQTTClientMachine {
     mutating func received(_ unsuback: Unsuback, _ step: inout Step) {
         let id = unsuback.packetID
         guard case .unsubscribe(let filters)? = subscriptions.requests[id] else { return }
-        guard unsuback.reasonCodes.count == filters.count else {
+        // In MQTT 3.1.1 it has none, and says that they are gone.
+        let codes =
+            version == .five ? unsuback.reasonCodes : [ReasonCode](repeating: .success, count: filters.count)
+        guard codes.count == filters.count else {
             return violate(.protocolError, "UNSUBACK answers another number of filters than were asked for", &step)
         }
         finishRequest(id)
-        guard !isIdentifierTaken(id, unsuback.reasonCodes, &step) else { return }
-        for (filter, code) in zip(filters, unsuback.reasonCodes) where subscriptions.latest[filter] == id {
+        guard !isIdentifierTaken(id, codes, &step) else { return }
+        for (filter, code) in zip(filters, codes) where subscriptions.latest[filter] == id {
             subscriptions.latest[filter] = nil
             if code == .packetIdentifierInUse {
                 subscriptions.needs.append(.unsubscribe(filter))

@@ -1,6 +1,6 @@
 import NIOCore
 
-/// The client's side of MQTT 5 for one session: packets, packet identifiers, QoS 1 and 2 exchanges, flow control,
+/// The client's side of MQTT 5 or 3.1.1 for one session: packets, packet identifiers, QoS 1 and 2 exchanges, flow control,
 /// subscriptions, resume. A value without I/O and clocks; `MQTTClientMachineAction.swift` has what goes in and out.
 ///
 /// What makes it safe to be killed at any point is one rule: *nothing is sent before everything that was decided before
@@ -12,12 +12,14 @@ import NIOCore
 ///
 ///     handle ─▶ mutate ─▶ pump: let messages through ─▶ drain: send what is durable ─▶ commit, load, send, close
 ///
-/// Files: this one is the funnel; `+Connection` opens and ends; `+Remedies` is what follows from the server's reason to end
+/// Files: this one is the funnel; `+Connection` opens and ends; `+Discarding` begins a session anew in MQTT 3.1.1; `+Remedies` is what follows from the server's reason to end
 /// a connection; `+Outbound` and `+Inbound` are the two directions of messages; `+Subscriptions` restores what is wanted.
 public struct MQTTClientMachine: Sendable {
     /// May be changed at any time; what CONNECT announces changes with the next one.
     public var configuration: Configuration
 
+    /// The version of the present connection, or of the last one.
+    public internal(set) var version: ProtocolVersion
     var connection = ConnectionState.closed
     var decoder = PacketDecoder()
     var outbox: Outbox
@@ -28,6 +30,8 @@ public struct MQTTClientMachine: Sendable {
 
     /// Whether we may claim a session at the server.
     var isEstablished: Bool
+    /// In MQTT 3.1.1 only.
+    var discarding = Discarding.none
     var assignedClientID: String?
     /// Whether what we remember of the server's session is known to be about the session that it has. Not so after a
     /// start of the daemon, and not after a CONNECT whose answer was lost: the server may have begun a new session then.
@@ -65,6 +69,7 @@ public struct MQTTClientMachine: Sendable {
     /// - Parameter durable: what the store had; a session that never was, for a new one.
     public init(configuration: Configuration, restoring durable: DurableSession = DurableSession()) {
         self.configuration = configuration
+        version = configuration.version
         isEstablished = durable.established
         assignedClientID = durable.assignedClientID
         outbox = Outbox(durable)
@@ -102,6 +107,11 @@ public struct MQTTClientMachine: Sendable {
     /// Whether a CONNACK with success was received and the connection was not ended since.
     public var isConnected: Bool {
         if case .connected = connection { true } else { false }
+    }
+
+    /// Whether CONNECT was sent and the server has not answered it.
+    public var isAwaitingConnack: Bool {
+        if case .connecting(let connecting) = connection { connecting.isSent } else { false }
     }
 
     /// The client identifier that is used; empty until the server has assigned one.
@@ -150,6 +160,7 @@ extension MQTTClientMachine {
     /// What one input led to.
     struct Step: Sendable {
         let now: Timestamp
+        var version: ProtocolVersion
         var actions: [Action] = []
         var changes: [DurableChange] = []
         var output = ByteBuffer()
@@ -163,7 +174,7 @@ extension MQTTClientMachine {
         }
 
         mutating func write(_ packet: Packet) {
-            packet.encode(into: &output)
+            packet.encode(into: &output, as: version)
         }
     }
 
@@ -172,7 +183,7 @@ extension MQTTClientMachine {
         at now: Timestamp, into actions: inout [Action],
         _ body: (inout MQTTClientMachine, inout Step) -> Result
     ) -> Result {
-        var step = Step(now: now)
+        var step = Step(now: now, version: version)
         swap(&step.actions, &actions)
         let result = body(&self, &step)
         // A message that turns out to be expired or refused makes room for the next one.

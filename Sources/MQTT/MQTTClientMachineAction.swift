@@ -30,9 +30,9 @@ public struct FlushNumber: RawRepresentable, Hashable, Comparable, Sendable {
 public struct MQTTCredentials: Hashable, Sendable {
     /// At most 65,535 UTF-8 bytes.
     public var username: String?
-    /// At most 65,535 bytes.
+    /// At most 65,535 bytes. In MQTT 3.1.1 it goes with a user name, if need be an empty one.
     public var password: ByteBuffer?
-    /// Enhanced authentication (4.12); there should be no password then.
+    /// Enhanced authentication (4.12); there should be no password then. Not with MQTT 3.1.1.
     public var authentication: SCRAMClient?
 
     public init(username: String? = nil, password: ByteBuffer? = nil, authentication: SCRAMClient? = nil) {
@@ -114,11 +114,13 @@ extension MQTTClientMachine {
         case unsubscribed(TopicFilter, ReasonCode)
         /// The answer to an announcement.
         case announced(Announcement, ReasonCode)
-        /// DISCONNECT from the server; `close` comes along.
+        /// DISCONNECT from the server; `close` comes along. Never in MQTT 3.1.1.
         case disconnectedByServer(ServerReason)
-        /// The server broke the protocol; DISCONNECT with this code is sent if that is allowed, and `close` comes along.
+        /// The server broke the protocol; DISCONNECT with this code is sent if that is allowed, and `close` comes along. In
+        /// MQTT 3.1.1 there is no such DISCONNECT.
         case protocolViolation(ReasonCode, String)
-        /// The two sides disagree about the session, which has to be begun anew; DISCONNECT and `close` come along.
+        /// The two sides disagree about the session, which has to be begun anew; DISCONNECT and `close` come along. In
+        /// MQTT 3.1.1 it may come twice in a row: the server's session is discarded by a connection of its own.
         case stateMismatch(String)
         /// The server wants our proof: make the key, which takes its time, and give it with `keyDerived`.
         case challenged(SCRAMClient.Challenge)
@@ -158,7 +160,7 @@ extension MQTTClientMachine {
         public var clientID: String
         /// Seconds, 0 is off: the server's value, else ours.
         public var keepAlive: UInt16
-        /// Seconds: the server's value, else ours.
+        /// Seconds: the server's value, else ours; in MQTT 3.1.1 the server does not say.
         public var sessionExpiry: UInt32
         public var limits: ServerLimits
 
@@ -187,15 +189,21 @@ extension MQTTClientMachine {
         public var sharedSubscriptions: Bool
         /// The highest alias that we may use; 0 is none.
         public var topicAliasMaximum: UInt16
+        /// Whether messages may have properties: content type, response topic, correlation data, user properties.
+        public var messageProperties: Bool
 
-        public init(_ connack: Connack.Properties = Connack.Properties()) {
+        /// - Parameters:
+        ///   - connack: what the server said.
+        ///   - version: MQTT 3.1.1 has no shared subscriptions, and no properties of messages.
+        public init(_ connack: Connack.Properties = Connack.Properties(), _ version: ProtocolVersion = .five) {
             receiveMaximum = Int(connack.receiveMaximum ?? .max)
             maximumQoS = connack.maximumQoS ?? .exactlyOnce
             retainAvailable = connack.retainAvailable ?? true
             maximumPacketSize = connack.maximumPacketSize.map { Int($0) } ?? Packet.maximumLength
             wildcardSubscriptions = connack.wildcardSubscriptionAvailable ?? true
-            sharedSubscriptions = connack.sharedSubscriptionAvailable ?? true
+            sharedSubscriptions = version == .five && connack.sharedSubscriptionAvailable ?? true
             topicAliasMaximum = connack.topicAliasMaximum ?? 0
+            messageProperties = version == .five
         }
     }
 
@@ -235,6 +243,8 @@ extension MQTTClientMachine {
         case qosNotSupported(maximum: QoS)
         /// The connected server does not retain messages.
         case retainNotSupported
+        /// MQTT 3.1.1 has no properties of messages.
+        case propertiesNotSupported
     }
 
     /// How many messages there are, and in which state; those count that are not committed yet.

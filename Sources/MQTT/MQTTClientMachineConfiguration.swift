@@ -1,15 +1,19 @@
 extension MQTTClientMachine {
     /// What a session's configuration decides about the protocol.
     public struct Configuration: Sendable {
-        /// Empty asks the server to assign one, which is then kept.
+        /// The version of the next connection. It may differ from one connection to the next: the session goes on.
+        public var version: ProtocolVersion
+        /// Empty asks the server to assign one, which is then kept. In MQTT 3.1.1 there is no session without one.
         public var clientID: String
         /// Seconds; what CONNECT asks for. The server's value comes with the `connected` event.
         public var keepAlive: UInt16
-        /// Seconds that the server keeps the session; what CONNECT asks for.
+        /// Seconds that the server keeps the session; what CONNECT asks for. In MQTT 3.1.1 the server decides.
         public var sessionExpiry: UInt32
-        /// Unacknowledged QoS 1 and 2 messages that we take from the server at once, 1 or more.
+        /// Unacknowledged QoS 1 and 2 messages that we take from the server at once, 1 or more. A server that speaks
+        /// MQTT 3.1.1 is not told, and may send more.
         public var receiveMaximum: UInt16
-        /// The largest packet that we take, in bytes, 1 or more.
+        /// The largest packet that we take, in bytes, 1 or more. A server that speaks MQTT 3.1.1 is not told: a larger one
+        /// ends the connection.
         public var maximumPacketSize: UInt32
         /// What the server publishes when we go without a goodbye. Used by the next CONNECT.
         public var will: Will?
@@ -33,6 +37,7 @@ extension MQTTClientMachine {
         public var maximumSubscribeRequests: Int
 
         public init(
+            version: ProtocolVersion = .five,
             clientID: String,
             keepAlive: UInt16 = 60,
             sessionExpiry: UInt32 = 86_400,
@@ -49,6 +54,7 @@ extension MQTTClientMachine {
             filtersPerPacket: Int = 8,
             maximumSubscribeRequests: Int = 64
         ) {
+            self.version = version
             self.clientID = clientID
             self.keepAlive = keepAlive
             self.sessionExpiry = sessionExpiry

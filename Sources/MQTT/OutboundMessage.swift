@@ -11,7 +11,7 @@ public struct OutboundMessage: Hashable, Sendable {
     /// or the server's, and are ignored.
     public var properties: Publish.Properties
     /// When nobody wants it any more; `nil` means never. Before that time the rest is sent as Message Expiry Interval
-    /// (3.3.2.3.3), after it the message is not sent at all, unless it may have been sent before.
+    /// (3.3.2.3.3; not in MQTT 3.1.1), after it the message is not sent at all, unless it may have been sent before.
     public var expiresAt: Timestamp?
 
     public init(
@@ -28,6 +28,12 @@ public struct OutboundMessage: Hashable, Sendable {
         self.retain = retain
         self.properties = properties
         self.expiresAt = expiresAt
+    }
+
+    /// Whether there is anything in its properties that MQTT 3.1.1 could not say.
+    var hasProperties: Bool {
+        properties.responseTopic != nil || properties.correlationData != nil || properties.contentType != nil
+            || !properties.userProperties.isEmpty || properties.payloadFormat ?? .unspecified != .unspecified
     }
 
     /// What the message counts for against limits in bytes: topic, payload and properties. The same for the whole life of

@@ -1,4 +1,7 @@
-/// One MQTT 5 control packet (section 2.1.2), as it is on the wire and without any meaning that depends on a session.
+/// One MQTT control packet (section 2.1.2), as it is on the wire and without any meaning that depends on a session.
+///
+/// The types are MQTT 5's. MQTT 3.1.1 has the same packets but AUTH, and can say less in them: `checkEncodable(as:)`
+/// tells whether it can say all of a packet.
 ///
 /// The codec is pure: `PacketDecoder` turns bytes into packets and `encode(into:)` does the reverse. Strings are
 /// Swift strings; note that `==` on strings is canonical equivalence, while the standard compares topics byte by byte

@@ -14,6 +14,8 @@ public enum UnencodablePacket: Error, Hashable, Sendable {
     case packetTooLong(Int)
     /// A PUBLISH has a packet identifier at QoS 0 or has none at QoS 1 and 2 [MQTT-2.2.1-2].
     case packetIdentifierDoesNotFitQoS
+    /// MQTT 3.1.1 has no such packet, or no place for a part of it.
+    case notInVersion(ProtocolVersion)
 }
 
 extension UnencodablePacket: CustomStringConvertible {
@@ -26,21 +28,23 @@ extension UnencodablePacket: CustomStringConvertible {
         case .numberTooLarge(let number): "a number is \(number), over 268,435,455 (MQTT 5, 1.5.5)"
         case .packetTooLong(let bytes): "the packet has \(bytes) bytes, over 268,435,460 (MQTT 5, 2.1.4)"
         case .packetIdentifierDoesNotFitQoS: "a packet identifier belongs to QoS 1 and 2 alone (MQTT 5, 2.2.1)"
+        case .notInVersion(let version): "MQTT \(version) cannot say all of this packet"
         }
     }
 }
 
 extension Packet {
-    /// Throws the first thing that `encode(into:)` would trap on, and U+0000 in any string, which a peer would refuse.
+    /// Throws the first thing that `encode(into:as:)` would trap on or leave out, and U+0000 in any string, which a peer would refuse.
     /// Topics are a matter of `TopicName` and `TopicFilter`.
-    public func checkEncodable() throws(UnencodablePacket) {
+    public func checkEncodable(as version: ProtocolVersion = .five) throws(UnencodablePacket) {
+        guard version == .five || reduced(to: version) == self else { throw .notInVersion(version) }
         if case .publish(let publish) = self, (publish.packetID == nil) != (publish.qos == .atMostOnce) {
             throw .packetIdentifierDoesNotFitQoS
         }
         var check = PacketCheck()
-        putBody(into: &check)
+        putBody(into: &check, version)
         if let problem = check.problem { throw problem }
-        let length = encodedLength
+        let length = encodedLength(as: version)
         guard length <= Self.maximumLength else { throw .packetTooLong(length) }
     }
 }

@@ -14,15 +14,26 @@ public struct PacketDecoder: Sendable {
     public let maximumPacketSize: Int
     /// Whose packets these are. What only the other side may send is refused.
     public let sender: Sender
+    /// As which version of MQTT the bytes are read.
+    public private(set) var version: ProtocolVersion
 
+    private let adoptsVersion: Bool
     private var buffer = ByteBuffer()
     private var failure: MalformedPacket?
 
     /// - Parameters:
     ///   - sender: who sends the bytes.
+    ///   - version: the version of MQTT that this connection has.
+    ///   - adoptsVersion: whether a CONNECT of another version is taken, and the connection has that one from then on: for
+    ///     servers that speak both. Else it is refused with 0x84.
     ///   - maximumPacketSize: what we announced as Maximum Packet Size; by default all that MQTT can express.
-    public init(sender: Sender = .server, maximumPacketSize: Int = Packet.maximumLength) {
+    public init(
+        sender: Sender = .server, version: ProtocolVersion = .five, adoptsVersion: Bool = false,
+        maximumPacketSize: Int = Packet.maximumLength
+    ) {
         self.sender = sender
+        self.version = version
+        self.adoptsVersion = adoptsVersion
         self.maximumPacketSize = maximumPacketSize
     }
 
@@ -56,17 +67,20 @@ public struct PacketDecoder: Sendable {
         guard let first = buffer.getInteger(at: buffer.readerIndex, as: UInt8.self) else { return nil }
         guard let kind = Packet.Kind(rawValue: first >> 4) else {
             throw MalformedPacket(
-                reasonCode: .malformedPacket, message: "fixed header: packet type 0 is reserved (MQTT 5, 2.1.2)")
+                reasonCode: .malformedPacket,
+                message:
+                    "fixed header: packet type 0 is reserved (MQTT \(version), \(version == .five ? "2.1.2" : "2.2.1"))"
+            )
         }
         let flags = first & 0x0F
-        let header = PacketReader(ByteBuffer(), kind: kind, sender: sender)
+        let header = PacketReader(ByteBuffer(), kind: kind, sender: sender, version: version)
         guard kind == .publish || flags == kind.fixedFlags else {
-            throw header.error(Field("fixed header", "2.1.3"), "has reserved flags set wrongly")
+            throw header.error(Field("fixed header", "2.1.3", older: "2.2.2"), "has reserved flags set wrongly")
         }
-        guard kind.maySend(sender) else {
-            throw header.error(Field("packet", "2.1.2"), "is not sent by a \(sender)", .protocolError)
+        guard kind.maySend(sender, version) else {
+            throw header.error(Field("packet", "2.1.2", older: "2.2.1"), "is not sent by a \(sender)", .protocolError)
         }
-        let lengthField = Field("Remaining Length", "2.1.4")
+        let lengthField = Field("Remaining Length", "2.1.4", older: "2.2.3")
         let remaining: Int
         let headerLength: Int
         switch VariableByteInteger(at: buffer.readerIndex + 1, of: buffer) {
@@ -83,7 +97,8 @@ public struct PacketDecoder: Sendable {
         guard buffer.readableBytes >= headerLength + remaining else { return nil }
         buffer.moveReaderIndex(forwardBy: headerLength)
         guard let body = buffer.readSlice(length: remaining) else { return nil }
-        var reader = PacketReader(body, kind: kind, sender: sender)
+        if kind == .connect, adoptsVersion, let other = Connect.version(of: body) { version = other }
+        var reader = PacketReader(body, kind: kind, sender: sender, version: version)
         let packet = try Packet(flags: flags, from: &reader)
         try reader.end(lengthField)
         return packet
@@ -114,9 +129,11 @@ extension Packet {
 }
 
 extension Packet.Kind {
-    /// The direction of flow (2.1.2).
-    func maySend(_ sender: Sender) -> Bool {
+    /// The direction of flow (2.1.2; 3.1.1, 2.2.1).
+    func maySend(_ sender: Sender, _ version: ProtocolVersion) -> Bool {
         switch self {
+        case .disconnect where version == .threeOneOne: sender == .client
+        case .auth where version == .threeOneOne: false
         case .connect, .subscribe, .unsubscribe, .pingreq: sender == .client
         case .connack, .suback, .unsuback, .pingresp: sender == .server
         case .publish, .puback, .pubrec, .pubrel, .pubcomp, .disconnect, .auth: true

@@ -9,28 +9,33 @@ extension Packet {
     public static let maximumStringLength = 65_535
 
     /// The bytes that `encode(into:)` writes, the fixed header included: what a Maximum Packet Size is compared with.
-    public var encodedLength: Int {
-        let remaining = remainingLength
+    public var encodedLength: Int { encodedLength(as: .five) }
+
+    /// The bytes that `encode(into:as:)` writes, the fixed header included.
+    public func encodedLength(as version: ProtocolVersion) -> Int {
+        let remaining = remainingLength(version)
         return 1 + Self.lengthOfVariableByteInteger(remaining) + remaining
     }
 
-    /// Appends the packet. Nothing but `buffer` is allocated.
+    /// Appends the packet, as MQTT 5 or 3.1.1 has it. Nothing but `buffer` is allocated.
     ///
-    /// The packet must be encodable, as `checkEncodable()` tells: a string or binary field over 65,535 bytes, a packet
-    /// over 268,435,455 bytes, a packet identifier that is missing at QoS 1 and 2 or present at QoS 0 are programming
-    /// errors and trap. What comes from users has to be checked where it is accepted.
-    public func encode(into buffer: inout ByteBuffer) {
+    /// What 3.1.1 cannot say is left out: properties, reason codes of acknowledgements, and so on.
+    /// The packet must be encodable, as `checkEncodable(as:)` tells: a string or binary field over 65,535 bytes, a packet
+    /// over 268,435,455 bytes, a packet identifier that is missing at QoS 1 and 2 or present at QoS 0, AUTH in 3.1.1 are
+    /// programming errors and trap. What comes from users has to be checked where it is accepted.
+    public func encode(into buffer: inout ByteBuffer, as version: ProtocolVersion = .five) {
+        precondition(kind != .auth || version == .five, "MQTT 3.1.1 has no AUTH")
         if case .publish(let publish) = self {
             precondition(
                 (publish.packetID == nil) == (publish.qos == .atMostOnce),
                 "a PUBLISH has a packet identifier exactly when its QoS is 1 or 2")
         }
-        let remaining = remainingLength
+        let remaining = remainingLength(version)
         precondition(remaining <= Self.maximumVariableByteInteger, "a packet has at most 268,435,455 bytes")
         buffer.reserveCapacity(minimumWritableBytes: 5 + remaining)
         buffer.put(byte: kind.rawValue << 4 | flags)
         buffer.put(variable: remaining)
-        putBody(into: &buffer)
+        putBody(into: &buffer, version)
     }
 
     static func lengthOfVariableByteInteger(_ value: Int) -> Int {
@@ -42,9 +47,9 @@ extension Packet {
         }
     }
 
-    private var remainingLength: Int {
+    private func remainingLength(_ version: ProtocolVersion) -> Int {
         var length = PacketLength()
-        putBody(into: &length)
+        putBody(into: &length, version)
         return length.bytes
     }
 
@@ -57,20 +62,20 @@ extension Packet {
     }
 
     /// Variable header and payload.
-    func putBody(into sink: inout some PacketSink) {
+    func putBody(into sink: inout some PacketSink, _ version: ProtocolVersion) {
         switch self {
-        case .connect(let connect): connect.put(into: &sink)
-        case .connack(let connack): connack.put(into: &sink)
-        case .publish(let publish): publish.put(into: &sink)
+        case .connect(let connect): connect.put(into: &sink, version)
+        case .connack(let connack): connack.put(into: &sink, version)
+        case .publish(let publish): publish.put(into: &sink, version)
         case .puback(let acknowledgement), .pubrec(let acknowledgement), .pubrel(let acknowledgement),
             .pubcomp(let acknowledgement):
-            acknowledgement.put(into: &sink)
-        case .subscribe(let subscribe): subscribe.put(into: &sink)
-        case .suback(let suback): suback.put(into: &sink)
-        case .unsubscribe(let unsubscribe): unsubscribe.put(into: &sink)
-        case .unsuback(let unsuback): unsuback.put(into: &sink)
+            acknowledgement.put(into: &sink, version)
+        case .subscribe(let subscribe): subscribe.put(into: &sink, version)
+        case .suback(let suback): suback.put(into: &sink, version)
+        case .unsubscribe(let unsubscribe): unsubscribe.put(into: &sink, version)
+        case .unsuback(let unsuback): unsuback.put(into: &sink, version)
         case .pingreq, .pingresp: break
-        case .disconnect(let disconnect): disconnect.put(into: &sink)
+        case .disconnect(let disconnect): disconnect.put(into: &sink, version)
         case .auth(let auth): auth.put(into: &sink)
         }
     }

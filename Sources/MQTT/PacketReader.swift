@@ -3,11 +3,19 @@ import NIOCore
 /// A field's name and the section of the standard that describes it: what an error message says.
 struct Field {
     let name: StaticString
-    let section: StaticString
+    private let section: StaticString
+    /// The section in MQTT 3.1.1.
+    private let older: StaticString
 
-    init(_ name: StaticString, _ section: StaticString) {
+    /// - Parameter older: the section in MQTT 3.1.1, where it is another one.
+    init(_ name: StaticString, _ section: StaticString, older: StaticString? = nil) {
         self.name = name
         self.section = section
+        self.older = older ?? section
+    }
+
+    func section(in version: ProtocolVersion) -> StaticString {
+        version == .five ? section : older
     }
 }
 
@@ -17,18 +25,22 @@ struct PacketReader {
     private(set) var bytes: ByteBuffer
     let kind: Packet.Kind
     let sender: Sender
+    let version: ProtocolVersion
 
     var isAtEnd: Bool { bytes.readableBytes == 0 }
 
-    init(_ bytes: ByteBuffer, kind: Packet.Kind, sender: Sender) {
+    init(_ bytes: ByteBuffer, kind: Packet.Kind, sender: Sender, version: ProtocolVersion) {
         self.bytes = bytes
         self.kind = kind
         self.sender = sender
+        self.version = version
     }
 
     /// What is wrong with a field, as an error. The problem continues "PUBLISH: Topic Name …".
     func error(_ field: Field, _ problem: String, _ code: ReasonCode = .malformedPacket) -> MalformedPacket {
-        MalformedPacket(reasonCode: code, message: "\(kind): \(field.name) \(problem) (MQTT 5, \(field.section))")
+        MalformedPacket(
+            reasonCode: code,
+            message: "\(kind): \(field.name) \(problem) (MQTT \(version), \(field.section(in: version)))")
     }
 
     mutating func byte(_ field: Field) throws(MalformedPacket) -> UInt8 {
@@ -79,6 +91,11 @@ struct PacketReader {
         return slice
     }
 
+    /// Whether this byte is all that is left.
+    func isOneByte(_ value: UInt8) -> Bool {
+        bytes.readableBytes == 1 && bytes.getInteger(at: bytes.readerIndex, as: UInt8.self) == value
+    }
+
     /// All that is left, as a slice.
     mutating func rest() -> ByteBuffer {
         let rest = bytes.slice()
@@ -124,14 +141,16 @@ struct PacketReader {
 // MARK: Properties
 
 extension PacketReader {
-    /// The Property Length and the properties (2.2.2), added to an empty set of the packet's properties.
+    /// The Property Length and the properties (2.2.2), added to an empty set of the packet's properties. MQTT 3.1.1 has
+    /// none.
     mutating func properties<Properties: PropertySet>(
         _ empty: Properties
     ) throws(MalformedPacket) -> Properties {
+        guard version == .five else { return empty }
         let section = Field("Property Length", Properties.section)
         let length = try variable(section)
         guard let slice = bytes.readSlice(length: length) else { throw error(section, "is beyond the packet") }
-        var reader = PacketReader(slice, kind: kind, sender: sender)
+        var reader = PacketReader(slice, kind: kind, sender: sender, version: version)
         var properties = empty
         var seen: UInt64 = 0
         while !reader.isAtEnd {

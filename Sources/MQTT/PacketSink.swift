@@ -22,7 +22,10 @@ extension PacketSink {
     }
 
     /// The Property Length and the properties (2.2.2).
-    mutating func put(_ properties: some PropertySet) {
+    ///
+    /// MQTT 3.1.1 has neither.
+    mutating func put(_ properties: some PropertySet, _ version: ProtocolVersion) {
+        guard version == .five else { return }
         var length = PacketLength()
         properties.put(into: &length)
         put(variable: length.bytes)

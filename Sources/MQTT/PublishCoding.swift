@@ -15,10 +15,10 @@ extension Publish {
         return flags
     }
 
-    func put(into sink: inout some PacketSink) {
+    func put(into sink: inout some PacketSink, _ version: ProtocolVersion) {
         sink.put(string: topic)
         if let packetID { sink.put(packetID) }
-        sink.put(properties)
+        sink.put(properties, version)
         sink.put(rest: payload)
     }
 
@@ -35,7 +35,8 @@ extension Publish {
         let packetID = qos == .atMostOnce ? nil : try reader.packetID(Field("Packet Identifier", "3.3.2.2"))
         let properties = try reader.properties(Properties())
         guard !topic.isEmpty || properties.topicAlias != nil else {
-            throw reader.error(topicField, "is empty and there is no Topic Alias", .protocolError)
+            let problem = reader.version == .five ? "is empty and there is no Topic Alias" : "is empty"
+            throw reader.error(topicField, problem, .protocolError)
         }
         self.init(
             topic: topic,

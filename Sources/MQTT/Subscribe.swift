@@ -64,7 +64,8 @@ public struct Suback: Hashable, Sendable {
     public typealias Properties = Acknowledgement.Properties
 
     public var packetID: PacketID
-    /// One for each subscription of the SUBSCRIBE, in its order [MQTT-3.8.4-6]: the granted QoS, or an error.
+    /// One for each subscription of the SUBSCRIBE, in its order [MQTT-3.8.4-6]: the granted QoS, or an error, which in
+    /// MQTT 3.1.1 is always 0x80.
     public var reasonCodes: [ReasonCode]
     public var properties: Properties
 

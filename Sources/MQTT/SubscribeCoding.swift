@@ -10,12 +10,12 @@ private enum SubscriptionOptions {
 }
 
 extension Subscribe {
-    func put(into sink: inout some PacketSink) {
+    func put(into sink: inout some PacketSink, _ version: ProtocolVersion) {
         sink.put(packetID)
-        sink.put(properties)
+        sink.put(properties, version)
         for subscription in subscriptions {
             sink.put(string: subscription.filter)
-            sink.put(byte: subscription.options)
+            sink.put(byte: version == .five ? subscription.options : subscription.qos.rawValue)
         }
     }
 
@@ -43,7 +43,8 @@ extension Subscription {
         let filter = try reader.filter(Field("Topic Filter", "3.8.3"))
         let field = Field("Subscription Options", "3.8.3.1")
         let options = try reader.byte(field)
-        guard options & SubscriptionOptions.reserved == 0 else { throw reader.error(field, "has reserved bits set") }
+        let reserved = reader.version == .five ? SubscriptionOptions.reserved : ~SubscriptionOptions.qos
+        guard options & reserved == 0 else { throw reader.error(field, "has reserved bits set") }
         guard let qos = QoS(rawValue: options & SubscriptionOptions.qos) else {
             throw reader.error(field, "has QoS 3")
         }
@@ -84,10 +85,13 @@ extension Subscribe.Properties: PropertySet {
 }
 
 extension Suback {
-    func put(into sink: inout some PacketSink) {
+    func put(into sink: inout some PacketSink, _ version: ProtocolVersion) {
         sink.put(packetID)
-        sink.put(properties)
-        for reasonCode in reasonCodes { sink.put(byte: reasonCode.rawValue) }
+        sink.put(properties, version)
+        for reasonCode in reasonCodes {
+            let isFailure = version == .threeOneOne && reasonCode.isError
+            sink.put(byte: isFailure ? ReasonCode.unspecifiedError.rawValue : reasonCode.rawValue)
+        }
     }
 
     init(from reader: inout PacketReader) throws(MalformedPacket) {
@@ -95,7 +99,12 @@ extension Suback {
             packetID: try reader.packetID(Field("Packet Identifier", "3.9.2")),
             reasonCodes: [],
             properties: try reader.properties(Properties()))
-        reasonCodes = try reader.reasonCodes(Field("Payload", "3.9.3"))
+        let field = Field("Payload", "3.9.3")
+        reasonCodes = try reader.reasonCodes(field)
+        guard reader.version == .threeOneOne else { return }
+        for code in reasonCodes where !code.isReturnCodeOfSuback {
+            throw reader.error(field, "has the return code \(code.rawValue), which is reserved", .protocolError)
+        }
     }
 }
 

@@ -26,7 +26,7 @@ public struct Unsuback: Hashable, Sendable {
     public typealias Properties = Acknowledgement.Properties
 
     public var packetID: PacketID
-    /// One for each filter of the UNSUBSCRIBE, in its order.
+    /// One for each filter of the UNSUBSCRIBE, in its order; none at all in MQTT 3.1.1.
     public var reasonCodes: [ReasonCode]
     public var properties: Properties
 

@@ -1,9 +1,9 @@
 import NIOCore
 
 extension Unsubscribe {
-    func put(into sink: inout some PacketSink) {
+    func put(into sink: inout some PacketSink, _ version: ProtocolVersion) {
         sink.put(packetID)
-        sink.put(properties)
+        sink.put(properties, version)
         for filter in filters { sink.put(string: filter) }
     }
 
@@ -36,9 +36,10 @@ extension Unsubscribe.Properties: PropertySet {
 }
 
 extension Unsuback {
-    func put(into sink: inout some PacketSink) {
+    func put(into sink: inout some PacketSink, _ version: ProtocolVersion) {
         sink.put(packetID)
-        sink.put(properties)
+        sink.put(properties, version)
+        guard version == .five else { return }
         for reasonCode in reasonCodes { sink.put(byte: reasonCode.rawValue) }
     }
 
@@ -47,6 +48,7 @@ extension Unsuback {
             packetID: try reader.packetID(Field("Packet Identifier", "3.11.2")),
             reasonCodes: [],
             properties: try reader.properties(Properties()))
+        guard reader.version == .five else { return }
         reasonCodes = try reader.reasonCodes(Field("Payload", "3.11.3"))
     }
 }

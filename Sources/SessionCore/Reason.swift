@@ -236,7 +236,8 @@ extension ReasonCode {
         case .banned, .removedByAdministrator: "ask the server's administrator, then holdfastctl connect SESSION"
         case .badConfiguration, .badEndpoint: "correct the session's file, then holdfastctl reload"
         case .clientIdentifierRejected: "set client-id in the session's file to one that the server accepts"
-        case .unsupportedVersion: "the server must speak MQTT 5"
+        case .unsupportedVersion:
+            "set version of [mqtt] in the session's file to one that the server speaks, or to auto; then holdfastctl reload"
         case .serverUnauthenticated:
             "check that the endpoint is the right server: another one may be in its place; then holdfastctl connect SESSION"
         case .authenticationMethodRejected: "set [mqtt] authentication in the session's file to a method of the server"

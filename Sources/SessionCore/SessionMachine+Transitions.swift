@@ -186,7 +186,7 @@ extension SessionMachine {
                 fail(because: ending.reason)
             } else if isOnceTooOften(ending) {
                 fail(because: .incompatible(ending.reason))
-            } else if ending.isRedirected {
+            } else if ending.triesOtherWay {
                 attemptAgain(trying, attempt, because: ending.reason, at: now, into: &actions)
             } else if escalate(because: ending.reason.code), ending.retryAfter == nil {
                 attemptAgain(trying, attempt, because: ending.reason, at: now, into: &actions)

@@ -41,7 +41,7 @@ extension SessionMachine {
         cursor = endpoint(after: connected, ending)
         var trying = newTrying(outage: Outage(since: now), because: reason, at: now)
         actions.append(.report(.reconnectStarted(mode)))
-        if ending.isRedirected {
+        if ending.triesOtherWay {
             attemptAgain(trying, connected.attempt, because: reason, at: now, into: &actions)
             return
         }
@@ -88,7 +88,7 @@ extension SessionMachine {
             return connected.attempt.endpoint == Self.firstEndpoint
                 ? endpoint(after: Self.firstEndpoint) : Self.firstEndpoint
         }
-        if ending.isRedirected || ending.pace == .atOnce { return connected.attempt.endpoint }
+        if ending.triesOtherWay || ending.pace == .atOnce { return connected.attempt.endpoint }
         switch ending.reason.code {
         case .credentialRenewed, .switchRoom, .stateMismatch, .sessionLost, .serverKeepAliveTimeout,
             .credentialRejected, .credentialExpired, .notAuthorized:

@@ -247,8 +247,9 @@ extension SessionMachine {
         public var leavesEndpoint: Bool
         /// Whether a second ending like this, without a stable connection between, is terminal.
         public var failsIfRepeated = false
-        /// Whether the same endpoint leads to another server now, which is tried at once. The driver limits how often.
-        public var isRedirected = false
+        /// Whether the same endpoint is tried in another way at once: it leads to another server now, or is spoken to in
+        /// another version of the protocol. The driver limits how often.
+        public var triesOtherWay = false
 
         public enum Pace: Hashable, Sendable {
             /// As is usual for the reason.

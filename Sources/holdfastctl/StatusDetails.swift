@@ -24,6 +24,10 @@ enum StatusDetails {
             let route = endpoint + (status.proxy.map { " through \($0)" } ?? "")
             rows.append(("Endpoint", peer.isEmpty ? route : "\(route) (\(peer))"))
         }
+        if let version = status.protocol {
+            let limits = version == "5" ? "" : ": no reasons of the server, no will delay; see holdfast-session(5)"
+            rows.append(("Protocol", "MQTT \(version)\(limits)"))
+        }
         if let path = status.path {
             let gateway = path.gateway.map { " through \($0)" } ?? ""
             rows.append(("Path", "\(path.interface) (\(path.type)) from \(path.source)\(gateway)"))

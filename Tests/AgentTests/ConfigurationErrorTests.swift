@@ -118,6 +118,18 @@ private let duration = #"a duration such as "250ms", "15s" or "20min""#
             "mqtt.redirects = [\"*.b.example\", \"*\"]",
             "3:34: mqtt.redirects must be a host name or an IP address, or \"*.DOMAIN\" for every host in a domain, not \"*\""
         ),
+        (
+            "mqtt.version = \"3.1.1\"\nmqtt.session-expiry = \"1h\"",
+            "4:23: MQTT 3.1.1 has nothing like mqtt.session-expiry: leave the key out"
+        ),
+        (
+            "mqtt.version = \"3.1.1\"\nmqtt.redirects = [\"a.example\"]",
+            "4:18: MQTT 3.1.1 has nothing like mqtt.redirects: leave the key out"
+        ),
+        (
+            "mqtt.version = \"auto\"\npassword = \"file:/p\"\nmqtt.authentication = \"SCRAM-SHA-256\"",
+            "5:23: mqtt.authentication \"SCRAM-SHA-256\" needs mqtt.version \"5\""
+        ),
         ("device = \"a\\u0000b\"", #"3:10: device must be \#(text), not "a\0b""#),
     ])
     func `is reported with its place and what was expected`(text: String, expected: String) {
@@ -125,7 +137,6 @@ private let duration = #"a duration such as "250ms", "15s" or "20min""#
     }
 
     @Test(arguments: [
-        ("mqtt.version = \"auto\"", "3:16", "mqtt.version"),
         ("outbox.max-age = \"1h\"", "3:18", "outbox.max-age"),
         ("outbox.when-full = \"drop-new\"", "3:20", "outbox.when-full"),
     ])

@@ -38,6 +38,20 @@ import Testing
         #expect(presence.since == (isRenewed ? time : RFC3339(milliseconds: 0)))
     }
 
+    @Test func `is published again after every outage when the will was not delayed`() {
+        var presence = Self.presence()
+        let time = RFC3339(milliseconds: 11_000)
+        _ = presence.connected(resumed: false, isWillDelayed: false, at: Self.at(0), time: time)
+        presence.published(at: Self.at(0))
+        presence.connectionClosed()
+        // The will was that of the connection before.
+        #expect(presence.connected(resumed: true, isWillDelayed: true, at: Self.at(1), time: time) == true)
+        #expect(presence.since == time)
+        presence.published(at: Self.at(1))
+        presence.connectionClosed()
+        #expect(presence.connected(resumed: true, isWillDelayed: true, at: Self.at(2), time: time) == false)
+    }
+
     @Test(arguments: [true, false])
     func `is published when nothing is known of it`(resumed: Bool) {
         var presence = Self.presence()

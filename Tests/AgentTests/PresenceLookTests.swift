@@ -51,15 +51,15 @@ struct PresenceLookTests {
 
     // MARK: The exchange
 
-    private func look() -> PresenceLook {
+    private func look(_ version: ProtocolVersion = .five) -> PresenceLook {
         PresenceLook(
             room: RoomTests.room, user: "twin", clientID: "twin", credentials: MQTTCredentials(),
-            maximumPacketSize: 1 << 20)
+            maximumPacketSize: 1 << 20, version: version)
     }
 
-    private func bytes(_ packets: Packet...) -> ByteBuffer {
+    private func bytes(_ packets: Packet..., in version: ProtocolVersion = .five) -> ByteBuffer {
         var buffer = ByteBuffer()
-        for packet in packets { packet.encode(into: &buffer) }
+        for packet in packets { packet.encode(into: &buffer, as: version) }
         return buffer
     }
 
@@ -74,19 +74,20 @@ struct PresenceLookTests {
         .publish(Publish(topic: topic, payload: ByteBuffer(bytes: Self.message("a", 1).bytes), retain: true))
     }
 
-    @Test func `reads the presence of the user, and of nobody else`() {
-        var look = look()
+    @Test(arguments: ProtocolVersion.allCases)
+    func `reads the presence of the user, and of nobody else`(_ version: ProtocolVersion) {
+        var look = look(version)
         var output = ByteBuffer()
-        #expect(look.received(bytes(.connack(Connack())), into: &output) == .unfinished)
+        #expect(look.received(bytes(.connack(Connack()), in: version), into: &output) == .unfinished)
         let base = RoomTests.room.base
         let outcome = look.received(
             bytes(
                 suback, presence("\(base)presence/twin/a"), presence("\(base)presence/other/a"),
-                presence("\(base)chat")),
+                presence("\(base)chat"), in: version),
             into: &output)
         #expect(outcome == .unfinished)
-        #expect(look.received(bytes(.pingresp), into: &output) == .seen([Self.message("a", 1)]))
-        var decoder = PacketDecoder(sender: .client)
+        #expect(look.received(bytes(.pingresp, in: version), into: &output) == .seen([Self.message("a", 1)]))
+        var decoder = PacketDecoder(sender: .client, version: version)
         decoder.append(output)
         guard case .subscribe(let subscribe)? = try? decoder.next(), case .pingreq? = try? decoder.next() else {
             Issue.record("the exchange is SUBSCRIBE, PINGREQ")

@@ -7,7 +7,7 @@ extension EndToEnd {
     /// Writes the session `main` of a daemon.
     private func write(
         _ daemon: Daemon, user: String, device: String, room: String? = "plant", kick: String = "take-over",
-        presence: String = "4s"
+        presence: String = "4s", version: String = "5"
     ) throws {
         try daemon.writeSession(
             "main",
@@ -25,6 +25,8 @@ extension EndToEnd {
             timeout = "1s"
             [presence]
             timeout = "\(presence)"
+            [mqtt]
+            version = "\(version)"
             """)
     }
 
@@ -76,13 +78,36 @@ extension EndToEnd {
         }
     }
 
-    @Test func `of two devices with one identity the newest wins, and the other does not fight back`() async throws {
+    @Test func `with MQTT 3.1.1 every outage of a participant is seen, and every return`() async throws {
+        try await withLab { lab, ann in
+            let server = try await LabServer(lab)
+            try await server.start()
+            let bob = Daemon(lab, name: "bob", record: ann.record)
+            try write(ann, user: "ann", device: "phone", version: "3.1.1")
+            try write(bob, user: "bob", device: "desk")
+            try await bob.start()
+            let seen = try await bob.events()
+            try await seen.until(.connected)
+            try await ann.start()
+            try await seen.until("told that ann joined") { $0.event == .participantJoined }
+            try await ann.kill()
+            try await seen.until("told that ann left") { $0.event == .participantLeft }
+            try await ann.start()
+            try await seen.until("told that ann joined again") { $0.event == .participantJoined }
+            #expect(try await users(bob) == ["ann", "bob"])
+        }
+    }
+
+    @Test(arguments: ["5", "3.1.1"])
+    func `of two devices with one identity the newest wins, and the other does not fight back`(
+        _ version: String
+    ) async throws {
         try await withLab { lab, old in
             let server = try await LabServer(lab)
             try await server.start()
             let new = Daemon(lab, name: "new", record: old.record)
-            try write(old, user: "twin", device: "old")
-            try write(new, user: "twin", device: "new")
+            try write(old, user: "twin", device: "old", version: version)
+            try write(new, user: "twin", device: "new", version: version)
             try await old.start()
             let events = try await old.events()
             try await events.until(.connected)

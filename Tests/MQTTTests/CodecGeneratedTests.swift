@@ -16,7 +16,41 @@ struct CodecGeneratedTests {
             let decoded = try decode([bytes], from: sender)
             #expect(decoded == [packet])
             // Strings compare as text; the bytes have to be the same as well.
-            #expect(decoded.map(encode) == [bytes])
+            #expect(decoded.map { encode($0) } == [bytes])
+        }
+    }
+
+    @Test(arguments: 1...8, [Sender.client, .server])
+    func `what MQTT 3.1.1 can say of a packet is encoded and decodes to the same`(
+        _ seed: UInt64, _ sender: Sender
+    ) throws {
+        var generator = PacketGenerator(seed: seed)
+        for _ in 0..<250 {
+            let packet = generator.packet(from: sender)
+            guard let packet = packet.reduced(to: .threeOneOne), packet.kind.isSent(by: sender) else { continue }
+            try packet.checkEncodable(as: .threeOneOne)
+            let bytes = encode(packet, in: .threeOneOne)
+            #expect(bytes.count == packet.encodedLength(as: .threeOneOne))
+            let decoded = try decode([bytes], from: sender, in: .threeOneOne)
+            #expect(decoded == [packet])
+            #expect(decoded.map { encode($0, in: .threeOneOne) } == [bytes])
+        }
+    }
+
+    @Test(arguments: 1...4, [Sender.client, .server])
+    func `any bytes in a valid frame give an error or packets that MQTT 3.1.1 encodes again`(
+        _ seed: UInt64, _ sender: Sender
+    ) throws {
+        var generator = PacketGenerator(seed: seed)
+        for _ in 0..<2000 {
+            let body = generator.bytes(0...60)
+            let first = UInt8(generator.int(0...255))
+            let bytes = [[first, UInt8(body.count)] + body]
+            guard let packets = try? decode(bytes, from: sender, in: .threeOneOne) else { continue }
+            for packet in packets {
+                try packet.checkEncodable(as: .threeOneOne)
+                #expect(try decode([encode(packet, in: .threeOneOne)], from: sender, in: .threeOneOne) == [packet])
+            }
         }
     }
 
@@ -24,7 +58,7 @@ struct CodecGeneratedTests {
     func `a stream decodes to the same packets however it is cut`(_ seed: UInt64, _ sender: Sender) throws {
         var generator = PacketGenerator(seed: seed)
         let packets = (0..<100).map { _ in generator.packet(from: sender) }
-        var rest = packets.flatMap(encode)[...]
+        var rest = packets.flatMap { encode($0) }[...]
         var chunks: [[UInt8]] = []
         while !rest.isEmpty {
             let chunk = rest.prefix(generator.int(1...generator.int(1...400)))
@@ -70,5 +104,12 @@ struct CodecGeneratedTests {
                 #expect(try decode([encode(packet)], from: sender) == [packet])
             }
         }
+    }
+}
+
+extension Packet.Kind {
+    /// In MQTT 3.1.1 a server has no DISCONNECT.
+    fileprivate func isSent(by sender: Sender) -> Bool {
+        self != .disconnect || sender == .client
     }
 }

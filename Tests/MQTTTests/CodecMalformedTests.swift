@@ -9,9 +9,14 @@ struct Malformed: Sendable, CustomTestStringConvertible {
     let hex: String
     let code: ReasonCode
     let says: String
+    let version: ProtocolVersion
 
-    init(_ name: String, from sender: Sender = .server, _ hex: String, _ code: ReasonCode, says: String) {
+    init(
+        _ name: String, from sender: Sender = .server, _ hex: String, _ code: ReasonCode, says: String,
+        in version: ProtocolVersion = .five
+    ) {
         self.name = name
+        self.version = version
         self.sender = sender
         self.hex = hex
         self.code = code
@@ -214,16 +219,18 @@ struct Malformed: Sendable, CustomTestStringConvertible {
 struct CodecMalformedTests {
     @Test(
         arguments: Malformed.fixedHeader + Malformed.publish + Malformed.properties + Malformed.others
-            + Malformed.connect)
+            + Malformed.connect + Malformed.older)
     func `malformed bytes give the reason code and name the field, in one chunk or byte by byte`(
         _ malformed: Malformed
     ) throws {
         let bytes = bytesOf(malformed.hex)
         for chunks in [[bytes], bytes.map { [$0] }] {
-            let error = #expect(throws: MalformedPacket.self) { try decode(chunks, from: malformed.sender) }
+            let error = #expect(throws: MalformedPacket.self) {
+                try decode(chunks, from: malformed.sender, in: malformed.version)
+            }
             #expect(error?.reasonCode == malformed.code)
             #expect(error?.message.contains(malformed.says) == true, "\(error?.message ?? "no error")")
-            #expect(error?.message.contains("(MQTT 5, ") == true)
+            #expect(error?.message.contains("(MQTT \(malformed.version), ") == true)
         }
     }
 

@@ -38,7 +38,7 @@ struct MQTTClientHarness {
 
     @discardableResult
     mutating func handle(_ input: MQTTClientMachine.Input) -> [String] {
-        if case .connectionOpened = input { decoder = PacketDecoder(sender: .client) }
+        if case .connectionOpened = input { decoder = PacketDecoder(sender: .client, adoptsVersion: true) }
         var actions: [MQTTClientMachine.Action] = []
         machine.handle(input, at: now, into: &actions)
         return describe(actions)
@@ -48,7 +48,7 @@ struct MQTTClientHarness {
     @discardableResult
     mutating func server(_ packets: Packet...) -> [String] {
         var bytes = ByteBuffer()
-        for packet in packets { packet.encode(into: &bytes) }
+        for packet in packets { packet.encode(into: &bytes, as: machine.version) }
         return handle(.received(bytes))
     }
 

@@ -86,7 +86,21 @@ extension MQTTClientWorld {
 
     @Test(arguments: seeds)
     func `nothing accepted is lost, QoS 2 arrives once, in order, whatever is cut or killed`(seed: UInt64) {
-        var world = MQTTClientWorld(seed: seed)
+        walk(MQTTClientWorld(seed: seed), seed)
+    }
+
+    @Test(arguments: seeds)
+    func `the same holds with MQTT 3.1.1`(seed: UInt64) {
+        walk(MQTTClientWorld(seed: seed, version: .threeOneOne), seed)
+    }
+
+    @Test(arguments: seeds)
+    func `the same holds when every connection may have the other version`(seed: UInt64) {
+        walk(MQTTClientWorld(seed: seed, version: nil), seed)
+    }
+
+    private func walk(_ world: MQTTClientWorld, _ seed: UInt64) {
+        var world = world
         for _ in 0..<1500 {
             world.randomStep()
             if !world.problems.isEmpty { break }

@@ -15,6 +15,7 @@ struct MQTTClientWorld {
 
     var random: SeededGenerator
     let configuration: MQTTClientMachine.Configuration
+    let version: ProtocolVersion?
     var machine: MQTTClientMachine
     var store = ModelStore()
     var server = ModelServer()
@@ -43,9 +44,13 @@ struct MQTTClientWorld {
     var wasKilled = false
     var problems: [String] = []
 
-    init(seed: UInt64) {
+    /// - Parameter version: `nil` is another one with every connection.
+    init(seed: UInt64, version: ProtocolVersion? = .five) {
         var random = SeededGenerator(seed: seed)
-        var configuration = MQTTClientMachine.Configuration(clientID: Bool.random(using: &random) ? "me" : "")
+        self.version = version
+        let hasIdentifier = Bool.random(using: &random) || version != .five
+        var configuration = MQTTClientMachine.Configuration(
+            version: version ?? .five, clientID: hasIdentifier ? "me" : "")
         configuration.maximumInFlight = Int.random(in: 1...8, using: &random)
         configuration.receiveMaximum = UInt16.random(in: 1...5, using: &random)
         configuration.readAheadMessages = Int.random(in: 1...6, using: &random)
@@ -56,7 +61,7 @@ struct MQTTClientWorld {
         configuration.maximumSubscribeRequests = Int.random(in: 1...3, using: &random)
         self.configuration = configuration
         machine = MQTTClientMachine(configuration: configuration)
-        server.refusals = ["refused": .notAuthorized]
+        if version == .five { server.refusals = ["refused": .notAuthorized] }
         self.random = random
     }
 
@@ -117,7 +122,9 @@ struct MQTTClientWorld {
     mutating func publish() {
         nextPayload += 1
         let qos = QoS.allCases.randomElement(using: &random) ?? .atMostOnce
-        let topic = chance(8) && qos != .atMostOnce ? "refused" : ["a", "b"].randomElement(using: &random) ?? "a"
+        let topic =
+            chance(8) && qos != .atMostOnce && version == .five
+            ? "refused" : ["a", "b"].randomElement(using: &random) ?? "a"
         let message = OutboundMessage(topic: topic, payload: ByteBuffer(string: "\(nextPayload)"), qos: qos)
         var actions: [MQTTClientMachine.Action] = []
         do {
@@ -211,6 +218,7 @@ struct MQTTClientWorld {
         wantsClose = false
         server.properties.receiveMaximum = UInt16.random(in: 1...6, using: &random)
         server.connectionOpened()
+        if version == nil { machine.configuration.version = chance(50) ? .five : .threeOneOne }
         handle(.connectionOpened(MQTTCredentials(), forceCleanStart: mayForce && chance(5)))
     }
 

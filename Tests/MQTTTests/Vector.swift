@@ -9,16 +9,20 @@ struct Vector: Sendable, CustomTestStringConvertible {
     /// Hex bytes; what follows `//` in a line says what they are.
     let hex: String
     let packet: Packet
+    let version: ProtocolVersion
 
-    init(_ name: String, from sender: Sender, _ hex: String, _ packet: Packet) {
+    init(
+        _ name: String, from sender: Sender, _ hex: String, _ packet: Packet, in version: ProtocolVersion = .five
+    ) {
         self.name = name
+        self.version = version
         self.sender = sender
         self.hex = hex
         self.packet = packet
     }
 
     var bytes: [UInt8] { bytesOf(hex) }
-    var testDescription: String { name }
+    var testDescription: String { "\(name), MQTT \(version)" }
 }
 
 /// The bytes of annotated hex.
@@ -39,9 +43,10 @@ func identifier(_ value: UInt16) -> PacketID {
 
 /// Every packet in the chunks, up to the first error.
 func decode(
-    _ chunks: [[UInt8]], from sender: Sender, maximumPacketSize: Int = Packet.maximumLength
+    _ chunks: [[UInt8]], from sender: Sender, in version: ProtocolVersion = .five,
+    maximumPacketSize: Int = Packet.maximumLength
 ) throws -> [Packet] {
-    var decoder = PacketDecoder(sender: sender, maximumPacketSize: maximumPacketSize)
+    var decoder = PacketDecoder(sender: sender, version: version, maximumPacketSize: maximumPacketSize)
     var packets: [Packet] = []
     for chunk in chunks {
         decoder.append(ByteBuffer(bytes: chunk))
@@ -50,8 +55,8 @@ func decode(
     return packets
 }
 
-func encode(_ packet: Packet) -> [UInt8] {
+func encode(_ packet: Packet, in version: ProtocolVersion = .five) -> [UInt8] {
     var buffer = ByteBuffer()
-    packet.encode(into: &buffer)
+    packet.encode(into: &buffer, as: version)
     return Array(buffer.readableBytesView)
 }

@@ -158,7 +158,7 @@ private struct RandomWalk {
             ending.pace = pick([.byReason, .byReason, .atOnce, .slow, .floor, .doubledFloor])
             ending.leavesEndpoint = chance(20)
             ending.failsIfRepeated = chance(2)
-            ending.isRedirected = chance(5)
+            ending.triesOtherWay = chance(5)
             take(.ended(generation, ending))
             return
         }

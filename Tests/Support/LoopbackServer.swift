@@ -2,7 +2,7 @@ public import MQTT
 public import NIOCore
 import NIOPosix
 
-/// A small MQTT 5 server on a port of 127.0.0.1, for tests that need real connections and exact control over what the
+/// A small MQTT 5 and 3.1.1 server on a port of 127.0.0.1, for tests that need real connections and exact control over what the
 /// server says. It keeps one session, answers as its behaviour says, and tells everything that it receives.
 public actor LoopbackServer {
     /// How the server answers.
@@ -25,6 +25,15 @@ public actor LoopbackServer {
         public var answersAuth = true
         /// Sent instead of CONNACK.
         public var greeting: ByteBuffer?
+        /// What a server does that does not speak a version of MQTT.
+        public var refusals: [ProtocolVersion: Refusal] = [:]
+
+        public enum Refusal: Sendable {
+            /// CONNACK with return code 1, as the standard of MQTT 3.1.1 wants it.
+            case inWords
+            /// The connection is closed.
+            case bySilence
+        }
 
         public init() {}
     }
@@ -42,6 +51,8 @@ public actor LoopbackServer {
     public private(set) var port = 0
     public private(set) var hasSession = false
     public let events: Arrivals<Event>
+    /// That of the present connection, or of the last one.
+    public private(set) var version = ProtocolVersion.five
     private var behaviour = Behaviour()
     private var listener: (any Channel)?
     private var channel: (any Channel)?
@@ -82,6 +93,11 @@ public actor LoopbackServer {
         change(&behaviour)
     }
 
+    /// Has a session before the client has.
+    public func beginSession() {
+        hasSession = true
+    }
+
     /// Forgets the session, as a server does that has lost its disk.
     public func loseSession() {
         hasSession = false
@@ -95,7 +111,7 @@ public actor LoopbackServer {
 
     public func send(_ packet: Packet) {
         var bytes = ByteBuffer()
-        packet.encode(into: &bytes)
+        packet.encode(into: &bytes, as: version)
         send(bytes)
     }
 
@@ -103,9 +119,9 @@ public actor LoopbackServer {
         channel?.writeAndFlush(bytes, promise: nil)
     }
 
-    /// Ends the connection as a server does that says why.
+    /// Ends the connection as a server does that says why; with MQTT 3.1.1 it cannot.
     public func disconnect(_ code: ReasonCode, _ properties: Disconnect.Properties = .init()) {
-        send(.disconnect(Disconnect(reasonCode: code, properties: properties)))
+        if version == .five { send(.disconnect(Disconnect(reasonCode: code, properties: properties))) }
         drop()
     }
 
@@ -152,7 +168,8 @@ public actor LoopbackServer {
         note(.closed)
     }
 
-    fileprivate func received(_ packet: Packet) {
+    fileprivate func received(_ packet: Packet, _ version: ProtocolVersion) {
+        self.version = version
         answer(packet)
         note(.packet(packet))
     }
@@ -165,6 +182,10 @@ public actor LoopbackServer {
         switch packet {
         case .connect(let connect):
             if let greeting = behaviour.greeting { return send(greeting) }
+            if let refusal = behaviour.refusals[version] {
+                if case .inWords = refusal { send(ByteBuffer(bytes: [0x20, 0x02, 0x00, 0x01])) }
+                return drop()
+            }
             if behaviour.scramPassword != nil {
                 guard connect.properties.authenticationMethod == SCRAMClient.method else {
                     send(.connack(Connack(reasonCode: .badAuthenticationMethod)))
@@ -210,7 +231,8 @@ extension LoopbackServer {
         var connack = behaviour.connack
         if !connack.reasonCode.isError {
             connack.sessionPresent = hasSession && !connect.cleanStart
-            hasSession = true
+            // In MQTT 3.1.1 a clean session ends with its connection.
+            hasSession = version == .five || !connect.cleanStart
         }
         if let proof {
             connack.properties.authenticationMethod = SCRAMClient.method
@@ -260,7 +282,7 @@ private final class PacketHandler: ChannelInboundHandler {
     typealias InboundIn = ByteBuffer
 
     private let server: LoopbackServer
-    private var decoder = PacketDecoder(sender: .client)
+    private var decoder = PacketDecoder(sender: .client, adoptsVersion: true)
 
     init(_ server: LoopbackServer) {
         self.server = server
@@ -274,7 +296,10 @@ private final class PacketHandler: ChannelInboundHandler {
     func channelRead(context: ChannelHandlerContext, data: NIOAny) {
         decoder.append(unwrapInboundIn(data))
         do {
-            while let packet = try decoder.next() { server.assumeIsolated { $0.received(packet) } }
+            while let packet = try decoder.next() {
+                let version = decoder.version
+                server.assumeIsolated { $0.received(packet, version) }
+            }
         } catch {
             context.close(promise: nil)
         }

@@ -1,7 +1,7 @@
 public import MQTT
 public import NIOCore
 
-/// An MQTT 5 server for many clients, as a value: sessions that outlive connections until they expire, take-over, wills
+/// An MQTT 5 and 3.1.1 server for many clients, as a value: sessions that outlive connections until they expire, take-over, wills
 /// with their delay, retained messages, and every QoS both ways.
 ///
 /// It is given bytes and the time and answers with what it does, so that a test decides when and whether that arrives.
@@ -41,7 +41,7 @@ public struct ModelBroker {
     }
 
     private struct Connection {
-        var decoder = PacketDecoder(sender: .client)
+        var decoder = PacketDecoder(sender: .client, adoptsVersion: true)
         var client: String?
         var will: Will?
         var keepAlive: UInt16 = 0
@@ -61,6 +61,15 @@ public struct ModelBroker {
     public var connackProperties = Connack.Properties()
     /// Closes the older connection of a client without a word, as mosquitto 2.0.11 does.
     public var takesOverSilently = false
+    /// What a server does that speaks MQTT 3.1.1 only; `nil` speaks both.
+    public var refusalOfFive: RefusalOfFive?
+
+    public enum RefusalOfFive: Sendable {
+        /// CONNACK with return code 1, as the standard of MQTT 3.1.1 wants it.
+        case inWords
+        /// The connection is closed.
+        case bySilence
+    }
 
     // MARK: What a test may look at
 
@@ -127,7 +136,9 @@ public struct ModelBroker {
     private mutating func end(
         _ id: ConnectionID, _ reason: ReasonCode?, _ properties: Disconnect.Properties = .init(), at now: Time
     ) {
-        if let reason { send(.disconnect(Disconnect(reasonCode: reason, properties: properties)), to: id) }
+        if let reason, connections[id]?.decoder.version == .five {
+            send(.disconnect(Disconnect(reasonCode: reason, properties: properties)), to: id)
+        }
         actions.append(.close(id))
         closed(id, at: now)
     }
@@ -241,6 +252,15 @@ public struct ModelBroker {
 
     private mutating func accept(_ connect: Connect, on id: ConnectionID, at now: Time) {
         connects.append(connect)
+        let version = connections[id]?.decoder.version ?? .five
+        if version == .five, let refusalOfFive {
+            if refusalOfFive == .inWords {
+                actions.append(.send(id, ByteBuffer(bytes: [0x20, 0x02, 0x00, 0x01])))
+            }
+            actions.append(.close(id))
+            connections[id] = nil
+            return
+        }
         let isWelcome = password.map { connect.password.map { String(buffer: $0) } == $0 } ?? true
         let refusal = refusals[connect.clientID] ?? (isWelcome ? nil : .badUserNameOrPassword)
         if let refusal {
@@ -257,14 +277,16 @@ public struct ModelBroker {
         if connect.cleanStart { sessions[client] = nil }
         let isPresent = sessions[client] != nil
         var session = sessions[client] ?? Session()
-        session.expiry = connect.properties.sessionExpiryInterval ?? 0
+        session.expiry =
+            version == .five ? connect.properties.sessionExpiryInterval ?? 0 : connect.cleanStart ? 0 : .max
         (session.endsAt, session.will, session.connection) = (nil, nil, id)
         for index in session.outgoing.indices { session.outgoing[index].publish.duplicate = true }
         let pending = session.outgoing
         sessions[client] = session
         connections[id]?.client = client
         connections[id]?.will = connect.will
-        connections[id]?.keepAlive = connackProperties.serverKeepAlive ?? connect.keepAlive
+        connections[id]?.keepAlive =
+            version == .five ? connackProperties.serverKeepAlive ?? connect.keepAlive : connect.keepAlive
         send(.connack(Connack(sessionPresent: isPresent, properties: connackProperties)), to: id)
         for message in pending {
             if message.isReleased {
@@ -353,7 +375,7 @@ public struct ModelBroker {
 
     private mutating func send(_ packet: Packet, to id: ConnectionID) {
         var bytes = ByteBuffer()
-        packet.encode(into: &bytes)
+        packet.encode(into: &bytes, as: connections[id]?.decoder.version ?? .five)
         actions.append(.send(id, bytes))
     }
 }

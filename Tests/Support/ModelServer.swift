@@ -1,7 +1,7 @@
 public import MQTT
 public import NIOCore
 
-/// A small MQTT 5 server for one client: what the standard asks of a server, strict about what it asks of the client.
+/// A small MQTT 5 and 3.1.1 server for one client: what the standard asks of a server, strict about what it asks of the client.
 ///
 /// Bytes go in with `receive`, packets are worked on one by one with `answerNext` (so that a test can cut the connection
 /// between any two), and `takeOutput` has what the server sends. The session survives the connection until it is lost.
@@ -30,11 +30,13 @@ public struct ModelServer {
         var received: Set<PacketID> = []
         var outgoing: [Outgoing] = []
         var lastID: UInt16 = 0
+        /// In MQTT 3.1.1, Clean Session: it ends with its connection.
+        var endsWithConnection = false
     }
 
     /// What CONNACK announces.
     public var properties = Connack.Properties()
-    /// Topics that PUBACK and PUBREC refuse.
+    /// Topics that PUBACK and PUBREC refuse; not in MQTT 3.1.1.
     public var refusals: [String: ReasonCode] = [:]
     /// The identifier for clients that have none.
     public var assignedClientID = "assigned"
@@ -69,7 +71,7 @@ public struct ModelServer {
     // MARK: Connection
 
     public mutating func connectionOpened() {
-        decoder = PacketDecoder(sender: .client)
+        decoder = PacketDecoder(sender: .client, adoptsVersion: true)
         unanswered = []
         output.clear()
         (isConnected, hasGreeted, hasAccepted, hasLeft) = (true, false, false, false)
@@ -83,6 +85,7 @@ public struct ModelServer {
         isConnected = false
         unanswered = []
         output.clear()
+        if session?.endsWithConnection == true { session = nil }
         if let outgoing = session?.outgoing {
             for index in outgoing.indices { session?.outgoing[index].isOnWire = false }
         }
@@ -137,7 +140,7 @@ public struct ModelServer {
             guard let id = publish.packetID else { break }
             use(id)
             window.insert(id)
-            if window.count > Int(properties.receiveMaximum ?? .max) {
+            if version == .five, window.count > Int(properties.receiveMaximum ?? .max) {
                 violations.append("\(window.count) messages exceed the Receive Maximum")
             }
             if !publish.duplicate, session?.received.contains(id) == true {
@@ -212,9 +215,10 @@ public struct ModelServer {
     private mutating func answer(_ connect: Connect) {
         connects.append(connect)
         clientWindow = Int(connect.properties.receiveMaximum ?? .max)
+        if version == .threeOneOne, connect.clientID.isEmpty { violations.append("no identifier in 3.1.1") }
         let isPresent = session != nil && !connect.cleanStart
         if !isPresent {
-            session = Session()
+            session = Session(endsWithConnection: version == .threeOneOne && connect.cleanStart)
             epoch += 1
         }
         var properties = properties
@@ -229,7 +233,7 @@ public struct ModelServer {
 
     private mutating func answer(_ publish: Publish) {
         guard let id = publish.packetID else { return deliver(publish) }
-        let refusal = refusals[publish.topic]
+        let refusal = version == .five ? refusals[publish.topic] : nil
         let code = refusal ?? .success
         if publish.qos == .atLeastOnce {
             if refusal == nil { deliver(publish) }
@@ -273,6 +277,8 @@ public struct ModelServer {
 
     private mutating func send(_ packet: Packet) {
         guard isConnected else { return }
-        packet.encode(into: &output)
+        packet.encode(into: &output, as: version)
     }
+
+    private var version: ProtocolVersion { decoder.version }
 }

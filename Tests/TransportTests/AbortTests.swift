@@ -52,8 +52,12 @@ import Testing
 
     @Test func `an abort while addresses are dialed ends the race at once`() async throws {
         let hole = try BlackHole()
+        var options = Connection.Options()
+        // A machine that stalls must not end the race.
+        options.dialTimeout = .seconds(600)
         let client = try await TestClient(
-            "mqtt://a.example:\(hole.port)", lookUp: addresses(["127.0.0.1", "127.0.0.1", "127.0.0.1"]))
+            "mqtt://a.example:\(hole.port)", options: options,
+            lookUp: addresses(["127.0.0.1", "127.0.0.1", "127.0.0.1"]))
         #expect(try await firstNames(client, 3) == ["resolving", "resolved", "dialing"])
         try await client.settle()
         try await client.close(.abort)

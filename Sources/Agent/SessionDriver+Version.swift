@@ -1,0 +1,31 @@
+import MQTT
+import SessionCore
+import Transport
+
+// With version = "auto": from one version of MQTT to the other, at the same server and at once.
+
+extension SessionDriver {
+    /// The server said that it does not speak the version; `nil` if that is the end of it.
+    func versionRefused(_ server: MQTTClientMachine.ServerReason) -> SessionMachine.Ending? {
+        guard server.code == .unsupportedProtocolVersion, let link,
+            let other = protocols.refused(mqtt.version, at: link.address)
+        else { return nil }
+        var ending = SessionMachine.Ending(
+            Reason(
+                .serverClosed, "the server does not speak MQTT \(mqtt.version), and MQTT \(other) is tried",
+                serverCode: server.code.rawValue))
+        ending.triesOtherWay = true
+        return ending
+    }
+
+    /// The transport ended. After CONNECT and before CONNACK that may be a server's way to refuse the version.
+    func ending(_ end: ConnectionEnd, of link: Link) -> SessionMachine.Ending {
+        var ending = SessionMachine.Ending(Reason(end))
+        guard ending.reason.code == .serverClosed || ending.reason.code == .reset, mqtt.isAwaitingConnack,
+            let other = protocols.closed(mqtt.version, at: link.address)
+        else { return ending }
+        ending.reason.message += "; it may not speak MQTT \(mqtt.version), and MQTT \(other) is tried"
+        ending.triesOtherWay = true
+        return ending
+    }
+}

@@ -1,0 +1,37 @@
+// To begin a session anew. MQTT 5 does that with one CONNECT: Clean Start 1. In MQTT 3.1.1 the same bit is Clean Session,
+// and a session that begins with it also ends with its connection. So the old session is discarded by a connection of its
+// own, as section 3.2.2.2 of 3.1.1 says:
+//
+//     CONNECT, Clean Session 1 ─▶ CONNACK ─▶ DISCONNECT        then        CONNECT, Clean Session 0 ─▶ Session Present 0
+//
+// A session that never was begins with Clean Session 0 at once, which is right as long as the server has none either.
+
+extension MQTTClientMachine {
+    /// What becomes of the server's session.
+    enum Discarding: Hashable, Sendable {
+        /// It stays. Can transition to: needed.
+        case none
+        /// The next connection discards it. Can transition to: done.
+        case needed
+        /// It is gone; the next connection begins a new one, and does not discard that. Can transition to: none, needed.
+        case done
+    }
+
+    /// CONNACK with success. Answers whether the connection was for that alone, or cannot go on.
+    mutating func endedDiscarding(
+        _ connack: Connack, _ connecting: Connecting, _ step: inout Step
+    ) -> Bool {
+        if connecting.onlyDiscards {
+            discarding = .done
+            step.emit(.stateMismatch("the server's session is discarded, and the next connection begins a new one"))
+        } else if version == .threeOneOne, connack.sessionPresent, !connecting.claimsSession {
+            discarding = .needed
+            step.emit(.stateMismatch("the server has a session of this client that is not known here"))
+        } else {
+            discarding = .none
+            return false
+        }
+        disconnect(.normalDisconnection, &step)
+        return true
+    }
+}

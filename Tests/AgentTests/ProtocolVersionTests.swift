@@ -1,0 +1,113 @@
+import ControlAPI
+import MQTT
+import NIOCore
+import Support
+import Testing
+
+@testable import Agent
+
+/// A whole daemon and a server that speaks MQTT 3.1.1.
+@Suite(.timeLimit(.minutes(2)))
+struct ProtocolVersionTests {
+    private static let main = #"{"session":"main"}"#
+
+    @Test func `speaks MQTT 3.1.1 when it is configured, says so, and resumes`() async throws {
+        try await DaemonUnderTest.run("mqtt.version = \"3.1.1\"") { daemon in
+            let peer = try await daemon.watcher()
+            #expect(try await peer.call("session.status", Self.main)["protocol"] == "3.1.1")
+            #expect(await daemon.server.version == .threeOneOne)
+            for qos in 0...2 {
+                let answer = try await peer.call(
+                    "message.publish",
+                    #"{"session":"main","topic":"t","payload":"x","qos":\#(qos),"wait":"delivered"}"#)
+                #expect(answer["delivered"] == .bool(true))
+            }
+            try await daemon.server.stop()
+            #expect(try await peer.state("reconnecting")["reason"]?["code"] == "server-closed")
+            #expect(try await peer.call("session.status", Self.main)["protocol"] == .null)
+            try await daemon.server.start()
+            #expect(try await peer.state("connected")["resumed"] == .bool(true))
+        }
+    }
+
+    @Test func `refuses a message with properties, which would be lost on the way`() async throws {
+        try await DaemonUnderTest.run("mqtt.version = \"3.1.1\"") { daemon in
+            let peer = try await daemon.watcher()
+            for method in ["message.publish", "publication.put"] {
+                await #expect(throws: ControlPeer.CallFailure(code: "message-rejected")) {
+                    try await peer.call(
+                        method,
+                        #"{"session":"main","topic":"t","payload":"x","properties":{"contentType":"text"}}"#)
+                }
+            }
+        }
+    }
+
+    @Test(arguments: [LoopbackServer.Behaviour.Refusal.inWords, .bySilence])
+    func `with auto finds the version that the server speaks, at once`(
+        _ refusal: LoopbackServer.Behaviour.Refusal
+    ) async throws {
+        let prepare: (LoopbackServer) async throws -> Void = { await $0.set { $0.refusals = [.five: refusal] } }
+        try await DaemonUnderTest.run("mqtt.version = \"auto\"", prepare: prepare) { daemon in
+            let peer = try await daemon.watcher()
+            let status = try await peer.call("session.status", Self.main)
+            #expect(status["protocol"] == "3.1.1")
+            #expect(status["counters"]?["attempts"] == 2)
+            // It is known from now on, or at the second time if the server only closed.
+            for _ in 0..<2 {
+                await daemon.server.drop()
+                try await peer.state("reconnecting")
+                try await peer.state("connected")
+            }
+            let attempts: JSONValue = refusal == .inWords ? 4 : 5
+            #expect(try await peer.call("session.status", Self.main)["counters"]?["attempts"] == attempts)
+        }
+    }
+
+    @Test func `with auto stays with MQTT 5 where it can`() async throws {
+        try await DaemonUnderTest.run("mqtt.version = \"auto\"") { daemon in
+            let peer = try await daemon.watcher()
+            #expect(try await peer.call("session.status", Self.main)["protocol"] == "5")
+        }
+    }
+
+    @Test(arguments: [("5", [ProtocolVersion.five]), ("3.1.1", [.threeOneOne]), ("auto", ProtocolVersion.allCases)])
+    func `fails when the server speaks none of them`(_ configured: String, _ refused: [ProtocolVersion]) async throws {
+        let prepare: (LoopbackServer) async throws -> Void = { server in
+            await server.set { behaviour in
+                for version in refused { behaviour.refusals[version] = .inWords }
+            }
+        }
+        try await DaemonUnderTest.run(
+            "mqtt.version = \"\(configured)\"", autoconnect: false, prepare: prepare
+        ) { daemon in
+            let peer = try await daemon.watcher("disconnected")
+            try await peer.call("session.connect", Self.main)
+            #expect(try await peer.state("failed")["reason"]?["code"] == "unsupported-version")
+        }
+    }
+
+    @Test func `a session that the server has and the daemon does not know is discarded first`() async throws {
+        let prepare: (LoopbackServer) async throws -> Void = { await $0.beginSession() }
+        try await DaemonUnderTest.run("mqtt.version = \"3.1.1\"", prepare: prepare) { daemon in
+            let peer = try await daemon.watcher()
+            var starts: [Bool] = []
+            for _ in 0..<3 { starts.append(try await daemon.server.connect().cleanStart) }
+            #expect(starts == [false, true, false])
+            #expect(try await peer.call("session.status", Self.main)["resumed"] == .bool(false))
+        }
+    }
+
+    @Test func `is there again in its room after every outage, since the server saw it leave`() async throws {
+        try await DaemonUnderTest.run("room = \"plant\"\nmqtt.version = \"3.1.1\"") { daemon in
+            let peer = try await daemon.watcher()
+            let first = try await daemon.server.message()
+            await daemon.server.drop()
+            try await peer.state("reconnecting")
+            let again = try await daemon.server.message()
+            #expect(again.topic == first.topic)
+            #expect(again.retain)
+            try await peer.state("connected")
+        }
+    }
+}

@@ -1,0 +1,238 @@
+import MQTT
+import NIOCore
+import Testing
+
+/// What differs on a connection with MQTT 3.1.1.
+struct OlderVersionTests {
+    private static func machine(
+        established: Bool = false, _ states: [StoredMessage.State] = [], clientID: String = "me"
+    ) -> MQTTClientHarness {
+        var durable = MQTTClientHarness.established(states)
+        durable.established = established
+        return MQTTClientHarness(durable: durable) {
+            $0.version = .threeOneOne
+            $0.clientID = clientID
+        }
+    }
+
+    // MARK: Codec
+
+    @Test func `a server that takes both versions reads on as the CONNECT says`() throws {
+        var decoder = PacketDecoder(sender: .client, adoptsVersion: true)
+        decoder.append(ByteBuffer(bytes: bytesOf("10 0D 00 04 4D 51 54 54 04 00 00 3C 00 01 61 30 03 00 01 61")))
+        #expect(try decoder.next() == .connect(Connect(clientID: "a", keepAlive: 60)))
+        #expect(decoder.version == .threeOneOne)
+        #expect(try decoder.next() == .publish(Publish(topic: "a")))
+    }
+
+    @Test func `a refusal in the form of MQTT 3.1.1 is understood by a client that speaks MQTT 5`() throws {
+        let refusal = try decode([bytesOf("20 02 00 01")], from: .server)
+        #expect(refusal == [.connack(Connack(reasonCode: .unsupportedProtocolVersion))])
+    }
+
+    @Test(arguments: [
+        Packet.auth(Auth()), .puback(answer(1, .notAuthorized)), .disconnect(Disconnect(reasonCode: .protocolError)),
+        .publish(Publish(topic: "", properties: .init(topicAlias: 1))), .connect(Connect(clientID: "")),
+        .publish(Publish(topic: "a", properties: .init(contentType: "text"))),
+        .connect(Connect(clientID: "a", password: ByteBuffer(string: "p"))),
+        .suback(Suback(packetID: id(1), reasonCodes: [.notAuthorized])),
+        .subscribe(Subscribe(packetID: id(1), subscriptions: [Subscription(filter: "a", noLocal: true)])),
+    ])
+    func `what MQTT 3.1.1 cannot say is found before it is encoded`(_ packet: Packet) {
+        #expect(throws: UnencodablePacket.notInVersion(.threeOneOne)) { try packet.checkEncodable(as: .threeOneOne) }
+    }
+
+    // MARK: The beginning of a session
+
+    @Test func `a session that never was begins without Clean Session, so that the server keeps it`() {
+        var harness = Self.machine()
+        #expect(harness.open() == ["CONNECT"])
+        #expect(harness.server(.connack(Connack())) == ["connected", "restored"])
+        #expect(harness.changes == [.setEstablished(true)])
+    }
+
+    @Test func `a session that the server has and we have not is discarded first, by a connection of its own`() {
+        var harness = Self.machine()
+        harness.machine.configuration.will = Will(topic: "w")
+        harness.open()
+        #expect(
+            harness.server(.connack(Connack(sessionPresent: true))) == ["state mismatch", "DISCONNECT 00", "close"])
+        harness.handle(.connectionClosed)
+        // As the session asks for after a mismatch.
+        #expect(harness.open(force: true) == ["CONNECT clean"])
+        #expect(harness.server(.connack(Connack())) == ["state mismatch", "DISCONNECT 00", "close"])
+        harness.handle(.connectionClosed)
+        #expect(harness.open(force: true) == ["CONNECT"])
+        #expect(harness.server(.connack(Connack())) == ["connected", "restored"])
+        harness.handle(.connectionClosed)
+        #expect(harness.open() == ["CONNECT"])
+        #expect(harness.server(.connack(Connack(sessionPresent: true))) == ["connected resumed", "restored"])
+    }
+
+    @Test func `the connection that discards a session has no will`() throws {
+        var harness = Self.machine(established: true)
+        harness.machine.configuration.will = Will(topic: "w")
+        var wills: [Will?] = []
+        for _ in 0..<2 {
+            var actions: [MQTTClientMachine.Action] = []
+            harness.machine.handle(
+                .connectionOpened(MQTTCredentials(), forceCleanStart: true), at: harness.now, into: &actions)
+            for case .commit(_, let number) in actions {
+                harness.machine.handle(.committed(number), at: harness.now, into: &actions)
+            }
+            for case .send(let bytes, _) in actions {
+                let packets = try decode([Array(bytes.readableBytesView)], from: .client, in: .threeOneOne)
+                if case .connect(let connect)? = packets.first { wills.append(connect.will) }
+            }
+            harness.server(.connack(Connack()))
+            harness.handle(.connectionClosed)
+        }
+        #expect(wills == [nil, Will(topic: "w")])
+    }
+
+    @Test func `giving up the server's session sends again what was unanswered, as new messages`() {
+        var harness = Self.machine(established: true, [.inFlight(id(4))])
+        #expect(harness.open(force: true) == ["CONNECT clean"])
+        #expect(harness.changes == [.setEstablished(false)])
+        #expect(harness.server(.connack(Connack())) == ["state mismatch", "DISCONNECT 00", "close"])
+        harness.handle(.connectionClosed)
+        #expect(harness.open(force: true) == ["CONNECT"])
+        #expect(harness.server(.connack(Connack())) == ["connected", "restored", "load after 0"])
+        #expect(harness.changes.last == .unassign(MessageSequence(rawValue: 1)))
+    }
+
+    @Test func `without an identifier every session is a new one`() {
+        var harness = Self.machine(clientID: "")
+        for _ in 0..<2 {
+            #expect(harness.open() == ["CONNECT clean"])
+            #expect(harness.server(.connack(Connack())).first?.hasPrefix("connected") == true)
+            harness.handle(.connectionClosed)
+        }
+    }
+
+    @Test func `CONNECT carries no properties, and a password a user name`() throws {
+        var harness = Self.machine()
+        var actions: [MQTTClientMachine.Action] = []
+        harness.machine.handle(
+            .connectionOpened(MQTTCredentials(password: ByteBuffer(string: "p")), forceCleanStart: false),
+            at: harness.now, into: &actions)
+        guard case .send(let bytes, _)? = actions.first else { return #expect(Bool(false), "nothing was sent") }
+        #expect(
+            Array(bytes.readableBytesView)
+                == bytesOf("10 13 00 04 4D 51 54 54 04 C0 00 3C 00 02 6D 65 00 00 00 01 70"))
+    }
+
+    // MARK: What goes on
+
+    @Test func `a resumed session goes on with DUP and PUBREL in the original order`() {
+        var harness = Self.machine(established: true, [.inFlight(id(4)), .released(id(5)), .inFlight(id(6))])
+        harness.open()
+        let words = harness.server(.connack(Connack(sessionPresent: true)))
+        #expect(words.filter { $0.hasPrefix("PUB") } == ["PUBREL 5", "PUBLISH 1 id 4 DUP", "PUBLISH 3 id 6 DUP"])
+        #expect(harness.server(.pubrec(answer(4)), .pubcomp(answer(5))).contains("PUBREL 4"))
+        #expect(harness.server(.pubcomp(answer(4))).contains("delivered 1 00"))
+    }
+
+    @Test func `UNSUBACK without codes says that everything is gone, SUBACK has one error`() throws {
+        var harness = Self.machine()
+        harness.connect()
+        #expect(try harness.subscribe("a") == ["SUBSCRIBE a"])
+        #expect(
+            harness.server(.suback(Suback(packetID: id(1), reasonCodes: [.unspecifiedError]))) == ["subscribed a 80"])
+        #expect(try harness.subscribe("b") == ["SUBSCRIBE b"])
+        harness.server(.suback(Suback(packetID: id(2), reasonCodes: [.grantedQoS1])))
+        #expect(harness.handle(.unsubscribe(try TopicFilter("b"))) == ["UNSUBSCRIBE b"])
+        #expect(harness.server(.unsuback(Unsuback(packetID: id(3), reasonCodes: []))) == ["unsubscribed b 00"])
+    }
+
+    @Test func `a shared subscription is refused, since it would be another filter there`() throws {
+        var harness = Self.machine()
+        harness.connect()
+        #expect(try harness.subscribe("$share/g/a") == ["subscribed $share/g/a 9E"])
+    }
+
+    @Test func `the server may send more at once than our Receive Maximum, which it was not told`() {
+        var harness = Self.machine()
+        harness.machine.configuration.receiveMaximum = 1
+        harness.holdsCommits = true
+        harness.connect()
+        harness.commitAll()
+        harness.holdsCommits = false
+        harness.server(inbound("x", qos: .exactlyOnce, 1))
+        #expect(harness.server(inbound("y", qos: .exactlyOnce, 2)) == ["received y", "PUBREC 2"])
+    }
+
+    @Test func `our own window holds`() throws {
+        var harness = Self.machine()
+        harness.machine.configuration.maximumInFlight = 1
+        harness.connect()
+        try harness.publish("1")
+        #expect(try harness.publish("2") == ["accepted 2"])
+    }
+
+    @Test func `a violation closes without DISCONNECT, which would take the will back`() {
+        var harness = Self.machine()
+        harness.connect()
+        #expect(harness.server(.pingresp, .connack(Connack())) == ["ping answered", "violation 82", "close"])
+    }
+
+    @Test func `leaving with the will closes without DISCONNECT, leaving takes it back`() {
+        for (code, words) in [
+            (ReasonCode.disconnectWithWill, ["close"]), (.normalDisconnection, ["DISCONNECT 00", "close"]),
+        ] {
+            var harness = Self.machine()
+            harness.connect()
+            #expect(harness.handle(.disconnect(code)) == words)
+        }
+    }
+
+    // MARK: Messages
+
+    private static let request = OutboundMessage(topic: "t", properties: .init(responseTopic: "r"))
+
+    @Test func `a message with properties is refused, connected or not`() {
+        var harness = Self.machine()
+        for isConnected in [false, true] {
+            if isConnected { harness.connect() }
+            var actions: [MQTTClientMachine.Action] = []
+            #expect(throws: MQTTClientMachine.PublishError.propertiesNotSupported) {
+                try harness.machine.publish(Self.request, at: harness.now, into: &actions)
+            }
+        }
+    }
+
+    @Test func `one that was accepted for MQTT 5 is quarantined and blocks nothing`() throws {
+        var harness = Self.machine()
+        harness.machine.configuration.version = .five
+        var actions: [MQTTClientMachine.Action] = []
+        _ = try harness.machine.publish(Self.request, at: harness.now, into: &actions)
+        _ = harness.describe(actions)
+        try harness.publish("behind")
+        harness.machine.configuration.version = .threeOneOne
+        let words = harness.connect()
+        #expect(words.contains("rejected 1 83"))
+        #expect(words.contains("PUBLISH behind id 1"))
+    }
+
+    @Test func `the time that is left is not on the wire, and is still kept`() throws {
+        var harness = Self.machine()
+        try harness.publish("late", expiresIn: 1000)
+        try harness.publish("in time", expiresIn: 3000)
+        harness.now = Timestamp(rawValue: harness.now.rawValue + 2000)
+        let words = harness.connect()
+        #expect(words.contains("expired 1"))
+        #expect(harness.publishes.map { String(buffer: $0.payload) } == ["in time"])
+        #expect(harness.publishes.first?.properties == Publish.Properties())
+    }
+
+    @Test func `a session may go on with the other version`() throws {
+        var harness = Self.machine()
+        harness.connect()
+        try harness.publish("x")
+        harness.handle(.connectionClosed)
+        harness.machine.configuration.version = .five
+        #expect(harness.open() == ["CONNECT"])
+        #expect(harness.server(.connack(Connack(sessionPresent: true))).contains("PUBLISH x id 1 DUP"))
+        #expect(harness.machine.version == .five)
+    }
+}

@@ -85,12 +85,13 @@ let package = Package(
 
         // What several suites need: a model server and store, and real servers and networks.
         .target(
-            name: "Support", dependencies: ["MQTT", nioCore, nioPosix], path: "Tests/Support", swiftSettings: settings),
+            name: "Support", dependencies: ["MQTT", "CSystemd", nioCore, nioPosix], path: "Tests/Support",
+            swiftSettings: settings),
         tests("SessionCoreTests", ["SessionCore"]),
         tests("MQTTTests", ["MQTT", "Support", nioCore]),
         tests("ControlAPITests", ["ControlAPI"]),
         tests("NetworkPathTests", ["NetworkPath", "SessionCore", nioCore, nioPosix]),
-        tests("SystemdTests", ["Systemd"]),
+        tests("SystemdTests", ["Systemd", "Support", nioCore, nioPosix]),
         tests("DurableStoreTests", ["DurableStore", "SessionCore", "MQTT", nioCore]),
         tests("TransportTests", ["Transport", nioCore, nioPosix, nioHTTP1, nioWebSocket, nioSSL]),
         tests("HoldfastClientTests", ["HoldfastClient", "ControlAPI", nioCore, nioPosix]),

@@ -60,6 +60,7 @@ private struct Running: Sendable {
     var daemon: Daemon
     var server: ControlServer
     var store: DurableStore
+    var sleepWatch: SleepWatch
 }
 
 private func level(_ options: DaemonOptions, _ loaded: LoadedConfiguration) -> Logger.Level {
@@ -131,11 +132,13 @@ private func start(
     } catch {
         throw StartFailure(status: .ioError, sentence: "the control socket cannot be served: \(error)")
     }
+    let sleepWatch = SleepWatch(registry: registry, logger: logger, eventLoop: loop)
+    await sleepWatch.start()
     Notifier().ready()
     logger.notice(
         "ready: \(loaded.sessions.count) session\(loaded.sessions.count == 1 ? "" : "s"), control socket \(options.socketPath)",
         metadata: ["MESSAGE_ID": "\(MessageID.ready)"])
-    return Running(daemon: daemon, server: server, store: store)
+    return Running(daemon: daemon, server: server, store: store, sleepWatch: sleepWatch)
 }
 
 private func report(_ report: OpenReport, _ logger: Logger) {
@@ -175,6 +178,8 @@ private struct DaemonService: Service {
 private func stop(_ running: Running, _ logger: Logger) async {
     Notifier().stopping()
     logger.notice("stopping", metadata: ["MESSAGE_ID": "\(MessageID.stopping)"])
+    // First of all: a host that sleeps now must not wait for a daemon that stops, and nothing may bring a session back.
+    await running.sleepWatch.stop()
     await running.server.stopListening()
     await running.daemon.registry.stop()
     await running.server.closeConnections()

@@ -48,7 +48,14 @@ extension SessionDriver {
     ///
     /// - Parameter slept: for how long it was not; zero when it did not come to that.
     func hostWoke(slept: Duration) {
-        if !isStopping { take(.hostWoke(slept: slept)) }
+        guard !isStopping else { return }
+        take(.hostWoke(slept: slept))
+        rearm()
+    }
+
+    /// The host's clock was set.
+    func clockStepped() {
+        if !isStopping { checkCredentialEnd() }
     }
 
     // MARK: Knocks

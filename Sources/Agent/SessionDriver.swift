@@ -333,6 +333,13 @@ actor SessionDriver {
         timer = (deadline, scheduled)
     }
 
+    /// The loop's timers do not count the time that the host slept, and deadlines do.
+    func rearm() {
+        timer?.scheduled.cancel()
+        timer = nil
+        schedule()
+    }
+
     private func timeReached() {
         timer = nil
         surroundings.noteAlive()

@@ -41,6 +41,8 @@ actor SessionRegistry {
     private var lastSubscription = 0
     private var isStopping = false
     private var isReloading = false
+    /// Called when the sessions are others than before.
+    var sessionsChanged: @Sendable () -> Void = {}
 
     init(notifier: StatusNotifier, logger: Logger, eventLoop: any EventLoop) {
         self.notifier = notifier
@@ -125,6 +127,13 @@ actor SessionRegistry {
         await historyQueue?.everythingRecorded()
     }
 
+    /// Whether some session leaves its server before the host sleeps.
+    var leaveBeforeSleep: Bool {
+        entries.values.contains { entry in
+            if case .running(let driver) = entry { driver.configuration.onSuspend == .disconnect } else { false }
+        }
+    }
+
     /// The host is about to sleep; returns when all sessions that leave before it are down.
     func hostWillSleep() async {
         await withTaskGroup(of: Void.self) { group in
@@ -141,6 +150,11 @@ actor SessionRegistry {
         for case .running(let driver) in entries.values { driver.assumeIsolated { $0.hostWoke(slept: slept) } }
     }
 
+    /// The host's clock was set.
+    func clockStepped() {
+        for case .running(let driver) in entries.values { driver.assumeIsolated { $0.clockStepped() } }
+    }
+
     /// - Throws: when a reload would be refused.
     func checkReload() throws(RPCError) {
         guard !isStopping else { throw .shuttingDown }
@@ -151,7 +165,10 @@ actor SessionRegistry {
     func apply(_ loaded: LoadedConfiguration) async throws(RPCError) -> DaemonReloadMethod.Result {
         try checkReload()
         isReloading = true
-        defer { isReloading = false }
+        defer {
+            isReloading = false
+            sessionsChanged()
+        }
         var result = DaemonReloadMethod.Result()
         for (name, entry) in entries.sorted(by: { $0.key < $1.key }) where loaded.sessions[name] == nil {
             if case .running(let driver) = entry { await stop(driver, .configurationChanged, forGood: true) }

@@ -5,3 +5,5 @@
 #include <linux/rtnetlink.h>
 #include <linux/if_addr.h>
 #include <linux/if_link.h>
+// The timers whose descriptors tell that the clock was set: the rest of what watching the host takes.
+#include <sys/timerfd.h>

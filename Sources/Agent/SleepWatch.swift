@@ -1,0 +1,167 @@
+import Logging
+import NIOCore
+import NetworkPath
+import SessionCore
+import Systemd
+
+/// Tells the sessions when the host is about to sleep, when it is awake, and when its clock was set: the shell around
+/// ``SleepMachine``.
+actor SleepWatch {
+    nonisolated let eventLoop: any EventLoop
+    nonisolated var unownedExecutor: UnownedSerialExecutor { eventLoop.executor.asUnownedSerialExecutor() }
+
+    private let registry: SessionRegistry
+    private let logger: Logger
+    private let read: @Sendable () -> ClockReading
+    private let busAddress: String
+    private var machine: SleepMachine
+    private var clocks: ClockSource?
+    private var logind: Logind?
+    private var timer: Scheduled<Void>?
+    private var steps = HourlyCount()
+    private var naps = HourlyCount()
+    private var isRefusalTold = false
+
+    /// - Parameters:
+    ///   - busAddress: where logind is.
+    ///   - read: the host's clocks.
+    init(
+        registry: SessionRegistry, logger: Logger, eventLoop: any EventLoop, busAddress: String = Logind.systemBus,
+        read: @escaping @Sendable () -> ClockReading = { .now() }
+    ) {
+        self.registry = registry
+        self.logger = logger
+        self.eventLoop = eventLoop
+        self.busAddress = busAddress
+        self.read = read
+        machine = SleepMachine(read())
+    }
+
+    /// Begins to watch. What is not there to be watched is said in the journal and is no error.
+    func start() {
+        do throws(ClockSource.Failure) {
+            clocks = try ClockSource { [weak self] in
+                // One hop: the task runs here until it has to change to the loop.
+                Task.immediate { await self?.clockJumped() }
+            }
+        } catch {
+            logger.notice("steps of the clock and sleep are told by logind only: \(error)")
+        }
+        let logind = Logind(executor: eventLoop.executor, address: busAddress) { [weak self] event in
+            self?.assumeIsolated { $0.take(event) }
+        }
+        self.logind = logind
+        registry.assumeIsolated { registry in
+            registry.sessionsChanged = { [weak self] in self?.assumeIsolated { $0.sessionsChanged() } }
+        }
+        logind.assumeIsolated { $0.start() }
+        sessionsChanged()
+    }
+
+    /// Watches no more. The sessions are told nothing after it.
+    func stop() {
+        registry.assumeIsolated { $0.sessionsChanged = {} }
+        logind?.assumeIsolated { $0.stop() }
+        logind = nil
+        clocks = nil
+        timer?.cancel()
+        timer = nil
+    }
+
+    // MARK: - What happens
+
+    /// The wall clock was set, or the host woke up.
+    func clockJumped() { take(.clockJumped) }
+
+    private func sessionsChanged() {
+        take(.sessionsChanged(leave: registry.assumeIsolated { $0.leaveBeforeSleep }))
+    }
+
+    private func take(_ event: Logind.Event) {
+        switch event {
+        case .preparesForSleep:
+            logger.debug("the host is about to sleep")
+            take(.sleepIsNear)
+        case .woke:
+            take(.sleepIsOver)
+        case .found:
+            logger.debug("logind tells when the host sleeps")
+        case .lost(let why):
+            logger.debug("logind does not tell when the host sleeps: \(why)")
+            take(.logindLost)
+        case .inhibitorTaken:
+            isRefusalTold = false
+            logger.debug("sleep is delayed until the sessions have left")
+        case .inhibitorRefused(let why):
+            if !isRefusalTold {
+                logger.notice(
+                    """
+                    sleep cannot be delayed, sessions may not have left before it; logind asks polkit whether it may: \
+                    \(why)
+                    """)
+            }
+            isRefusalTold = true
+        }
+    }
+
+    private func take(_ input: SleepMachine.Input) {
+        guard logind != nil else { return }
+        let reading = read()
+        for action in machine.handle(input, at: reading) { perform(action, at: reading.boot) }
+        arm(at: reading.boot)
+    }
+
+    // MARK: - What is done
+
+    private func perform(_ action: SleepMachine.Action, at now: Instant) {
+        switch action {
+        case .leave:
+            Task {
+                await registry.hostWillSleep()
+                take(.sessionsLeft)
+            }
+        case .wake(let slept):
+            if slept > .zero { tellSleep(slept, at: now) }
+            registry.assumeIsolated { $0.hostWoke(slept: slept) }
+        case .judgeDates(let step):
+            tellStep(step, at: now)
+            registry.assumeIsolated { $0.clockStepped() }
+        case .inhibit(let wanted):
+            logind?.assumeIsolated { $0.inhibit(wanted) }
+        }
+    }
+
+    private func arm(at now: Instant) {
+        timer?.cancel()
+        timer = machine.nextDeadline.map { deadline in
+            let wait = max(.zero, now.duration(to: deadline))
+            return eventLoop.scheduleTask(in: .nanoseconds(wait.nanoseconds)) { [weak self] in
+                self?.assumeIsolated { $0.take(.timeReached) }
+            }
+        }
+    }
+
+    /// A virtual machine that is stopped for a moment again and again is not worth a line each time.
+    private func tellSleep(_ slept: Duration, at now: Instant) {
+        var more = 0
+        if slept < .seconds(30) {
+            guard let untold = naps.take(at: now) else { return }
+            more = untold
+        }
+        logger.notice(
+            "the host slept for \(SessionLog.text(slept))\(Self.text(more: more))",
+            metadata: ["MESSAGE_ID": "\(MessageID.resumedFromSleep)"])
+    }
+
+    private func tellStep(_ step: Duration, at now: Instant) {
+        guard let more = steps.take(at: now) else { return }
+        let (size, direction) = step < .zero ? (.zero - step, "back") : (step, "forward")
+        logger.notice(
+            "the clock was set \(direction) by \(SessionLog.text(size))\(Self.text(more: more))",
+            metadata: ["MESSAGE_ID": "\(MessageID.clockStepped)"])
+    }
+
+    private static func text(more: Int) -> String {
+        more == 0 ? "" : ", and \(more) time\(more == 1 ? "" : "s") more since this was told last"
+    }
+}

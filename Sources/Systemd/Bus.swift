@@ -1,0 +1,187 @@
+internal import CSystemd
+internal import Dispatch
+internal import Glibc
+
+/// A connection to a message bus: sd-bus(3), driven by sd-event(3), which is one descriptor to the outside.
+///
+/// It belongs to one executor. Everything is asynchronous; what was asked and what comes is handled in ``process()``.
+final class Bus {
+    /// Why something cannot be done, or is refused.
+    struct Failure: Error, Hashable {
+        /// As D-Bus names it, or empty.
+        var name = ""
+        var text: String
+    }
+
+    private final class Handler {
+        let handle: (BusMessage) -> Void
+
+        init(_ handle: @escaping (BusMessage) -> Void) { self.handle = handle }
+    }
+
+    /// A source may be used from any thread; dispatch does not say so to the compiler.
+    private struct Pausable: @unchecked Sendable {
+        let source: any DispatchSourceRead
+    }
+
+    private let event: OpaquePointer
+    private let bus: OpaquePointer
+    private let source: any DispatchSourceRead
+    /// What libsystemd has only pointers to.
+    private var handlers: [UnsafeMutableRawPointer: Handler] = [:]
+    private var isArmed = false
+    private var isProcessing = false
+
+    /// Begins to connect. While nothing listens at the address, it waits for that, without polling.
+    /// - Parameters:
+    ///   - address: as in `DBUS_SYSTEM_BUS_ADDRESS`.
+    ///   - readable: called on another thread when ``process()`` is to be called, and not again before it returns.
+    init(address: String, readable: @escaping @Sendable () async -> Void) throws(Failure) {
+        var event: OpaquePointer?
+        var bus: OpaquePointer?
+        var descriptor: Int32 = -1
+        do throws(Failure) {
+            try Self.check(sd_event_new(&event))
+            try Self.check(sd_bus_new(&bus))
+            try Self.check(sd_bus_set_address(bus, address))
+            try Self.check(sd_bus_set_bus_client(bus, 1))
+            try Self.check(sd_bus_negotiate_fds(bus, 1))
+            try Self.check(sd_bus_set_watch_bind(bus, 1))
+            try Self.check(sd_bus_start(bus))
+            try Self.check(sd_bus_attach_event(bus, event, 0))
+            // One of our own: libdispatch lets go of it later than we of the loop.
+            descriptor = fcntl(sd_event_get_fd(event), F_DUPFD_CLOEXEC, 3)
+            try Self.check(descriptor < 0 ? -errno : 0)
+            guard let event, let bus else { throw Failure(text: "libsystemd made no connection") }
+            (self.event, self.bus) = (event, bus)
+        } catch {
+            sd_bus_close_unref(bus)
+            sd_event_unref(event)
+            throw error
+        }
+        source = DispatchSource.makeReadSource(
+            fileDescriptor: descriptor, queue: DispatchQueue(label: "holdfast.bus"))
+        let pausable = Pausable(source: source)
+        source.setEventHandler {
+            pausable.source.suspend()
+            Task {
+                await readable()
+                pausable.source.resume()
+            }
+        }
+        source.setCancelHandler { [descriptor] in close(descriptor) }
+        source.activate()
+    }
+
+    deinit {
+        source.cancel()
+        sd_bus_detach_event(bus)
+        sd_bus_close_unref(bus)
+        sd_event_unref(event)
+    }
+
+    /// Sends and receives what can be without waiting, and calls the handlers. To be called also after anything was asked.
+    /// - Throws: when the connection has ended.
+    func process() throws(Failure) {
+        // What a handler asks goes out when it is done.
+        guard !isProcessing else { return }
+        isProcessing = true
+        defer { isProcessing = false }
+        var result = isArmed ? sd_event_wait(event, 0) : 0
+        isArmed = false
+        repeat {
+            if result > 0 { result = sd_event_dispatch(event) }
+            if result >= 0 { result = sd_event_prepare(event) }
+        } while result > 0
+        isArmed = result == 0
+        try Self.check(result)
+        guard sd_bus_is_open(bus) > 0 else { throw Failure(text: "the connection to the message bus has ended") }
+    }
+
+    /// - Parameters:
+    ///   - rule: what to listen for, as in `dbus-monitor`.
+    ///   - handle: called for every such message. Anybody may send one to us: look at its sender.
+    func listen(for rule: String, handle: @escaping (BusMessage) -> Void) throws(Failure) {
+        try Self.check(sd_bus_add_match_async(bus, nil, rule, Self.receive, nil, keep(handle, isForOneMessage: false)))
+    }
+
+    /// Calls a method whose arguments are strings.
+    func call(
+        _ member: String, of interface: String, at path: String, on destination: String, _ arguments: [String],
+        reply: @escaping (BusMessage) -> Void
+    ) throws(Failure) {
+        var message: OpaquePointer?
+        try Self.check(sd_bus_message_new_method_call(bus, &message, destination, path, interface, member))
+        defer { sd_bus_message_unref(message) }
+        for argument in arguments {
+            try Self.check(sd_bus_message_append_basic(message, CChar(SD_BUS_TYPE_STRING), argument))
+        }
+        try Self.check(sd_bus_call_async(bus, nil, message, Self.receive, keep(reply, isForOneMessage: true), 0))
+    }
+
+    private func keep(_ handle: @escaping (BusMessage) -> Void, isForOneMessage: Bool) -> UnsafeMutableRawPointer {
+        var pointer: UnsafeMutableRawPointer?
+        let handler = Handler(
+            { [weak self] message in
+                if isForOneMessage, let pointer { self?.handlers[pointer] = nil }
+                handle(message)
+            })
+        let made = Unmanaged.passUnretained(handler).toOpaque()
+        pointer = made
+        handlers[made] = handler
+        return made
+    }
+
+    private static let receive: sd_bus_message_handler_t = { message, handler, _ in
+        guard let message, let handler else { return 0 }
+        // It may be let go of while it runs.
+        let kept = Unmanaged<Handler>.fromOpaque(handler).takeUnretainedValue()
+        kept.handle(BusMessage(message))
+        return 0
+    }
+
+    private static func check(_ result: Int32) throws(Failure) {
+        guard result < 0 else { return }
+        throw Failure(text: SystemError.text(-result))
+    }
+}
+
+/// A message that came; to be used only while it is handled.
+struct BusMessage {
+    private let message: OpaquePointer
+
+    init(_ message: OpaquePointer) { self.message = message }
+
+    /// The unique name of who sent it; the bus itself sees to its truth.
+    var sender: String? { sd_bus_message_get_sender(message).map { String(cString: $0) } }
+
+    /// Set when a call was refused or got no answer.
+    var failure: Bus.Failure? {
+        guard sd_bus_message_is_method_error(message, nil) > 0 else { return nil }
+        let error = sd_bus_message_get_error(message)?.pointee
+        let name = error?.name.map { String(cString: $0) } ?? ""
+        return Bus.Failure(name: name, text: error?.message.map { String(cString: $0) } ?? name)
+    }
+
+    /// Takes the next argument; `nil` if it is no string.
+    func string() -> String? {
+        var text: UnsafePointer<CChar>?
+        guard sd_bus_message_read_basic(message, CChar(SD_BUS_TYPE_STRING), &text) > 0 else { return nil }
+        return text.map { String(cString: $0) }
+    }
+
+    /// Takes the next argument; `nil` if it is no Boolean.
+    func boolean() -> Bool? {
+        var value: Int32 = 0
+        guard sd_bus_message_read_basic(message, CChar(SD_BUS_TYPE_BOOLEAN), &value) > 0 else { return nil }
+        return value != 0
+    }
+
+    /// Takes the next argument, a descriptor that is the caller's from now on; `nil` if it is none.
+    func descriptor() -> Int32? {
+        var descriptor: Int32 = -1
+        guard sd_bus_message_read_basic(message, CChar(SD_BUS_TYPE_UNIX_FD), &descriptor) > 0 else { return nil }
+        let own = fcntl(descriptor, F_DUPFD_CLOEXEC, 3)
+        return own < 0 ? nil : own
+    }
+}

@@ -1,0 +1,226 @@
+internal import Glibc
+
+/// Hears from logind, on the system bus, that the host is about to sleep and that it is awake; and may delay the sleep for
+/// the moment that the daemon needs before it (an inhibitor lock of the kind "delay").
+///
+/// No bus, no logind, or one that refuses is no error: nothing is heard then. It waits for a bus that is not there yet, and
+/// goes back to one that was restarted.
+public actor Logind {
+    /// What was heard.
+    public enum Event: Hashable, Sendable {
+        /// The host sleeps as soon as nobody delays it any more.
+        case preparesForSleep
+        /// The host has slept and is awake, or its sleep was given up.
+        case woke
+        /// logind is there, and is listened to from now on.
+        case found
+        /// It is listened to no more, for this reason; until ``found``. Also when no bus can be used at all.
+        case lost(String)
+        /// Sleep is delayed from now on.
+        case inhibitorTaken
+        /// Sleep is not delayed, for this reason. Everything else is as usual.
+        case inhibitorRefused(String)
+    }
+
+    /// Where the system bus is; the environment may say otherwise.
+    public static var systemBus: String {
+        getenv("DBUS_SYSTEM_BUS_ADDRESS").map { String(cString: $0) } ?? "unix:path=/run/dbus/system_bus_socket"
+    }
+
+    private static let name = "org.freedesktop.login1"
+    private static let path = "/org/freedesktop/login1"
+    private static let interface = "org.freedesktop.login1.Manager"
+    private static let busName = "org.freedesktop.DBus"
+    private static let busPath = "/org/freedesktop/DBus"
+
+    /// How long to wait after a bus was lost; when this many in a row did not even say hello, it is left alone.
+    private static let pauses: [Duration] = [.seconds(1), .seconds(4), .seconds(16), .seconds(64), .seconds(256)]
+
+    private nonisolated let executor: any SerialExecutor
+    public nonisolated var unownedExecutor: UnownedSerialExecutor { executor.asUnownedSerialExecutor() }
+
+    private let address: String
+    private let sleep: @Sendable (Duration) async throws -> Void
+    private let deliver: @Sendable (Event) -> Void
+    private var bus: Bus?
+    /// Whose signals are logind's: anybody on the bus may send one that looks the same.
+    private var owner: String?
+    private var failures = 0
+    private var retry: Task<Void, Never>?
+    private var wantsInhibitor = false
+    private var isAsking = false
+    /// Sleep is delayed as long as this descriptor is open.
+    private var inhibitor: Int32?
+
+    /// - Parameters:
+    ///   - executor: where everything runs; the daemon's event loop.
+    ///   - address: of the bus, as in `DBUS_SYSTEM_BUS_ADDRESS`.
+    ///   - sleep: a one-shot timer; it is used after a bus was lost, and never while there is one.
+    ///   - deliver: called on `executor`.
+    public init(
+        executor: any SerialExecutor, address: String = Logind.systemBus,
+        sleep: @escaping @Sendable (Duration) async throws -> Void = { try await Task.sleep(for: $0) },
+        deliver: @escaping @Sendable (Event) -> Void
+    ) {
+        self.executor = executor
+        self.address = address
+        self.sleep = sleep
+        self.deliver = deliver
+    }
+
+    /// Begins to listen; returns before there is an answer.
+    public func start() {
+        guard bus == nil else { return }
+        do throws(Bus.Failure) {
+            let bus = try Bus(address: address) { [weak self] in await self?.process() }
+            try bus.listen(for: Self.ownerRule, handle: handler { $0.ownerChanged($1) })
+            try bus.listen(for: Self.sleepRule, handle: handler { $0.prepareForSleep($1) })
+            try bus.call(
+                "GetNameOwner", of: Self.busName, at: Self.busPath, on: Self.busName, [Self.name],
+                reply: handler { $0.ownerTold($1) })
+            self.bus = bus
+        } catch {
+            ended(error)
+            return
+        }
+        process()
+    }
+
+    /// Stops to listen, and delays nothing any more. Nothing is delivered after it.
+    public func stop() {
+        retry?.cancel()
+        retry = nil
+        bus = nil
+        owner = nil
+        wantsInhibitor = false
+        release()
+    }
+
+    /// Delays each sleep from now on until this is called with `false`, as far as logind allows it; or lets it come. One
+    /// that was refused is asked for again.
+    public func inhibit(_ wanted: Bool) {
+        wantsInhibitor = wanted
+        if wanted {
+            ask()
+            process()
+        } else {
+            release()
+        }
+    }
+
+    // MARK: - The bus
+
+    private static var ownerRule: String {
+        "type='signal',sender='\(busName)',path='\(busPath)',interface='\(busName)',member='NameOwnerChanged',arg0='\(name)'"
+    }
+
+    private static var sleepRule: String {
+        "type='signal',sender='\(name)',path='\(path)',interface='\(interface)',member='PrepareForSleep'"
+    }
+
+    /// Handlers are called while the bus is processed, and only then.
+    private func handler(
+        _ handle: @escaping @Sendable (isolated Logind, BusMessage) -> Void
+    ) -> (BusMessage) -> Void {
+        { [weak self] message in
+            nonisolated(unsafe) let message = message
+            self?.assumeIsolated { handle($0, message) }
+        }
+    }
+
+    private func process() {
+        do throws(Bus.Failure) {
+            try bus?.process()
+        } catch {
+            ended(error)
+        }
+    }
+
+    private func ended(_ failure: Bus.Failure) {
+        bus = nil
+        forget(failure.text)
+        guard failures < Self.pauses.count else {
+            deliver(.lost(failure.text))
+            return
+        }
+        let pause = Self.pauses[failures]
+        failures += 1
+        retry = Task { [weak self, sleep] in
+            do { try await sleep(pause) } catch { return }
+            await self?.start()
+        }
+    }
+
+    private func ownerTold(_ message: BusMessage) {
+        // Whatever it says, the bus is there.
+        if message.sender == Self.busName { failures = 0 }
+        guard message.failure == nil, let name = message.string(), !name.isEmpty else { return }
+        found(name)
+    }
+
+    private func ownerChanged(_ message: BusMessage) {
+        guard message.sender == Self.busName, message.string() == Self.name, message.string() != nil,
+            let new = message.string()
+        else { return }
+        if owner != nil, owner != new { forget("logind has ended") }
+        if !new.isEmpty { found(new) }
+    }
+
+    private func found(_ name: String) {
+        guard owner != name else { return }
+        owner = name
+        deliver(.found)
+        ask()
+    }
+
+    private func forget(_ why: String) {
+        isAsking = false
+        release()
+        guard owner != nil else { return }
+        owner = nil
+        deliver(.lost(why))
+    }
+
+    private func prepareForSleep(_ message: BusMessage) {
+        guard let owner, message.sender == owner, let isComing = message.boolean() else { return }
+        deliver(isComing ? .preparesForSleep : .woke)
+    }
+
+    // MARK: - The inhibitor
+
+    private func ask() {
+        guard wantsInhibitor, inhibitor == nil, !isAsking, let owner, let bus else { return }
+        let arguments = ["sleep", "Holdfast", "Sessions take leave of their servers", "delay"]
+        do throws(Bus.Failure) {
+            try bus.call(
+                "Inhibit", of: Self.interface, at: Self.path, on: owner, arguments,
+                reply: handler { $0.answered($1) })
+            isAsking = true
+        } catch {
+            deliver(.inhibitorRefused(error.text))
+        }
+    }
+
+    private func answered(_ message: BusMessage) {
+        isAsking = false
+        if let failure = message.failure {
+            deliver(.inhibitorRefused(failure.text))
+            return
+        }
+        guard let descriptor = message.descriptor() else {
+            deliver(.inhibitorRefused("logind gave no lock"))
+            return
+        }
+        inhibitor = descriptor
+        if wantsInhibitor {
+            deliver(.inhibitorTaken)
+        } else {
+            release()
+        }
+    }
+
+    private func release() {
+        if let inhibitor { close(inhibitor) }
+        inhibitor = nil
+    }
+}

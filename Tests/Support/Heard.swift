@@ -1,0 +1,19 @@
+/// What a test is told, one after the other and nothing passed over.
+public actor Heard<Element: Sendable> {
+    private let stream: AsyncStream<Element>
+    private let continuation: AsyncStream<Element>.Continuation
+
+    public init() {
+        (stream, continuation) = AsyncStream.makeStream()
+    }
+
+    /// From any thread.
+    public nonisolated func append(_ element: Element) { continuation.yield(element) }
+
+    /// The next one, which is waited for.
+    public func next() async -> Element? {
+        // An iterator has no state of its own: it takes from the stream.
+        var iterator = stream.makeAsyncIterator()
+        return await iterator.next(isolation: self)
+    }
+}

@@ -85,7 +85,8 @@ private struct ServerCases {
     func sendAndReceive() async throws {
         let far = try await LabSubscriber(near, filter: "out/#")
         for qos in MessageQoS.allCases {
-            let result = try await daemon.publish("\(qos.rawValue)", to: "out/\(qos.rawValue)", qos: qos, wait: .delivered)
+            let result = try await daemon.publish(
+                "\(qos.rawValue)", to: "out/\(qos.rawValue)", qos: qos, wait: .delivered)
             #expect(result.delivered)
         }
         let arrived = try await far.received("one of each QoS is there") { $0.count >= 3 }

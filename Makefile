@@ -25,7 +25,7 @@ MAN7 = man/holdfast-rpc.7
 MAN8 = man/holdfastd.8
 
 .DEFAULT_GOAL = help
-.PHONY: help demo test lint build install uninstall clean
+.PHONY: help demo test scenarios lint build install uninstall clean
 
 help: ## list these targets
 	@echo 'Holdfast. Targets:'
@@ -41,6 +41,11 @@ test: ## set up, and run every test; HOLDFAST_REQUIRE_ALL=1 makes a skipped test
 	scripts/setup build test
 	$(SWIFT) build --build-tests
 	$(SWIFT) test --skip-build --disable-xctest
+
+scenarios: ## what LiveKit, Nexconn, Agora and ZEGO document, story by story, in virtual time
+	scripts/setup build
+	$(SWIFT) build --build-tests
+	$(SWIFT) test --skip-build --disable-xctest --filter ScenarioTests
 
 lint: ## check the format, the imports, the scripts and the manuals
 	$(SWIFT) format lint --strict --parallel --recursive Sources Tests Package.swift

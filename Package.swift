@@ -14,6 +14,8 @@ let settings: [SwiftSetting] = [
 let nioCore: Target.Dependency = .product(name: "NIOCore", package: "swift-nio")
 let nioPosix: Target.Dependency = .product(name: "NIOPosix", package: "swift-nio")
 let nioTLS: Target.Dependency = .product(name: "NIOTLS", package: "swift-nio")
+let nioHTTP1: Target.Dependency = .product(name: "NIOHTTP1", package: "swift-nio")
+let nioWebSocket: Target.Dependency = .product(name: "NIOWebSocket", package: "swift-nio")
 let nioSSL: Target.Dependency = .product(name: "NIOSSL", package: "swift-nio-ssl")
 let logging: Target.Dependency = .product(name: "Logging", package: "swift-log")
 let serviceLifecycle: Target.Dependency = .product(name: "ServiceLifecycle", package: "swift-service-lifecycle")
@@ -65,7 +67,7 @@ let package = Package(
         module("NetworkPath", ["SessionCore", "CNetlink"]),
         module("Systemd", ["CSystemd"]),
         module("DurableStore", ["SessionCore", "MQTT", "CSQLite", nioCore]),
-        module("Transport", [nioCore, nioPosix, nioTLS, nioSSL]),
+        module("Transport", [nioCore, nioPosix, nioTLS, nioHTTP1, nioWebSocket, nioSSL]),
 
         // Everything put together.
         module(
@@ -90,7 +92,7 @@ let package = Package(
         tests("NetworkPathTests", ["NetworkPath", "SessionCore", nioCore, nioPosix]),
         tests("SystemdTests", ["Systemd"]),
         tests("DurableStoreTests", ["DurableStore", "SessionCore", "MQTT", nioCore]),
-        tests("TransportTests", ["Transport", nioCore, nioPosix, nioSSL]),
+        tests("TransportTests", ["Transport", nioCore, nioPosix, nioHTTP1, nioWebSocket, nioSSL]),
         tests("HoldfastClientTests", ["HoldfastClient", "ControlAPI", nioCore, nioPosix]),
         tests("HoldfastctlTests", ["holdfastctl", "HoldfastClient", "ControlAPI", argumentParser]),
         tests(

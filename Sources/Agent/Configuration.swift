@@ -73,7 +73,7 @@ struct SessionConfiguration: Hashable, Sendable {
 
     var mqtt = MQTTConfiguration()
     var tls = TLSConfiguration()
-    var proxy = ""
+    var proxy = ProxyConfiguration()
     var outbox = OutboxConfiguration()
 }
 
@@ -121,6 +121,14 @@ enum TLSVersion: String, CaseIterable, Sendable {
     case oneThree = "1.3"
 }
 
+struct ProxyConfiguration: Hashable, Sendable {
+    /// `nil`: the endpoints are connected to directly.
+    var address: ProxyAddress?
+    /// Both or none.
+    var username: String?
+    var password: SecretReference?
+}
+
 struct OutboxConfiguration: Hashable, Sendable {
     var maxMessages = 100_000
     var maxBytes = 256 << 20
@@ -133,4 +141,9 @@ enum OverflowBehaviour: String, CaseIterable, Sendable {
     case refuse
     case dropOldest = "drop-oldest"
     case dropNew = "drop-new"
+}
+
+extension SessionConfiguration {
+    /// The hosts that are resolved and dialed to reach the endpoints: with a proxy, only that one's path counts.
+    var hosts: [String] { endpoints.map { proxy.address?.host ?? $0.host } }
 }

@@ -282,16 +282,30 @@ extension ConfigurationForm<Endpoint> {
             }
             // A user and password in an address would be a secret in a message.
             let given = text.contains("@") ? "this" : value.given
-            let endpoint: Endpoint
             do throws(EndpointError) {
-                endpoint = try Endpoint(text)
+                return try Endpoint(text)
             } catch {
                 throw value.error("\(given) is not an endpoint: \(error)")
             }
-            guard endpoint.isSupported else {
-                throw value.error("\(given) is not supported by this version: write an mqtts or mqtt endpoint")
+        }
+    }
+}
+
+extension ConfigurationForm<ProxyAddress?> {
+    /// An empty text is `nil`.
+    static var proxy: Self {
+        Self { value throws(ConfigurationErrors) in
+            guard case .text(let text) = value.content else {
+                throw value.error("proxy.url must be a text such as \"http://HOST:PORT\", not \(value.given)")
             }
-            return endpoint
+            if text.isEmpty { return nil }
+            // A user and password in a URL would be a secret in a message.
+            let given = text.contains("@") ? "this" : value.given
+            do throws(ProxyError) {
+                return try ProxyAddress(text)
+            } catch {
+                throw value.error("\(given) is not a proxy: \(error)")
+            }
         }
     }
 }

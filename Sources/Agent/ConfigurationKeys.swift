@@ -74,7 +74,9 @@ extension SessionConfiguration {
         .init("tls.server-name", \.tls.serverName, .optionalText),
         .init("tls.minimum", \.tls.minimum, .choice),
 
-        .init("proxy.url", \.proxy, .anyText, supports: .onlyDefault),
+        .init("proxy.url", \.proxy.address, .proxy),
+        .init("proxy.username", \.proxy.username, .optionalText),
+        .init("proxy.password", \.proxy.password, .secret),
 
         .init("outbox.max-messages", \.outbox.maxMessages, .integer(1...1_000_000_000)),
         .init("outbox.max-bytes", \.outbox.maxBytes, .size("1KiB", to: "1024TiB")),
@@ -109,9 +111,10 @@ extension SessionConfiguration {
             // With a wrong endpoint in the list, none was kept.
             values.count == endpoints.count
         {
-            for (endpoint, value) in zip(endpoints, values) where !endpoint.scheme.isSecure && !endpoint.isLoopback {
+            for (endpoint, value) in zip(endpoints, values) where !endpoint.scheme.isSecure && !staysHere(endpoint) {
                 let problem = "the password would be sent to \(endpoint) unencrypted"
-                errors += value.error("\(problem): use mqtts://, or allow it with insecure = true").list
+                let better = endpoint.scheme.isWebSocket ? "wss" : "mqtts"
+                errors += value.error("\(problem): use \(better)://, or allow it with insecure = true").list
             }
         }
         if let last = reconnect.delays.last, last < .milliseconds(10), let value = content["reconnect", "delays"] {
@@ -122,11 +125,52 @@ extension SessionConfiguration {
         if mqtt.authentication != .password, password == nil, let value = content["mqtt", "authentication"] {
             errors += value.error("mqtt.authentication \(value.given) needs a password as well").list
         }
+        errors += proxyContradictions(in: content)
         if tls.certificate != nil, tls.key == nil, let value = content["tls", "certificate"] {
             errors += value.error("tls.certificate needs tls.key as well").list
         }
         if tls.key != nil, tls.certificate == nil, let value = content["tls", "key"] {
             errors += value.error("tls.key needs tls.certificate as well").list
+        }
+        return errors
+    }
+}
+
+extension SessionConfiguration {
+    /// Whether bytes to the endpoint never leave the host.
+    private func staysHere(_ endpoint: Endpoint) -> Bool {
+        endpoint.isLoopback && proxy.address?.isLoopback ?? true
+    }
+
+    private func proxyContradictions(in content: ConfigurationValue) -> [ConfigurationError] {
+        var errors: [ConfigurationError] = []
+        if proxy.address == nil {
+            for key in ["username", "password"] {
+                guard content["proxy", "url"] == nil, let value = content["proxy", key] else { continue }
+                errors += value.error("proxy.\(key) needs proxy.url as well").list
+            }
+        }
+        if proxy.username != nil, proxy.password == nil, let value = content["proxy", "username"] {
+            errors += value.error("proxy.username needs proxy.password as well").list
+        }
+        if proxy.password != nil, proxy.username == nil, let value = content["proxy", "password"] {
+            errors += value.error("proxy.password needs proxy.username as well").list
+        }
+        if let name = proxy.username, let value = content["proxy", "username"] {
+            if proxy.address?.scheme == .http, name.contains(":") {
+                errors += value.error("the user name for an HTTP proxy has no colon (RFC 7617, 2)").list
+            }
+            if proxy.address?.scheme == .socks5, name.utf8.count > 255 {
+                errors += value.error("the user name for a SOCKS proxy has at most 255 bytes (RFC 1929, 2)").list
+            }
+        }
+        if proxy.address != nil, tls.serverName == nil, case .list(let values) = content["endpoints"]?.content,
+            values.count == endpoints.count
+        {
+            for (endpoint, value) in zip(endpoints, values) where endpoint.scheme.isSecure && endpoint.isLiteral {
+                let problem = "through a proxy, the certificate of \(endpoint) can only be verified by a name"
+                errors += value.error("\(problem): write a host name, or set tls.server-name").list
+            }
         }
         return errors
     }

@@ -8,15 +8,15 @@ import Transport
 struct NetworkView: Sendable {
     let watcher: NetworkWatcher
 
-    /// The paths to a session's endpoints, and from now on a report of each change. Names are looked up by their
-    /// default route until `resolved` tells their addresses.
-    func watch(_ endpoints: [Endpoint], of session: SessionName) -> [Path?] {
+    /// The paths to the hosts that are dialed for a session's endpoints, and from now on a report of each change. Names are
+    /// looked up by their default route until `resolved` tells their addresses.
+    func watch(_ hosts: [String], of session: SessionName) -> [Path?] {
         watcher.assumeIsolated { watcher in
             watcher.removeTargets(ofSession: session.description)
-            return endpoints.enumerated().map { index, endpoint in
+            return hosts.enumerated().map { index, host in
                 watcher.setTarget(
                     Target(session: session.description, endpoint: index),
-                    addresses: [NetworkPath.IPAddress(endpoint.host)].compactMap(\.self))
+                    addresses: [NetworkPath.IPAddress(host)].compactMap(\.self))
             }
         }
     }

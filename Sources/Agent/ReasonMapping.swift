@@ -18,6 +18,8 @@ extension Reason {
             // may be on the way of being replaced.
             case .tlsFailed, .certificateExpired, .tlsFilesUnusable: .tlsFailed
             case .certificateInvalid: .certificateInvalid
+            case .proxyFailed: .proxyFailed
+            case .webSocketFailed: .webSocketFailed
             case .unsupported: .badEndpoint
             }
         self.init(code, failure.message)

@@ -17,8 +17,39 @@ extension SessionDriver {
 
     // MARK: For an attempt
 
+    /// Fetches the password for the proxy, if it wants one, and then the session's own credential.
+    func fetchProxyPassword(for attempt: Attempt) {
+        guard let reference = configuration.proxy.password else {
+            fetchCredential(for: attempt)
+            return
+        }
+        let generation = attempt.generation
+        take(.credentialAwaited(generation))
+        let credentials = surroundings.credentials
+        Task {
+            do throws(Credential.Failure) {
+                let credential = try await credentials.fetch(reference)
+                guard link?.generation == generation else { return }
+                link?.proxyPassword = credential.secret
+                take(.credentialObtained(generation, expiresAt: nil))
+                fetchCredential(for: attempt)
+            } catch {
+                let sentence = "the password for the proxy cannot be read: \(error)"
+                retire(generation, .init(Reason(.credentialUnreadable, sentence)))
+            }
+        }
+    }
+
+    private func fetchCredential(for attempt: Attempt) {
+        guard let reference = configuration.password else {
+            dialOrLook(attempt)
+            return
+        }
+        fetchCredential(reference, for: attempt)
+    }
+
     /// Fetches the credential, or takes the one that was just renewed, and goes on to dial.
-    func fetchCredential(_ reference: SecretReference, for attempt: Attempt) {
+    private func fetchCredential(_ reference: SecretReference, for attempt: Attempt) {
         let generation = attempt.generation
         take(.credentialAwaited(generation))
         if let renewed = renewedCredential {
@@ -123,6 +154,17 @@ extension SessionDriver {
     }
 
     // MARK: After a rejection
+
+    /// MQTT has no code for a credential that has ended; but its source told when it ends.
+    func namedByEnd(_ reason: Reason) -> Reason {
+        guard let end = link?.credentialLife?.end, end.instant(wallClock: wallClock, bootClock: now) <= now else {
+            return reason
+        }
+        return Reason(
+            .credentialExpired,
+            "\(reason.message); the credential ended at \(end.date(wallClock: wallClock, bootClock: now))",
+            serverCode: reason.serverCode)
+    }
 
     /// Looks whether there is another credential than the rejected one, and ends the connection.
     func retire(_ generation: Generation, rejected reason: Reason, _ used: [UInt8]?, _ reference: SecretReference) {

@@ -40,17 +40,19 @@ extension SessionDriver {
             dial(attempt)
             return
         }
-        self.look(for: .attempt(attempt, look), at: address(of: attempt), password: link?.password)
+        self.look(for: .attempt(attempt, look), at: address(of: attempt), link?.password, link?.proxyPassword)
     }
 
     /// Removes our presence, if it is still the one that we published.
     func sayFarewell() {
         guard rooms.membership != nil, !usesSCRAM, let last = rooms.lastOpened else { return }
         rooms.lastOpened = nil
-        look(for: .farewell, at: last.endpoint, password: last.password)
+        look(for: .farewell, at: last.endpoint, last.password, last.proxyPassword)
     }
 
-    private func look(for purpose: Looking.Purpose, at endpoint: Endpoint, password: [UInt8]?) {
+    private func look(
+        for purpose: Looking.Purpose, at endpoint: Endpoint, _ password: [UInt8]?, _ proxyPassword: [UInt8]?
+    ) {
         guard let membership = rooms.membership else { return }
         rooms.lookCount += 1
         let number = rooms.lookCount
@@ -61,7 +63,8 @@ extension SessionDriver {
             look: PresenceLook(
                 room: membership.room, user: configuration.user, clientID: clientID, credentials: credentials,
                 maximumPacketSize: configuration.mqtt.maximumPacketSize))
-        looking?.connection = openConnection(to: endpoint) { [weak self] event in
+        let options = Connection.Options(configuration, for: endpoint, proxyPassword: proxyPassword)
+        looking?.connection = openConnection(to: endpoint, options: options) { [weak self] event in
             self?.assumeIsolated { $0.lookEvent(event, number) }
         }
     }
@@ -75,8 +78,10 @@ extension SessionDriver {
     private func lookEvent(_ event: ConnectionEvent, _ number: Int) {
         guard let looking, looking.number == number else { return }
         switch event {
-        case .resolving, .reached, .writabilityChanged, .tlsFilesRejected:
+        case .resolving, .reached, .writabilityChanged:
             break
+        case .tlsFilesRejected(let failure):
+            log.tlsFilesRejected(failure)
         case .resolved(let addresses):
             if case .attempt(let attempt, _) = looking.purpose { watchPath(of: attempt, to: addresses) }
         case .dialing:

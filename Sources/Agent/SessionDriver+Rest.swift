@@ -60,8 +60,13 @@ extension SessionDriver {
         knocks.removeValue(forKey: endpoint)?.connection.close(.abort)
         knockCount += 1
         let number = knockCount
+        // A proxy answers for itself, and says nothing of the server behind it.
+        if configuration.proxy.address != nil, machine.status.state == .connected {
+            take(.knocked(endpoint, .silent))
+            return
+        }
         let address = redirections.next(endpoint)
-        var options = Connection.Options(configuration, for: address)
+        var options = Connection.Options(configuration, for: address, proxyPassword: nil)
         options.stopsWhenReached = true
         options.dialTimeout = min(options.dialTimeout, Self.knockTimeout)
         options.handshakeTimeout = configuration.timeouts.dial
@@ -89,6 +94,11 @@ extension SessionDriver {
     func takeKnock(for attempt: Attempt) -> (any TransportConnection)? {
         guard attempt.continuesKnock, let knock = knocks[attempt.endpoint], knock.hasAnswered else { return nil }
         knocks[attempt.endpoint] = nil
+        // The proxy's password is fetched for each attempt, and the knock had none.
+        guard configuration.proxy.username == nil else {
+            knock.connection.close(.abort)
+            return nil
+        }
         return knock.connection
     }
 

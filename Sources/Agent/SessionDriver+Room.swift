@@ -18,7 +18,7 @@ struct Rooms: Sendable {
     /// Where our presence must not stay.
     var topicsToClear: Set<String> = []
     /// Where the session was connected last, and how: for taking its presence away when it is displaced.
-    var lastOpened: (endpoint: Endpoint, password: [UInt8]?)?
+    var lastOpened: (endpoint: Endpoint, password: [UInt8]?, proxyPassword: [UInt8]?)?
     var lookCount = 0
     /// The will in the server's hands is that of another room.
     var mustRenew = false

@@ -20,7 +20,8 @@ extension SessionDriver {
             attempt: status.attempt, retryIn: status.retryAt.map { max(0, now.duration(to: $0).seconds) },
             lost: status.isLost, doubt: status.doubt.map { $0 == .pathLost ? .pathLost : .probing },
             reason: .init(status.reason), endpoint: name(of: status.endpoint),
-            peer: link?.opened?.peerAddress, tls: link?.opened?.tlsVersion, path: status.path.map { .init($0) },
+            proxy: configuration.proxy.address?.description, peer: link?.opened?.peerAddress,
+            tls: link?.opened?.tlsVersion, path: status.path.map { .init($0) },
             user: configuration.user,
             device: configuration.device.isEmpty ? surroundings.deviceID : configuration.device,
             room: rooms.membership?.room.name, clientID: clientID, quality: machine.quality.map { .init($0) },
@@ -116,7 +117,10 @@ extension MQTTClientMachine.Configuration {
 }
 
 extension Connection.Options {
-    init(_ session: SessionConfiguration, for endpoint: Endpoint) {
+    init(_ session: SessionConfiguration, for endpoint: Endpoint, proxyPassword: [UInt8]?) {
+        let login = session.proxy.username.flatMap { name in
+            proxyPassword.map { ProxyOptions.Login(username: name, password: $0) }
+        }
         // What the file says of the servers in its list is not said of those that they redirect to: their certificates
         // must have their own names.
         let isListed = session.endpoints.contains(endpoint)
@@ -125,6 +129,18 @@ extension Connection.Options {
             tls: TLSOptions(
                 certificateAuthorityFile: session.tls.authorities, certificateFile: session.tls.certificate,
                 keyFile: session.tls.key, serverName: isListed ? session.tls.serverName : nil,
-                minimumVersion: session.tls.minimum == .oneThree ? .tls13 : .tls12))
+                minimumVersion: session.tls.minimum == .oneThree ? .tls13 : .tls12),
+            proxy: session.proxy.address.map { ProxyOptions(address: $0, login: login) },
+            // A frame may hold several packets; servers do not send more than a few megabytes in one.
+            maximumFrameSize: session.mqtt.maximumPacketSize + 16 << 20,
+            userTimeout: session.heartbeat.userTimeout,
+            keepAlive: session.heartbeat.interval + session.heartbeat.timeout)
     }
+}
+
+extension HeartbeatPolicy {
+    /// How long what was sent may stay unacknowledged: half of what the heartbeat takes at the most to notice a dead
+    /// connection, so that one with data under way is noticed earlier. Not below 6 s: a path that is lost for less than
+    /// 5 s is held, and must cost no connection then.
+    var userTimeout: Duration { max(.seconds(6), (interval + timeout) / 2) }
 }

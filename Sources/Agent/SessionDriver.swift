@@ -20,6 +20,7 @@ actor SessionDriver {
         let address: Endpoint
         var connection: (any TransportConnection)?
         var password: [UInt8]?
+        var proxyPassword: [UInt8]?
         var credentialLife: CredentialLife?
         /// The connection of a knock that was answered, to go on with.
         var knock: (any TransportConnection)?
@@ -114,7 +115,7 @@ actor SessionDriver {
         since = surroundings.clock.wallClock()
         machine = SessionMachine(
             policy: configuration.reconnect, timeouts: configuration.timeouts, heartbeat: configuration.heartbeat,
-            rest: configuration.rest, paths: surroundings.paths.watch(configuration.endpoints, of: name),
+            rest: configuration.rest, paths: surroundings.paths.watch(configuration.hosts, of: name),
             seed: surroundings.seed(), at: surroundings.clock.now())
         mqtt = MQTTClientMachine(
             configuration: MQTTClientMachine.Configuration(configuration), restoring: durable)
@@ -380,18 +381,15 @@ actor SessionDriver {
         link = Link(
             attempt: attempt, address: redirections.begin(attempt.endpoint), knock: takeKnock(for: attempt))
         prepareRoom()
-        guard let reference = configuration.password else {
-            dialOrLook(attempt)
-            return
-        }
-        fetchCredential(reference, for: attempt)
+        fetchProxyPassword(for: attempt)
     }
 
     func dial(_ attempt: Attempt) {
         let generation = attempt.generation
         if goOnWithKnock(generation) { return }
-        let address = address(of: attempt)
-        link?.connection = openConnection(to: address) { [weak self] event in
+        let (address, proxyPassword) = (address(of: attempt), link?.proxyPassword)
+        let options = Connection.Options(configuration, for: address, proxyPassword: proxyPassword)
+        link?.connection = openConnection(to: address, options: options) { [weak self] event in
             self?.assumeIsolated { $0.connectionEvent(event, generation) }
         }
     }
@@ -401,10 +399,9 @@ actor SessionDriver {
     }
 
     func openConnection(
-        to endpoint: Endpoint, options: Connection.Options? = nil, onEvent: @escaping (ConnectionEvent) -> Void
+        to endpoint: Endpoint, options: Connection.Options, onEvent: @escaping (ConnectionEvent) -> Void
     ) -> any TransportConnection {
-        surroundings.dial(
-            endpoint, options ?? Connection.Options(configuration, for: endpoint), tlsContexts, onEvent)
+        surroundings.dial(endpoint, options, tlsContexts, onEvent)
     }
 
     // MARK: The connection's events
@@ -424,7 +421,7 @@ actor SessionDriver {
             run(.session(.progressed(generation, .securing)))
         case .opened(let opened):
             self.link?.opened = opened
-            rooms.lastOpened = (link.address, link.password)
+            rooms.lastOpened = (link.address, link.password, link.proxyPassword)
             // From now on only the address in use counts: a path to the others says nothing about this connection.
             watchPath(of: link.attempt, to: [opened.peer])
             run(.session(.progressed(generation, .authenticating)))
@@ -455,7 +452,7 @@ actor SessionDriver {
             return
         }
         self.link?.isRefused = true
-        retire(generation, rejected: reason, link.renewal?.secret ?? link.password, reference)
+        retire(generation, rejected: namedByEnd(reason), link.renewal?.secret ?? link.password, reference)
     }
 
     /// Gives the session machine the kernel's view of the connection.

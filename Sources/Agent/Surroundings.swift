@@ -93,9 +93,9 @@ extension Connection: TransportConnection {}
 
 /// Where a driver learns the paths to its session's endpoints.
 protocol PathSource: Sendable {
-    /// The paths now, and from now on a report of each change.
-    func watch(_ endpoints: [Endpoint], of session: SessionName) -> [Path?]
-    /// The path to the addresses that an endpoint's name has now, and which are watched from now on.
+    /// The paths now to the hosts that are dialed for the endpoints, in their order; and from now on a report of each change.
+    func watch(_ hosts: [String], of session: SessionName) -> [Path?]
+    /// The path to the addresses that are dialed for an endpoint now, and which are watched from now on.
     func resolved(_ endpoint: EndpointIndex, of session: SessionName, to addresses: [SocketAddress]) -> Path?
     func forget(_ session: SessionName)
 }

@@ -25,7 +25,9 @@ public struct SessionStatus: Codable, Hashable, Sendable {
     public var reason: Reason?
     /// The endpoint that is used or tried, as a URL.
     public var endpoint: String?
-    /// Address and port of the server's end of the connection.
+    /// The proxy that is used to reach it, as a URL; `nil` without.
+    public var proxy: String?
+    /// Address and port that TCP is connected to: the server's end, or the proxy's.
     public var peer: String?
     /// The version of TLS, for example `TLSv1.3`; `nil` without TLS.
     public var tls: String?
@@ -48,8 +50,8 @@ public struct SessionStatus: Codable, Hashable, Sendable {
     public init(
         session: String, state: State, since: RFC3339, phase: Phase? = nil, mode: Mode? = nil, resumed: Bool? = nil,
         attempt: Int = 0, retryIn: Double? = nil, lost: Bool = false, doubt: Doubt? = nil, reason: Reason? = nil,
-        endpoint: String? = nil,
-        peer: String? = nil, tls: String? = nil, path: Path? = nil, user: String? = nil, device: String? = nil,
+        endpoint: String? = nil, proxy: String? = nil, peer: String? = nil,
+        tls: String? = nil, path: Path? = nil, user: String? = nil, device: String? = nil,
         room: String? = nil, clientID: String? = nil, quality: Quality? = nil, rtt: Double? = nil,
         jitter: Double? = nil, lastHeard: Double? = nil, outbox: Outbox = Outbox(), counters: Counters = Counters()
     ) {
@@ -65,6 +67,7 @@ public struct SessionStatus: Codable, Hashable, Sendable {
         self.doubt = doubt
         self.reason = reason
         self.endpoint = endpoint
+        self.proxy = proxy
         self.peer = peer
         self.tls = tls
         self.path = path
@@ -247,6 +250,7 @@ public struct SessionStatus: Codable, Hashable, Sendable {
         try container.encode(doubt, forKey: .doubt)
         try container.encode(reason, forKey: .reason)
         try container.encode(endpoint, forKey: .endpoint)
+        try container.encode(proxy, forKey: .proxy)
         try container.encode(peer, forKey: .peer)
         try container.encode(tls, forKey: .tls)
         try container.encode(path, forKey: .path)

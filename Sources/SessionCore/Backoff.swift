@@ -30,7 +30,7 @@ struct Backoff: Hashable, Sendable {
         init(_ reason: Reason) {
             switch reason.code {
             case .serverBusy, .rateLimited: self = .busy
-            case .refused, .reset, .tlsFailed: self = .remote
+            case .refused, .reset, .tlsFailed, .proxyFailed: self = .remote
             default: self = reason.code.group == .server ? .remote : .unanswered
             }
         }

@@ -57,6 +57,7 @@ public enum ReasonCode: String, Sendable, CaseIterable {
     case dialTimeout = "dial-timeout"
     case tlsTimeout = "tls-timeout"
     case tlsFailed = "tls-failed"
+    case proxyFailed = "proxy-failed"
     case retryTimeout = "retry-timeout"
     // liveness
     case heartbeatTimeout = "heartbeat-timeout"
@@ -81,6 +82,7 @@ public enum ReasonCode: String, Sendable, CaseIterable {
     case authenticateTimeout = "authenticate-timeout"
     case restoreTimeout = "restore-timeout"
     case protocolError = "protocol-error"
+    case webSocketFailed = "websocket-failed"
     // displaced
     case displaced
     case yielded
@@ -109,7 +111,7 @@ extension ReasonCode {
             .credentialChanged, .shutdown, .switchRoom, .demand, .idle, .suspend, .wake, .returning:
             .local
         case .noPath, .pathGained, .pathMoved, .pathReturned, .pathLost, .answered, .dnsFailed, .unreachable, .refused,
-            .reset, .dialTimeout, .tlsTimeout, .tlsFailed, .retryTimeout:
+            .reset, .dialTimeout, .tlsTimeout, .tlsFailed, .proxyFailed, .retryTimeout:
             .network
         case .heartbeatTimeout, .probeTimeout:
             .liveness
@@ -118,7 +120,7 @@ extension ReasonCode {
         case .sessionLost, .stateMismatch:
             .session
         case .serverClosed, .displacedSuspected, .serverShutdown, .serverBusy, .rateLimited, .serverMoved, .serverError,
-            .serverKeepAliveTimeout, .authenticateTimeout, .restoreTimeout, .protocolError:
+            .serverKeepAliveTimeout, .authenticateTimeout, .restoreTimeout, .protocolError, .webSocketFailed:
             .server
         case .displaced, .yielded:
             .displaced
@@ -173,6 +175,7 @@ extension ReasonCode {
         case .dialTimeout: "the endpoint did not answer the TCP connection in time"
         case .tlsTimeout: "the TLS handshake was not finished in time"
         case .tlsFailed: "the TLS handshake failed"
+        case .proxyFailed: "the proxy does not connect to the endpoint"
         case .retryTimeout: "the session could not be restored within give-up-after"
         case .heartbeatTimeout: "nothing was heard from the server within the heartbeat's time-out"
         case .probeTimeout: "the server did not answer a probe after the network changed"
@@ -195,6 +198,7 @@ extension ReasonCode {
         case .authenticateTimeout: "the server did not answer CONNECT in time"
         case .restoreTimeout: "the server did not acknowledge the subscriptions in time"
         case .protocolError: "the server broke the protocol"
+        case .webSocketFailed: "the endpoint does not speak MQTT over WebSocket"
         case .displaced: "another device took over this session's identity"
         case .yielded: "another device of this user is online, and this session yields"
         case .banned: "the server has banned this client"
@@ -243,6 +247,8 @@ extension ReasonCode {
             "look into the server's log for what it objects to; holdfastctl connect SESSION tries again"
         case .certificateInvalid, .tlsFailed:
             "check [tls] ca and server-name in the session's file and the host's clock"
+        case .proxyFailed: "check [proxy] in the session's file, and what the proxy allows"
+        case .webSocketFailed: "check the endpoint's port and path, and that the server has a WebSocket listener there"
         default: nil
         }
     }

@@ -20,23 +20,34 @@ final class AddressRace {
     }
 
     /// Begins. The channel that wins has `autoRead` off and no handlers.
-    func start(_ endpoint: Endpoint, completion: @escaping (Result<any Channel, TransportFailure>) -> Void) {
+    func start(
+        _ hop: (host: String, port: Int), completion: @escaping (Result<any Channel, TransportFailure>) -> Void
+    ) {
         self.completion = completion
         // The next address starts after 250 ms or a failure; the time-out is for all of them together.
         let stagger = Duration.milliseconds(250) * (addresses.count - 1)
         let userTimeout = Int(min(max(options.userTimeout / .milliseconds(1), 0), Double(CInt.max)))
+        let idle = options.keepAlive
         let this = NIOLoopBound(self, eventLoop: eventLoop)
         ClientBootstrap(group: eventLoop)
             .channelOption(.socketOption(.so_keepalive), value: 1)
+            .channelOption(.tcpOption(.init(rawValue: TCP_KEEPIDLE)), value: Self.seconds(idle))
+            .channelOption(.tcpOption(.init(rawValue: TCP_KEEPINTVL)), value: Self.seconds(idle / 4))
+            .channelOption(.tcpOption(.init(rawValue: TCP_KEEPCNT)), value: 4)
             .channelOption(.tcpOption(.tcp_nodelay), value: 1)
             .channelOption(.tcpOption(.init(rawValue: TCP_USER_TIMEOUT)), value: userTimeout)
             .channelOption(.autoRead, value: false)
             .connectTimeout(TimeAmount(options.dialTimeout + stagger))
             .resolver(KnownAddresses(addresses: addresses, eventLoop: eventLoop))
             .channelInitializer { channel in this.value.initialize(channel) }
-            .connect(host: endpoint.host, port: endpoint.port)
+            .connect(host: hop.host, port: hop.port)
             .assumeIsolated()
             .whenComplete { self.finished($0) }
+    }
+
+    /// As the kernel takes it: 1...32767.
+    private static func seconds(_ duration: Duration) -> Int {
+        Int(min(max((duration / .seconds(1)).rounded(.up), 1), 32_767))
     }
 
     /// Stops all of them. The completion is not called any more.

@@ -1,24 +1,30 @@
+import Glibc
 public import NIOCore
 public import NIOPosix
 import NIOSSL
 
-/// One attempt's transport, and then the connection: resolve, dial, secure; then bytes in, bytes out.
+/// One attempt's transport, and then the connection: resolve, dial, tunnel through a proxy, secure, open a WebSocket; then
+/// bytes in, bytes out.
 ///
 /// It knows nothing of what the bytes mean. It belongs to the event loop that it was opened on: every method is called
 /// there, and every event is delivered there, synchronously. An event may be answered with ``send(_:flushed:)`` or
 /// ``close(_:)`` right away. It keeps itself alive until `closed` was delivered or it was aborted.
 ///
-///     open ─▶ resolving ─▶ dialing (─▶ reached) ─▶ securing ─▶ open ─▶ closing ─▶ finished
-///                 └───────────┴──────────┴─────────┴────────────────────▲
+///     open ─▶ resolving ─▶ dialing (─▶ reached) (─▶ tunneling) (─▶ securing) (─▶ upgrading) ─▶ open ─▶ closing ─▶ finished
+///                 └───────────┴────────────┴────────────┴─────────────┴──────────────┴──────────┴────────────────────▲
 ///
 /// The TLS files are read on the thread pool while the name is resolved and TCP is dialed, so that they delay nothing.
 public final class Connection {
-    private enum Phase {
+    enum Phase {
         case resolving
         case dialing
-        /// The endpoint answered; waiting for `proceed`.
+        /// The first hop answered; waiting for `proceed`.
         case reached
+        /// The proxy is asked for a connection to the server.
+        case tunneling
         case securing
+        /// The server is asked for a WebSocket.
+        case upgrading
         case open
         /// Closing by us: nothing is reported but the end.
         case closing
@@ -27,13 +33,13 @@ public final class Connection {
 
     /// Where the connection goes.
     public let endpoint: Endpoint
-    private let options: Options
+    let options: Options
     private let eventLoop: any EventLoop
     private let contexts: TLSContextCache
     private let lookUp: LookUp
     private var onEvent: ((ConnectionEvent) -> Void)?
 
-    private var phase = Phase.resolving
+    private(set) var phase = Phase.resolving
     private var mustStopWhenReached: Bool
     private var timer: Scheduled<Void>?
     /// What is left to be dialed.
@@ -43,14 +49,15 @@ public final class Connection {
     private var race: AddressRace?
     private var tls: LoadedTLS?
 
-    private var channel: (any Channel)?
-    private var handler: ConnectionHandler?
+    private(set) var channel: (any Channel)?
+    private(set) var handler: ConnectionHandler?
     private var tlsHandler: NIOSSLClientHandler?
-    private var peer: SocketAddress?
+    var webSocket: WebSocketHandler?
+    private(set) var peer: SocketAddress?
     private var unflushed = 0
     private var isReading = true
     /// The first failed write. The channel's end follows and tells it.
-    private var writeFailure: TransportFailure?
+    private(set) var writeFailure: TransportFailure?
 
     private init(
         endpoint: Endpoint, options: Options, eventLoop: any EventLoop, contexts: TLSContextCache,
@@ -163,7 +170,8 @@ public final class Connection {
             startTimer(options.closeTimeout) { $0.finish(.closedLocally) }
             try? channel?.syncOptions?.setOption(.autoRead, value: true)
             sayGoodbyeWhenFlushed()
-        case (_, .abort), (.resolving, _), (.dialing, _), (.reached, _), (.securing, _):
+        case (_, .abort), (.resolving, _), (.dialing, _), (.reached, _), (.tunneling, _), (.securing, _),
+            (.upgrading, _):
             onEvent = nil
             finish(.closedLocally)
         }
@@ -178,14 +186,13 @@ extension Connection: Sendable {}
 extension Connection {
     private func start(_ threadPool: NIOThreadPool) {
         guard phase == .resolving else { return }
-        guard endpoint.isSupported else {
-            let scheme = endpoint.scheme.rawValue
-            fail(TransportFailure(.unsupported, "this version cannot open \(scheme) endpoints"))
-            return
-        }
         if endpoint.scheme.isSecure {
             if let name = options.tls.serverName, IPAddress(name) != nil {
                 fail(TransportFailure(.unsupported, "the TLS server name “\(name)” is an address, not a host name"))
+                return
+            }
+            if options.proxy != nil, endpoint.isLiteral, options.tls.serverName == nil {
+                fail(TransportFailure(.unsupported, "through a proxy, TLS needs a host name to verify, not an address"))
                 return
             }
             let tls = options.tls
@@ -193,14 +200,13 @@ extension Connection {
             threadPool.runIfActive(eventLoop: eventLoop) { LoadedTLS.load(tls, last: last) }
                 .assumeIsolated().whenComplete { self.loadedTLS($0) }
         }
-        if let address = try? SocketAddress(ipAddress: endpoint.host, port: endpoint.port) {
+        let (host, port) = hop
+        if let address = try? SocketAddress(ipAddress: host, port: port) {
             resolved(.success(.success([address])))
             return
         }
         emit(.resolving)
         guard phase == .resolving else { return }
-        let host = endpoint.host
-        let port = endpoint.port
         startTimer(options.dialTimeout) { connection in
             connection.fail(
                 TransportFailure(
@@ -209,6 +215,11 @@ extension Connection {
         let lookUp = lookUp
         threadPool.runIfActive(eventLoop: eventLoop) { lookUp(host, port) }
             .assumeIsolated().whenComplete { self.resolved($0) }
+    }
+
+    /// What is resolved and dialed.
+    private var hop: (host: String, port: Int) {
+        options.proxy.map { ($0.address.host, $0.address.port) } ?? (endpoint.host, endpoint.port)
     }
 
     private func resolved(_ outcome: Result<Result<[SocketAddress], TransportFailure>, any Error>) {
@@ -224,7 +235,7 @@ extension Connection {
             fail(failure)
         case .failure(let error):
             // The pool was shut down: the daemon is on its way out.
-            fail(TransportFailure(.dnsFailed, "cannot resolve \(endpoint.host): \(error)"))
+            fail(TransportFailure(.dnsFailed, "cannot resolve \(hop.host): \(error)"))
         }
     }
 
@@ -234,7 +245,7 @@ extension Connection {
         guard phase == .dialing else { return }
         let race = AddressRace(addresses, options: options, eventLoop: eventLoop)
         self.race = race
-        race.start(endpoint) { self.dialed($0) }
+        race.start(hop) { self.dialed($0) }
     }
 
     private func dialed(_ result: Result<any Channel, TransportFailure>) {
@@ -260,12 +271,25 @@ extension Connection {
         }
     }
 
+    /// The first hop answered, and nothing is to be waited for.
     private func goOn(_ peer: SocketAddress) {
-        endpoint.scheme.isSecure ? secure(peer) : opened(tlsVersion: nil)
+        guard let channel, let handler else { return }
+        if let proxy = options.proxy {
+            tunnel(proxy, channel, handler)
+        } else {
+            connected(peer)
+        }
     }
 
     private var brokenAtOnce: TransportFailure {
         TransportFailure(.reset, "the connection to \(endpoint.authority) broke as soon as it was made")
+    }
+
+    func enter(_ phase: Phase) { self.phase = phase }
+
+    /// Bytes go to the server from here on.
+    func connected(_ peer: SocketAddress) {
+        endpoint.scheme.isSecure ? secure(peer) : secured(tlsVersion: nil)
     }
 }
 
@@ -335,7 +359,11 @@ extension Connection {
             case .tlsv12: "TLSv1.2"
             default: nil
             }
-        opened(tlsVersion: version)
+        secured(tlsVersion: version)
+    }
+
+    private func secured(tlsVersion: String?) {
+        endpoint.scheme.isWebSocket ? upgrade(tlsVersion: tlsVersion) : opened(tlsVersion: tlsVersion)
     }
 
     private func handshakeFailed(_ failure: TransportFailure) {
@@ -358,7 +386,7 @@ extension Connection {
 // MARK: - Open
 
 extension Connection {
-    private func opened(tlsVersion: String?) {
+    func opened(tlsVersion: String?) {
         guard let channel, let peer, let local = channel.localAddress else {
             fail(brokenAtOnce)
             return
@@ -411,6 +439,10 @@ extension Connection {
             return
         case .reached:
             fail(failure(error))
+        case .tunneling, .upgrading:
+            // A close with unread bytes is a reset; it says no more than a clean one.
+            let failure = failure(error)
+            failure.code == .reset ? channelEnded() : fail(failure)
         case .securing:
             handshakeFailed(
                 TransportFailure(
@@ -433,6 +465,10 @@ extension Connection {
             return
         case .reached:
             fail(brokenAtOnce)
+        case .tunneling:
+            proxyFailed("it closed the connection")
+        case .upgrading:
+            webSocketFailed("closed the connection instead of opening a WebSocket")
         case .securing:
             handshakeFailed(
                 TransportFailure(.tlsFailed, "\(peerText) closed the connection during the TLS handshake"))
@@ -443,9 +479,15 @@ extension Connection {
         }
     }
 
-    private var peerText: String { peer?.hostAndPort ?? endpoint.authority }
+    var peerText: String { peer?.hostAndPort ?? endpoint.authority }
 
     private func failure(_ error: any Error) -> TransportFailure { TransportFailure(connection: peerText, error) }
+
+    /// A refusal by TLS may well have to do with our own certificate, if that has ended.
+    private func explained(_ failure: TransportFailure) -> TransportFailure {
+        guard failure.code == .tlsFailed, let expiry = tls?.expiry(at: time(nil)) else { return failure }
+        return TransportFailure(failure.code, "\(failure.message); \(expiry)")
+    }
 }
 
 // MARK: - The end
@@ -453,12 +495,13 @@ extension Connection {
 extension Connection {
     private func emit(_ event: ConnectionEvent) { onEvent?(event) }
 
-    private func fail(_ failure: TransportFailure) {
+    func fail(_ failure: TransportFailure) {
+        let failure = explained(failure)
         let message = (earlierFailures + [failure]).map(\.message).joined(separator: "; ")
         finish(phase == .closing ? .closedLocally : .failed(TransportFailure(failure.code, message)))
     }
 
-    private func finish(_ end: ConnectionEnd) {
+    func finish(_ end: ConnectionEnd) {
         guard phase != .finished else { return }
         phase = .finished
         stopTimer()
@@ -474,23 +517,23 @@ extension Connection {
         handler?.cutOff()
         handler = nil
         peer = nil
+        let polite: (any ChannelHandler)? = tlsHandler.take() ?? webSocket
+        webSocket = nil
         guard let channel = channel.take() else { return }
-        if let tlsHandler = tlsHandler.take(),
-            let context = try? channel.pipeline.syncOperations.context(handler: tlsHandler)
-        {
-            // Closing from here passes TLS by, which would wait for the peer's close_notify.
+        if let polite, let context = try? channel.pipeline.syncOperations.context(handler: polite) {
+            // Closing from here passes TLS and WebSocket by, which would wait for the peer's goodbye.
             context.close(promise: nil)
         } else {
             channel.close(promise: nil)
         }
     }
 
-    private func startTimer(_ delay: Duration, _ task: @escaping (Connection) -> Void) {
+    func startTimer(_ delay: Duration, _ task: @escaping (Connection) -> Void) {
         timer?.cancel()
         timer = eventLoop.assumeIsolated().scheduleTask(in: TimeAmount(delay)) { task(self) }
     }
 
-    private func stopTimer() {
+    func stopTimer() {
         timer?.cancel()
         timer = nil
     }

@@ -9,20 +9,21 @@ public import NIOCore
 public enum ConnectionEvent: Sendable {
     /// The name is being looked up. Not for IP literals.
     case resolving
-    /// The addresses that will be dialed, in the resolver's order, with the endpoint's port. Not empty.
+    /// The addresses that will be dialed, in the resolver's order, with the port: those of the endpoint, or of the proxy
+    /// where there is one. Not empty.
     case resolved([SocketAddress])
     /// TCP connections to the addresses are being raced (RFC 8305).
     case dialing
     /// TCP is connected, and nothing more happens until ``Connection/proceed(onEvent:)``.
     /// See ``Connection/Options/stopsWhenReached``.
     case reached(SocketAddress)
-    /// The TLS files cannot be used as they are now; the last good ones stay in use for this attempt.
+    /// The TLS files cannot be used as they are now; the last good ones stay in use. Told once for each version of them.
     case tlsFilesRejected(TransportFailure)
     /// TCP is connected, the TLS handshake runs.
     case securing(SocketAddress)
     /// Bytes can be sent, and will be received.
     case opened(Opened)
-    /// Bytes of the server.
+    /// Bytes of the server; what carries them, TLS or a WebSocket, is taken off.
     case received(ByteBuffer)
     /// Whether more should be written now. False while more than 64 KiB wait, true again below 32 KiB.
     case writabilityChanged(Bool)
@@ -43,7 +44,7 @@ public enum ConnectionEnd: Hashable, Sendable {
 
 /// What is known about a connection when it opens.
 public struct Opened: Hashable, Sendable {
-    /// The server's address.
+    /// The address that TCP is connected to: the server's, or the proxy's where there is one.
     public let peer: SocketAddress
     /// Our own address: the source that the kernel chose.
     public let local: SocketAddress

@@ -25,6 +25,7 @@ final class ConnectionHandler: ChannelInboundHandler {
 
     func userInboundEventTriggered(context: ChannelHandlerContext, event: Any) {
         if case .handshakeCompleted? = event as? TLSUserEvent { connection?.channelSecured() }
+        if let ended = event as? WebSocketEnded { connection?.webSocketEnded(ended) }
         context.fireUserInboundEventTriggered(event)
     }
 

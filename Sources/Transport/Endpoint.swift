@@ -28,8 +28,8 @@ public struct Endpoint: Hashable, Sendable {
         /// Whether TLS protects the connection.
         public var isSecure: Bool { self == .mqtts || self == .wss }
 
-        /// Whether the endpoint may have a path and a query.
-        var hasPath: Bool { self == .ws || self == .wss }
+        /// Whether MQTT is spoken inside of a WebSocket, so that the endpoint may have a path and a query.
+        public var isWebSocket: Bool { self == .ws || self == .wss }
     }
 
     /// The transport that carries the bytes.
@@ -38,7 +38,7 @@ public struct Endpoint: Hashable, Sendable {
     public let host: String
     /// 1...65535.
     public let port: Int
-    /// The request target of a WebSocket endpoint, with its query; empty for `mqtt` and `mqtts`.
+    /// The request target of a WebSocket endpoint, with its query, `/mqtt` by default; empty for `mqtt` and `mqtts`.
     public let path: String
 
     /// Parses `SCHEME://HOST[:PORT][/PATH]`.
@@ -72,11 +72,10 @@ public struct Endpoint: Hashable, Sendable {
         self.path = try Self.canonicalPath(path, scheme: scheme)
     }
 
-    /// Whether this version can open a connection to it. WebSocket endpoints are understood but cannot be opened yet.
-    public var isSupported: Bool { !scheme.hasPath }
-
     /// Whether bytes to this endpoint never leave the host: 127.0.0.0/8, ::1 and `localhost`.
-    public var isLoopback: Bool {
+    public var isLoopback: Bool { Self.isLoopback(host) }
+
+    static func isLoopback(_ host: String) -> Bool {
         switch IPAddress(host) {
         case .v4: host.hasPrefix("127.")
         case .v6: host == "::1"
@@ -93,16 +92,20 @@ extension Endpoint: CustomStringConvertible {
     public var description: String { "\(scheme.rawValue)://\(authority)\(path)" }
 
     /// `host:port`, with brackets around an IPv6 address.
-    public var authority: String { host.contains(":") ? "[\(host)]:\(port)" : "\(host):\(port)" }
+    public var authority: String { Self.authority(host, port) }
+
+    static func authority(_ host: String, _ port: Int) -> String {
+        host.contains(":") ? "[\(host)]:\(port)" : "\(host):\(port)"
+    }
 }
 
 extension Endpoint {
-    private static func split(_ text: String) throws(EndpointError) -> (scheme: String, rest: Substring) {
+    static func split(_ text: String) throws(EndpointError) -> (scheme: String, rest: Substring) {
         guard let colon = text.firstIndex(of: ":"), text[colon...].hasPrefix("://") else { throw .noScheme }
         return (String(text[..<colon]), text[text.index(colon, offsetBy: 3)...])
     }
 
-    private static func splitAuthority(
+    static func splitAuthority(
         _ authority: Substring
     ) throws(EndpointError) -> (host: String, port: Substring?) {
         guard authority.first == "[" else {
@@ -122,7 +125,7 @@ extension Endpoint {
         return (literal, rest.dropFirst())
     }
 
-    private static func port(_ text: Substring) throws(EndpointError) -> Int {
+    static func port(_ text: Substring) throws(EndpointError) -> Int {
         // Int("+1") and Int("007") are numbers to the standard library, but not ports that anybody means.
         guard text.utf8.allSatisfy({ (0x30...0x39).contains($0) }), text.first != "0", let port = Int(text) else {
             throw .badPort(String(text))
@@ -131,7 +134,7 @@ extension Endpoint {
         return port
     }
 
-    private static func canonicalHost(_ host: String) throws(EndpointError) -> String {
+    static func canonicalHost(_ host: String) throws(EndpointError) -> String {
         guard !host.isEmpty else { throw .noHost }
         if let address = IPAddress(host) { return address.text }
         guard !host.contains(":") else { throw .badIPv6(host) }
@@ -154,10 +157,11 @@ extension Endpoint {
     }
 
     private static func canonicalPath(_ path: String, scheme: Scheme) throws(EndpointError) -> String {
-        if scheme.hasPath {
-            if path.isEmpty { return "/" }
+        if scheme.isWebSocket {
+            // What most servers and clients have where nobody says anything; the standard names none.
+            if path.isEmpty { return "/mqtt" }
             guard path.first == "/" || path.first == "?" else { throw .path }
-            return path.first == "/" ? path : "/" + path
+            return path.first == "/" ? path : "/mqtt" + path
         }
         guard !path.contains("?") else { throw .query }
         guard path.isEmpty || path == "/" else { throw .path }

@@ -25,4 +25,14 @@ enum IPAddress: Hashable, Sendable {
         case .v4(let text), .v6(let text): text
         }
     }
+    /// In network order, 4 or 16.
+    var bytes: [UInt8] {
+        let (family, count) = if case .v4 = self { (AF_INET, 4) } else { (AF_INET6, 16) }
+        return [UInt8](unsafeUninitializedCapacity: count) { buffer, initialized in
+            guard inet_pton(family, text, buffer.baseAddress) == 1 else {
+                preconditionFailure("an IP address was read from its text before")
+            }
+            initialized = count
+        }
+    }
 }

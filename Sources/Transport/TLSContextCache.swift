@@ -5,7 +5,8 @@ import NIOSSL
 /// The TLS files as they were last good, so that a file that is broken while it is being replaced costs no connection,
 /// and an unchanged one is not parsed again.
 ///
-/// Belongs to one event loop, like the connections that are given it. One per session is enough.
+/// Belongs to one event loop, like the connections that are given it. One per session is enough. There is no cache of TLS
+/// sessions beside it: NIOSSL (2.37) has none for clients, so that every handshake is a full one.
 public final class TLSContextCache {
     private var last: LoadedTLS?
 
@@ -19,61 +20,130 @@ public final class TLSContextCache {
 extension TLSContextCache: Sendable {}
 
 /// A context made of TLS files, and which files these were.
+///
+/// The authorities and our own certificate are looked at apart: a certificate that is broken while it is being replaced
+/// must not keep an authority in use that was taken away.
 struct LoadedTLS: Sendable {
     let options: TLSOptions
     let context: NIOSSLContext
-    fileprivate let files: [FileIdentity?]
-    /// Why the files as they are now were not used; the context is then that of the files before.
-    fileprivate(set) var rejected: TransportFailure?
+    private let authorities: Authorities
+    private let identity: Identity?
+    /// What the files are that the two came from, and those that were rejected.
+    private let files: [FileIdentity?]
+    /// Why some of the files as they are now are not used; those before them are. `nil` also when it was told before.
+    private(set) var rejected: TransportFailure?
+
+    private struct Authorities: Sendable {
+        let files: [FileIdentity?]
+        /// `nil`: the system's trust store.
+        let certificates: [NIOSSLCertificate]?
+    }
+
+    /// A certificate with its chain, and the key that fits.
+    private struct Identity: Sendable {
+        let files: [FileIdentity?]
+        let chain: [NIOSSLCertificate]
+        let key: NIOSSLPrivateKey
+        let path: String
+    }
 
     /// Reads the files; blocks, to be called on a thread of a pool.
     ///
     /// - Parameter last: what the last attempt with the same options used.
     static func load(_ options: TLSOptions, last: LoadedTLS?) -> Result<LoadedTLS, TransportFailure> {
-        let files = options.watchedFiles.map { FileIdentity(path: $0) }
-        if var last, last.files == files {
+        let authorityFiles = options.authorityFiles.map { FileIdentity(path: $0) }
+        let identityFiles = options.identityFiles.map { FileIdentity(path: $0) }
+        if var last, last.files == authorityFiles + identityFiles {
             last.rejected = nil
             return .success(last)
         }
+        var failures: [TransportFailure] = []
         do throws(TransportFailure) {
-            return .success(LoadedTLS(options: options, context: try context(options), files: files))
+            let authorities = try newer(last.map { $0.authorities }, &failures) { () throws(TransportFailure) in
+                if let last, last.authorities.files == authorityFiles { return last.authorities }
+                return Authorities(files: authorityFiles, certificates: try certificates(options))
+            }
+            let identity = try newer(last.map { $0.identity }, &failures) { () throws(TransportFailure) in
+                if let last, last.identity?.files == identityFiles { return last.identity }
+                return try Self.identity(options, identityFiles)
+            }
+            let loaded = LoadedTLS(
+                options: options, context: try context(options, authorities.certificates, identity),
+                authorities: authorities, identity: identity, files: authorityFiles + identityFiles,
+                rejected: failures.isEmpty
+                    ? nil : TransportFailure(.tlsFilesUnusable, failures.map(\.message).joined(separator: "; ")))
+            return .success(loaded)
         } catch {
-            guard var last else { return .failure(error) }
-            last.rejected = error
-            return .success(last)
+            return .failure(error)
         }
     }
 
-    private static func context(_ options: TLSOptions) throws(TransportFailure) -> NIOSSLContext {
+    /// The new value, or the last one if there is one and the new one cannot be used.
+    private static func newer<Value>(
+        _ last: Value?, _ failures: inout [TransportFailure], _ new: () throws(TransportFailure) -> Value
+    ) throws(TransportFailure) -> Value {
+        do throws(TransportFailure) {
+            return try new()
+        } catch {
+            guard let last else { throw error }
+            failures.append(error)
+            return last
+        }
+    }
+
+    /// That our own certificate has ended, if it has: servers say no more than that they do not want it, or nothing.
+    func expiry(at now: Int) -> String? {
+        guard let identity, let certificate = identity.chain.first, now > certificate.notValidAfter else { return nil }
+        return "our own certificate in \(identity.path) has expired, or our clock is wrong"
+    }
+
+    private static func context(
+        _ options: TLSOptions, _ authorities: [NIOSSLCertificate]?, _ identity: Identity?
+    ) throws(TransportFailure) -> NIOSSLContext {
         var configuration = TLSConfiguration.makeClientConfiguration()
         configuration.certificateVerification = .fullVerification
         switch options.minimumVersion {
         case .tls12: configuration.minimumTLSVersion = .tlsv12
         case .tls13: configuration.minimumTLSVersion = .tlsv13
         }
-        if let path = options.certificateAuthorityFile {
-            configuration.trustRoots = .certificates(
-                try unusable("the authorities", path) { try NIOSSLCertificate.fromPEMFile(path) })
-        }
-        switch (options.certificateFile, options.keyFile) {
-        case (nil, nil): break
-        case (let certificate?, let key?):
-            let chain = try unusable("the certificate", certificate) { try NIOSSLCertificate.fromPEMFile(certificate) }
-            configuration.certificateChain = chain.map { .certificate($0) }
-            configuration.privateKey = .privateKey(
-                try unusable("the private key", key) { try NIOSSLPrivateKey(file: key, format: .pem) })
-        case (_?, nil), (nil, _?):
-            throw TransportFailure(.tlsFilesUnusable, "a TLS certificate and its key must be given together")
+        if let authorities { configuration.trustRoots = .certificates(authorities) }
+        if let identity {
+            configuration.certificateChain = identity.chain.map { .certificate($0) }
+            configuration.privateKey = .privateKey(identity.key)
         }
         do {
             return try NIOSSLContext(configuration: configuration)
         } catch {
-            // The one thing left that can go wrong is a key that is not the certificate's.
-            let files = [options.certificateFile, options.keyFile].compactMap(\.self).joined(separator: " and ")
-            throw TransportFailure(
-                .tlsFilesUnusable,
-                files.isEmpty
-                    ? "the system's trust store cannot be used: \(error)" : "\(files) do not belong together: \(error)")
+            throw TransportFailure(.tlsFilesUnusable, "the trusted authorities cannot be used: \(error)")
+        }
+    }
+
+    private static func certificates(_ options: TLSOptions) throws(TransportFailure) -> [NIOSSLCertificate]? {
+        guard let path = options.certificateAuthorityFile else { return nil }
+        return try unusable("the authorities", path) { try NIOSSLCertificate.fromPEMFile(path) }
+    }
+
+    private static func identity(
+        _ options: TLSOptions, _ files: [FileIdentity?]
+    ) throws(TransportFailure) -> Identity? {
+        switch (options.certificateFile, options.keyFile) {
+        case (nil, nil):
+            return nil
+        case (_?, nil), (nil, _?):
+            throw TransportFailure(.tlsFilesUnusable, "a TLS certificate and its key must be given together")
+        case (let path?, let keyPath?):
+            let identity = Identity(
+                files: files,
+                chain: try unusable("the certificate", path) { try NIOSSLCertificate.fromPEMFile(path) },
+                key: try unusable("the private key", keyPath) { try NIOSSLPrivateKey(file: keyPath, format: .pem) },
+                path: path)
+            // With no authorities to read, a key that is not the certificate's is all that can be wrong.
+            do throws(TransportFailure) {
+                _ = try context(options, [], identity)
+            } catch {
+                throw TransportFailure(.tlsFilesUnusable, "\(path) and \(keyPath) do not belong together")
+            }
+            return identity
         }
     }
 
@@ -109,11 +179,11 @@ private struct FileIdentity: Equatable, Sendable {
 }
 
 extension TLSOptions {
-    fileprivate var watchedFiles: [String] {
+    fileprivate var authorityFiles: [String] {
         // The bundles of Debian and Fedora stand for the system's trust store.
-        let authorities =
-            certificateAuthorityFile.map { [$0] }
+        certificateAuthorityFile.map { [$0] }
             ?? ["/etc/ssl/certs/ca-certificates.crt", "/etc/pki/tls/certs/ca-bundle.crt"]
-        return authorities + [certificateFile, keyFile].compactMap(\.self)
     }
+
+    fileprivate var identityFiles: [String] { [certificateFile, keyFile].compactMap(\.self) }
 }

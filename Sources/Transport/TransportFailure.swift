@@ -23,7 +23,11 @@ public struct TransportFailure: Error, Hashable, Sendable {
         /// Our own TLS files are missing, unreadable or not what they should be. To be retried: they may be on the way
         /// of being replaced.
         case tlsFilesUnusable = "tls-files-unusable"
-        /// This version cannot open that kind of endpoint, or an option makes no sense for it.
+        /// The proxy was reached, but does not connect to the server, or does not speak its protocol.
+        case proxyFailed = "proxy-failed"
+        /// The server opened no WebSocket for MQTT, or broke its rules, or closed it with an error.
+        case webSocketFailed = "websocket-failed"
+        /// An option makes no sense for the endpoint.
         case unsupported
         /// Anything else that the kernel said.
         case ioError = "io-error"

@@ -21,7 +21,8 @@ enum StatusDetails {
         }
         if let endpoint = status.endpoint {
             let peer = [status.peer, status.tls].compactMap { $0 }.joined(separator: ", ")
-            rows.append(("Endpoint", peer.isEmpty ? endpoint : "\(endpoint) (\(peer))"))
+            let route = endpoint + (status.proxy.map { " through \($0)" } ?? "")
+            rows.append(("Endpoint", peer.isEmpty ? route : "\(route) (\(peer))"))
         }
         if let path = status.path {
             let gateway = path.gateway.map { " through \($0)" } ?? ""

@@ -126,7 +126,6 @@ private let duration = #"a duration such as "250ms", "15s" or "20min""#
 
     @Test(arguments: [
         ("mqtt.version = \"auto\"", "3:16", "mqtt.version"),
-        ("proxy.url = \"socks5://p:1080\"", "3:13", "proxy.url"),
         ("outbox.max-age = \"1h\"", "3:18", "outbox.max-age"),
         ("outbox.when-full = \"drop-new\"", "3:20", "outbox.when-full"),
     ])
@@ -163,14 +162,14 @@ private let duration = #"a duration such as "250ms", "15s" or "20min""#
             user = "u"
             endpoints = [
                 "mqtts://good.example", # ["not this"]
-                "wss://b.example/mqtt", 'broker', 5,
+                "http://b.example/mqtt", 'broker', 5,
                 "mqtts://joe:hunter2@b.example",
             ]
             """
         let found = errors(file: text)
-        let places = ["4:5", "4:29", "4:39", "5:5"]
+        let places = ["4:5", "4:30", "4:40", "5:5"]
         #expect(found.map { $0.prefix { $0 != " " } } == places.map { "main.toml:\($0):" })
-        #expect(found.first?.contains("not supported by this version") == true)
+        #expect(found.first?.contains("write mqtt, mqtts, ws or wss") == true)
         #expect(!found.contains { $0.contains("hunter2") })
         #expect(
             errors(file: "user = \"u\"\nendpoints = []")
@@ -185,6 +184,49 @@ private let duration = #"a duration such as "250ms", "15s" or "20min""#
             """
         let message = "the password would be sent to mqtt://b.example:1883 unencrypted"
         #expect(errors(file: text) == ["main.toml:1:35: \(message): use mqtts://, or allow it with insecure = true"])
+    }
+
+    @Test(arguments: [
+        (
+            "url = \"https://p:1\"",
+            "3:13: \"https://p:1\" is not a proxy: “https” is not a kind of proxy; write http or socks5"
+        ),
+        ("username = \"u\"\nproxy.password = \"file:/p\"", "3:18: proxy.username needs proxy.url as well"),
+        ("url = \"socks5://p\"\nproxy.username = \"u\"", "4:18: proxy.username needs proxy.password as well"),
+        ("url = \"socks5://p\"\nproxy.password = \"file:/p\"", "4:18: proxy.password needs proxy.username as well"),
+        (
+            "url = \"http://p:1\"\nproxy.password = \"file:/p\"\nproxy.username = \"a:b\"",
+            "5:18: the user name for an HTTP proxy has no colon (RFC 7617, 2)"
+        ),
+    ])
+    func `has a proxy that cannot be used`(text: String, expected: String) {
+        #expect(errors("proxy." + text).first == "main.toml:\(expected)")
+    }
+
+    @Test func `has the password for a proxy in a place that people see`() {
+        let found = errors("proxy.url = \"http://joe:hunter2@p:3128\"")
+        #expect(found.count == 1)
+        #expect(found.first?.contains("set username and password in [proxy] instead") == true)
+        #expect(found.first?.contains("hunter2") == false)
+    }
+
+    @Test func `sends a password unencrypted through a proxy or a WebSocket`() {
+        func found(_ endpoint: String, _ proxy: String) -> [String] {
+            errors(
+                file: "endpoints = [\"\(endpoint)\"]\nuser = \"u\"\npassword = \"file:/p\"\n[proxy]\nurl = \"\(proxy)\""
+            )
+        }
+        #expect(found("mqtt://localhost", "http://proxy:3128").first?.contains("unencrypted: use mqtts://") == true)
+        #expect(found("mqtt://localhost", "http://localhost:3128") == [])
+        #expect(found("ws://b.example", "").first?.contains("unencrypted: use wss://") == true)
+        #expect(found("ws://127.0.0.1", "") == [])
+        #expect(found("wss://b.example", "socks5://proxy") == [])
+    }
+
+    @Test func `has no name for the certificate behind a proxy`() {
+        let text = "endpoints = [\"mqtts://192.0.2.1\"]\nuser = \"u\"\nproxy.url = \"socks5://p\""
+        #expect(errors(file: text).first?.contains("can only be verified by a name") == true)
+        #expect(errors(file: text + "\ntls.server-name = \"b.example\"") == [])
     }
 
     @Test(arguments: [

@@ -83,6 +83,7 @@ private func leaves(of value: ConfigurationValue) -> Set<String> {
         #expect(main.mqtt.redirects == [])
         #expect(main.tls == TLSConfiguration())
         #expect(main.tls.minimum == .oneTwo)
+        #expect(main.proxy == ProxyConfiguration())
         #expect(main.outbox.maxMessages == 100_000)
         #expect(main.outbox.maxBytes == 268_435_456)
         #expect(main.outbox.maxAge == nil)
@@ -146,6 +147,10 @@ private func leaves(of value: ConfigurationValue) -> Set<String> {
             key = "/k.pem"
             server-name = "s"
             minimum = "1.3"
+            [proxy]
+            url = "http://proxy.example:3128"
+            username = "joe"
+            password = "file:/run/proxy"
             [outbox]
             max-messages = 1
             max-bytes = "2GiB"
@@ -179,6 +184,8 @@ private func leaves(of value: ConfigurationValue) -> Set<String> {
         expected.mqtt.maximumPacketSize = 1024
         expected.tls = TLSConfiguration(
             authorities: "/ca.pem", certificate: "/c.pem", key: "/k.pem", serverName: "s", minimum: .oneThree)
+        expected.proxy = ProxyConfiguration(
+            address: try ProxyAddress("http://proxy.example:3128"), username: "joe", password: .file("/run/proxy"))
         expected.outbox = OutboxConfiguration(maxMessages: 1, maxBytes: 2 << 30)
         #expect(configuration == expected)
     }
@@ -204,6 +211,14 @@ private func leaves(of value: ConfigurationValue) -> Set<String> {
     func `a password may go to the host itself unencrypted`(endpoint: String) throws {
         let text = "endpoints = [\"\(endpoint)\"]\nuser = \"u\"\npassword = \"file:/p\""
         #expect(try SessionConfiguration(ConfigurationFile(path: "f", text: text)).password == .file("/p"))
+    }
+
+    @Test(arguments: [("15s", "5s", 10), ("5s", "15s", 10), ("30s", "10s", 20), ("1s", "1s", 6)])
+    func `the kernel gives up data sooner than the heartbeat, and later than a flap`(
+        interval: String, timeout: String, seconds: Int
+    ) throws {
+        let main = try session("heartbeat.interval = \"\(interval)\"\nheartbeat.timeout = \"\(timeout)\"")
+        #expect(main.heartbeat.userTimeout == .seconds(seconds))
     }
 
     @Test func `insecure lets a password go anywhere unencrypted`() throws {

@@ -83,7 +83,7 @@ struct ReasonMappingTests {
         .dnsFailed: .dnsFailed, .unreachable: .unreachable, .ioError: .unreachable, .refused: .refused,
         .reset: .reset, .dialTimeout: .dialTimeout, .tlsTimeout: .tlsTimeout, .tlsFailed: .tlsFailed,
         .certificateExpired: .tlsFailed, .tlsFilesUnusable: .tlsFailed, .certificateInvalid: .certificateInvalid,
-        .unsupported: .badEndpoint,
+        .proxyFailed: .proxyFailed, .webSocketFailed: .webSocketFailed, .unsupported: .badEndpoint,
     ]
 
     @Test(arguments: TransportFailure.Code.allCases)

@@ -124,8 +124,10 @@ struct RedirectionsTests {
     @Test func `the certificate of another server must have its own name`() throws {
         let session = try Self.session { $0.tls.serverName = "name.example" }
         let listed = try #require(session.endpoints.first)
-        #expect(Connection.Options(session, for: listed).tls.serverName == "name.example")
-        #expect(Connection.Options(session, for: try Endpoint("mqtts://b.example")).tls.serverName == nil)
+        #expect(Connection.Options(session, for: listed, proxyPassword: nil).tls.serverName == "name.example")
+        #expect(
+            Connection.Options(session, for: try Endpoint("mqtts://b.example"), proxyPassword: nil).tls.serverName
+                == nil)
     }
 
     @Test(arguments: ["*", "*.", "*.192.0.2.1", "a b", "-a", "", "https://a.example", "a.*"])

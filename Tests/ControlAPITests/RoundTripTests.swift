@@ -9,7 +9,8 @@ struct RoundTripTests {
           "phase": null, "mode": null, "resumed": true, "attempt": 0, "retryIn": null, "lost": false, "doubt": null,
           "reason": { "code": "path-gained", "group": "network", "terminal": false,
                       "serverCode": null, "message": "…", "hint": "…" },
-          "endpoint": "mqtts://broker.example:8883", "peer": "203.0.113.9:8883", "tls": "TLSv1.3",
+          "endpoint": "mqtts://broker.example:8883", "proxy": "http://proxy.example:3128",
+          "peer": "203.0.113.9:3128", "tls": "TLSv1.3",
           "path": { "interface": "wlan0", "type": "wifi", "source": "192.168.1.20", "gateway": "192.168.1.1" },
           "user": "edge-42", "device": "…", "room": "plant-7", "clientID": "edge-42",
           "quality": "excellent", "rtt": 0.023, "jitter": 0.002, "lastHeard": 4.1,
@@ -41,7 +42,7 @@ struct RoundTripTests {
         let status = SessionStatus(session: "a", state: .disconnected, since: RFC3339(milliseconds: 0))
         let line = try #require(OutgoingLine.encode(status))
         let members = try #require(try JSONValue(parsing: line[...]).members)
-        #expect(members.count == 25)
+        #expect(members.count == 26)
         #expect(members["reason"] == .null)
         #expect(members["rtt"] == .null)
     }

@@ -100,6 +100,15 @@ actor Daemon {
         try await process?.killed()
     }
 
+    /// It does not run, and does not know it, until `resume`.
+    func pause() async {
+        await process?.signal(SIGSTOP)
+    }
+
+    func resume() async {
+        await process?.signal(SIGCONT)
+    }
+
     /// Stops it as systemd does.
     func stop() async throws -> LabProcess.Ending? {
         await process?.signal(SIGTERM)

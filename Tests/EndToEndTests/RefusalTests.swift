@@ -135,35 +135,3 @@ extension EndToEnd {
         }
     }
 }
-
-/// An authority and a server's certificate, made for one test.
-private struct Certificates {
-    let authority: String
-    let certificate: String
-    let key: String
-
-    init(_ lab: Lab, name: String) async throws {
-        let folder = lab.directory
-        authority = "\(folder)/ca.pem"
-        certificate = "\(folder)/server.pem"
-        key = "\(folder)/server.key"
-        try lab.write("extensions", "subjectAltName=DNS:\(name)\nbasicConstraints=critical,CA:FALSE\n")
-        let newKey = ["-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes"]
-        let commands = [
-            [
-                "req", "-x509", "-days", "2", "-subj", "/CN=Lab authority", "-keyout", "\(folder)/ca.key", "-out",
-                authority,
-            ]
-                + newKey,
-            ["req", "-new", "-subj", "/CN=\(name)", "-keyout", key, "-out", "\(folder)/server.csr"] + newKey,
-            [
-                "x509", "-req", "-days", "2", "-in", "\(folder)/server.csr", "-CA", authority, "-CAkey",
-                "\(folder)/ca.key", "-CAcreateserial", "-extfile", "\(folder)/extensions", "-out", certificate,
-            ],
-        ]
-        for command in commands {
-            let result = try await lab.finish(["openssl"] + command, in: nil)
-            guard result.ending == .exited(0) else { throw Lab.Failure("openssl: \(result.errors)") }
-        }
-    }
-}

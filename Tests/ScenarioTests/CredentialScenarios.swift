@@ -131,4 +131,23 @@ struct CredentialScenarios {
             #expect(await a.told(.stateChanged).allSatisfy { $0.state != .failed })
         }
     }
+
+    @Test func `a token that has ended is called so, and a new one begins the session again`() async throws {
+        try await Self.connected(lifetime: .seconds(600)) { scenario, a, service in
+            // The helper goes on answering with the old one.
+            await service.set("first", lifetime: .zero)
+            await scenario.sleep(.seconds(700))
+            #expect(try await a.status().state == .connected)
+            scenario.with { broker, now in
+                broker.password = "second"
+                broker.disconnect("a", .notAuthorized, at: now)
+            }
+            let failed = try await a.until(.failed)
+            #expect(failed.reason?.code == "credential-expired")
+            #expect(failed.reason?.serverCode == Int(MQTT.ReasonCode.notAuthorized.rawValue))
+            await service.set("second")
+            try await a.connect()
+            try await a.until(.connected)
+        }
+    }
 }

@@ -1,5 +1,8 @@
 import ControlAPI
+import MQTT
+import NIOCore
 import SessionCore
+import Support
 import Testing
 
 @testable import Agent
@@ -59,6 +62,68 @@ struct EndpointScenarios {
             let start = scenario.now
             try await a.until(.connected)
             #expect(start.duration(to: scenario.now) < .seconds(19))
+        }
+    }
+
+    @Test(arguments: [MQTT.ReasonCode.useAnotherServer, .serverMoved])
+    func `a server sends the session to another one, and it goes there at once`(_ code: MQTT.ReasonCode) async throws {
+        try await Scenario.run { scenario in
+            let file = """
+                [mqtt]
+                redirects = ["\(Scenario.ServerName.two.address)"]
+                """
+            let a = try await scenario.host("A", file)
+            try await a.until(.connected)
+            await scenario.sleep(.seconds(60))
+            let moved = scenario.now
+            scenario.with { broker, now in
+                var properties = Disconnect.Properties()
+                properties.serverReference = Scenario.ServerName.two.address
+                broker.disconnect("a", code, properties, at: now)
+            }
+            let lost = try await a.until(.reconnecting)
+            #expect(lost.reason?.code == "moved")
+            try await a.until(.connected)
+            #expect(try await a.status().endpoint == Scenario.ServerName.two.endpoint)
+            #expect(moved.duration(to: scenario.now) < .milliseconds(100))
+            // For now, or for good.
+            await scenario.move(a)
+            try await a.until(.connected)
+            let home = code == .serverMoved ? Scenario.ServerName.two : .one
+            #expect(try await a.status().endpoint == home.endpoint)
+        }
+    }
+
+    @Test func `a server that is not on the list is not followed: that needs a person`() async throws {
+        try await Scenario.run { scenario in
+            let a = try await scenario.host("A")
+            try await a.until(.connected)
+            scenario.with { broker, now in
+                var properties = Disconnect.Properties()
+                properties.serverReference = Scenario.ServerName.two.address
+                broker.disconnect("a", .serverMoved, properties, at: now)
+            }
+            let failed = try await a.until(.failed)
+            #expect(failed.reason?.code == "redirect-refused")
+            #expect(failed.reason?.message.contains(Scenario.ServerName.two.address) == true)
+        }
+    }
+
+    @Test func `a server that shuts down is left for the next one at once, and nothing accepted is lost`() async throws
+    {
+        try await Scenario.run { scenario in
+            let a = try await scenario.host("A", endpoints: [.one, .two])
+            try await a.until(.connected)
+            await scenario.sleep(.seconds(60))
+            scenario.with { broker, now in broker.disconnect("a", .serverShuttingDown, at: now) }
+            scenario.stop(.one)
+            for number in 1...20 { try await a.publish("out", "\(number)", qos: .atLeastOnce) }
+            try await a.until(.connected, within: .seconds(5))
+            await scenario.sleep(.seconds(5))
+            let arrived = scenario.broker(.two).published.filter { $0.topic == "out" }.map {
+                String(buffer: $0.payload)
+            }
+            #expect(arrived == (1...20).map(String.init))
         }
     }
 }

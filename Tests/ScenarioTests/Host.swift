@@ -133,6 +133,15 @@ actor Host {
         }
     }
 
+    /// The host sleeps: nothing on it runs, and what is sent to it is not heard.
+    func sleep(for duration: Duration, announced: Bool = true) async throws {
+        if announced { await daemon?.registry.hostWillSleep() }
+        await scenario.silence(self)
+        await scenario.sleep(duration)
+        await scenario.unsilence(self)
+        await daemon?.registry.hostWoke(slept: duration)
+    }
+
     // MARK: What a program asks
 
     /// The sessions' credentials come from there, whatever their files name.
@@ -185,7 +194,10 @@ actor Host {
     }
 
     /// What arrives is in `received`.
-    func subscribe(_ filter: String, qos: QoS = .atLeastOnce, _ session: String = "main") async throws {
+    @discardableResult
+    func subscribe(
+        _ filter: String, qos: QoS = .atLeastOnce, _ session: String = "main"
+    ) async throws -> SubscriptionID {
         let driver = try await registry().driver(session)
         let consumer = LiveConsumer(
             id: try await registry().nextSubscription(), filter: try TopicFilter(filter), qos: qos
@@ -193,6 +205,12 @@ actor Host {
             self?.assumeIsolated { $0.received.append(message.payload.text ?? "") }
         }
         _ = try await driver.subscribe(consumer)
+        return consumer.id
+    }
+
+    func unsubscribe(_ id: SubscriptionID, _ session: String = "main") async throws {
+        guard let name = SessionName(session) else { return }
+        try await registry().unsubscribe(id, from: name)
     }
 
     // MARK: What it is told
@@ -316,12 +334,12 @@ final class ScenarioPaths: PathSource {
 
     var targets: [Target] { box.assumeIsolated { $0.targets } }
 
-    func watch(_ endpoints: [Endpoint], of session: SessionName) -> [Path?] {
+    func watch(_ hosts: [String], of session: SessionName) -> [Path?] {
         forget(session)
-        let new = endpoints.indices.map { Target(session: session.description, endpoint: $0) }
+        let new = hosts.indices.map { Target(session: session.description, endpoint: $0) }
         box.assumeIsolated { $0.set($0.targets + new) }
         let path = scenario.assumeIsolated { $0.path(of: host) }
-        return endpoints.map { _ in path }
+        return hosts.map { _ in path }
     }
 
     func resolved(_ endpoint: EndpointIndex, of session: SessionName, to addresses: [SocketAddress]) -> Path? {

@@ -148,6 +148,44 @@ struct LiveKitScenarios {
         }
     }
 
+    @Test func `ten attempts, and then it is over: attempts without a network are not among them`() async throws {
+        try await Scenario.run { scenario in
+            let a = try await scenario.host("A", "preset = \"livekit\"")
+            try await a.until(.connected)
+            await scenario.sleep(.seconds(60))
+            await scenario.cut(a)
+            await scenario.sleep(.seconds(3600))
+            #expect(try await a.status().state == .reconnecting)
+            scenario.stop()
+            let before = scenario.dials["A"]?.count ?? 0
+            await scenario.mend(a)
+            let failed = try await a.until(.failed)
+            #expect(failed.reason?.code == "retry-timeout")
+            #expect(failed.reason?.message.contains("10 attempts") == true)
+            #expect(scenario.dials["A"]?.count == before + 10)
+            scenario.start()
+            try await a.connect()
+            try await a.until(.connected)
+        }
+    }
+
+    @Test func `the delays are those of LiveKit, each with up to a second more`() async throws {
+        try await Scenario.run { scenario in
+            let a = try await scenario.host("A", "preset = \"livekit\"")
+            try await a.until(.connected)
+            await scenario.sleep(.seconds(60))
+            scenario.stop()
+            try await a.until(.reconnecting)
+            var last = scenario.now
+            try await a.until(.failed)
+            for (delay, dial) in zip([0, 300, 1200, 2700, 4800, 7000, 7000], scenario.dials["A"]?.dropFirst() ?? []) {
+                let waited = last.duration(to: dial)
+                #expect(waited >= .milliseconds(delay) && waited <= .milliseconds(delay + 1010))
+                last = dial
+            }
+        }
+    }
+
     @Test func `every change of state says from where, to where and why`() async throws {
         try await Self.connected { scenario, a in
             scenario.stop()

@@ -99,6 +99,84 @@ struct NexconnScenarios {
         }
     }
 
+    @Test func `the table begins anew on waking, and the first attempt is made at once`() async throws {
+        try await Scenario.run { scenario in
+            let a = try await scenario.host("A", Self.always + "\non-suspend = \"keep\"")
+            try await a.until(.connected)
+            await scenario.sleep(.seconds(60))
+            scenario.stop()
+            await scenario.sleep(.seconds(200))
+            #expect(try await a.status().retryIn ?? 0 > 1)
+            // The timers of a host that sleeps do not fire: the model's do, so it sleeps for less than the delay.
+            try await a.sleep(for: .seconds(31))
+            let woke = scenario.now
+            await scenario.sleep(.seconds(10))
+            let dials = scenario.dials["A"]?.filter { $0 >= woke } ?? []
+            #expect(dials.first == woke)
+            #expect(Self.delays(dials).prefix(5) == Self.table.prefix(5))
+        }
+    }
+
+    // MARK: Background
+
+    @Test func `in the background for two minutes: disconnected, and back at once in the foreground`() async throws {
+        try await Scenario.run { scenario in
+            let a = try await scenario.host("A", "preset = \"nexconn\"")
+            #expect(try await a.status().state == .disconnected)
+            let foreground = try await a.subscribe("news")
+            try await a.until(.connected)
+            await scenario.sleep(.seconds(3600))
+            #expect(try await a.status().state == .connected)
+
+            try await a.unsubscribe(foreground)
+            let left = scenario.now
+            let idle = try await a.until(.disconnected)
+            #expect(idle.reason?.code == "idle")
+            #expect((Duration.seconds(120)...Duration.seconds(121)).contains(left.duration(to: scenario.now)))
+            let dials = scenario.dials["A"]?.count
+            await scenario.sleep(.seconds(3600))
+            #expect(scenario.dials["A"]?.count == dials)
+
+            let asked = scenario.now
+            try await a.subscribe("news")
+            let back = try await a.until(.connected)
+            #expect(back.resumed == true)
+            #expect(asked.duration(to: scenario.now) < .milliseconds(100))
+        }
+    }
+
+    @Test func `back in the foreground within two minutes: nothing happens`() async throws {
+        try await Scenario.run { scenario in
+            let a = try await scenario.host("A", "preset = \"nexconn\"")
+            for _ in 1...5 {
+                let foreground = try await a.subscribe("news")
+                await scenario.sleep(.seconds(60))
+                try await a.unsubscribe(foreground)
+                await scenario.sleep(.seconds(110))
+            }
+            #expect(scenario.dials["A"]?.count == 1)
+        }
+    }
+
+    @Test func `the system suspends it: disconnected before, and connected at once on waking`() async throws {
+        try await Scenario.run { scenario in
+            let a = try await scenario.host("A", "preset = \"nexconn\"\nroom = \"r\"")
+            let b = try await scenario.host("B", "room = \"r\"")
+            try await a.subscribe("news")
+            try await a.until(.connected)
+            await scenario.sleep(.seconds(60))
+            try await a.sleep(for: .seconds(900))
+            let asleep = try await a.until(.disconnected)
+            #expect(asleep.reason?.code == "suspend")
+            let woke = scenario.now
+            let back = try await a.until(.connected)
+            #expect(back.resumed == true)
+            #expect(woke.duration(to: scenario.now) < .milliseconds(100))
+            // The others are told at once that it goes.
+            #expect(await b.told(.participantLeft).count == 1)
+        }
+    }
+
     // MARK: reconnectKickEnable
 
     static func device(_ strategy: String) -> String {

@@ -18,9 +18,15 @@ public actor LabServer: LabBroker {
         public var users: [String: String] = [:]
         /// Whether every change is written to disk at once.
         public var isPersistent = true
-        /// The PEM files of a listener with TLS.
+        /// Where it speaks MQTT over WebSocket beside `port`.
+        public var webSocketPort: Int?
+        /// The same with TLS; `port` is then without.
+        public var secureWebSocketPort: Int?
+        /// The PEM files of the listener with TLS.
         public var certificate: String?
         public var key: String?
+        /// The authority that clients' certificates must be of, if they must have one. Their names are logged.
+        public var clientAuthority: String?
 
         public init() {}
     }
@@ -47,9 +53,17 @@ public actor LabServer: LabBroker {
                 "autosave_interval 1",
             ]
         }
-        if let certificate = options.certificate, let key = options.key {
-            lines += ["certfile \(certificate)", "keyfile \(key)"]
+        let tls = options.certificate.flatMap { certificate in
+            options.key.map { ["certfile \(certificate)", "keyfile \($0)"] }
         }
+        if let authority = options.clientAuthority {
+            lines += ["cafile \(authority)", "require_certificate true", "use_identity_as_username true"]
+        }
+        if options.secureWebSocketPort == nil { lines += tls ?? [] }
+        for port in [options.webSocketPort, options.secureWebSocketPort].compactMap(\.self) {
+            lines += ["listener \(port)", "protocol websockets"]
+        }
+        if options.secureWebSocketPort != nil { lines += tls ?? [] }
         if options.users.isEmpty {
             lines.append("allow_anonymous true")
         } else {

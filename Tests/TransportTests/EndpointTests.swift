@@ -5,10 +5,11 @@ import Transport
     @Test(arguments: [
         ("mqtt://broker.example", "mqtt://broker.example:1883"),
         ("mqtts://broker.example", "mqtts://broker.example:8883"),
-        ("ws://broker.example", "ws://broker.example:80/"),
+        ("ws://broker.example", "ws://broker.example:80/mqtt"),
+        ("ws://broker.example/", "ws://broker.example:80/"),
         ("wss://broker.example/mqtt", "wss://broker.example:443/mqtt"),
         ("wss://broker.example/mqtt?token=1", "wss://broker.example:443/mqtt?token=1"),
-        ("ws://broker.example?x", "ws://broker.example:80/?x"),
+        ("ws://broker.example?x", "ws://broker.example:80/mqtt?x"),
         ("MQTTS://Broker.EXAMPLE:8884/", "mqtts://broker.example:8884"),
         ("mqtt://192.0.2.1:1", "mqtt://192.0.2.1:1"),
         ("mqtt://[2001:DB8:0:0:0:0:0:1]:65535", "mqtt://[2001:db8::1]:65535"),
@@ -69,11 +70,9 @@ import Transport
         #expect(try Endpoint(text).isLoopback == isLoopback)
     }
 
-    @Test func `WebSocket endpoints are understood but not supported`() throws {
+    @Test func `every scheme has its usual port`() throws {
         for scheme in Endpoint.Scheme.allCases {
-            let endpoint = try Endpoint(scheme: scheme, host: "a")
-            #expect(endpoint.isSupported == (scheme == .mqtt || scheme == .mqtts))
-            #expect(endpoint.port == scheme.defaultPort)
+            #expect(try Endpoint(scheme: scheme, host: "a").port == scheme.defaultPort)
         }
     }
 

@@ -48,6 +48,9 @@ struct TestCertificates: Sendable {
         certificate expired trusted server $past 20200201000000Z DNS:localhost
         certificate early trusted server $future $later DNS:localhost
         certificate client trusted client $past $future DNS:edge-42
+        key next
+        certificate next trusted next $past $future DNS:edge-43
+        certificate over trusted client $past 20200201000000Z DNS:edge-42
         echo 'not PEM' > damaged.pem
         """
 

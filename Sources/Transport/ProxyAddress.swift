@@ -1,0 +1,125 @@
+/// The proxy that a session's connections go through: `http://proxy.example:3128` or `socks5://proxy.example`.
+///
+/// It holds no user and no password: these are secrets, and a URL is shown to people.
+public struct ProxyAddress: Hashable, Sendable {
+    /// How the proxy is asked for a connection.
+    public enum Scheme: String, Hashable, Sendable, CaseIterable {
+        /// HTTP CONNECT (RFC 9110, 9.3.6).
+        case http
+        /// SOCKS 5 (RFC 1928); the proxy resolves the server's name.
+        case socks5
+    }
+
+    /// How the proxy is asked for a connection.
+    public let scheme: Scheme
+    /// A host name in lower case, or an IPv4 or IPv6 literal without brackets.
+    public let host: String
+    /// 1...65535. SOCKS 5 has 1080 by default; for HTTP it must be given, since none is usual.
+    public let port: Int
+
+    /// Parses `SCHEME://HOST[:PORT]`.
+    ///
+    /// - Throws: a ``ProxyError`` that says what is wrong and what to write instead.
+    public init(_ text: String) throws(ProxyError) {
+        do throws(EndpointError) {
+            guard text.utf8.allSatisfy({ (0x21...0x7E).contains($0) }) else { throw .unexpectedCharacter }
+            let (schemeText, rest) = try Endpoint.split(text)
+            guard let scheme = Scheme(rawValue: schemeText.lowercased()) else { throw .unknownScheme(schemeText) }
+            let end = rest.firstIndex { "/?#".contains($0) } ?? rest.endIndex
+            guard !rest[..<end].contains("@") else { throw .userInformation }
+            guard rest[end...].isEmpty || rest[end...] == "/" else { throw .path }
+            let (host, portText) = try Endpoint.splitAuthority(rest[..<end])
+            self.scheme = scheme
+            self.host = try Endpoint.canonicalHost(host)
+            port = try portText.map(Endpoint.port) ?? (scheme == .socks5 ? 1080 : 0)
+        } catch {
+            throw ProxyError(error)
+        }
+        if port == 0 { throw .noPort }
+    }
+
+    /// Whether bytes to the proxy never leave the host.
+    public var isLoopback: Bool { Endpoint.isLoopback(host) }
+
+    /// `host:port`, with brackets around an IPv6 address.
+    public var authority: String { Endpoint.authority(host, port) }
+}
+
+extension ProxyAddress: CustomStringConvertible {
+    /// The canonical text, always with the port: `socks5://proxy.example:1080`.
+    public var description: String { "\(scheme.rawValue)://\(authority)" }
+}
+
+/// Why a text is not a proxy. The description is a sentence for the person who wrote it.
+public enum ProxyError: Error, Hashable, Sendable {
+    case unexpectedCharacter
+    case noScheme
+    case unknownScheme(String)
+    case noHost
+    case noPort
+    case userInformation
+    case path
+    /// The host or the port is none.
+    case badAddress(EndpointError)
+
+    init(_ error: EndpointError) {
+        switch error {
+        case .unexpectedCharacter: self = .unexpectedCharacter
+        case .noScheme: self = .noScheme
+        case .unknownScheme(let scheme): self = .unknownScheme(scheme)
+        case .noHost: self = .noHost
+        case .userInformation: self = .userInformation
+        case .path, .query, .fragment: self = .path
+        case .badHost, .badIPv4, .badIPv6, .unbracketedIPv6, .badPort: self = .badAddress(error)
+        }
+    }
+}
+
+extension ProxyError: CustomStringConvertible {
+    /// What is wrong and what to write instead, in one sentence without the final full stop.
+    public var description: String {
+        switch self {
+        case .unexpectedCharacter:
+            "the URL of a proxy holds printable ASCII without spaces only"
+        case .noScheme:
+            "the URL of a proxy begins with http:// or socks5://; write for example http://proxy.example:3128"
+        case .unknownScheme(let scheme):
+            "“\(scheme)” is not a kind of proxy; write http or socks5"
+        case .noHost:
+            "the proxy has no host; write a name or an address after the ://"
+        case .noPort:
+            "an HTTP proxy has no usual port; write it behind the host, for example :3128"
+        case .userInformation:
+            "the URL of a proxy holds no user and no password; set username and password in [proxy] instead, the "
+                + "password as a reference such as \"file:/etc/holdfast/proxy.password\""
+        case .path:
+            "the URL of a proxy ends with the port; remove what follows it"
+        case .badAddress(let error):
+            error.description
+        }
+    }
+}
+
+/// A proxy, and who we are to it.
+public struct ProxyOptions: Hashable, Sendable {
+    /// Where it is.
+    public var address: ProxyAddress
+    /// The name and the password, for a proxy that asks for them; they are sent unencrypted.
+    public var login: Login?
+
+    /// A name and a password.
+    public struct Login: Hashable, Sendable {
+        public var username: String
+        public var password: [UInt8]
+
+        public init(username: String, password: [UInt8]) {
+            self.username = username
+            self.password = password
+        }
+    }
+
+    public init(address: ProxyAddress, login: Login? = nil) {
+        self.address = address
+        self.login = login
+    }
+}

@@ -1,0 +1,168 @@
+import NIOCore
+import NIOHTTP1
+
+/// Asks a proxy for a connection to the server, and leaves the channel's pipeline as it was.
+final class ProxyTunnel {
+    private let endpoint: Endpoint
+    private let proxy: ProxyOptions
+    private var completion: ((Result<Void, TransportFailure>) -> Void)?
+
+    init(
+        to endpoint: Endpoint, through proxy: ProxyOptions,
+        completion: @escaping (Result<Void, TransportFailure>) -> Void
+    ) {
+        self.endpoint = endpoint
+        self.proxy = proxy
+        self.completion = completion
+    }
+
+    /// Sends the request. What comes of it is told once.
+    ///
+    /// - Parameter last: the handler that gets the server's bytes afterwards; it stays the last one.
+    func start(on channel: any Channel, before last: any ChannelHandler) throws {
+        let pipeline = channel.pipeline.syncOperations
+        switch proxy.address.scheme {
+        case .http:
+            let encoder = HTTPRequestEncoder()
+            let decoder = ByteToMessageHandler(HTTPResponseDecoder(leftOverBytesStrategy: .forwardBytes))
+            let connect = ConnectHandler(self, codec: [encoder, decoder])
+            try pipeline.addHandlers([encoder, decoder, connect], position: .before(last))
+            connect.send(to: endpoint.authority, login: proxy.login)
+        case .socks5:
+            let handshake = SOCKS5Handshake(to: endpoint.host, port: endpoint.port, login: proxy.login)
+            let handler = SOCKS5Handler(self, handshake)
+            try pipeline.addHandler(handler, position: .before(last))
+            handler.send()
+        }
+    }
+
+    fileprivate func refused(_ sentence: String) {
+        let text = "the proxy \(proxy.address) does not connect to \(endpoint.authority): \(sentence)"
+        completion.take()?(.failure(TransportFailure(.proxyFailed, text)))
+    }
+
+    /// The proxy said yes; the handlers go, and with them what they hold of the server's first bytes.
+    fileprivate func agreed(_ handlers: [any RemovableChannelHandler], _ context: ChannelHandlerContext) {
+        let removals = handlers.map { context.pipeline.syncOperations.removeHandler($0) }
+        EventLoopFuture.andAllSucceed(removals, on: context.eventLoop).assumeIsolated()
+            .whenComplete { [self] _ in completion.take()?(.success(())) }
+    }
+}
+
+/// HTTP CONNECT (RFC 9110, 9.3.6).
+private final class ConnectHandler: ChannelInboundHandler, RemovableChannelHandler {
+    typealias InboundIn = HTTPClientResponsePart
+    typealias OutboundOut = HTTPClientRequestPart
+
+    private let tunnel: ProxyTunnel
+    private let codec: [any RemovableChannelHandler]
+    private var context: ChannelHandlerContext?
+    private var isAgreed = false
+
+    init(_ tunnel: ProxyTunnel, codec: [any RemovableChannelHandler]) {
+        self.tunnel = tunnel
+        self.codec = codec
+    }
+
+    func handlerAdded(context: ChannelHandlerContext) { self.context = context }
+    func handlerRemoved(context: ChannelHandlerContext) { self.context = nil }
+
+    func send(to authority: String, login: ProxyOptions.Login?) {
+        guard let context else { return }
+        var headers: HTTPHeaders = ["Host": authority]
+        if let login {
+            let pair = Array(login.username.utf8) + [UInt8(ascii: ":")] + login.password
+            headers.add(name: "Proxy-Authorization", value: "Basic " + base64(pair))
+        }
+        let head = HTTPRequestHead(version: .http1_1, method: .CONNECT, uri: authority, headers: headers)
+        context.write(wrapOutboundOut(.head(head)), promise: nil)
+        context.writeAndFlush(wrapOutboundOut(.end(nil)), promise: nil)
+    }
+
+    func channelRead(context: ChannelHandlerContext, data: NIOAny) {
+        switch unwrapInboundIn(data) {
+        case .head(let head):
+            switch head.status.code {
+            case 200..<300: isAgreed = true
+            // 401 is wrong here, but tinyproxy says it.
+            case 401, 407: tunnel.refused("it asks for another user name or password (\(head.status.code))")
+            case 403: tunnel.refused("its rules do not allow the connection (403)")
+            default: tunnel.refused("it answered \(head.status.code) \(head.status.reasonPhrase)")
+            }
+        case .end where isAgreed:
+            tunnel.agreed(codec + [self], context)
+        case .body, .end:
+            break
+        }
+    }
+
+    func errorCaught(context: ChannelHandlerContext, error: any Error) {
+        guard error is HTTPParserError else { return context.fireErrorCaught(error) }
+        tunnel.refused("it does not speak HTTP")
+    }
+}
+
+/// Moves the bytes of a ``SOCKS5Handshake``.
+private final class SOCKS5Handler: ChannelInboundHandler, RemovableChannelHandler {
+    typealias InboundIn = ByteBuffer
+    typealias InboundOut = ByteBuffer
+    typealias OutboundOut = ByteBuffer
+
+    private let tunnel: ProxyTunnel
+    private var handshake: SOCKS5Handshake
+    private var received = ByteBuffer()
+    private var isOver = false
+    private var context: ChannelHandlerContext?
+
+    init(_ tunnel: ProxyTunnel, _ handshake: SOCKS5Handshake) {
+        self.tunnel = tunnel
+        self.handshake = handshake
+    }
+
+    func handlerAdded(context: ChannelHandlerContext) { self.context = context }
+
+    func handlerRemoved(context: ChannelHandlerContext) {
+        self.context = nil
+        if received.readableBytes > 0 { context.fireChannelRead(wrapInboundOut(received)) }
+    }
+
+    func send() {
+        guard let context else { return }
+        context.writeAndFlush(wrapOutboundOut(handshake.greeting), promise: nil)
+    }
+
+    func channelRead(context: ChannelHandlerContext, data: NIOAny) {
+        var bytes = unwrapInboundIn(data)
+        received.writeBuffer(&bytes)
+        while !isOver {
+            switch handshake.received(&received) {
+            case .wait:
+                return
+            case .send(let request):
+                context.writeAndFlush(wrapOutboundOut(request), promise: nil)
+            case .finished:
+                isOver = true
+                tunnel.agreed([self], context)
+            case .failed(let sentence):
+                isOver = true
+                received.clear()
+                tunnel.refused(sentence)
+            }
+        }
+    }
+}
+
+/// RFC 4648, 4.
+func base64(_ bytes: [UInt8]) -> String {
+    let alphabet = Array("ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/".utf8)
+    var text: [UInt8] = []
+    for start in stride(from: 0, to: bytes.count, by: 3) {
+        let group = bytes[start..<min(start + 3, bytes.count)]
+        let bits = group.reduce(UInt32(0)) { $0 << 8 | UInt32($1) } << UInt32(8 * (3 - group.count))
+        for index in 0..<4 {
+            let sextet = Int(bits >> UInt32(18 - 6 * index) & 63)
+            text.append(index <= group.count ? alphabet[sextet] : UInt8(ascii: "="))
+        }
+    }
+    return String(decoding: text, as: UTF8.self)
+}

@@ -1,0 +1,124 @@
+import NIOCore
+import NIOHTTP1
+import NIOWebSocket
+
+/// Asks a server for a WebSocket with the subprotocol `mqtt` (RFC 6455, 4.1; OASIS MQTT 5, section 6), and puts it into
+/// the channel's pipeline.
+final class WebSocketUpgrade {
+    private let endpoint: Endpoint
+    private let maximumFrameSize: Int
+    private let last: any ChannelHandler
+    private var completion: ((Result<WebSocketHandler, TransportFailure>) -> Void)?
+    private let webSocket = NIOWebSocketClientUpgrader { channel, _ in channel.eventLoop.makeSucceededVoidFuture() }
+
+    /// - Parameters:
+    ///   - maximumFrameSize: in bytes; a larger frame of the server ends the connection.
+    ///   - last: the handler that gets the bytes; it stays the last one.
+    init(
+        _ endpoint: Endpoint, maximumFrameSize: Int, before last: any ChannelHandler,
+        completion: @escaping (Result<WebSocketHandler, TransportFailure>) -> Void
+    ) {
+        self.endpoint = endpoint
+        self.maximumFrameSize = maximumFrameSize
+        self.last = last
+        self.completion = completion
+    }
+
+    /// Sends the request. What comes of it is told once.
+    func start(on channel: any Channel) throws {
+        let encoder = HTTPRequestEncoder()
+        // Bytes right behind the answer are frames already.
+        let decoder = ByteToMessageHandler(HTTPResponseDecoder(leftOverBytesStrategy: .forwardBytes))
+        let request = RequestHandler(self)
+        let upgrade = NIOHTTPClientUpgradeHandler(
+            upgraders: [self], httpHandlers: [encoder, decoder, request], upgradeCompletionHandler: { _ in })
+        let pipeline = channel.pipeline.syncOperations
+        try pipeline.addHandlers([encoder, decoder, upgrade, request], position: .before(last))
+        request.send(path: endpoint.path, host: hostField)
+    }
+
+    /// The port is left out where it is the scheme's (RFC 9110, 7.2).
+    private var hostField: String {
+        if endpoint.port != endpoint.scheme.defaultPort { return endpoint.authority }
+        return endpoint.host.contains(":") ? "[\(endpoint.host)]" : endpoint.host
+    }
+
+    fileprivate func refused(_ sentence: String) {
+        completion.take()?(.failure(TransportFailure(.webSocketFailed, "\(endpoint) \(sentence)")))
+    }
+}
+
+extension WebSocketUpgrade: NIOHTTPClientProtocolUpgrader {
+    var supportedProtocol: String { webSocket.supportedProtocol }
+    var requiredUpgradeHeaders: [String] { webSocket.requiredUpgradeHeaders }
+
+    func addCustom(upgradeRequestHeaders: inout HTTPHeaders) {
+        webSocket.addCustom(upgradeRequestHeaders: &upgradeRequestHeaders)
+        upgradeRequestHeaders.add(name: "Sec-WebSocket-Protocol", value: "mqtt")
+    }
+
+    func shouldAllowUpgrade(upgradeResponse: HTTPResponseHead) -> Bool {
+        guard webSocket.shouldAllowUpgrade(upgradeResponse: upgradeResponse) else { return false }
+        // [MQTT-6.0.0-4]; an extension that was not asked for must not be used (RFC 6455, 4.1).
+        guard upgradeResponse.headers[canonicalForm: "Sec-WebSocket-Protocol"] == ["mqtt"] else {
+            refused("opened a WebSocket without the subprotocol “mqtt”: no MQTT is spoken there; check the path")
+            return false
+        }
+        guard !upgradeResponse.headers.contains(name: "Sec-WebSocket-Extensions") else {
+            refused("opened a WebSocket with an extension that was not asked for")
+            return false
+        }
+        return true
+    }
+
+    func upgrade(context: ChannelHandlerContext, upgradeResponse: HTTPResponseHead) -> EventLoopFuture<Void> {
+        let handler = WebSocketHandler()
+        do {
+            try context.pipeline.syncOperations.addHandlers(
+                [
+                    WebSocketFrameEncoder(),
+                    ByteToMessageHandler(WebSocketFrameDecoder(maxFrameSize: maximumFrameSize)), handler,
+                ], position: .before(last))
+        } catch {
+            return context.eventLoop.makeFailedFuture(error)
+        }
+        completion.take()?(.success(handler))
+        return context.eventLoop.makeSucceededVoidFuture()
+    }
+}
+
+/// Sends the request, and gets the answer when it is not the one that was hoped for.
+private final class RequestHandler: ChannelInboundHandler, RemovableChannelHandler {
+    typealias InboundIn = HTTPClientResponsePart
+    typealias OutboundOut = HTTPClientRequestPart
+
+    private let upgrade: WebSocketUpgrade
+    private var context: ChannelHandlerContext?
+
+    init(_ upgrade: WebSocketUpgrade) {
+        self.upgrade = upgrade
+    }
+
+    func handlerAdded(context: ChannelHandlerContext) { self.context = context }
+    func handlerRemoved(context: ChannelHandlerContext) { self.context = nil }
+
+    func send(path: String, host: String) {
+        guard let context else { return }
+        let head = HTTPRequestHead(version: .http1_1, method: .GET, uri: path, headers: ["Host": host])
+        context.write(wrapOutboundOut(.head(head)), promise: nil)
+        context.writeAndFlush(wrapOutboundOut(.end(nil)), promise: nil)
+    }
+
+    func channelRead(context: ChannelHandlerContext, data: NIOAny) {
+        guard case .head(let head) = unwrapInboundIn(data) else { return }
+        upgrade.refused("answered the request for a WebSocket with \(head.status.code) \(head.status.reasonPhrase)")
+    }
+
+    func errorCaught(context: ChannelHandlerContext, error: any Error) {
+        switch error {
+        case is NIOHTTPClientUpgradeError: upgrade.refused("did not open a WebSocket as RFC 6455 wants it")
+        case is HTTPParserError: upgrade.refused("does not speak HTTP")
+        default: context.fireErrorCaught(error)
+        }
+    }
+}

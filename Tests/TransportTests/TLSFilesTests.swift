@@ -1,0 +1,136 @@
+import Glibc
+import NIOSSL
+import Testing
+
+@testable import Transport
+
+/// What becomes of TLS files that are replaced under a running session.
+@Suite struct TLSFilesTests {
+    private let certificates: TestCertificates
+    private let directory: String
+    private let options: TLSOptions
+
+    init() throws {
+        certificates = try TestCertificates.shared.get()
+        var template = Array("\(certificates.directory)/files-XXXXXX".utf8CString)
+        try #require(mkdtemp(&template) != nil)
+        directory = String(decoding: template.prefix { $0 != 0 }.map(UInt8.init(bitPattern:)), as: UTF8.self)
+        options = TLSOptions(
+            certificateAuthorityFile: directory + "/ca", certificateFile: directory + "/certificate",
+            keyFile: directory + "/key")
+        try replace("ca", by: "trusted.pem")
+        try replace("certificate", by: "client.pem")
+        try replace("key", by: "client.key")
+    }
+
+    private func replace(_ file: String, by source: String) throws {
+        let input = try #require(fopen(certificates.path(source), "r"))
+        defer { fclose(input) }
+        var bytes = [UInt8](repeating: 0, count: 1 << 16)
+        let count = fread(&bytes, 1, bytes.count, input)
+        // Beside it and renamed, as tools do it that replace certificates.
+        let output = try #require(fopen(directory + "/new", "w"))
+        try #require(fwrite(bytes, 1, count, output) == count)
+        fclose(output)
+        try #require(rename(directory + "/new", directory + "/" + file) == 0)
+    }
+
+    private func name(_ loaded: LoadedTLS) -> [String] {
+        loaded.context.configuration.certificateChain.flatMap { source in
+            guard case .certificate(let certificate) = source else { return [String]() }
+            return certificate._subjectAlternativeNames().map { String(decoding: $0.contents, as: UTF8.self) }
+        }
+    }
+
+    private func load(_ last: LoadedTLS?) throws -> LoadedTLS { try LoadedTLS.load(options, last: last).get() }
+
+    @Test func `a good new pair is used at the next attempt`() throws {
+        let first = try load(nil)
+        #expect(name(first) == ["edge-42"])
+        try replace("certificate", by: "next.pem")
+        try replace("key", by: "next.key")
+        let second = try load(first)
+        #expect(name(second) == ["edge-43"])
+        #expect(second.rejected == nil)
+        #expect(try load(second).context === second.context)
+    }
+
+    @Test(
+        arguments: [
+            ("damaged.pem", nil, "is not PEM, or damaged"), (nil, "damaged.pem", "is not PEM, or damaged"),
+            ("next.pem", nil, "do not belong together"), (nil, "next.key", "do not belong together"),
+            ("damaged.pem", "damaged.pem", "is not PEM, or damaged"),
+        ] as [(String?, String?, String)])
+    func `a broken new pair leaves the old one in use, and is told once`(
+        certificate: String?, key: String?, words: String
+    ) throws {
+        let first = try load(nil)
+        if let certificate { try replace("certificate", by: certificate) }
+        if let key { try replace("key", by: key) }
+        let second = try load(first)
+        #expect(name(second) == ["edge-42"])
+        let rejected = try #require(second.rejected)
+        #expect(rejected.code == .tlsFilesUnusable)
+        #expect(rejected.message.contains(words), "\(rejected.message)")
+        let third = try load(second)
+        #expect(name(third) == ["edge-42"])
+        #expect(third.rejected == nil)
+        // The other file comes, or what was broken is corrected.
+        try replace("certificate", by: "next.pem")
+        try replace("key", by: "next.key")
+        let fourth = try load(third)
+        #expect(name(fourth) == ["edge-43"])
+        #expect(fourth.rejected == nil)
+    }
+
+    @Test func `a file that is gone is like a broken one`() throws {
+        let first = try load(nil)
+        unlink(directory + "/key")
+        let second = try load(first)
+        #expect(name(second) == ["edge-42"])
+        #expect(second.rejected?.message.contains("No such file") == true)
+    }
+
+    @Test func `broken authorities leave the old ones in use`() throws {
+        let first = try load(nil)
+        try replace("ca", by: "damaged.pem")
+        let second = try load(first)
+        #expect(second.rejected?.message.contains("the authorities") == true)
+        #expect(second.context.configuration.trustRoots == first.context.configuration.trustRoots)
+    }
+
+    @Test func `a broken pair does not keep an authority in use that was taken away`() throws {
+        let first = try load(nil)
+        try replace("ca", by: "stranger.pem")
+        try replace("certificate", by: "damaged.pem")
+        let second = try load(first)
+        #expect(second.rejected != nil)
+        #expect(name(second) == ["edge-42"])
+        #expect(second.context.configuration.trustRoots != first.context.configuration.trustRoots)
+    }
+
+    @Test func `broken files at the first attempt are a failure, and later ones are read again`() throws {
+        try replace("certificate", by: "next.pem")
+        #expect(throws: TransportFailure.self) { try load(nil) }
+        try replace("key", by: "next.key")
+        #expect(name(try load(nil)) == ["edge-43"])
+    }
+
+    @Test func `a certificate of our own that has ended is named`() throws {
+        #expect(try load(nil).expiry(at: time(nil)) == nil)
+        try replace("certificate", by: "over.pem")
+        let expiry = try #require(try load(nil).expiry(at: time(nil)))
+        #expect(expiry == "our own certificate in \(directory)/certificate has expired, or our clock is wrong")
+    }
+
+    @Test func `a server that rejects our expired certificate is told with that`() async throws {
+        try replace("certificate", by: "over.pem")
+        let context = try certificates.server("localhost", clientAuthority: "trusted.pem")
+        let server = try await TestServer(.echo, tls: context)
+        let client = try await TestClient(
+            "mqtts://localhost:\(server.port)", options: Connection.Options(tls: options))
+        let failure = try await client.failure()
+        #expect(failure.code == .tlsFailed)
+        #expect(failure.message.contains("our own certificate in \(directory)/certificate has expired"))
+    }
+}

@@ -1,0 +1,198 @@
+import NIOCore
+import NIOHTTP1
+import NIOWebSocket
+import Synchronization
+import Testing
+
+@testable import Transport
+
+@Suite(.timeLimit(.minutes(1))) struct WebSocketTests {
+    // MARK: Frames
+
+    private func frame(_ opcode: WebSocketOpcode, _ text: String = "", fin: Bool = true) -> WebSocketFrame {
+        WebSocketFrame(fin: fin, opcode: opcode, data: ByteBuffer(string: text))
+    }
+
+    @Test func `a packet may span frames, and a ping may come between them`() {
+        var stream = WebSocketStream()
+        let steps = [
+            frame(.binary, "a", fin: false), frame(.ping, "p"), frame(.continuation, "b", fin: false),
+            frame(.continuation, "", fin: true), frame(.pong), frame(.binary, "c"),
+        ].map { stream.received($0) }
+        #expect(
+            steps == [
+                .deliver(ByteBuffer(string: "a")), .answer(ByteBuffer(string: "p")), .deliver(ByteBuffer(string: "b")),
+                .nothing, .nothing, .deliver(ByteBuffer(string: "c")),
+            ])
+    }
+
+    @Test func `what breaks the rules is a violation`() {
+        var inMessage = WebSocketStream()
+        _ = inMessage.received(frame(.binary, "a", fin: false))
+        var masked = frame(.binary, "a")
+        masked.maskKey = .random()
+        var extended = frame(.binary, "a")
+        extended.rsv1 = true
+        let cases: [(WebSocketStream, WebSocketFrame, WebSocketErrorCode)] = [
+            (WebSocketStream(), frame(.text, "a"), .unacceptableData),
+            (inMessage, frame(.text, "a"), .unacceptableData),
+            (WebSocketStream(), frame(.continuation, "a"), .protocolError),
+            (inMessage, frame(.binary, "a"), .protocolError), (WebSocketStream(), masked, .protocolError),
+            (WebSocketStream(), extended, .protocolError),
+            (WebSocketStream(), frame(.init(encodedWebSocketOpcode: 3) ?? .text), .protocolError),
+        ]
+        for (stream, frame, code) in cases {
+            var stream = stream
+            guard case .violation(code, _) = stream.received(frame) else {
+                Issue.record("\(frame) is no violation")
+                continue
+            }
+        }
+    }
+
+    @Test(
+        arguments: [
+            (nil, "", nil), (.normalClosure, "bye", nil), (.goingAway, "", nil), (.policyViolation, "", "1008"),
+            (.unexpectedServerError, "disk\nfull", "1011 (diskfull)"), (.unknown(4001), "x", "4001 (x)"),
+        ] as [(WebSocketErrorCode?, String, String?)])
+    func `a Close tells why in one line`(code: WebSocketErrorCode?, text: String, sentence: String?) {
+        var stream = WebSocketStream()
+        let frame = TestFrame(opcode: .connectionClose, text: text, code: code).frame
+        #expect(stream.received(frame) == .close(code, sentence))
+    }
+
+    // MARK: Connections
+
+    private func options(_ certificates: TestCertificates) -> Connection.Options {
+        Connection.Options(tls: TLSOptions(certificateAuthorityFile: certificates.path("trusted.pem")))
+    }
+
+    @Test func `MQTT is asked for as the standard wants it`() async throws {
+        let heads = Mutex<[HTTPRequestHead]>([])
+        let server = try await WebSocketServer { head in heads.withLock { $0.append(head) } }
+        let client = try await TestClient("ws://127.0.0.1:\(server.port)/mqtt?x=1")
+        let opened = try await client.opened()
+        #expect(opened.tlsVersion == nil)
+        let head = try #require(heads.withLock { $0.first })
+        #expect(head.uri == "/mqtt?x=1")
+        #expect(head.headers["Host"] == ["127.0.0.1:\(server.port)"])
+        #expect(head.headers["Sec-WebSocket-Protocol"] == ["mqtt"])
+        #expect(head.headers["Sec-WebSocket-Version"] == ["13"])
+        #expect(!head.headers.contains(name: "Sec-WebSocket-Extensions"))
+        try await client.send("hello")
+        #expect(try await client.received(5) == "hello")
+        #expect(try await server.next() == "binary hello")
+        try await client.close(.afterFlush)
+        #expect(try await client.end() == .closedLocally)
+        #expect(try await server.next() == "close 1000")
+        #expect(try await server.next() == "end")
+    }
+
+    @Test func `wss verifies the server like mqtts`() async throws {
+        let certificates = try TestCertificates.shared.get()
+        let server = try await WebSocketServer(tls: certificates.server("localhost"))
+        let client = try await TestClient("wss://localhost:\(server.port)", options: options(certificates))
+        #expect(try await client.opened().tlsVersion == "TLSv1.3")
+        try await client.send("hello")
+        #expect(try await client.received(5) == "hello")
+        try await client.close(.afterFlush)
+        #expect(try await client.end() == .closedLocally)
+        let other = try await TestClient("wss://127.0.0.1:\(server.port)", options: options(certificates))
+        #expect(try await other.failure().code == .certificateInvalid)
+    }
+
+    @Test func `frames right behind the answer are delivered, and a ping is answered`() async throws {
+        let server = try await WebSocketServer(frames: [
+            TestFrame(opcode: .binary, text: "one ", isLast: false), TestFrame(opcode: .ping, text: "still there?"),
+            TestFrame(opcode: .continuation, text: "two"),
+        ])
+        let client = try await TestClient("ws://127.0.0.1:\(server.port)")
+        _ = try await client.opened()
+        #expect(try await client.received(7) == "one two")
+        #expect(try await server.next() == "pong still there?")
+        try await client.close(.abort)
+        #expect(try await server.next() == "end")
+    }
+
+    @Test func `a text frame ends the connection, and the server is told why`() async throws {
+        let server = try await WebSocketServer(frames: [TestFrame(opcode: .text, text: "hello")])
+        let failure = try await TestClient("ws://127.0.0.1:\(server.port)").failure()
+        #expect(failure.code == .webSocketFailed)
+        #expect(failure.message.contains("a text frame"))
+        #expect(try await server.next() == "close 1003")
+    }
+
+    @Test func `a frame beyond the limit ends the connection`() async throws {
+        let server = try await WebSocketServer(frames: [
+            TestFrame(opcode: .binary, text: String(repeating: "x", count: 2000))
+        ])
+        let client = try await TestClient(
+            "ws://127.0.0.1:\(server.port)", options: Connection.Options(maximumFrameSize: 1000))
+        #expect(try await client.failure().message.contains("too large a frame"))
+        #expect(try await server.next() == "close 1009")
+    }
+
+    @Test func `a Close by the server is a clean end, or a failure that says why`() async throws {
+        for (code, end) in [(WebSocketErrorCode.goingAway, nil), (.policyViolation, "1008")] {
+            let server = try await WebSocketServer(frames: [TestFrame(opcode: .connectionClose, code: code)])
+            let ended = try await TestClient("ws://127.0.0.1:\(server.port)").end()
+            switch (ended, end) {
+            case (.closedByPeer, nil): break
+            case (.failed(let failure), let words?): #expect(failure.message.contains(words))
+            default: Issue.record("\(ended)")
+            }
+            #expect(try await server.next() == "close \(UInt16(webSocketErrorCode: code))")
+        }
+    }
+
+    @Test func `a server without the subprotocol is refused with a hint`() async throws {
+        for headers in [HTTPHeaders(), ["Sec-WebSocket-Protocol": "chat"]] {
+            let server = try await WebSocketServer(headers: headers)
+            let failure = try await TestClient("ws://127.0.0.1:\(server.port)").failure()
+            #expect(failure.code == .webSocketFailed)
+            #expect(failure.message.contains("without the subprotocol “mqtt”"), "\(failure.message)")
+            #expect(failure.message.contains("check the path"))
+        }
+    }
+
+    @Test(arguments: [
+        ("HTTP/1.1 404 Not Found\r\nContent-Length: 0\r\n\r\n", "with 404 Not Found"),
+        ("HTTP/1.1 101 Switching Protocols\r\nUpgrade: websocket\r\nConnection: upgrade\r\n\r\n", "RFC 6455"),
+        ("HTTP/1.1 200 OK\r\n\r\n", "with 200 OK"), ("\u{10}\u{2}\r\n", "does not speak HTTP"),
+        ("", "instead of opening"),
+    ])
+    func `what opens no WebSocket is told in words`(reply: String, words: String) async throws {
+        let server = try await ScriptServer(text: reply)
+        let failure = try await TestClient("ws://127.0.0.1:\(server.port)").failure()
+        #expect(failure.code == .webSocketFailed)
+        #expect(failure.message.contains(words), "\(failure.message)")
+    }
+
+    @Test func `a reset instead of an answer is no WebSocket either`() async throws {
+        let server = try await TestServer(.reset)
+        let failure = try await TestClient("ws://127.0.0.1:\(server.port)").failure()
+        #expect(failure.code == .webSocketFailed)
+    }
+
+    @Test func `a server that never answers the request times out`() async throws {
+        let server = try await TestServer(.silent)
+        let options = Connection.Options(handshakeTimeout: .milliseconds(50))
+        let failure = try await TestClient("ws://127.0.0.1:\(server.port)", options: options).failure()
+        #expect(failure.code == .webSocketFailed)
+        #expect(failure.message.contains("within 0.05 seconds"))
+    }
+
+    @Test func `closing after the flush loses nothing`() async throws {
+        let server = try await WebSocketServer()
+        let client = try await TestClient(
+            "ws://127.0.0.1:\(server.port)", options: Connection.Options(closeTimeout: .seconds(60)))
+        _ = try await client.opened()
+        try await client.on { connection in
+            connection.send(ByteBuffer(repeating: 0x61, count: 1 << 20))
+            connection.close(.afterFlush)
+        }
+        #expect(try await server.next().utf8.count == (1 << 20) + "binary ".utf8.count)
+        #expect(try await server.next() == "close 1000")
+        #expect(try await client.end() == .closedLocally)
+    }
+}

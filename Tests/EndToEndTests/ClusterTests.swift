@@ -45,6 +45,10 @@ extension EndToEnd.Servers {
             try await near.publish("by the cluster", to: "in/1")
             try await inbox.until("by the cluster")
 
+            // The other node knows nothing of what is retained at this one (ejabberd 23.01), so that it takes a publication,
+            // which the session owns and brings along.
+            _ = try await daemon.call(
+                PublicationPutMethod.self, .init(session: "main", topic: "state", payload: .init(text: "open")))
             let publisher = Publisher(daemon, topics: "cluster", batch: 5, pause: .milliseconds(5))
             let publishing = Task { await publisher.run() }
             try await until("some are accepted") { await publisher.count >= 200 }
@@ -80,6 +84,15 @@ extension EndToEnd.Servers {
             }
             try await near.publish("by the second node", to: "in/2")
             try await inbox.until("by the second node")
+            try await LabSubscriber(near, filter: "state").received("the publication is there") {
+                $0.map(\.payload) == ["open"]
+            }
+            print("Cluster: connected to the other node \(completed?.outage ?? 0) s after the loss.")
+
+            try await first.start()
+            try await until("the killed node is back in the cluster") {
+                try await Set(second.cluster()) == [first.node, second.node]
+            }
         }
     }
 }

@@ -35,8 +35,11 @@ actor Scenario {
         let server: ServerName
         var broker: ModelBroker.ConnectionID?
         var isOpenAtHost = true
-        /// What the network swallowed and TCP sends again when it works.
-        var held: [(item: Item, isToServer: Bool)] = []
+        /// What is on its way, each direction in order.
+        var toServer: [Item] = []
+        var toHost: [Item] = []
+        /// How many arrivals the network swallowed: TCP sends again when it works.
+        var swallowed: [Bool] = []
         /// A look: the connection stops where the server has answered.
         var isKnock = false
         var onEvent: (ConnectionEvent) -> Void
@@ -153,7 +156,7 @@ actor Scenario {
     /// The kernel says that there is a path again.
     func mend(_ host: Host) async {
         uplinks[host.name]?.path = Self.path()
-        sendHeld(of: host.name)
+        sendAgain(of: host.name)
         await host.pathChanged(.gained, from: nil, to: Self.path())
     }
 
@@ -173,14 +176,14 @@ actor Scenario {
 
     func unsilence(_ host: Host) {
         uplinks[host.name]?.isSilent = false
-        sendHeld(of: host.name)
+        sendAgain(of: host.name)
     }
 
-    private func sendHeld(of host: String) {
+    private func sendAgain(of host: String) {
         for id in wires.keys.sorted() where wires[id]?.host == host {
-            let held = wires[id]?.held ?? []
-            wires[id]?.held = []
-            for (item, isToServer) in held { put(item, on: id, toServer: isToServer) }
+            let swallowed = wires[id]?.swallowed ?? []
+            wires[id]?.swallowed = []
+            for isToServer in swallowed { arriveLater(on: id, toServer: isToServer) }
         }
     }
 
@@ -243,20 +246,30 @@ actor Scenario {
     // MARK: The network
 
     private func put(_ item: Wire.Item, on id: Int, toServer: Bool) {
+        if toServer { wires[id]?.toServer.append(item) } else { wires[id]?.toHost.append(item) }
+        arriveLater(on: id, toServer: toServer)
+    }
+
+    private func arriveLater(on id: Int, toServer: Bool) {
         _ = loop.scheduleTask(in: Self.latency) { [weak self] in
-            self?.assumeIsolated { $0.arrive(item, on: id, toServer: toServer) }
+            self?.assumeIsolated { $0.arrive(on: id, toServer: toServer) }
         }
     }
 
-    private func arrive(_ item: Wire.Item, on id: Int, toServer: Bool) {
+    /// The first of what is on its way.
+    private func arrive(on id: Int, toServer: Bool) {
         guard let wire = wires[id] else { return }
         guard uplinks[wire.host]?.works == true else {
-            wires[id]?.held.append((item, toServer))
+            wires[id]?.swallowed.append(toServer)
             return
         }
         if toServer {
+            guard let item = wire.toServer.first else { return }
+            wires[id]?.toServer.removeFirst()
             arriveAtServer(item, on: id, wire)
         } else {
+            guard let item = wire.toHost.first else { return }
+            wires[id]?.toHost.removeFirst()
             arriveAtHost(item, on: id, wire)
         }
     }

@@ -59,7 +59,11 @@ extension EndToEnd.Kills {
         let plan = KillPlan()
         var moments = Moments(state: plan.seed)
         try await withLab { lab, daemon in
-            let server = try await LabServer(lab)
+            // mosquitto 2.0.11 restores exchanges that were finished in the moment before it was killed, and counts them for
+            // ever. When there are as many as it allows, it refuses everything with 0x97 and closes.
+            var options = LabServer.Options()
+            options.inFlight = 10_000
+            let server = try await LabServer(lab, options)
             try await server.start()
             try daemon.session(heartbeat: "5s")
             try await daemon.start()
@@ -92,13 +96,19 @@ extension EndToEnd.Kills {
             try await connected(daemon)
             let live = await inbox.messages
             for feeder in feeders { try await feeder.stop() }
-            check(live)
+            if plan.daemon > 0 { check(live) }
 
+            // This mosquitto writes all its state for every message, and after a kill sends again what it has restored: a
+            // faster stream would only grow its backlog.
+            await publisher.slow(to: .milliseconds(100))
             for kill in 0..<plan.server {
                 let count = await publisher.count
-                feeders = try await Feeder.both(lab, from: 1_000_000 * (kill + 1))
+                feeders = try await Feeder.both(lab, from: 1_000_000 * (kill + 1), interval: 0.05)
                 try await until("\(kill): more is accepted") { await publisher.count >= count + 30 }
-                try await connected(daemon)
+                try await until("\(kill): the server has caught up", within: .seconds(300)) {
+                    let status = try await daemon.status()
+                    return status.state == .connected && status.outbox.queued < 50
+                }
                 try await moments.wait(upTo: 300)
                 try await server.kill()
                 for feeder in feeders { try await feeder.stop() }
@@ -156,15 +166,18 @@ extension EndToEnd.Kills {
     }
 }
 
-/// A client near the server that publishes a number every 10 ms.
+/// A client near the server that publishes a number at every interval, in seconds.
 private struct Feeder {
     private let process: LabProcess
 
-    static func both(_ lab: Lab, from first: Int) async throws -> [Feeder] {
-        [try await Feeder(lab, qos: 1, from: first), try await Feeder(lab, qos: 2, from: first)]
+    static func both(_ lab: Lab, from first: Int, interval: Double = 0.01) async throws -> [Feeder] {
+        [
+            try await Feeder(lab, qos: 1, from: first, interval: interval),
+            try await Feeder(lab, qos: 2, from: first, interval: interval),
+        ]
     }
 
-    private init(_ lab: Lab, qos: Int, from first: Int) async throws {
+    private init(_ lab: Lab, qos: Int, from first: Int, interval: Double) async throws {
         // What counts dies of the broken pipe when the client is gone.
         process = try await lab.start(
             "feeder",
@@ -172,7 +185,7 @@ private struct Feeder {
                 "bash", "-c",
                 """
                 exec mosquitto_pub -V 5 -l -q \(qos) -t in/\(qos) \
-                < <(i=\(first); while echo $i; do i=$((i + 1)); sleep 0.01; done)
+                < <(i=\(first); while echo $i; do i=$((i + 1)); sleep \(interval); done)
                 """,
             ], in: lab.server)
     }

@@ -8,7 +8,7 @@ actor Publisher {
     private let topics: String
     private let isNumberInTopic: Bool
     private let batch: Int
-    private let pause: Duration
+    private var pause: Duration
     /// The numbers that were accepted, in order, by the topic of the stream.
     private(set) var accepted: [String: [Int]] = [:]
     private var next = 1
@@ -57,6 +57,9 @@ actor Publisher {
             }
         }
     }
+
+    /// How long it waits from now on after each batch.
+    func slow(to pause: Duration) { self.pause = pause }
 
     func stop() { isStopped = true }
 

@@ -16,6 +16,8 @@ public actor LabServer: LabBroker {
         public var port = 1883
         /// Names and passwords.
         public var users: [String: String] = [:]
+        /// How many messages of QoS 1 and 2 may be unanswered in each direction; mosquitto's own number unless it is given.
+        public var inFlight: Int?
         /// Whether every change is written to disk at once.
         public var isPersistent = true
         /// Where it speaks MQTT over WebSocket beside `port`.
@@ -47,6 +49,7 @@ public actor LabServer: LabBroker {
             // Unlimited messages in flight (0) make this version of mosquitto stop sending.
             "max_queued_messages 0",
         ]
+        if let inFlight = options.inFlight { lines.append("max_inflight_messages \(inFlight)") }
         if options.isPersistent {
             lines += [
                 "persistence true", "persistence_location \(folder)/", "autosave_on_changes true",

@@ -17,8 +17,16 @@ extension ConfigurationForm<String> {
 extension SessionConfiguration {
     /// What is wrong with a room although each key by itself is right.
     func roomContradictions(in content: ConfigurationValue) -> [ConfigurationError] {
-        guard !room.isEmpty, let key = content["room"] else { return [] }
         var errors: [ConfigurationError] = []
+        if kick == .yield, let value = content["reconnect", "kick"] {
+            if room.isEmpty {
+                errors += value.error("kick = \"yield\" needs a room: presence there tells who is online").list
+            } else if mqtt.authentication != .password {
+                errors +=
+                    value.error("kick = \"yield\" is not possible together with SCRAM-SHA-256 in this version").list
+            }
+        }
+        guard !room.isEmpty, let key = content["room"] else { return errors }
         if !Room.isLevel(user), !user.isEmpty {
             let value = content["user"] ?? key
             errors += value.error("in a room, the user is a level of a topic: without /, + and #").list

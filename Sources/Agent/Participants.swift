@@ -41,6 +41,10 @@ struct Participants: Hashable, Sendable {
     private var present: [Participant.Identity: Participant] = [:]
     private var phase = Phase.unknown
     private let own: Participant.Identity
+    /// How many are kept, and told of.
+    static let maximumCount = 10_000
+    /// Whether all that were heard of are in the list.
+    private(set) var isComplete = true
 
     /// - Parameter own: whose joining and leaving is no news.
     init(own: Participant.Identity) {
@@ -62,6 +66,7 @@ struct Participants: Hashable, Sendable {
             case .known: false
             }
         phase = .filling(missing: Set(present.keys), isFirst: isFirst)
+        isComplete = true
     }
 
     /// All retained messages were sent: who was not among them is not there any more.
@@ -85,6 +90,11 @@ struct Participants: Hashable, Sendable {
             isSilent = isSilent || (isFirst && isRetained)
         }
         if let message, message.state == .online {
+            // Whoever may publish in the room could invent as many as memory holds.
+            guard present.count < Self.maximumCount || present[identity] != nil else {
+                isComplete = false
+                return nil
+            }
             let isNew =
                 present.updateValue(
                     Participant(identity: identity, since: message.since), forKey: identity) == nil

@@ -95,7 +95,7 @@ struct Publications: Sendable {
         mayHaveStale = true
         var taken: Set<String> = []
         for index in entries.indices {
-            var topic = try? Room.resolve(entries[index].publication.topic, in: room)
+            var topic = serverTopic(of: entries[index].publication)
             if let resolved = topic, !taken.insert(resolved).inserted { topic = nil }
             guard entries[index].topic != topic else { continue }
             entries[index].topic = topic
@@ -103,11 +103,19 @@ struct Publications: Sendable {
         }
     }
 
+    /// `nil` when the publication cannot be anywhere at the moment: without a room, or with one that makes it too long.
+    private func serverTopic(of publication: Publication) -> String? {
+        guard let topic = try? Room.resolve(publication.topic, in: room), (try? TopicName.validate(topic)) != nil else {
+            return nil
+        }
+        return topic
+    }
+
     /// Adds a publication, or replaces the one with the same topic.
     mutating func put(_ publication: Publication) {
         entries.removeAll { $0.publication.topic == publication.topic }
         var entry = Entry(publication: publication)
-        let topic = try? Room.resolve(publication.topic, in: room)
+        let topic = serverTopic(of: publication)
         if !entries.contains(where: { $0.topic == topic }) { entry.topic = topic }
         entries.append(entry)
         mayHaveStale = true
@@ -185,6 +193,9 @@ struct Publications: Sendable {
             }
         }
     }
+
+    /// Whether a server is needed to carry out what is wanted.
+    var needsServer: Bool { !isQuiet || removing.contains { refusals[$0] == nil } }
 
     /// Whether nothing waits for the server.
     var isQuiet: Bool { isSettled && unanswered.isEmpty }

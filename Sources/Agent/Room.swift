@@ -74,9 +74,12 @@ struct Room: Hashable, Sendable {
             .map { "\($0.string.dropLast(end.count))/presence/\(participant.user)/\(participant.device)" }
     }
 
+    /// In bytes, of a room, the topics' beginning, a user and a device: together they must stay a topic.
+    static let maximumLength = 4096
+
     /// Whether the text can be a room, or the topics' beginning: no wildcards, no empty levels, nothing that MQTT forbids.
     static func isValid(_ text: String) -> Bool {
-        guard (try? TopicName.validate(text)) != nil else { return false }
+        guard text.utf8.count <= maximumLength, (try? TopicName.validate(text)) != nil else { return false }
         return text.split(separator: "/", omittingEmptySubsequences: false).allSatisfy { !$0.isEmpty }
     }
 

@@ -118,6 +118,7 @@ extension SessionDriver {
             clientID = connected.clientID
             publications.connected(isKept: connected.resumed && connected.isCertain)
             redirections.connected()
+            if let address = link?.address { homes.connected(to: address, resumed: connected.resumed) }
             roomConnected(resumed: connected.resumed)
             tellSession {
                 .established(

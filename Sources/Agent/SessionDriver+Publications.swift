@@ -129,6 +129,7 @@ extension SessionDriver {
             }
         }
         advancePublications()
+        usesChanged()
     }
 
     // MARK: The connection

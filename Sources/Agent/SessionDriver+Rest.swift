@@ -23,7 +23,7 @@ extension SessionDriver {
     func noteUses() {
         guard notesUses else { return }
         let counts = mqtt.counts
-        note(.messages, counts.queued + counts.inFlight > 0)
+        note(.messages, counts.queued + counts.inFlight > 0 || publications.needsServer)
         note(.subscriptions, !consumers.isEmpty)
     }
 
@@ -106,11 +106,13 @@ extension SessionDriver {
     func goOnWithKnock(_ generation: Generation) -> Bool {
         guard let connection = link?.knock else { return false }
         link?.knock = nil
-        link?.connection = connection
-        progressed(generation, .dialing)
-        connection.proceed { [weak self] event in
+        // It may be over by now: the credential took its time, and the server has closed it.
+        let goesOn = connection.proceed { [weak self] event in
             self?.assumeIsolated { $0.connectionEvent(event, generation) }
         }
+        guard goesOn else { return false }
+        link?.connection = connection
+        progressed(generation, .dialing)
         return true
     }
 

@@ -59,9 +59,10 @@ extension SessionDriver {
         case .stateChanged(let from, _):
             if from != status.state {
                 stateChanged(to: status.state)
-            } else if status.state == .disconnected {
-                // An explicit disconnect of a session that was idle, or of one that slept.
-                rememberVerdict(.disconnected)
+            } else if status.state == .disconnected || status.state == .disconnecting {
+                // An explicit disconnect of a session that was idle or slept, or was about to.
+                rememberVerdict(status.state)
+                leavePublications()
             }
             told.from = .init(from)
             told.state = .init(status.state)

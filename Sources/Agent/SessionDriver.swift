@@ -45,6 +45,8 @@ actor SessionDriver {
     private enum Work {
         case session(SessionMachine.Input)
         case mqtt(MQTTClientMachine.Input)
+        /// What happened on a link; nothing if that is gone by then.
+        case onLink(Generation, MQTTClientMachine.Input)
         case room(RoomOrder)
         /// What a call of the protocol machine answered.
         case perform([MQTTClientMachine.Action])
@@ -70,6 +72,7 @@ actor SessionDriver {
     var log: SessionLog
     private let tlsContexts = TLSContextCache()
     var redirections: Redirections
+    var homes = SessionHomes()
     private var work: [Work] = []
     private var isWorking = false
     private var timer: (deadline: Instant, scheduled: Scheduled<Void>)?
@@ -274,6 +277,8 @@ actor SessionDriver {
             for action in actions { perform(action) }
         case .mqtt(let input):
             handle(input)
+        case .onLink(let generation, let input):
+            if link?.generation == generation { handle(input) }
         case .room(let order):
             var actions: [MQTTClientMachine.Action] = []
             switch order {
@@ -285,6 +290,7 @@ actor SessionDriver {
             perform(actions)
         case .retire(let generation, let ending):
             if link?.generation == generation {
+                link?.knock?.close(.abort)
                 link = nil
                 redirections.ended()
                 handle(.connectionClosed)
@@ -424,12 +430,15 @@ actor SessionDriver {
             rooms.lastOpened = (link.address, link.password, link.proxyPassword)
             // From now on only the address in use counts: a path to the others says nothing about this connection.
             watchPath(of: link.attempt, to: [opened.peer])
+            // The look at the path may have found that it moved, and the attempt is over.
+            guard self.link?.generation == generation else { return }
             run(.session(.progressed(generation, .authenticating)))
-            run(.mqtt(.connectionOpened(connectCredentials, forceCleanStart: link.attempt.discardsSession)))
+            let discards = link.attempt.discardsSession || homes.isStale(link.address)
+            run(.onLink(generation, .connectionOpened(connectCredentials, forceCleanStart: discards)))
         case .received(let bytes):
             machine.heard(generation, at: now)
             rooms.membership?.presence.heard(at: now)
-            run(.mqtt(.received(bytes)))
+            run(.onLink(generation, .received(bytes)))
         case .closed where link.isRefused:
             break
         case .closed(let end):

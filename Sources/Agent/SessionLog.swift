@@ -69,7 +69,7 @@ struct SessionLog {
         case (_, .connected):
             tryingSince = nil
         case (.connected, .reconnecting)
-        where status.reason.code == .credentialRenewed || status.reason.code == .returning:
+        where [.credentialRenewed, .returning, .switchRoom, .userReconnect].contains(status.reason.code):
             begin(at: now)
             write(.debug, nil, status: status, endpoint: endpoint, "reconnecting: \(status.reason.message)", previous)
         case (.connected, .reconnecting):

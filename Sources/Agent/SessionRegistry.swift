@@ -188,8 +188,7 @@ actor SessionRegistry {
             // Another server gets what the session publishes, and the old one shall not keep it.
             let isElsewhere = Set(driver.configuration.endpoints).isDisjoint(with: new.endpoints)
             await stop(driver, .configurationChanged, forGood: isElsewhere)
-            // A terminal state is over when the configuration changes; an explicit disconnect is not.
-            if state == .failed { try await surroundings?.store.setVerdict(name, nil) }
+            try await forgetFailure(of: name)
             // A session that the server may have under another client id was never ours: it is not to be resumed.
             if driver.configuration.clientID != new.clientID {
                 try await surroundings?.store.commit([(session: name, changes: [.setEstablished(false)])])
@@ -203,15 +202,25 @@ actor SessionRegistry {
         case (.broken(let old, _)?, .failure(let errors)):
             if old != errors { listBroken(name, errors) }
         case (.broken?, .success(let new)):
+            try await forgetFailure(of: name)
             try await start(name, new)
             result.changed.append(name.description)
         case (nil, .success(let new)):
+            try await forgetFailure(of: name)
             try await start(name, new)
             result.added.append(name.description)
         case (nil, .failure(let errors)):
             listBroken(name, errors)
             result.added.append(name.description)
         }
+    }
+
+    /// A terminal state is over when the configuration changes; an explicit disconnect is not.
+    private func forgetFailure(of name: SessionName) async throws(StoreError) {
+        guard let store = surroundings?.store, let verdict = try await store.verdict(name),
+            verdict.state == SessionState.failed.rawValue
+        else { return }
+        try await store.setVerdict(name, nil)
     }
 
     /// Stops a session whose configuration changed. Until `changed`, whoever asks for it waits.

@@ -81,7 +81,8 @@ struct HostClock: Sendable {
 protocol TransportConnection: AnyObject {
     func send(_ buffer: ByteBuffer, flushed: (() -> Void)?)
     func close(_ mode: Connection.CloseMode)
-    func proceed(onEvent: @escaping (ConnectionEvent) -> Void)
+    /// - Returns: whether it goes on; `false` when it is over already.
+    func proceed(onEvent: @escaping (ConnectionEvent) -> Void) -> Bool
     func measure() -> TCPMeasurement?
 }
 

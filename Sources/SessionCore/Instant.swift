@@ -17,8 +17,10 @@ public struct Instant: InstantProtocol, Hashable, Sendable {
         return Instant(nanoseconds: overflow ? (offset < 0 ? .min : .max) : sum)
     }
 
+    /// Beyond ±292 years it stays at that limit, as ``advanced(by:)`` does.
     public func duration(to other: Instant) -> Duration {
-        .nanoseconds(other.nanoseconds - nanoseconds)
+        let (difference, overflow) = other.nanoseconds.subtractingReportingOverflow(nanoseconds)
+        return .nanoseconds(overflow ? (other.nanoseconds < nanoseconds ? .min : .max) : difference)
     }
 
     public static func < (left: Instant, right: Instant) -> Bool {

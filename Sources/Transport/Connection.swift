@@ -113,11 +113,16 @@ public final class Connection {
     /// Goes on where the connection has stopped, with TLS or at once with `opened`. Ignored unless it has.
     ///
     /// - Parameter onEvent: takes every event from now on.
-    public func proceed(onEvent: @escaping (ConnectionEvent) -> Void) {
+    ///
+    /// - Returns: whether it goes on; `false`, and no event, when the connection is over already.
+    public func proceed(onEvent: @escaping (ConnectionEvent) -> Void) -> Bool {
         eventLoop.preconditionInEventLoop()
-        guard phase == .reached, let peer else { return }
+        guard phase == .reached, let peer else { return false }
         self.onEvent = onEvent
-        goOn(peer)
+        eventLoop.assumeIsolated().execute {
+            if self.phase == .reached { self.goOn(peer) }
+        }
+        return true
     }
 
     /// Whether more should be written now; false unless open. See ``ConnectionEvent/writabilityChanged(_:)``.

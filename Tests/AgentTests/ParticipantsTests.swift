@@ -25,6 +25,18 @@ import Testing
         return participants
     }
 
+    @Test func `somebody who invents participants fills a list, and not the memory`() {
+        var participants = Self.filled
+        for number in 0..<(Participants.maximumCount + 100) {
+            let identity = Participant.Identity(user: "u\(number)", device: "d")
+            _ = participants.received(Self.message(identity), of: identity, isRetained: false)
+        }
+        #expect(participants.list.count == Participants.maximumCount)
+        #expect(!participants.isComplete)
+        // Those who are in it can still leave.
+        #expect(participants.received(nil, of: Self.ann, isRetained: false) == .left(Self.ann))
+    }
+
     @Test func `those who are there at first are in the list and no news`() {
         var participants = Participants(own: Self.me)
         #expect(!participants.isKnown)

@@ -126,4 +126,42 @@ struct EndpointScenarios {
             #expect(arrived == (1...20).map(String.init))
         }
     }
+
+    @Test func `a server that still has an old session is told to forget it`() async throws {
+        try await Scenario.run { scenario in
+            let a = try await scenario.host("A", "room = \"r\"", endpoints: [.one, .two])
+            try await a.until(.connected)
+            try await a.subscribe("old/#")
+            scenario.stop(.one)
+            try await a.until(.connected)
+            try await a.subscribe("new/#")
+            await scenario.sleep(.seconds(200))
+            scenario.start(.one)
+            let lost = try await a.until(.reconnecting)
+            #expect(lost.reason?.code == "returning")
+            try await a.until(.connected)
+            #expect(scenario.broker(.one).subscriptions(of: "a").isSuperset(of: ["old/#", "new/#"]))
+            scenario.with(.one) { broker, _ in broker.publish("new/1", "heard") }
+            await scenario.sleep(.seconds(300))
+            #expect(await a.received == ["heard"])
+            let presence = scenario.broker(.one).retained["holdfast/rooms/r/presence/a/device-a"]
+            #expect(presence.map { String(buffer: $0.payload).contains("online") } == true)
+        }
+    }
+
+    @Test func `a path that moved is noticed just when the connection opens`() async throws {
+        try await Scenario.run { scenario in
+            let a = try await scenario.host("A")
+            try await a.until(.connected)
+            for _ in 1...3 {
+                try await a.reconnect(nil)
+                // The dial is under way.
+                await scenario.sleep(.milliseconds(5))
+                scenario.moveUnnoticed(a)
+                try await a.until(.connected)
+                await scenario.sleep(.seconds(60))
+            }
+            #expect(scenario.broker().violations.isEmpty)
+        }
+    }
 }

@@ -297,9 +297,9 @@ final class ScenarioConnection: TransportConnection, Sendable {
 
     func close(_ mode: Connection.CloseMode) { scenario.assumeIsolated { $0.close(wire, mode) } }
 
-    func proceed(onEvent: @escaping (ConnectionEvent) -> Void) {
+    func proceed(onEvent: @escaping (ConnectionEvent) -> Void) -> Bool {
         nonisolated(unsafe) let onEvent = onEvent
-        scenario.assumeIsolated { $0.proceed(wire, onEvent: onEvent) }
+        return scenario.assumeIsolated { $0.proceed(wire, onEvent: onEvent) }
     }
 
     func measure() -> TCPMeasurement? { nil }
@@ -342,8 +342,10 @@ final class ScenarioPaths: PathSource {
         return hosts.map { _ in path }
     }
 
+    /// Like the real one, it looks, and tells at once what it finds.
     func resolved(_ endpoint: EndpointIndex, of session: SessionName, to addresses: [SocketAddress]) -> Path? {
-        scenario.assumeIsolated { $0.path(of: host) }
+        scenario.assumeIsolated { $0.tellUnnoticed(host) }
+        return scenario.assumeIsolated { $0.path(of: host) }
     }
 
     func forget(_ session: SessionName) {

@@ -98,6 +98,36 @@ struct PublicationScenarios {
                 ])
         }
     }
+
+    @Test func `what a room makes too long for a topic waits, and harms nobody`() async throws {
+        try await Scenario.run { scenario in
+            let a = try await scenario.host("A")
+            try await a.until(.connected)
+            try await a.put("~/" + String(repeating: "t", count: 65_520), "camera")
+            try await a.put("~/track", "camera")
+            try await a.switchRoom(to: "r")
+            try await a.until("there") { $0.event == .stateChanged && $0.state == .connected }
+            await scenario.sleep(.seconds(10))
+            #expect(try await a.status().state == .connected)
+            #expect(try await a.publications().last == "~/track published")
+            #expect(try await a.publications().count == 2)
+            await #expect(throws: RPCError.self) { try await a.switchRoom(to: String(repeating: "r", count: 65_525)) }
+        }
+    }
+
+    @Test func `a publication wakes a session that is up on demand`() async throws {
+        try await Scenario.run { scenario in
+            let a = try await scenario.host("A", "on-demand = true")
+            try await a.put("track", "camera")
+            try await a.until(.connected, within: .seconds(1))
+            #expect(scenario.broker().retained["track"] != nil)
+            #expect(try await a.until(.disconnected).reason?.code == "idle")
+            try await a.unpublish("track")
+            try await a.until(.connected, within: .seconds(1))
+            await scenario.sleep(.seconds(1))
+            #expect(scenario.broker().retained["track"] == nil)
+        }
+    }
 }
 
 extension Host {

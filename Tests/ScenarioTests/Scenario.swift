@@ -76,6 +76,8 @@ actor Scenario {
     /// When each host looked whether a server answers.
     private(set) var knocks: [String: [Instant]] = [:]
     private var hosts: [Host] = []
+    /// The paths that the daemons of these hosts believe in still.
+    private var unnoticed: [String: Path] = [:]
 
     private init(loop: VirtualLoop) {
         self.loop = loop
@@ -167,6 +169,22 @@ actor Scenario {
         uplinks[host.name]?.path = new
         for (id, wire) in wires where wire.host == host.name { forget(id, tellingServer: false) }
         await host.pathChanged(.movedSourceGone, from: old, to: new)
+    }
+
+    /// From one network to another, and the daemon has not been told yet: the kernel's message is still to be read.
+    func moveUnnoticed(_ host: Host) {
+        let old = uplinks[host.name]?.path
+        let new = Self.path(interface: old?.interface == "wlan0" ? "eth0" : "wlan0", source: "203.0.113.41")
+        uplinks[host.name]?.path = new
+        unnoticed[host.name] = old
+    }
+
+    func tellUnnoticed(_ host: String) {
+        guard let old = unnoticed.removeValue(forKey: host), let told = hosts.first(where: { $0.name == host }) else {
+            return
+        }
+        let new = uplinks[host]?.path
+        told.assumeIsolated { $0.pathChanged(.movedSourceKept, from: old, to: new) }
     }
 
     /// Nothing gets through, and the kernel does not know.
@@ -365,12 +383,13 @@ actor Scenario {
     }
 
     /// An attempt goes on with the connection of a look.
-    func proceed(_ id: Int, onEvent: @escaping (ConnectionEvent) -> Void) {
-        guard let wire = wires[id], wire.isKnock else { return }
+    func proceed(_ id: Int, onEvent: @escaping (ConnectionEvent) -> Void) -> Bool {
+        guard let wire = wires[id], wire.isKnock, wire.isOpenAtHost else { return false }
         dials[wire.host, default: []].append(now)
         wires[id]?.isKnock = false
         wires[id]?.onEvent = onEvent
-        opened(id)
+        loop.execute { [weak self] in self?.assumeIsolated { $0.opened(id) } }
+        return true
     }
 
     private func tell(_ event: ConnectionEvent, on id: Int, after delay: TimeAmount) {

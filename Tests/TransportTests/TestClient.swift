@@ -61,7 +61,7 @@ final class TestClient: Sendable {
     /// Goes on where the connection has stopped, with the same stream of events.
     func proceed() async throws {
         try await on { [continuation] connection in
-            connection.proceed { [weak connection] in Self.take($0, of: connection, { _, _ in }, continuation) }
+            _ = connection.proceed { [weak connection] in Self.take($0, of: connection, { _, _ in }, continuation) }
         }
     }
 

@@ -25,11 +25,11 @@ MAN7 = man/holdfast-rpc.7
 MAN8 = man/holdfastd.8
 
 .DEFAULT_GOAL = help
-.PHONY: help demo test scenarios lint build install uninstall clean
+.PHONY: help demo test scenarios test-servers soak-kills lint build install uninstall clean
 
 help: ## list these targets
 	@echo 'Holdfast. Targets:'
-	@sed -n 's/^\([a-z-]*\):.*## /\1	/p' $(MAKEFILE_LIST) | sort | awk -F '\t' '{ printf "  make %-10s %s\n", $$1, $$2 }'
+	@sed -n 's/^\([a-z-]*\):.*## /\1	/p' $(MAKEFILE_LIST) | sort | awk -F '\t' '{ printf "  make %-12s %s\n", $$1, $$2 }'
 	@echo 'Variables of install: PREFIX ($(PREFIX)), SYSCONFDIR ($(SYSCONFDIR)), DESTDIR.'
 
 demo: ## set up, build a release, and show a session survive its server being killed
@@ -46,6 +46,22 @@ scenarios: ## what LiveKit, Nexconn, Agora and ZEGO document, story by story, in
 	scripts/setup build
 	$(SWIFT) build --build-tests
 	$(SWIFT) test --skip-build --disable-xctest --filter ScenarioTests
+
+test-servers: ## run the same cases at every make of server, and a cluster whose node is killed
+	scripts/setup build test
+	$(SWIFT) build --build-tests
+	HOLDFAST_REQUIRE_ALL=1 $(SWIFT) test --skip-build --disable-xctest --filter EndToEnd/Servers
+
+# How often the daemon and the server are killed, and the seed of the moments.
+DAEMON ?= 1000
+SERVER ?= 200
+SEED   ?= 1
+
+soak-kills: ## kill the daemon DAEMON times and the server SERVER times in mid-stream, and count; about 30 minutes
+	scripts/setup build test
+	$(SWIFT) build --build-tests
+	HOLDFAST_REQUIRE_ALL=1 HOLDFAST_KILLS='$(DAEMON) $(SERVER) $(SEED)' \
+	    $(SWIFT) test --skip-build --disable-xctest --filter EndToEnd/Kills
 
 lint: ## check the format, the imports, the scripts and the manuals
 	$(SWIFT) format lint --strict --parallel --recursive Sources Tests Package.swift

@@ -7,14 +7,18 @@ struct InboundExchanges: Sendable {
     private var doubtful: Set<PacketID> = []
     /// What the server has sent on this connection and we have not acknowledged for good.
     var outstanding: Set<PacketID> = []
-    private var receiveMaximum = 0
+    /// What CONNECT announces: the messages of `outstanding` that the server may send.
+    private(set) var receiveMaximum = 1
+    /// What it is at least. The server sends what is unacknowledged first on every connection: if that is too much, it
+    /// would be too much for ever. So a server that exceeded is told so, and gets twice as much on the next connection.
+    private var leastReceiveMaximum = 1
 
     init(_ identifiers: Set<PacketID>) {
         self.identifiers = identifiers
     }
 
     mutating func connectionOpened(receiveMaximum: Int) {
-        self.receiveMaximum = max(1, receiveMaximum)
+        self.receiveMaximum = max(leastReceiveMaximum, receiveMaximum)
     }
 
     mutating func connectionClosed() {
@@ -28,6 +32,7 @@ struct InboundExchanges: Sendable {
     /// Answers whether there was anything to forget.
     mutating func sessionLost() -> Bool {
         doubtful.removeAll()
+        leastReceiveMaximum = 1
         guard !identifiers.isEmpty else { return false }
         identifiers.removeAll()
         return true
@@ -36,7 +41,9 @@ struct InboundExchanges: Sendable {
     /// A QoS 1 or 2 PUBLISH arrived. Answers whether the server keeps to our Receive Maximum.
     mutating func arrived(_ id: PacketID) -> Bool {
         outstanding.insert(id)
-        return outstanding.count <= receiveMaximum
+        guard outstanding.count > receiveMaximum else { return true }
+        leastReceiveMaximum = min(2 * receiveMaximum, Int(UInt16.max))
+        return false
     }
 
     enum Arrival {

@@ -75,7 +75,7 @@ extension MQTTClientMachine {
             connect.properties.authenticationData = ByteBuffer(bytes: authentication.clientFirst)
         }
         connect.properties.sessionExpiryInterval = configuration.sessionExpiry
-        connect.properties.receiveMaximum = max(1, configuration.receiveMaximum)
+        connect.properties.receiveMaximum = UInt16(clamping: inbox.receiveMaximum)
         connect.properties.maximumPacketSize = max(1, configuration.maximumPacketSize)
         connect.properties.requestProblemInformation = true
         step.write(.connect(connect))

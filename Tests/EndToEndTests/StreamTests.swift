@@ -3,47 +3,6 @@ import HoldfastClient
 import Support
 import Testing
 
-/// Publishes numbered messages as fast as the daemon accepts them, also while it is being killed.
-private actor Publisher {
-    let daemon: Daemon
-    private(set) var accepted: [String: [Int]] = [:]
-    private var next = 1
-    private var isStopped = false
-
-    init(_ daemon: Daemon) {
-        self.daemon = daemon
-    }
-
-    /// One topic for each of QoS 1 and 2, each with its numbers in order.
-    func run() async {
-        while !isStopped {
-            let first = next
-            next += 50
-            let requests = (first..<next).flatMap { number in
-                [MessageQoS.atLeastOnce, .exactlyOnce].map { qos in
-                    MessagePublishMethod.Parameters(
-                        session: "main", topic: "stream/\(qos.rawValue)", payload: .init(text: "\(number)"), qos: qos)
-                }
-            }
-            do {
-                let answers = try await daemon.client.callInOrder(
-                    MessagePublishMethod.self, requests, timeout: .seconds(60))
-                for (request, answer) in zip(requests, answers) {
-                    guard (try? answer.get())?.accepted == true else { continue }
-                    accepted[request.topic, default: []].append(Int(request.payload.text ?? "") ?? 0)
-                }
-            } catch {
-                // It is just not running.
-                try? await Task.sleep(for: .milliseconds(20))
-            }
-        }
-    }
-
-    func stop() { isStopped = true }
-
-    var count: Int { accepted.values.reduce(0) { $0 + $1.count } }
-}
-
 extension EndToEnd {
     @Test func `nothing that was accepted is lost when the daemon is killed in mid-stream, again and again`()
         async throws
@@ -56,7 +15,7 @@ extension EndToEnd {
             try daemon.session(heartbeat: "5s")
             try await daemon.start()
             let far = try await LabSubscriber(lab, filter: "stream/#")
-            let publisher = Publisher(daemon)
+            let publisher = Publisher(daemon, topics: "stream")
             let publishing = Task { await publisher.run() }
             for kill in 1...8 {
                 let count = await publisher.count
@@ -166,35 +125,5 @@ extension EndToEnd {
             let far = try await LabSubscriber(lab, filter: "between/#")
             try await far.received("all are there") { Set($0.map(\.payload)) == ["1", "2", "3", "4", "5"] }
         }
-    }
-}
-
-/// What a live consumer has got.
-private actor Inbox {
-    private var payloads: [String] = []
-    private var reader: Task<Void, Never>?
-
-    init(_ subscription: MessageSubscription) async {
-        reader = Task { [weak self] in
-            do {
-                for try await case .message(let message) in subscription {
-                    await self?.add(message.payload.text ?? "")
-                }
-            } catch {
-                await self?.add("ended: \(error)")
-            }
-        }
-    }
-
-    deinit {
-        reader?.cancel()
-    }
-
-    private func add(_ payload: String) {
-        payloads.append(payload)
-    }
-
-    func until(_ payload: String) async throws {
-        try await Support.until("\(payload) is received") { self.payloads.contains(payload) }
     }
 }

@@ -190,6 +190,31 @@ import Testing
             client.server(inbound("e", qos: .exactlyOnce, 5)) == ["violation 93", "DISCONNECT 93", "close"])
     }
 
+    /// Seen with a mosquitto 2.0.11 that was killed: what it has restored from disk goes out at once, whatever the window.
+    @Test func `a server that exceeded our Receive Maximum may send twice as much on the next connection`() {
+        var client = MQTTClientHarness { $0.receiveMaximum = 2 }
+        client.connect()
+        let messages = [
+            inbound("a", qos: .exactlyOnce, 1), inbound("b", qos: .exactlyOnce, 2), inbound("c", qos: .exactlyOnce, 3),
+        ]
+        for message in messages.dropLast() { client.server(message) }
+        #expect(client.server(messages[2]) == ["violation 93", "DISCONNECT 93", "close"])
+        client.handle(.connectionClosed)
+        client.connect(resumed: true)
+        for message in messages.dropLast() { client.server(message) }
+        #expect(client.server(messages[2]) == ["received c", "PUBREC 3"])
+        #expect(client.server(inbound("d", qos: .exactlyOnce, 4)) == ["received d", "PUBREC 4"])
+        #expect(client.server(inbound("e", qos: .exactlyOnce, 5)) == ["violation 93", "DISCONNECT 93", "close"])
+
+        // A server that has lost the session has nothing to send again.
+        client.handle(.connectionClosed)
+        client.connect(resumed: false)
+        client.handle(.connectionClosed)
+        client.connect(resumed: true)
+        for message in messages.dropLast() { client.server(message) }
+        #expect(client.server(messages[2]) == ["violation 93", "DISCONNECT 93", "close"])
+    }
+
     @Test func `a topic alias is a violation, for we allow none`() {
         var client = MQTTClientHarness()
         client.connect()

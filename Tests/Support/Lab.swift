@@ -2,7 +2,7 @@ import Foundation
 import Glibc
 import Synchronization
 
-/// A network of its own for one test: three namespaces, joined by veth pairs, without a way to the outside.
+/// A network of its own for one test: namespaces, joined by veth pairs, without a way to the outside.
 ///
 ///     HOST                         ROUTER                      SERVER
 ///     holdfastd, tcpdump           forwards                    mosquitto, mosquitto_sub
@@ -12,18 +12,24 @@ import Synchronization
 ///                                  far   10.77.9.254/24 ────── eth0 10.77.9.1/24
 ///     up1 10.77.1.1/24 ─────────── near1 10.77.1.254/24          default via 10.77.9.254
 ///
+/// A fourth, for a second server, is at 10.77.8.1 when a test asks for it.
+///
 /// Both uplinks are up; the default route goes by up0 until a test moves it. The control socket is a file and is reached
 /// from anywhere.
 public struct Lab: Sendable {
     public let host: Namespace
     public let router: Namespace
     public let server: Namespace
+    /// For a second server, without links until `addBackup`.
+    public let backup: Namespace
     /// An empty directory that anybody may enter; removed at the end.
     public let directory: String
     private let processes: LabProcesses
 
     /// The address of `server`, as the host reaches it.
     public static let serverAddress = "10.77.9.1"
+    /// The address of `backup`, as the host and `server` reach it.
+    public static let backupAddress = "10.77.8.1"
 
     public struct Failure: Error, CustomStringConvertible {
         public var description: String
@@ -74,6 +80,7 @@ public struct Lab: Sendable {
         host = try await .make(name + "h", scratch: directory)
         router = try await .make(name + "r", scratch: directory)
         server = try await .make(name + "s", scratch: directory)
+        backup = try await .make(name + "b", scratch: directory)
     }
 
     private func build() async throws {
@@ -105,8 +112,17 @@ public struct Lab: Sendable {
 
     private func remove() async {
         await processes.killAll()
-        for namespace in [host, router, server] { await namespace.remove() }
+        for namespace in [host, router, server, backup] { await namespace.remove() }
         try? FileManager.default.removeItem(atPath: directory)
+    }
+
+    /// Joins the fourth namespace to the router, as a network of its own.
+    public func addBackup() async throws {
+        try await router.ip(
+            "link add farther type veth peer name eth0 netns \(backup.name)", "addr add 10.77.8.254/24 dev farther",
+            "link set farther up")
+        try await backup.ip(
+            "addr add \(Self.backupAddress)/24 dev eth0", "link set eth0 up", "route add default via 10.77.8.254")
     }
 
     // MARK: The uplink

@@ -1,13 +1,23 @@
 import Foundation
 import Glibc
 
+/// A real server in a lab, of whatever make.
+public protocol LabBroker: Actor {
+    /// Starts it, and returns when it serves.
+    func start() async throws
+    /// Kills it with SIGKILL.
+    func kill() async throws
+}
+
 /// A mosquitto in the lab's server namespace, which survives being killed as well as its own persistence lets it.
-public actor LabServer {
+public actor LabServer: LabBroker {
     /// The users that it lets in; without any, everybody.
     public struct Options: Sendable {
         public var port = 1883
         /// Names and passwords.
         public var users: [String: String] = [:]
+        /// How many messages of QoS 1 and 2 may be unanswered in each direction; mosquitto's own number unless it is given.
+        public var inFlight: Int?
         /// Whether every change is written to disk at once.
         public var isPersistent = true
         /// Where it speaks MQTT over WebSocket beside `port`.
@@ -27,6 +37,8 @@ public actor LabServer {
     private let options: Options
     private let folder: String
     private var process: LabProcess?
+    /// The files that it has logged to, one for each start.
+    public private(set) var logs: [String] = []
 
     public init(_ lab: Lab, _ options: Options = Options()) async throws {
         self.lab = lab
@@ -37,6 +49,7 @@ public actor LabServer {
             // Unlimited messages in flight (0) make this version of mosquitto stop sending.
             "max_queued_messages 0",
         ]
+        if let inFlight = options.inFlight { lines.append("max_inflight_messages \(inFlight)") }
         if options.isPersistent {
             lines += [
                 "persistence true", "persistence_location \(folder)/", "autosave_on_changes true",
@@ -72,6 +85,7 @@ public actor LabServer {
     public func start() async throws {
         let process = try await lab.start("mosquitto", ["mosquitto", "-c", "\(folder)/mosquitto.conf"], in: lab.server)
         self.process = process
+        logs.append(process.errorFile)
         try await until("mosquitto runs") {
             guard await process.isRunning else { throw Lab.Failure("mosquitto ended: \(process.errors)") }
             return process.errors.contains(" running\n")
@@ -102,8 +116,6 @@ public actor LabServer {
 
     /// Publishes as another client, near the server.
     public func publish(_ payload: String, to topic: String, qos: Int = 1) async throws {
-        try await lab.server.run([
-            "mosquitto_pub", "-V", "5", "-p", "\(options.port)", "-t", topic, "-m", payload, "-q", "\(qos)",
-        ])
+        try await LabClient(lab, port: options.port).publish(payload, to: topic, qos: qos)
     }
 }

@@ -16,12 +16,12 @@ public struct LabSubscriber: Sendable {
     /// twice. With QoS 2, a stream of thousands ends after a while with a protocol error between this mosquitto and its
     /// own mosquitto_sub (2.0.11).
     public init(_ lab: Lab, port: Int = 1883, filter: String) async throws {
-        let process = try await lab.start(
-            "mosquitto_sub",
-            [
-                "stdbuf", "-oL", "mosquitto_sub", "-d", "-V", "5", "-p", "\(port)", "-q", "0", "-t", filter,
-                "-F", "message %t %p",
-            ], in: lab.server)
+        try await self.init(LabClient(lab, port: port), filter: filter)
+    }
+
+    public init(_ client: LabClient, filter: String) async throws {
+        let words = client.words("mosquitto_sub") + ["-d", "-q", "0", "-t", filter, "-F", "message %t %p"]
+        let process = try await client.lab.start("mosquitto_sub", ["stdbuf", "-oL"] + words, in: client.namespace)
         self.process = process
         try await Support.until("mosquitto_sub has subscribed") {
             guard await process.isRunning else { throw Lab.Failure("mosquitto_sub ended: \(process.errors)") }

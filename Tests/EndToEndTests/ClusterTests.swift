@@ -1,0 +1,98 @@
+import ControlAPI
+import HoldfastClient
+import Support
+import Testing
+
+extension EndToEnd.Servers {
+    /// Two nodes of ejabberd, each in a network of its own; the far end is at the one that is not killed.
+    ///
+    ///     HOST ──── ROUTER ──┬── SERVER   first node   10.77.9.1
+    ///                        └── BACKUP   second node  10.77.8.1
+    @Test(.enabled(if: LabEjabberd.isInstalled || LabRequirements.isAllRequired))
+    func `a session whose node of a cluster is killed is soon at another one, and nothing accepted is lost`()
+        async throws
+    {
+        try await withLab { lab, daemon in
+            try await lab.addBackup()
+            let first = try LabEjabberd(lab, in: lab.server, address: Lab.serverAddress)
+            let second = try LabEjabberd(lab, in: lab.backup, address: Lab.backupAddress)
+            async let started: Void = first.start()
+            try await second.start()
+            try await started
+            try await second.join(first)
+            #expect(try await Set(second.cluster()) == [first.node, second.node])
+
+            let secret = try lab.write("password", "secret\n")
+            try daemon.writeSession(
+                "main",
+                """
+                endpoints = ["mqtt://\(Lab.serverAddress):1883", "mqtt://\(Lab.backupAddress):1883"]
+                user = "main"
+                password = "file:\(secret)"
+                insecure = true
+                [reconnect]
+                delays = ["50ms", "250ms", "500ms", "1s"]
+                spread = "200ms"
+                """)
+            try await daemon.start()
+            let events = try await daemon.events()
+            try await events.until(.connected)
+            #expect(try await daemon.status().endpoint == "mqtt://\(Lab.serverAddress):1883")
+
+            let near = LabClient(lab, in: lab.backup, login: LabLogin(user: "near", password: "secret"))
+            let far = try await LabSubscriber(near, filter: "cluster/#")
+            let inbox = await Inbox(try await daemon.client.subscribe(.init(session: "main", filter: "in/#")))
+            try await near.publish("by the cluster", to: "in/1")
+            try await inbox.until("by the cluster")
+
+            // The other node knows nothing of what is retained at this one (ejabberd 23.01), so that it takes a publication,
+            // which the session owns and brings along.
+            _ = try await daemon.call(
+                PublicationPutMethod.self, .init(session: "main", topic: "state", payload: .init(text: "open")))
+            let publisher = Publisher(daemon, topics: "cluster", batch: 5, pause: .milliseconds(5))
+            let publishing = Task { await publisher.run() }
+            try await until("some are accepted") { await publisher.count >= 200 }
+            try await first.kill()
+            try await events.until(.reconnecting)
+            let connected = try await events.until(.connected)
+            #expect(connected.resumed == false, "the session died with its node")
+            #expect(try await daemon.status().endpoint == "mqtt://\(Lab.backupAddress):1883")
+            // The first attempt, after 0.2 s at most, is refused by the dead node's host; the second one follows 0.05 s
+            // after that at most. The rest is for a machine that does other things too.
+            let completed = await events.all.last { $0.event == .reconnectCompleted }
+            #expect(try #require(completed?.outage) < 5)
+            #expect(try await daemon.status().counters.attempts <= 4)
+
+            let count = await publisher.count
+            try await until("more is accepted") { await publisher.count >= count + 200 }
+            await publisher.stop()
+            await publishing.value
+            let accepted = await publisher.accepted
+            let arrived = try await far.received("everything accepted is there") { messages in
+                let numbers = Dictionary(grouping: messages, by: \.topic).mapValues { Set($0.map(\.payload)) }
+                return accepted.allSatisfy { stream in
+                    let there = numbers[stream.key] ?? []
+                    return stream.value.allSatisfy { there.contains("\($0)") }
+                }
+            }
+            for (topic, _) in accepted {
+                // With the session the server lost which of them it had got; what it had not acknowledged comes again.
+                var seen: Set<Int> = []
+                let firsts = arrived.filter { $0.topic == topic }.compactMap { Int($0.payload) }
+                    .filter { seen.insert($0).inserted }
+                #expect(firsts == firsts.sorted(), "\(topic) is not in order")
+            }
+            try await near.publish("by the second node", to: "in/2")
+            try await inbox.until("by the second node")
+            try await LabSubscriber(near, filter: "state").received("the publication is there") {
+                $0.map(\.payload) == ["open"]
+            }
+            print("Cluster: connected to the other node \(completed?.outage ?? 0) s after the loss.")
+
+            try await first.start()
+            try await until("the killed node is back in the cluster") {
+                try await Set(second.cluster()) == [first.node, second.node]
+            }
+        }
+    }
+}

@@ -1,0 +1,37 @@
+/// How a client of mosquitto's, near a server, speaks to it.
+public struct LabClient: Sendable {
+    let lab: Lab
+    var namespace: Namespace
+    var port: Int
+    var login: LabLogin?
+
+    /// - Parameter namespace: where the client and the server are; `server` unless it is given.
+    public init(_ lab: Lab, in namespace: Namespace? = nil, port: Int = 1883, login: LabLogin? = nil) {
+        self.lab = lab
+        self.namespace = namespace ?? lab.server
+        self.port = port
+        self.login = login
+    }
+
+    /// The beginning of a command line.
+    func words(_ program: String) -> [String] {
+        [program, "-V", "5", "-p", "\(port)"] + (login.map { ["-u", $0.user, "-P", $0.password] } ?? [])
+    }
+
+    /// Publishes, and returns when the server has acknowledged it.
+    public func publish(_ payload: String, to topic: String, qos: Int = 1, retain: Bool = false) async throws {
+        try await namespace.run(
+            words("mosquitto_pub") + ["-t", topic, "-m", payload, "-q", "\(qos)"] + (retain ? ["-r"] : []))
+    }
+}
+
+/// A name and a password.
+public struct LabLogin: Hashable, Sendable {
+    public var user: String
+    public var password: String
+
+    public init(user: String, password: String) {
+        self.user = user
+        self.password = password
+    }
+}

@@ -85,13 +85,16 @@ let package = Package(
 
         // What several suites need: a model server and store, and real servers and networks.
         .target(
-            name: "Support", dependencies: ["MQTT", "CSystemd", nioCore, nioPosix], path: "Tests/Support",
+            name: "Support", dependencies: ["MQTT", nioCore, nioPosix], path: "Tests/Support", swiftSettings: settings),
+        // By itself: where sd-bus is imported, the sockets of Glibc are found or not, by the order of the build.
+        .target(
+            name: "SupportLogind", dependencies: ["Support", "CSystemd"], path: "Tests/SupportLogind",
             swiftSettings: settings),
         tests("SessionCoreTests", ["SessionCore"]),
         tests("MQTTTests", ["MQTT", "Support", nioCore]),
         tests("ControlAPITests", ["ControlAPI"]),
         tests("NetworkPathTests", ["NetworkPath", "SessionCore", nioCore, nioPosix]),
-        tests("SystemdTests", ["Systemd", "Support", nioCore, nioPosix]),
+        tests("SystemdTests", ["Systemd", "Support", "SupportLogind", nioCore, nioPosix]),
         tests("DurableStoreTests", ["DurableStore", "SessionCore", "MQTT", nioCore]),
         tests("TransportTests", ["Transport", nioCore, nioPosix, nioHTTP1, nioWebSocket, nioSSL]),
         tests("HoldfastClientTests", ["HoldfastClient", "ControlAPI", nioCore, nioPosix]),
@@ -99,7 +102,8 @@ let package = Package(
         tests(
             "AgentTests",
             [
-                "Agent", "Support", "SessionCore", "MQTT", "ControlAPI", "NetworkPath", "Systemd", "DurableStore",
+                "Agent", "Support", "SupportLogind", "SessionCore", "MQTT", "ControlAPI", "NetworkPath", "Systemd",
+                "DurableStore",
                 "Transport", nioCore, nioPosix, logging,
             ]),
         // Whole daemons, with a model of the server and the network around them, in virtual time.

@@ -3,6 +3,7 @@ import MQTT
 import NetworkPath
 import SessionCore
 import Support
+import SupportLogind
 import Synchronization
 import Systemd
 import Testing

@@ -9,6 +9,10 @@ public final class MessageBus {
 
     public struct Failure: Error {
         public var description: String
+
+        public init(description: String) {
+            self.description = description
+        }
     }
 
     /// What clients connect to, whether it runs or not.

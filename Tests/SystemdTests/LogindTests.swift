@@ -1,6 +1,7 @@
 import NIOCore
 import NIOPosix
 import Support
+import SupportLogind
 import Testing
 
 @testable import Systemd

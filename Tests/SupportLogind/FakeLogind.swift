@@ -1,6 +1,7 @@
 import CSystemd
 import Foundation
 import Glibc
+public import Support
 import Synchronization
 
 /// What Holdfast needs of logind, on a bus of a test's own. It runs on a thread of its own until it is stopped.

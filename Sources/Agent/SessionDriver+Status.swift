@@ -32,6 +32,7 @@ extension SessionDriver {
             outbox: .init(
                 queued: counts.queued, inFlight: counts.inFlight, quarantined: counts.quarantined,
                 bytes: Int64(counts.bytes), oldest: nil),
+            inbox: inboxStatus,
             counters: .init(
                 attempts: Int64(counters.attempts), connects: Int64(counters.connects),
                 resumes: Int64(counters.resumes), outages: Int64(counters.outages),
@@ -115,7 +116,8 @@ extension MQTTClientMachine.Configuration {
             sessionExpiry: session.mqtt.sessionExpiry.map { UInt32(clamping: $0.components.seconds) } ?? .max,
             receiveMaximum: UInt16(clamping: session.mqtt.receiveMaximum),
             maximumPacketSize: UInt32(clamping: session.mqtt.maximumPacketSize),
-            outboxMaxMessages: session.outbox.maxMessages, outboxMaxBytes: session.outbox.maxBytes)
+            outboxMaxMessages: session.outbox.maxMessages, outboxMaxBytes: session.outbox.maxBytes,
+            inboxMaxMessages: session.inbox.maxMessages, inboxMaxBytes: session.inbox.maxBytes)
     }
 }
 

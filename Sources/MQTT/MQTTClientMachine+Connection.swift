@@ -39,7 +39,7 @@ extension MQTTClientMachine {
         precondition(credentials.authentication == nil || version == .five, "MQTT 3.1.1 has no enhanced authentication")
         decoder = PacketDecoder(
             sender: .server, version: version, maximumPacketSize: Int(max(1, configuration.maximumPacketSize)))
-        inbox.connectionOpened(receiveMaximum: version == .five ? Int(configuration.receiveMaximum) : .max)
+        inbox.connectionOpened(receiveMaximum: version == .five ? Int(receiveMaximum) : .max)
         authentication = credentials.authentication
         isAuthenticatedByMethod = false
         if forceCleanStart, isEstablished {
@@ -75,7 +75,7 @@ extension MQTTClientMachine {
             connect.properties.authenticationData = ByteBuffer(bytes: authentication.clientFirst)
         }
         connect.properties.sessionExpiryInterval = configuration.sessionExpiry
-        connect.properties.receiveMaximum = max(1, configuration.receiveMaximum)
+        connect.properties.receiveMaximum = receiveMaximum
         connect.properties.maximumPacketSize = max(1, configuration.maximumPacketSize)
         connect.properties.requestProblemInformation = true
         step.write(.connect(connect))
@@ -86,6 +86,7 @@ extension MQTTClientMachine {
         work.removeAll()
         outbox.connectionClosed()
         inbox.connectionClosed()
+        collection.connectionClosed()
         for id in subscriptions.connectionClosed() + announcements.connectionClosed() { packetIDs.free(id) }
     }
 
@@ -93,6 +94,7 @@ extension MQTTClientMachine {
     private mutating func end(_ step: inout Step) {
         connection = .closing
         work.removeAll()
+        collection.connectionClosed()
         step.closes = true
     }
 

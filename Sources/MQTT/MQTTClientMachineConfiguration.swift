@@ -31,6 +31,10 @@ extension MQTTClientMachine {
         /// refused with `outboxFull`.
         public var outboxMaxMessages: Int
         public var outboxMaxBytes: Int
+        /// Messages, and bytes of messages, that the inbox holds, counted once for each consumer. At the limit
+        /// acknowledgements to the server are withheld.
+        public var inboxMaxMessages: Int
+        public var inboxMaxBytes: Int
         /// Topic filters in one SUBSCRIBE or UNSUBSCRIBE, 1 or more. Some servers take no more than 8.
         public var filtersPerPacket: Int
         /// SUBSCRIBE and UNSUBSCRIBE packets that wait for their answers at once, 1 or more.
@@ -51,6 +55,8 @@ extension MQTTClientMachine {
             readAheadBytes: Int = 4 << 20,
             outboxMaxMessages: Int = 100_000,
             outboxMaxBytes: Int = 256 << 20,
+            inboxMaxMessages: Int = 100_000,
+            inboxMaxBytes: Int = 256 << 20,
             filtersPerPacket: Int = 8,
             maximumSubscribeRequests: Int = 64
         ) {
@@ -68,6 +74,8 @@ extension MQTTClientMachine {
             self.readAheadBytes = readAheadBytes
             self.outboxMaxMessages = outboxMaxMessages
             self.outboxMaxBytes = outboxMaxBytes
+            self.inboxMaxMessages = inboxMaxMessages
+            self.inboxMaxBytes = inboxMaxBytes
             self.filtersPerPacket = filtersPerPacket
             self.maximumSubscribeRequests = maximumSubscribeRequests
         }

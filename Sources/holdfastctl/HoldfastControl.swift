@@ -20,7 +20,8 @@ struct HoldfastControl: AsyncParsableCommand {
         subcommands: [
             StatusCommand.self, ListCommand.self, WatchCommand.self, WaitCommand.self, ConnectCommand.self,
             DisconnectCommand.self, ReconnectCommand.self, SwitchRoomCommand.self, PublishCommand.self,
-            SubscribeCommand.self, PublicationsCommand.self, ParticipantsCommand.self, NetworkCommand.self,
+            SubscribeCommand.self, UnsubscribeCommand.self, PublicationsCommand.self, ParticipantsCommand.self,
+            NetworkCommand.self,
             HistoryCommand.self,
             ReloadCommand.self, VersionCommand.self,
         ])

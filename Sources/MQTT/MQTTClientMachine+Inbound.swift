@@ -18,7 +18,7 @@ extension MQTTClientMachine {
         // It has this identifier until it is acknowledged, so this is the same message once more.
         guard !collection.isWaiting(id) else { return }
         if publish.qos == .atLeastOnce { deliver(publish, &step) }
-        if collection.isIdle, collection.consumers(of: publish.topic).isEmpty {
+        if collection.isIdle, consumers(of: publish).isEmpty {
             acknowledge(publish, &step)
         } else {
             _ = collection.wait(publish)
@@ -37,7 +37,7 @@ extension MQTTClientMachine {
     }
 
     func deliver(_ publish: Publish, _ step: inout Step) {
-        step.emit(.received(InboundMessage(publish)))
+        step.emit(.received(InboundMessage(publish, for: subscriptions.filters(of: publish))))
     }
 
     mutating func receivedPubrel(_ answer: Acknowledgement, _ step: inout Step) {

@@ -205,6 +205,8 @@ extension MQTTClientMachine {
         public var maximumPacketSize: Int
         public var wildcardSubscriptions: Bool
         public var sharedSubscriptions: Bool
+        /// Whether a subscription may have an identifier, which comes with its messages.
+        public var subscriptionIDs: Bool
         /// The highest alias that we may use; 0 is none.
         public var topicAliasMaximum: UInt16
         /// Whether messages may have properties: content type, response topic, correlation data, user properties.
@@ -220,6 +222,7 @@ extension MQTTClientMachine {
             maximumPacketSize = connack.maximumPacketSize.map { Int($0) } ?? Packet.maximumLength
             wildcardSubscriptions = connack.wildcardSubscriptionAvailable ?? true
             sharedSubscriptions = version == .five && connack.sharedSubscriptionAvailable ?? true
+            subscriptionIDs = version == .five && connack.subscriptionIDsAvailable ?? true
             topicAliasMaximum = connack.topicAliasMaximum ?? 0
             messageProperties = version == .five
         }
@@ -235,10 +238,14 @@ extension MQTTClientMachine {
         /// The server may have sent it before.
         public var duplicate: Bool
         public var properties: Publish.Properties
+        /// The filters that the server sent it for, as far as it says so; see ``isFor(_:)``.
+        public var filters: Set<TopicFilter>?
 
         public init(
-            topic: String, payload: ByteBuffer, qos: QoS, retain: Bool, duplicate: Bool, properties: Publish.Properties
+            topic: String, payload: ByteBuffer, qos: QoS, retain: Bool, duplicate: Bool, properties: Publish.Properties,
+            filters: Set<TopicFilter>? = nil
         ) {
+            self.filters = filters
             self.topic = topic
             self.payload = payload
             self.qos = qos

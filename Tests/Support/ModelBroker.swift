@@ -22,6 +22,7 @@ public struct ModelBroker {
 
     private struct Session {
         var subscriptions: [TopicFilter: Subscription] = [:]
+        var identifiers: [TopicFilter: UInt32] = [:]
         /// QoS 2 identifiers of the client between PUBLISH and PUBREL.
         var received: Set<PacketID> = []
         var outgoing: [Outgoing] = []
@@ -326,13 +327,14 @@ public struct ModelBroker {
                 continue
             }
             sessions[client]?.subscriptions[filter] = subscription
+            sessions[client]?.identifiers[filter] = subscribe.properties.subscriptionID
             codes.append(ReasonCode(rawValue: subscription.qos.rawValue))
             granted.append(filter)
         }
         send(.suback(Suback(packetID: subscribe.packetID, reasonCodes: codes)), to: id)
         for filter in granted {
             for topic in retained.keys.sorted() where filter.matches(topic: topic) {
-                if let publish = retained[topic] { deliver(publish, to: client, isRetained: true) }
+                if let publish = retained[topic] { deliver(publish, to: client, for: filter, isRetained: true) }
             }
         }
     }
@@ -350,15 +352,19 @@ public struct ModelBroker {
             retained[publish.topic] = publish.payload.readableBytes == 0 ? nil : publish
         }
         for client in sessions.keys.sorted() {
-            let isWanted = sessions[client]?.subscriptions.keys.contains { $0.matches(topic: publish.topic) } ?? false
-            if isWanted { deliver(publish, to: client, isRetained: false) }
+            let filters = sessions[client]?.subscriptions.keys.filter { $0.matches(topic: publish.topic) } ?? []
+            // One copy for each, as mosquitto and EMQX have it.
+            for filter in filters.sorted(by: { $0.string < $1.string }) {
+                deliver(publish, to: client, for: filter, isRetained: false)
+            }
         }
     }
 
-    private mutating func deliver(_ publish: Publish, to client: String, isRetained: Bool) {
+    private mutating func deliver(_ publish: Publish, to client: String, for filter: TopicFilter, isRetained: Bool) {
         guard var session = sessions[client] else { return }
-        let wanted = session.subscriptions.filter { $0.key.matches(topic: publish.topic) }.map(\.value.qos).max()
+        let wanted = session.subscriptions[filter]?.qos
         var copy = publish
+        copy.properties.subscriptionIDs = session.identifiers[filter].map { [$0] } ?? []
         copy.qos = min(publish.qos, wanted ?? .atMostOnce)
         (copy.retain, copy.duplicate, copy.packetID) = (isRetained, false, nil)
         if copy.qos != .atMostOnce {

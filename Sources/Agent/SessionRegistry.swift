@@ -14,6 +14,17 @@ actor SessionRegistry {
         case running(SessionDriver)
         /// The session's file has errors; nothing is known of the session but these.
         case broken(ConfigurationErrors, since: RFC3339)
+        /// The session was stopped for a reload, and its state could not be read for the start.
+        case unreadable(String, since: RFC3339)
+
+        /// Why there is no session; `nil` if there is one.
+        var reason: Reason? {
+            switch self {
+            case .running: nil
+            case .broken(let errors, _): Reason(.badConfiguration, errors.description)
+            case .unreadable(let sentence, _): Reason(.unknown, sentence)
+            }
+        }
     }
 
     private struct Watcher {
@@ -100,18 +111,23 @@ actor SessionRegistry {
     }
 
     private func listBroken(_ name: SessionName, _ errors: ConfigurationErrors) {
-        entries[name] = .broken(errors, since: clock.wallClock())
+        list(name, as: .broken(errors, since: clock.wallClock()))
+    }
+
+    private func list(_ name: SessionName, as entry: Entry) {
+        guard let reason = entry.reason else { preconditionFailure("a session that runs lists itself") }
+        entries[name] = entry
         var event = SessionEvent(
             watch: .init(rawValue: ""), sequence: 0, time: clock.wallClock(), session: name.description,
             event: .stateChanged)
         event.state = .failed
-        event.reason = .init(Reason(.badConfiguration, errors.description))
+        event.reason = .init(reason)
         report(name, event)
         logger.error(
-            "\(name): failed (bad-configuration): \(errors)",
+            "\(name): failed (\(reason.code.rawValue)): \(reason.message)",
             metadata: [
                 "MESSAGE_ID": "\(MessageID.failed)", "HOLDFAST_SESSION": "\(name)", "HOLDFAST_STATE": "failed",
-                "HOLDFAST_REASON": "bad-configuration",
+                "HOLDFAST_REASON": "\(reason.code.rawValue)",
             ])
     }
 
@@ -170,19 +186,26 @@ actor SessionRegistry {
             sessionsChanged()
         }
         var result = DaemonReloadMethod.Result()
-        for (name, entry) in entries.sorted(by: { $0.key < $1.key }) where loaded.sessions[name] == nil {
-            if case .running(let driver) = entry { await stop(driver, .configurationChanged, forGood: true) }
+        let wereUp = await stop(changedBy: loaded)
+        for name in entries.keys.sorted() where loaded.sessions[name] == nil {
             entries[name] = nil
             changed(name)
             result.removed.append(name.description)
         }
+        var failure: RPCError?
         for (name, configuration) in loaded.sessions.sorted(by: { $0.key < $1.key }) {
             defer { changed(name) }
             do throws(StoreError) {
-                try await apply(configuration, to: name, &result)
+                try await apply(configuration, to: name, wasUp: wereUp[name], &result)
             } catch {
-                throw .internalError("the state of session \(name) cannot be read: \(error)")
+                let sentence = "the state of session \(name) cannot be read: \(error)"
+                if changing[name] != nil { list(name, as: .unreadable(sentence, since: clock.wallClock())) }
+                failure = failure ?? .internalError(sentence)
             }
+        }
+        if let failure {
+            statusMayHaveChanged()
+            throw failure
         }
         result.errors = loaded.errors.map { error in
             ConfigurationProblem(
@@ -194,31 +217,59 @@ actor SessionRegistry {
         return result
     }
 
+    /// Stops the sessions that are gone or others now, all at once: each may need its time to say goodbye.
+    ///
+    /// - Returns: of each that was stopped, whether it was up, or tried to be.
+    private func stop(changedBy loaded: LoadedConfiguration) async -> [SessionName: Bool] {
+        var wereUp: [SessionName: Bool] = [:]
+        await withTaskGroup(of: Void.self) { group in
+            for (name, entry) in entries {
+                guard case .running(let driver) = entry else { continue }
+                var code = SessionCore.ReasonCode.configurationChanged
+                var forGood = true
+                switch loaded.sessions[name] {
+                case nil: break
+                case .success(driver.configuration)?: continue
+                // Another server gets what the session publishes, and the old one shall not keep it.
+                case .success(let new)?:
+                    forGood = Set(driver.configuration.endpoints).isDisjoint(with: new.endpoints)
+                case .failure?: (code, forGood) = (.badConfiguration, false)
+                }
+                let state = await driver.machine.status.state
+                wereUp[name] = state != .disconnected && state != .disconnecting
+                // Until `changed`, whoever asks for it waits.
+                changing[name] = []
+                let (reason, isForGood) = (code, forGood)
+                group.addTask { await self.stop(driver, reason, forGood: isForGood) }
+            }
+        }
+        return wereUp
+    }
+
+    /// - Parameter wasUp: `nil` for a session that was not stopped.
     private func apply(
-        _ configuration: Result<SessionConfiguration, ConfigurationErrors>, to name: SessionName,
+        _ configuration: Result<SessionConfiguration, ConfigurationErrors>, to name: SessionName, wasUp: Bool?,
         _ result: inout DaemonReloadMethod.Result
     ) async throws(StoreError) {
         switch (entries[name], configuration) {
         case (.running(let driver)?, .success(let new)):
-            guard driver.configuration != new else { return }
-            let state = await driver.machine.status.state
-            // Another server gets what the session publishes, and the old one shall not keep it.
-            let isElsewhere = Set(driver.configuration.endpoints).isDisjoint(with: new.endpoints)
-            await stop(driver, .configurationChanged, forGood: isElsewhere)
+            guard let wasUp else { return }
             try await forgetFailure(of: name)
             // A session that the server may have under another client id was never ours: it is not to be resumed.
             if driver.configuration.clientID != new.clientID {
                 try await surroundings?.store.commit([(session: name, changes: [.setEstablished(false)])])
             }
-            try await start(name, new, wasUp: state != .disconnected && state != .disconnecting)
+            try await start(name, new, wasUp: wasUp)
             result.changed.append(name.description)
-        case (.running(let driver)?, .failure(let errors)):
-            await stop(driver, .badConfiguration)
+        case (.running?, .failure(let errors)):
             listBroken(name, errors)
             result.changed.append(name.description)
         case (.broken(let old, _)?, .failure(let errors)):
             if old != errors { listBroken(name, errors) }
-        case (.broken?, .success(let new)):
+        case (.unreadable?, .failure(let errors)):
+            listBroken(name, errors)
+            result.changed.append(name.description)
+        case (.broken?, .success(let new)), (.unreadable?, .success(let new)):
             try await forgetFailure(of: name)
             try await start(name, new)
             result.changed.append(name.description)
@@ -240,9 +291,7 @@ actor SessionRegistry {
         try await store.setVerdict(name, nil)
     }
 
-    /// Stops a session whose configuration changed. Until `changed`, whoever asks for it waits.
-    private func stop(_ driver: SessionDriver, _ code: SessionCore.ReasonCode, forGood: Bool = false) async {
-        changing[driver.name] = []
+    private func stop(_ driver: SessionDriver, _ code: SessionCore.ReasonCode, forGood: Bool) async {
         let consumers = await driver.stop(code, forGood: forGood)
         parked[driver.name] = consumers.isEmpty ? nil : consumers
     }
@@ -267,6 +316,8 @@ actor SessionRegistry {
             throw .wrongState(
                 name, is: "failed (bad-configuration)",
                 hint: "\(errors.description); correct it, then holdfastctl reload")
+        case .unreadable(let sentence, _):
+            throw .wrongState(name, is: "failed", hint: "\(sentence); holdfastctl reload tries again")
         }
     }
 
@@ -293,6 +344,8 @@ actor SessionRegistry {
             return SessionStatus(
                 session: name, state: .failed, since: since,
                 reason: .init(Reason(.badConfiguration, errors.description)))
+        case .unreadable(let sentence, let since):
+            return SessionStatus(session: name, state: .failed, since: since, reason: .init(Reason(.unknown, sentence)))
         }
     }
 

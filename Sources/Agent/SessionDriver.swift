@@ -22,14 +22,16 @@ actor SessionDriver {
         var password: [UInt8]?
         var proxyPassword: [UInt8]?
         var credentialLife: CredentialLife?
+        /// Fetched already, to be used for this attempt.
+        var renewed: Credential.Fetched?
+        /// Whether something was opened to the address, be it only to look.
+        var isDialed = false
         /// The connection of a knock that was answered, to go on with.
         var knock: (any TransportConnection)?
-        /// A new credential on its way to the server.
+        /// A new credential on its way to the server, and what happens when that takes too long.
         var renewal: Credential.Fetched?
+        var renewalTimer: Scheduled<Void>?
         var opened: Opened?
-        /// The protocol has said why the link ends, and the credential is looked at before that is told: how the
-        /// transport ends is no news.
-        var isRefused = false
 
         var generation: Generation { attempt.generation }
     }
@@ -39,6 +41,8 @@ actor SessionDriver {
         /// To be written next; `.some(nil)` says that there is none any more.
         var next: Verdict??
         var isWriting = false
+        /// Why the last one could not be written.
+        var failure: StoreError?
         var waiters: [CheckedContinuation<Void, Never>] = []
     }
 
@@ -83,6 +87,8 @@ actor SessionDriver {
     var isFlushing = false
     /// Fetched for the attempt that is about to begin.
     var renewedCredential: Credential.Fetched?
+    /// What the server rejected, until there is another one.
+    var rejectedSecret: [UInt8]?
     /// The version of the file that the last credential came from.
     var credentialMark: FileMark?
     var credentialWatch: CredentialWatch?
@@ -152,7 +158,10 @@ actor SessionDriver {
     ///   - wasUp: it was up, or tried to be, before its configuration changed.
     func start(verdict: Verdict?, chosenRoom: ChosenRoom? = nil, wasUp: Bool = false) {
         enterRoom(chosenRoom, remembered: remembered)
-        let isDecided = takeUp(verdict)
+        // A failure is about the configuration that it had: another one since is like a reload.
+        let isFailureOver = verdict.map(isOver) ?? false
+        let isDecided = !isFailureOver && takeUp(verdict)
+        let wasUp = wasUp || isFailureOver
         var actions: [MQTTClientMachine.Action] = []
         for filter in wantedFilters {
             subscribe(to: filter, qos: wantedQoS(of: filter) ?? .atLeastOnce, into: &actions)
@@ -167,6 +176,11 @@ actor SessionDriver {
         surroundings.report(name, nil)
     }
 
+    private func isOver(_ verdict: Verdict) -> Bool {
+        guard verdict.bootID == surroundings.bootID, verdict.state == SessionState.failed.rawValue else { return false }
+        return verdict.configuration.map { $0 != configuration.digest } ?? false
+    }
+
     /// Before anything else, for what the session finds to do must not undo it.
     ///
     /// - Returns: whether what happened earlier in this boot decides.
@@ -177,6 +191,8 @@ actor SessionDriver {
             isFailed: verdict.state == SessionState.failed.rawValue,
             reason: Reason(code, verdict.message, serverCode: verdict.serverCode))
         since = RFC3339(milliseconds: verdict.since.rawValue)
+        // Another version of the file than this one is noticed by the watch, also if it came before it.
+        credentialMark = verdict.credential.map { FileMark(rawValue: $0) }
         return true
     }
 
@@ -196,9 +212,15 @@ actor SessionDriver {
 
     private func command(_ input: SessionMachine.Input) async throws(RPCError) -> SessionState {
         try checkRunning()
+        memory.failure = nil
         run(.session(input))
         let state = machine.status.state
         await everythingRemembered()
+        if let failure = memory.failure {
+            throw RPCError(
+                .storeFull, "session \(name) is \(state.rawValue), but that could not be remembered: \(failure)",
+                hint: "mend that, then ask again; until then a restart of the daemon undoes it")
+        }
         return state
     }
 
@@ -315,9 +337,10 @@ actor SessionDriver {
             perform(actions)
         case .retire(let generation, let ending):
             if link?.generation == generation {
+                redirections.ended(wasTried: link?.isDialed ?? false)
                 link?.knock?.close(.abort)
+                link?.renewalTimer?.cancel()
                 link = nil
-                redirections.ended()
                 handle(.connectionClosed)
             }
             work.append(.session(.ended(generation, ending)))
@@ -391,7 +414,9 @@ actor SessionDriver {
         guard let link else { return }
         stopLooking()
         self.link = nil
-        redirections.ended()
+        link.renewalTimer?.cancel()
+        // What this host does, or what happens to its paths, says nothing about the server.
+        redirections.ended(wasTried: link.isDialed && !machine.reason.code.isOurOwn)
         link.connection?.close(.abort)
         link.knock?.close(.abort)
         handle(.connectionClosed)
@@ -418,7 +443,9 @@ actor SessionDriver {
     private func open(_ attempt: Attempt) {
         precondition(link == nil, "an attempt begins when the one before it is over")
         link = Link(
-            attempt: attempt, address: redirections.begin(attempt.endpoint), knock: takeKnock(for: attempt))
+            attempt: attempt, address: redirections.begin(attempt.endpoint), renewed: renewedCredential,
+            knock: takeKnock(for: attempt))
+        renewedCredential = nil
         prepareRoom()
         fetchProxyPassword(for: attempt)
     }
@@ -473,8 +500,6 @@ actor SessionDriver {
             machine.heard(generation, at: now)
             rooms.membership?.presence.heard(at: now)
             run(.onLink(generation, .received(bytes)))
-        case .closed where link.isRefused:
-            break
         case .closed(let end):
             if end == .closedLocally { run(.session(.closed(generation))) }
             run(.retire(generation, ending(end, of: link)))
@@ -489,13 +514,14 @@ actor SessionDriver {
     /// Ends the connection because of what the server said or did; what the machine still sends goes out first.
     func protocolEnded(_ ending: SessionMachine.Ending) {
         guard let link else { return }
-        let (generation, reason) = (link.generation, ending.reason)
-        guard reason.code.group == .auth, let reference = configuration.password else {
-            work.append(.retire(generation, ending))
-            return
+        var ending = ending
+        if ending.reason.code.group == .auth, configuration.password != nil {
+            ending.reason = namedByEnd(ending.reason)
+            // The next attempt looks whether there is another one.
+            ending.mayHaveNewCredential = true
+            rejectedSecret = link.renewal?.secret ?? link.password
         }
-        self.link?.isRefused = true
-        retire(generation, rejected: namedByEnd(reason), link.renewal?.secret ?? link.password, reference)
+        work.append(.retire(link.generation, ending))
     }
 
     /// Gives the session machine the kernel's view of the connection.
@@ -522,6 +548,7 @@ actor SessionDriver {
 
     func stateChanged(to state: SessionState) {
         since = wallClock
+        if state == .disconnected { rooms.lastOpened = nil }
         rememberVerdict(state)
         if state == .failed { failed(because: machine.reason) }
         watchCredential()
@@ -551,9 +578,11 @@ actor SessionDriver {
     private func writeVerdicts() async {
         while let verdict = memory.next {
             memory.next = nil
-            do {
+            do throws(StoreError) {
                 try await surroundings.store.setVerdict(name, verdict)
+                memory.failure = nil
             } catch {
+                memory.failure = error
                 surroundings.logger.error("\(name): the state could not be remembered: \(error)")
             }
         }
@@ -570,6 +599,7 @@ actor SessionDriver {
     private func verdict(_ state: SessionState, _ reason: Reason) -> Verdict {
         Verdict(
             state: state.rawValue, reasonCode: reason.code.rawValue, message: reason.message,
-            serverCode: reason.serverCode, bootID: surroundings.bootID, since: timestamp)
+            serverCode: reason.serverCode, bootID: surroundings.bootID, since: timestamp,
+            configuration: configuration.digest, credential: credentialMark?.rawValue)
     }
 }

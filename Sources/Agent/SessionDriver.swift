@@ -36,16 +36,6 @@ actor SessionDriver {
         var generation: Generation { attempt.generation }
     }
 
-    /// The verdict on its way to the disk. Only the last one counts.
-    private struct VerdictMemory {
-        /// To be written next; `.some(nil)` says that there is none any more.
-        var next: Verdict??
-        var isWriting = false
-        /// Why the last one could not be written.
-        var failure: StoreError?
-        var waiters: [CheckedContinuation<Void, Never>] = []
-    }
-
     private enum Work {
         case session(SessionMachine.Input)
         case mqtt(MQTTClientMachine.Input)
@@ -120,7 +110,7 @@ actor SessionDriver {
     var stopWaiters: [CheckedContinuation<Void, Never>] = []
     /// Set when the session is about to end for good: a successor takes over what is asked from now on.
     private(set) var isStopping = false
-    private var memory = VerdictMemory()
+    var memory = VerdictMemory()
 
     init(
         name: SessionName, configuration: SessionConfiguration, durable: DurableSession,
@@ -174,26 +164,6 @@ actor SessionDriver {
         }
         watchCredential()
         surroundings.report(name, nil)
-    }
-
-    private func isOver(_ verdict: Verdict) -> Bool {
-        guard verdict.bootID == surroundings.bootID, verdict.state == SessionState.failed.rawValue else { return false }
-        return verdict.configuration.map { $0 != configuration.digest } ?? false
-    }
-
-    /// Before anything else, for what the session finds to do must not undo it.
-    ///
-    /// - Returns: whether what happened earlier in this boot decides.
-    private func takeUp(_ verdict: Verdict?) -> Bool {
-        guard let verdict, verdict.bootID == surroundings.bootID else { return false }
-        let code = SessionCore.ReasonCode(rawValue: verdict.reasonCode) ?? .unknown
-        machine.restore(
-            isFailed: verdict.state == SessionState.failed.rawValue,
-            reason: Reason(code, verdict.message, serverCode: verdict.serverCode))
-        since = RFC3339(milliseconds: verdict.since.rawValue)
-        // Another version of the file than this one is noticed by the watch, also if it came before it.
-        credentialMark = verdict.credential.map { FileMark(rawValue: $0) }
-        return true
     }
 
     /// Returns, as the other commands do, when what was asked is remembered: what is answered must not be undone by a
@@ -555,51 +525,5 @@ actor SessionDriver {
         guard state != .disconnecting else { return }
         for waiter in stopWaiters { waiter.resume() }
         stopWaiters = []
-    }
-
-    /// An explicit disconnect and a terminal reason outlive the daemon; everything else is decided anew.
-    func rememberVerdict(_ state: SessionState) {
-        let reason = machine.reason
-        let verdict: Verdict?
-        switch state {
-        case .failed: verdict = self.verdict(.failed, reason)
-        // From the moment on that it is asked for: a crash while the session says goodbye does not undo it either.
-        case .disconnecting where reason.code == .userDisconnect, .disconnected where reason.code == .userDisconnect:
-            verdict = self.verdict(.disconnected, reason)
-        case .connecting: verdict = nil
-        default: return
-        }
-        memory.next = .some(verdict)
-        guard !memory.isWriting else { return }
-        memory.isWriting = true
-        Task { await writeVerdicts() }
-    }
-
-    private func writeVerdicts() async {
-        while let verdict = memory.next {
-            memory.next = nil
-            do throws(StoreError) {
-                try await surroundings.store.setVerdict(name, verdict)
-                memory.failure = nil
-            } catch {
-                memory.failure = error
-                surroundings.logger.error("\(name): the state could not be remembered: \(error)")
-            }
-        }
-        memory.isWriting = false
-        for waiter in memory.waiters { waiter.resume() }
-        memory.waiters = []
-    }
-
-    private func everythingRemembered() async {
-        guard memory.isWriting else { return }
-        await withCheckedContinuation { memory.waiters.append($0) }
-    }
-
-    private func verdict(_ state: SessionState, _ reason: Reason) -> Verdict {
-        Verdict(
-            state: state.rawValue, reasonCode: reason.code.rawValue, message: reason.message,
-            serverCode: reason.serverCode, bootID: surroundings.bootID, since: timestamp,
-            configuration: configuration.digest, credential: credentialMark?.rawValue)
     }
 }

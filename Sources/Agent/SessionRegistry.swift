@@ -10,7 +10,7 @@ import Transport
 
 /// All sessions of the daemon, what happens to them, and who watches.
 actor SessionRegistry {
-    private enum Entry {
+    enum Entry {
         case running(SessionDriver)
         /// The session's file has errors; nothing is known of the session but these.
         case broken(ConfigurationErrors, since: RFC3339)
@@ -35,23 +35,23 @@ actor SessionRegistry {
     nonisolated let eventLoop: any EventLoop
     nonisolated var unownedExecutor: UnownedSerialExecutor { eventLoop.executor.asUnownedSerialExecutor() }
 
-    private var surroundings: SessionDriver.Surroundings?
-    private var clock: HostClock { surroundings?.clock ?? .system }
-    private let logger: Logger
+    var surroundings: SessionDriver.Surroundings?
+    var clock: HostClock { surroundings?.clock ?? .system }
+    let logger: Logger
     private let notifier: StatusNotifier
-    private var entries: [SessionName: Entry] = [:]
+    var entries: [SessionName: Entry] = [:]
     /// Sessions that are stopped and started anew, with those who wait for that to ask for something.
-    private var changing: [SessionName: [CheckedContinuation<Void, Never>]] = [:]
+    var changing: [SessionName: [CheckedContinuation<Void, Never>]] = [:]
     /// The programs that subscribe to sessions that do not run at the moment, in case they come back.
-    private var parked: [SessionName: ParkedConsumers] = [:]
+    var parked: [SessionName: ParkedConsumers] = [:]
     private var events = EventLog()
     private var history = HistoryRecorder()
     private var historyQueue: HistoryQueue?
     private var watchers: [WatchID: Watcher] = [:]
     private var lastWatch = 0
     private var lastSubscription = 0
-    private var isStopping = false
-    private var isReloading = false
+    var isStopping = false
+    var isReloading = false
     /// Called when the sessions are others than before.
     var sessionsChanged: @Sendable () -> Void = {}
 
@@ -80,7 +80,7 @@ actor SessionRegistry {
         statusMayHaveChanged()
     }
 
-    private func start(
+    func start(
         _ name: SessionName, _ configuration: SessionConfiguration, wasUp: Bool = false
     ) async throws(StoreError) {
         guard var surroundings else { preconditionFailure("sessions are started with their surroundings") }
@@ -110,11 +110,11 @@ actor SessionRegistry {
         record(history.started(await driver.status(), name, at: clock.wallClock()))
     }
 
-    private func listBroken(_ name: SessionName, _ errors: ConfigurationErrors) {
+    func listBroken(_ name: SessionName, _ errors: ConfigurationErrors) {
         list(name, as: .broken(errors, since: clock.wallClock()))
     }
 
-    private func list(_ name: SessionName, as entry: Entry) {
+    func list(_ name: SessionName, as entry: Entry) {
         guard let reason = entry.reason else { preconditionFailure("a session that runs lists itself") }
         entries[name] = entry
         var event = SessionEvent(
@@ -169,135 +169,6 @@ actor SessionRegistry {
     /// The host's clock was set.
     func clockStepped() {
         for case .running(let driver) in entries.values { driver.assumeIsolated { $0.clockStepped() } }
-    }
-
-    /// - Throws: when a reload would be refused.
-    func checkReload() throws(RPCError) {
-        guard !isStopping else { throw .shuttingDown }
-        guard !isReloading else { throw .tooManyRequests("a reload is under way") }
-    }
-
-    /// Applies another configuration: sessions that are new, changed and gone; the others do not notice.
-    func apply(_ loaded: LoadedConfiguration) async throws(RPCError) -> DaemonReloadMethod.Result {
-        try checkReload()
-        isReloading = true
-        defer {
-            isReloading = false
-            sessionsChanged()
-        }
-        var result = DaemonReloadMethod.Result()
-        let wereUp = await stop(changedBy: loaded)
-        for name in entries.keys.sorted() where loaded.sessions[name] == nil {
-            entries[name] = nil
-            changed(name)
-            result.removed.append(name.description)
-        }
-        var failure: RPCError?
-        for (name, configuration) in loaded.sessions.sorted(by: { $0.key < $1.key }) {
-            defer { changed(name) }
-            do throws(StoreError) {
-                try await apply(configuration, to: name, wasUp: wereUp[name], &result)
-            } catch {
-                let sentence = "the state of session \(name) cannot be read: \(error)"
-                if changing[name] != nil { list(name, as: .unreadable(sentence, since: clock.wallClock())) }
-                failure = failure ?? .internalError(sentence)
-            }
-        }
-        if let failure {
-            statusMayHaveChanged()
-            throw failure
-        }
-        result.errors = loaded.errors.map { error in
-            ConfigurationProblem(
-                session: loaded.session(of: error)?.description, file: error.file, line: error.line,
-                column: error.column,
-                message: error.message + (error.suggestion.map { "; did you mean \"\($0)\"?" } ?? ""))
-        }
-        statusMayHaveChanged()
-        return result
-    }
-
-    /// Stops the sessions that are gone or others now, all at once: each may need its time to say goodbye.
-    ///
-    /// - Returns: of each that was stopped, whether it was up, or tried to be.
-    private func stop(changedBy loaded: LoadedConfiguration) async -> [SessionName: Bool] {
-        var wereUp: [SessionName: Bool] = [:]
-        await withTaskGroup(of: Void.self) { group in
-            for (name, entry) in entries {
-                guard case .running(let driver) = entry else { continue }
-                var code = SessionCore.ReasonCode.configurationChanged
-                var forGood = true
-                switch loaded.sessions[name] {
-                case nil: break
-                case .success(driver.configuration)?: continue
-                // Another server gets what the session publishes, and the old one shall not keep it.
-                case .success(let new)?:
-                    forGood = Set(driver.configuration.endpoints).isDisjoint(with: new.endpoints)
-                case .failure?: (code, forGood) = (.badConfiguration, false)
-                }
-                let state = await driver.machine.status.state
-                wereUp[name] = state != .disconnected && state != .disconnecting
-                // Until `changed`, whoever asks for it waits.
-                changing[name] = []
-                let (reason, isForGood) = (code, forGood)
-                group.addTask { await self.stop(driver, reason, forGood: isForGood) }
-            }
-        }
-        return wereUp
-    }
-
-    /// - Parameter wasUp: `nil` for a session that was not stopped.
-    private func apply(
-        _ configuration: Result<SessionConfiguration, ConfigurationErrors>, to name: SessionName, wasUp: Bool?,
-        _ result: inout DaemonReloadMethod.Result
-    ) async throws(StoreError) {
-        switch (entries[name], configuration) {
-        case (.running(let driver)?, .success(let new)):
-            guard let wasUp else { return }
-            try await forgetFailure(of: name)
-            // A session that the server may have under another client id was never ours: it is not to be resumed.
-            if driver.configuration.clientID != new.clientID {
-                try await surroundings?.store.commit([(session: name, changes: [.setEstablished(false)])])
-            }
-            try await start(name, new, wasUp: wasUp)
-            result.changed.append(name.description)
-        case (.running?, .failure(let errors)):
-            listBroken(name, errors)
-            result.changed.append(name.description)
-        case (.broken(let old, _)?, .failure(let errors)):
-            if old != errors { listBroken(name, errors) }
-        case (.unreadable?, .failure(let errors)):
-            listBroken(name, errors)
-            result.changed.append(name.description)
-        case (.broken?, .success(let new)), (.unreadable?, .success(let new)):
-            try await forgetFailure(of: name)
-            try await start(name, new)
-            result.changed.append(name.description)
-        case (nil, .success(let new)):
-            try await forgetFailure(of: name)
-            try await start(name, new)
-            result.added.append(name.description)
-        case (nil, .failure(let errors)):
-            listBroken(name, errors)
-            result.added.append(name.description)
-        }
-    }
-
-    /// A terminal state is over when the configuration changes; an explicit disconnect is not.
-    private func forgetFailure(of name: SessionName) async throws(StoreError) {
-        guard let store = surroundings?.store, let verdict = try await store.verdict(name),
-            verdict.state == SessionState.failed.rawValue
-        else { return }
-        try await store.setVerdict(name, nil)
-    }
-
-    private func stop(_ driver: SessionDriver, _ code: SessionCore.ReasonCode, forGood: Bool) async {
-        let consumers = await driver.stop(code, forGood: forGood)
-        parked[driver.name] = consumers.isEmpty ? nil : consumers
-    }
-
-    private func changed(_ name: SessionName) {
-        for waiter in changing.removeValue(forKey: name) ?? [] { waiter.resume() }
     }
 
     // MARK: Looking things up
@@ -373,7 +244,7 @@ actor SessionRegistry {
         statusMayHaveChanged()
     }
 
-    private func statusMayHaveChanged() {
+    func statusMayHaveChanged() {
         let statuses: @Sendable () -> [SessionStatus] = { [weak self] in self?.assumeIsolated { $0.statuses() } ?? [] }
         notifier.assumeIsolated { $0.statusMayHaveChanged(statuses) }
     }

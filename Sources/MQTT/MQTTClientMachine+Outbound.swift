@@ -192,7 +192,7 @@ extension MQTTClientMachine {
             let queued = outbox.first
             if let id = outbox.resend.first, let entry = outbox.inFlight[id] {
                 // What was in flight before a start may have a message before it in the queue, which is still to be read.
-                guard outbox.isLoaded(through: entry.sequence) else { return }
+                guard queued != nil || outbox.isLoaded(through: entry.sequence) else { return }
                 if let queued, queued.sequence < entry.sequence {
                     guard pass(queued, session, &step) else { return }
                 } else {

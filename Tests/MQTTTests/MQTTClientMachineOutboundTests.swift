@@ -304,12 +304,32 @@ import Testing
                 sequence: MessageSequence(rawValue: Int64(1 + offset)),
                 message: OutboundMessage(topic: "t", payload: ByteBuffer(string: payload)))
         }
-        #expect(
-            client.connect(resumed: true) == ["connected resumed", "restored", "load after 0", "PUBLISH 1 id 1 DUP"])
+        #expect(client.connect(resumed: true) == ["connected resumed", "restored", "load after 0"])
         client.handle(.connectionClosed)
         client.connect()
         #expect(client.handle(.loaded([stored[1]])) == ["load after 0"], "read before message 1 was queued again")
         #expect(client.handle(.loaded(stored)) == ["PUBLISH 1 id 2", "PUBLISH b id 3"])
+    }
+
+    @Test func `what was in flight before a start waits until it is known what is before it in the queue`() throws {
+        var client = MQTTClientHarness(
+            durable: DurableSession(
+                established: true, nextSequence: MessageSequence(rawValue: 4),
+                inFlight: [
+                    StoredMessage(
+                        sequence: MessageSequence(rawValue: 2),
+                        message: OutboundMessage(topic: "t", payload: ByteBuffer(string: "b"), qos: .atLeastOnce),
+                        state: .inFlight(id(7)))
+                ], queuedCount: 2, queuedBytes: 4)
+        ) { $0.readAheadMessages = 1 }
+        func stored(_ sequence: Int64, _ payload: String) -> StoredMessage {
+            StoredMessage(
+                sequence: MessageSequence(rawValue: sequence),
+                message: OutboundMessage(topic: "t", payload: ByteBuffer(string: payload), qos: .atLeastOnce))
+        }
+        #expect(client.connect(resumed: true) == ["connected resumed", "restored", "load after 0"])
+        #expect(client.handle(.loaded([stored(1, "a")])) == ["load after 1", "PUBLISH a id 8"])
+        #expect(client.handle(.loaded([stored(3, "c")])) == ["PUBLISH b id 7 DUP", "PUBLISH c id 9"])
     }
 
     @Test func `a load that finds nothing is not repeated`() throws {

@@ -2,23 +2,23 @@ import Dispatch
 import Glibc
 
 /// What tells one version of a file from the next without reading it.
-struct FileMark: Hashable, Sendable {
-    private let device: UInt64
-    private let inode: UInt64
-    private let size: Int64
-    private let modified: [Int]
-    private let changed: [Int]
+struct FileMark: RawRepresentable, Hashable, Sendable {
+    /// Device and inode, size, and when it was modified and changed. It is kept in the state directory.
+    let rawValue: String
+
+    init(rawValue: String) {
+        self.rawValue = rawValue
+    }
 
     /// Of the file that the path leads to, links followed; `nil` if there is none, or an empty one that is still to be
     /// written.
     init?(_ path: String) {
         var status = stat()
         guard stat(path, &status) == 0, status.st_size > 0 else { return nil }
-        device = UInt64(status.st_dev)
-        inode = UInt64(status.st_ino)
-        size = Int64(status.st_size)
-        modified = [status.st_mtim.tv_sec, status.st_mtim.tv_nsec]
-        changed = [status.st_ctim.tv_sec, status.st_ctim.tv_nsec]
+        let (modified, changed) = (status.st_mtim, status.st_ctim)
+        rawValue =
+            "\(status.st_dev):\(status.st_ino) \(status.st_size) \(modified.tv_sec).\(modified.tv_nsec) "
+            + "\(changed.tv_sec).\(changed.tv_nsec)"
     }
 }
 

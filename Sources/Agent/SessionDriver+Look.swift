@@ -30,6 +30,7 @@ extension SessionDriver {
     /// Looks if the attempt has to, and dials if nothing speaks against it.
     func dialOrLook(_ attempt: Attempt) {
         stopLooking()
+        link?.isDialed = true
         guard let look = attempt.look, rooms.membership != nil else {
             dial(attempt)
             return

@@ -70,7 +70,7 @@ struct SessionLog {
         case (_, .connected):
             tryingSince = nil
         case (.connected, .reconnecting)
-        where [.credentialRenewed, .returning, .switchRoom, .userReconnect].contains(status.reason.code):
+        where [.credentialRenewed, .returning, .switchRoom, .userReconnect, .serverMoved].contains(status.reason.code):
             begin(at: now)
             write(.debug, nil, status: status, endpoint: endpoint, "reconnecting: \(status.reason.message)", previous)
         case (.connected, .reconnecting):

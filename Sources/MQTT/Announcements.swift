@@ -62,6 +62,7 @@ extension MQTTClientMachine {
     /// Whether an announcement waits for its answer.
     public var isAnnouncing: Bool {
         !announcements.waiting.isEmpty || !announcements.unacknowledged.isEmpty || !announcements.outstanding.isEmpty
+            || !quota.announcements.isEmpty
     }
 
     /// Lets announcements through as far as the window has room. A packet identifier of theirs needs not be durable: no
@@ -106,6 +107,8 @@ extension MQTTClientMachine {
     mutating func receivedPubackOfAnnouncement(_ answer: Acknowledgement, _ step: inout Step) -> Bool {
         guard let announcement = announcements.outstanding.removeValue(forKey: answer.packetID) else { return false }
         packetIDs.free(answer.packetID)
+        if doubt(announcement, answer, &step) { return true }
+        if !answer.reasonCode.isError { messageTaken() }
         step.emit(.announced(announcement, answer.reasonCode))
         return true
     }

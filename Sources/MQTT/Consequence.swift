@@ -52,6 +52,9 @@ public struct Consequence: Hashable, Sendable {
         case shortenKeepAlive
         /// Half as many messages are sent ahead of their acknowledgements.
         case halveWindow
+        /// The refusal counts only if the connection goes on. If it ends, the message is sent again, and half as many are
+        /// sent ahead of their acknowledgements.
+        case unlessEnded
         /// No topic aliases are used any more.
         case noAliases
         /// The packet identifier is not used any more; if it repeats, a full reconnect.
@@ -108,6 +111,7 @@ public struct Consequence: Hashable, Sendable {
         Row([.packetTooLarge], ending, .change, [.quarantine]),
         Row([.messageRateTooHigh], ending, .change, [.floor, .halveWindow]),
         Row([.quotaExceeded], ending, .retry, [.slowly]),
+        Row([.quotaExceeded], [.acknowledgement], .operation, [.unlessEnded]),
         Row([.administrativeAction], ending, .terminal, [.removed]),
         Row([.payloadFormatInvalid], [.disconnect], .change, [.quarantine]),
         Row([.retainNotSupported, .qosNotSupported], ending, .terminal),

@@ -13,9 +13,9 @@ import NIOCore
 ///     handle ─▶ mutate ─▶ pump: let messages through ─▶ drain: send what is durable ─▶ commit, load, send, close
 ///
 /// Files: this one is the funnel; `+Connection` opens and ends; `+Discarding` begins a session anew in MQTT 3.1.1;
-/// `+Remedies` is what follows from the server's reason to end a connection; `+Outbound` and `+Inbound` are the two
-/// directions of messages; `+Limits` is what the outbox does not keep; `+Subscriptions` restores what is wanted;
-/// `+Collecting` is what durable consumers get.
+/// `+Remedies` is what follows from the server's reason to end a connection, and `+Quota` from what it refuses for want of
+/// room; `+Outbound` and `+Inbound` are the two directions of messages; `+Limits` is what the outbox does not keep;
+/// `+Subscriptions` restores what is wanted; `+Collecting` is what durable consumers get.
 public struct MQTTClientMachine: Sendable {
     /// May be changed at any time; what CONNECT announces changes with the next one.
     public var configuration: Configuration
@@ -49,6 +49,9 @@ public struct MQTTClientMachine: Sendable {
     var aliases = TopicAliases()
     /// The exchange under way, before CONNACK or after.
     var authentication: SCRAMClient?
+    var quota = Quota()
+    /// The PINGREQs of this connection that are unanswered, in order.
+    var pings = CircularBuffer<PingPurpose>()
     /// Whether both sides of this connection have proven themselves by enhanced authentication.
     var isAuthenticatedByMethod = false
     /// Whether the server still had the session, and has not answered a message on this connection yet.
@@ -92,7 +95,7 @@ public struct MQTTClientMachine: Sendable {
                 machine.connectionOpened(credentials, forceCleanStart: forceCleanStart, &step)
             case .received(let bytes): machine.received(bytes, &step)
             case .connectionClosed: machine.connectionClosed()
-            case .ping: if case .connected = machine.connection { step.write(.pingreq) }
+            case .ping: machine.ping(.heartbeat, &step)
             case .disconnect(let code): machine.disconnect(code, &step)
             case .unsubscribe(let filter): machine.unsubscribe(filter, &step)
             case .committed(let number): machine.committed(number, &step)

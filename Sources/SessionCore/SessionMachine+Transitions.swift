@@ -179,8 +179,9 @@ extension SessionMachine {
                 return
             }
             if goBack(trying, because: ending.reason, at: now, into: &actions) { return }
-            if ending.reason.code.group == .auth, ending.hasNewCredential, !trying.hasRenewedCredential {
+            if ending.reason.code.group == .auth, ending.mayHaveNewCredential, !trying.hasRenewedCredential {
                 trying.hasRenewedCredential = true
+                trying.rejection = ending.reason
                 attemptAgain(trying, attempt, because: ending.reason, at: now, into: &actions)
             } else if ending.reason.isTerminal {
                 fail(because: ending.reason)
@@ -194,7 +195,7 @@ extension SessionMachine {
                 failed(attempt, of: trying, ending, at: now)
             }
         case .connected(let connected) where connected.attempt.generation == generation:
-            if ending.reason.isTerminal, !(ending.reason.code.group == .auth && ending.hasNewCredential) {
+            if ending.reason.isTerminal, !(ending.reason.code.group == .auth && ending.mayHaveNewCredential) {
                 fail(because: ending.reason)
             } else {
                 lose(connected, ending, at: now, into: &actions)
@@ -315,10 +316,7 @@ extension SessionMachine {
             attemptNow(trying, at: now, into: &actions)
         case .attempting(let attempt, let phase, _, _):
             actions.append(.abandon(attempt.generation))
-            let reason =
-                trying.isAwaitingCredential
-                ? Reason(.credentialUnreadable, "the credential was not there after \(timeouts.credential)")
-                : Reason(Self.timeout(of: phase))
+            let reason = trying.isAwaitingCredential ? credentialTimeout(trying) : Reason(Self.timeout(of: phase))
             if goBack(trying, because: reason, at: now, into: &actions) { return }
             failed(attempt, of: trying, Ending(reason), at: now)
         }

@@ -5,10 +5,20 @@
 ///
 ///     disconnected ──connect──▶ connecting ──restored──▶ connected ──lost──▶ reconnecting ──restored──▶ connected
 ///
-/// A terminal reason or the end of `giveUpAfter` leads from connecting, connected and reconnecting to failed, from where
-/// only a command leads on: connect, or reconnect by hand. Disconnect leads from every state to disconnected, through
-/// disconnecting where there is something to say goodbye to. Nothing else leads anywhere: in particular, nothing that
-/// completes late does, because each input about a connection carries the generation of the attempt that opened it.
+/// A terminal reason or the end of `giveUpAfter` leads from connecting, connected and reconnecting to failed. From there a
+/// command leads on, connect or reconnect by hand, and another credential, where the old one was the reason. Disconnect
+/// leads from every state to disconnected, through disconnecting where there is something to say goodbye to.
+///
+/// A session may also go down by itself, to rest: when nobody uses it (`idle`, with `on-demand`), and before the host sleeps
+/// (`suspend`). Then disconnected is not the end: the next use, and waking, lead to connecting. An explicit disconnect in
+/// between makes it one.
+///
+/// Nothing else leads anywhere: in particular, nothing that completes late does, because each input about a connection
+/// carries the generation of the attempt that opened it.
+///
+/// A credential that the server rejects is no state of its own: the session is connecting or reconnecting at once, and the
+/// next attempt finds out whether there is another one, before it does anything else. If not, it ends the session with
+/// what the server said.
 ///
 /// While it tries, a session waits for the network (no path to any endpoint), waits for a delay of its table, or has an
 /// attempt under way; these are the cases of `Trying.Activity`.
@@ -88,16 +98,15 @@ public struct SessionMachine: Sendable {
 
 extension SessionMachine {
     enum State: Hashable, Sendable {
-        /// Can transition to: trying.
+        /// Can transition to: trying (connect; where it rests, also a use or waking).
         case disconnected
-        /// Connecting or, with an outage, reconnecting. Can transition to: trying, connected, failed, disconnected,
-        /// disconnecting.
+        /// Connecting or, with an outage, reconnecting. Can transition to: trying, connected, failed, disconnected.
         case trying(Trying)
         /// Can transition to: trying, failed, disconnecting.
         case connected(Connected)
-        /// Can transition to: disconnected, and to trying when connect comes meanwhile.
+        /// Can transition to: disconnected, and to trying when connect, a use or waking comes meanwhile.
         case disconnecting(Disconnecting)
-        /// Can transition to: trying, disconnected.
+        /// Can transition to: trying (connect, another credential), disconnected.
         case failed
     }
 
@@ -123,6 +132,8 @@ extension SessionMachine {
         var returnsFrom: EndpointIndex?
         /// Whether a rejected credential was already renewed since the last success.
         var hasRenewedCredential = false
+        /// What the server said about the credential that was used last, until the next attempt has another one.
+        var rejection: Reason?
         /// The attempt under way has to have its credential before it can do anything.
         var isAwaitingCredential = false
         /// The network event or command that started the present attempt ahead of its time.
@@ -239,8 +250,9 @@ extension SessionMachine {
         public var reason: Reason
         /// How long the server asked to be left alone.
         public var retryAfter: Duration?
-        /// Whether another credential than the rejected one is at hand.
-        public var hasNewCredential: Bool
+        /// Whether there may be another credential than the rejected one: the next attempt finds out, before it does
+        /// anything else.
+        public var mayHaveNewCredential: Bool
         /// When the next attempt is made.
         public var pace = Pace.byReason
         /// Whether a lost connection is taken up at the next endpoint of the list. An attempt that failed always goes on.
@@ -264,10 +276,10 @@ extension SessionMachine {
             case doubledFloor
         }
 
-        public init(_ reason: Reason, retryAfter: Duration? = nil, hasNewCredential: Bool = false) {
+        public init(_ reason: Reason, retryAfter: Duration? = nil, mayHaveNewCredential: Bool = false) {
             self.reason = reason
             self.retryAfter = retryAfter
-            self.hasNewCredential = hasNewCredential
+            self.mayHaveNewCredential = mayHaveNewCredential
             leavesEndpoint = reason.code == .serverShutdown || reason.code == .serverBusy
         }
     }

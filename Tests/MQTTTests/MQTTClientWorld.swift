@@ -28,6 +28,10 @@ struct MQTTClientWorld {
     var downlink = ByteBuffer()
     var isOpen = false
     var wantsClose = false
+    /// The last connection ended so that the session has to begin anew.
+    var mustBeginAnew = false
+    /// With it the server restores finished exchanges now and then, and has a limit for them.
+    let hasGhosts: Bool
 
     var published: [MessageSequence: OutboundMessage] = [:]
     var accepted: Set<MessageSequence> = []
@@ -53,8 +57,10 @@ struct MQTTClientWorld {
     ///   - version: `nil` is another one with every connection.
     ///   - whenFull: with it the outbox is small, and messages grow too old.
     init(
-        seed: UInt64, version: ProtocolVersion? = .five, whenFull: MQTTClientMachine.OverflowBehaviour? = nil
+        seed: UInt64, version: ProtocolVersion? = .five, whenFull: MQTTClientMachine.OverflowBehaviour? = nil,
+        hasGhosts: Bool = false
     ) {
+        self.hasGhosts = hasGhosts
         var random = SeededGenerator(seed: seed)
         self.version = version
         let hasIdentifier = Bool.random(using: &random) || version != .five
@@ -246,9 +252,16 @@ struct MQTTClientWorld {
         isOpen = true
         wantsClose = false
         server.properties.receiveMaximum = UInt16.random(in: 1...6, using: &random)
+        if hasGhosts {
+            // Only when something was taken since: there is no bound otherwise.
+            if chance(30), server.ghosts == 0, server.deliveries.last?.epoch == server.epoch {
+                server.restoreFinished(Int.random(in: 3...6, using: &random))
+            }
+            server.maximumExchanges = 6
+        }
         server.connectionOpened()
         if version == nil { machine.configuration.version = chance(50) ? .five : .threeOneOne }
-        handle(.connectionOpened(MQTTCredentials(), forceCleanStart: mayForce && chance(5)))
+        handle(.connectionOpened(MQTTCredentials(), forceCleanStart: (mayForce && chance(5)) || mustBeginAnew))
     }
 
     private mutating func dropConnection() {
@@ -261,9 +274,10 @@ struct MQTTClientWorld {
 
     mutating func cut() {
         guard isOpen else { return }
-        if chance(20) { server.loseSession() }
+        if chance(20), !hasGhosts { server.loseSession() }
         dropConnection()
-        if chance(20) { server.loseSession() }
+        if chance(20), !hasGhosts { server.loseSession() }
+        mustBeginAnew = machine.reasonIfEnded?.remedies.contains(.cleanStart) ?? false
         handle(.connectionClosed)
     }
 
@@ -310,9 +324,12 @@ struct MQTTClientWorld {
         if configuration.maximumAge != nil {
             now = Timestamp(rawValue: now.rawValue + Int64.random(in: 0...5, using: &random))
         }
-        if wantsClose { cut() }
+        if wantsClose || serverCloses { cut() }
         check()
     }
+
+    /// The server has ended the connection, and all that it said before has arrived.
+    private var serverCloses: Bool { server.wantsClose && downlink.readableBytes == 0 }
 
     /// A person has the quarantine sent again or dropped, or drops something, when the disk has nothing else to do.
     private mutating func decide() {
@@ -338,7 +355,7 @@ struct MQTTClientWorld {
         while idle < 3, steps < 100_000 {
             steps += 1
             open(mayForce: false)
-            if wantsClose { cut() }
+            if wantsClose || serverCloses { cut() }
             let isIdle =
                 disk.isEmpty && notices.isEmpty && uplink.isEmpty && flushes.isEmpty && downlink.readableBytes == 0
                 && server.unansweredCount == 0 && machine.inboxCounts.messages == 0

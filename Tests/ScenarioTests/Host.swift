@@ -1,5 +1,4 @@
 import ControlAPI
-import DurableStore
 import Glibc
 import Logging
 import MQTT
@@ -12,6 +11,7 @@ import Testing
 import Transport
 
 @testable import Agent
+@testable import DurableStore
 
 /// One host of a scenario: its daemon, and a program that uses it.
 actor Host {
@@ -173,6 +173,14 @@ actor Host {
         guard let daemon else { throw Failure(description: "the daemon of \(name) does not run") }
         return daemon.registry
     }
+
+    /// Somebody else writes to the state file.
+    func executeInStore(_ statements: String) throws {
+        try Database(path: "\(directory)/state/holdfast.db").execute(statements)
+    }
+
+    /// As the files are now.
+    func configuration() -> LoadedConfiguration { ConfigurationLoader.load(directory: directory) }
 
     func status(_ session: String = "main") async throws -> SessionStatus { try await registry().status(session) }
 

@@ -154,7 +154,7 @@ private struct RandomWalk {
             let code = chance(4) ? pick([.displaced, .banned, .badEndpoint]) : pick(reasons)
             var ending = SessionMachine.Ending(
                 Reason(code), retryAfter: chance(20) ? .seconds(Int.random(in: 0...50, using: &random)) : nil,
-                hasNewCredential: chance(80))
+                mayHaveNewCredential: chance(80))
             ending.pace = pick([.byReason, .byReason, .atOnce, .slow, .floor, .doubledFloor])
             ending.leavesEndpoint = chance(20)
             ending.failsIfRepeated = chance(2)

@@ -162,9 +162,10 @@ struct SessionUnderTest {
     /// The attempt fails, or the connection is lost.
     @discardableResult
     mutating func end(
-        _ code: ReasonCode, retryAfter: Duration? = nil, hasNewCredential: Bool = false
+        _ code: ReasonCode, retryAfter: Duration? = nil, mayHaveNewCredential: Bool = false
     ) -> [Order] {
-        take(.ended(generation, .init(Reason(code), retryAfter: retryAfter, hasNewCredential: hasNewCredential)))
+        take(
+            .ended(generation, .init(Reason(code), retryAfter: retryAfter, mayHaveNewCredential: mayHaveNewCredential)))
     }
 
     /// The attempt under way has its credential, which ends in so long.

@@ -32,6 +32,8 @@ public struct ModelBroker {
         var endsAt: Time?
         var will: (will: Will, at: Time)?
         var connection: ConnectionID?
+        /// It counts exchanges that were finished, as many as it allows.
+        var isFull = false
     }
 
     private struct Outgoing {
@@ -160,6 +162,12 @@ public struct ModelBroker {
         }
     }
 
+    /// From now on, until the session ends, every message of QoS 1 and 2 is refused with 0x97 and the connection closed, as
+    /// mosquitto 2.0 does that has restored finished exchanges from its disk.
+    public mutating func fill(_ client: String) {
+        sessions[client]?.isFull = true
+    }
+
     public mutating func forget(_ client: String) {
         sessions[client] = nil
     }
@@ -218,7 +226,7 @@ public struct ModelBroker {
             return
         }
         switch packet {
-        case .publish(let publish): received(publish, of: client, on: id)
+        case .publish(let publish): received(publish, of: client, on: id, at: now)
         case .pubrel(let answer):
             let isKnown = sessions[client]?.received.remove(answer.packetID) != nil
             let code = isKnown ? ReasonCode.success : .packetIdentifierNotFound
@@ -298,8 +306,9 @@ public struct ModelBroker {
         }
     }
 
-    private mutating func received(_ publish: Publish, of client: String, on id: ConnectionID) {
-        let refusal = refusedTopics[publish.topic]
+    private mutating func received(_ publish: Publish, of client: String, on id: ConnectionID, at now: Time) {
+        let isFull = sessions[client]?.isFull ?? false
+        let refusal = isFull ? .quotaExceeded : refusedTopics[publish.topic]
         guard let packetID = publish.packetID else {
             if refusal == nil { spread(publish) }
             return
@@ -312,6 +321,7 @@ public struct ModelBroker {
             if refusal == nil, sessions[client]?.received.insert(packetID).inserted == true { spread(publish) }
             send(.pubrec(answer), to: id)
         }
+        if isFull { end(id, nil, at: now) }
     }
 
     private mutating func received(_ subscribe: Subscribe, of client: String, on id: ConnectionID) {

@@ -18,14 +18,14 @@ RELEASE_FLAGS   = --configuration release --static-swift-stdlib --scratch-path $
                   -Xlinker --gc-sections -Xlinker -s
 RELEASE         = $(RELEASE_SCRATCH)/release
 
-SCRIPTS = scripts/setup scripts/demo scripts/check-imports scripts/check-manuals .ci/run
+SCRIPTS = scripts/setup scripts/docs scripts/demo scripts/check-imports scripts/check-manuals .ci/run
 MAN1 = man/holdfastctl.1
 MAN5 = man/holdfast.toml.5 man/holdfast-session.5
 MAN7 = man/holdfast-rpc.7
 MAN8 = man/holdfastd.8
 
 .DEFAULT_GOAL = help
-.PHONY: help demo test scenarios test-servers soak-kills lint build install uninstall clean
+.PHONY: help demo test scenarios test-servers soak-kills docs lint build install uninstall clean
 
 help: ## list these targets
 	@echo 'Holdfast. Targets:'
@@ -63,8 +63,15 @@ soak-kills: ## kill the daemon DAEMON times and the server SERVER times in mid-s
 	HOLDFAST_REQUIRE_ALL=1 HOLDFAST_KILLS='$(DAEMON) $(SERVER) $(SEED)' \
 	    $(SWIFT) test --skip-build --disable-xctest --filter EndToEnd/Kills
 
+DOCS = .build/docs
+
+docs: ## the documentation of the modules as web pages, in .build/docs
+	scripts/setup build
+	$(SWIFT) build
+	scripts/docs $(DOCS)
+
 lint: ## check the format, the imports, the scripts and the manuals
-	$(SWIFT) format lint --strict --parallel --recursive Sources Tests Package.swift
+	$(SWIFT) format lint --strict --parallel --recursive Sources Tests Examples Package.swift
 	scripts/check-imports
 	for script in $(SCRIPTS); do bash -n $$script || exit 1; done
 	scripts/check-manuals $(MAN1) $(MAN5) $(MAN7) $(MAN8)
@@ -109,4 +116,4 @@ uninstall: ## remove what install installed, but not configuration and state
 	@echo 'Kept: $(DESTDIR)$(SYSCONFDIR)/holdfast, $(DESTDIR)/var/lib/holdfast, the user and the groups.'
 
 clean: ## remove everything that was built
-	rm -rf .build $(RELEASE_SCRATCH)
+	rm -rf .build .build-servers $(RELEASE_SCRATCH)

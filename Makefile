@@ -18,14 +18,14 @@ RELEASE_FLAGS   = --configuration release --static-swift-stdlib --scratch-path $
                   -Xlinker --gc-sections -Xlinker -s
 RELEASE         = $(RELEASE_SCRATCH)/release
 
-SCRIPTS = scripts/setup scripts/demo scripts/check-imports scripts/check-manuals .ci/run
+SCRIPTS = scripts/setup scripts/docs scripts/demo scripts/check-imports scripts/check-manuals .ci/run
 MAN1 = man/holdfastctl.1
 MAN5 = man/holdfast.toml.5 man/holdfast-session.5
 MAN7 = man/holdfast-rpc.7
 MAN8 = man/holdfastd.8
 
 .DEFAULT_GOAL = help
-.PHONY: help demo test scenarios test-servers soak-kills fuzz lint build install uninstall clean
+.PHONY: help demo test scenarios test-servers soak-kills fuzz docs lint build install uninstall clean
 
 help: ## list these targets
 	@echo 'Holdfast. Targets:'
@@ -63,6 +63,13 @@ soak-kills: ## kill the daemon DAEMON times and the server SERVER times in mid-s
 	HOLDFAST_REQUIRE_ALL=1 HOLDFAST_KILLS='$(DAEMON) $(SERVER) $(SEED)' \
 	    $(SWIFT) test --skip-build --disable-xctest --filter EndToEnd/Kills
 
+DOCS = .build/docs
+
+docs: ## the documentation of the modules as web pages, in .build/docs
+	scripts/setup build
+	$(SWIFT) build
+	scripts/docs $(DOCS)
+
 # What is fuzzed (mqtt-decoder, client-machine, json-rpc, netlink, configuration), and for how long.
 TARGET  ?= mqtt-decoder
 SECONDS ?= 60
@@ -77,7 +84,7 @@ fuzz: ## feed TARGET with bytes for SECONDS, with libFuzzer and the address sani
 	    -rss_limit_mb=2048 -max_len=8192 -print_final_stats=1 $(FUZZ_SCRATCH)/corpus/$(TARGET) Tests/Fuzz/Corpus/$(TARGET)
 
 lint: ## check the format, the imports, the scripts and the manuals
-	$(SWIFT) format lint --strict --parallel --recursive Sources Tests Package.swift
+	$(SWIFT) format lint --strict --parallel --recursive Sources Tests Examples Package.swift
 	scripts/check-imports
 	for script in $(SCRIPTS); do bash -n $$script || exit 1; done
 	scripts/check-manuals $(MAN1) $(MAN5) $(MAN7) $(MAN8)
@@ -122,4 +129,4 @@ uninstall: ## remove what install installed, but not configuration and state
 	@echo 'Kept: $(DESTDIR)$(SYSCONFDIR)/holdfast, $(DESTDIR)/var/lib/holdfast, the user and the groups.'
 
 clean: ## remove everything that was built
-	rm -rf .build $(RELEASE_SCRATCH) $(FUZZ_SCRATCH)
+	rm -rf .build .build-servers $(RELEASE_SCRATCH) $(FUZZ_SCRATCH)

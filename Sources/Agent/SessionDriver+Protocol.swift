@@ -159,6 +159,8 @@ extension SessionDriver {
             rejected(sequence, code, text)
         case .dropped(let dropped):
             self.dropped(dropped)
+        case .serverLowersQoS:
+            log.serverLowersQoS()
         case .received(let message):
             receivedCount += 1
             roomReceived(message)

@@ -161,6 +161,12 @@ struct SessionLog {
         }
     }
 
+    func serverLowersQoS() {
+        logger.warning(
+            "\(session): the server answers messages of QoS 2 as those of QoS 1: after an outage one may arrive twice",
+            metadata: identity)
+    }
+
     func cannotLook(_ sentence: String) {
         logger.notice(
             "\(session): the room cannot be looked into for other devices of the user: \(sentence)", metadata: identity)

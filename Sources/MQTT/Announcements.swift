@@ -9,7 +9,9 @@ public struct Announcement: Hashable, Sendable {
     public var payload: ByteBuffer
     /// Never exactly once: an exchange of two steps would have to be finished on the next connection.
     public var qos: QoS
+    /// Whether the server keeps it for who subscribes later (3.3.1.3).
     public var retain: Bool
+    /// As of any PUBLISH (3.3.2.3).
     public var properties: Publish.Properties
 
     public init(

@@ -69,7 +69,9 @@ public struct Consequence: Hashable, Sendable {
         case removed
     }
 
+    /// What becomes of the connection.
     public let `class`: Class
+    /// What is done besides.
     public let measures: Set<Measure>
 
     public init(_ class: Class, _ measures: Set<Measure> = []) {
@@ -79,8 +81,11 @@ public struct Consequence: Hashable, Sendable {
 
     /// Codes, packets, and what is done.
     public struct Row: Hashable, Sendable {
+        /// The reason codes of the row.
         public let codes: [ReasonCode]
+        /// Where they are read.
         public let places: [Place]
+        /// What they mean there.
         public let consequence: Consequence
 
         init(_ codes: [ReasonCode], _ places: [Place], _ class: Class, _ measures: Set<Measure> = []) {

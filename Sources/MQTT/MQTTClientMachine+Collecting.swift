@@ -21,6 +21,7 @@ extension MQTTClientMachine {
     public struct InboxCounts: Hashable, Sendable {
         /// Counted once for each consumer that a message waits for; those count that are not committed yet.
         public var messages: Int
+        /// The sum of their `size`, counted alike.
         public var bytes: Int
         /// Messages from the server that are not acknowledged because they have not come in yet.
         public var withheld: Int

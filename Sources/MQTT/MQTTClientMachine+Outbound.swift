@@ -313,8 +313,12 @@ extension MQTTClientMachine {
         if receivedPubackOfAnnouncement(answer, &step) { return }
         let id = answer.packetID
         guard let entry = outbox.inFlight[id], entry.wasAttempted else { return }
-        guard entry.message?.qos == .atLeastOnce else {
+        guard let message = entry.message, message.qos == .atLeastOnce || version == .threeOneOne else {
             return violate(.protocolError, "the server answered a QoS 2 PUBLISH with PUBACK", &step)
+        }
+        if message.qos == .exactlyOnce, !lowersQoS {
+            lowersQoS = true
+            step.emit(.serverLowersQoS)
         }
         if answer.reasonCode.isError { return refused(answer, &step) }
         deliver(id, entry, answer.reasonCode, &step)

@@ -52,6 +52,9 @@ public struct MQTTClientMachine: Sendable {
     var quota = Quota()
     /// The PINGREQs of this connection that are unanswered, in order.
     var pings = CircularBuffer<PingPurpose>()
+    /// Whether the server has answered a QoS 2 PUBLISH with PUBACK, as some do that have no QoS 2. In MQTT 3.1.1 it cannot
+    /// say so before: there is no Maximum QoS.
+    var lowersQoS = false
     /// Whether both sides of this connection have proven themselves by enhanced authentication.
     var isAuthenticatedByMethod = false
     /// Whether the server still had the session, and has not answered a message on this connection yet.

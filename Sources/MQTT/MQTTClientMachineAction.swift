@@ -2,6 +2,7 @@ public import NIOCore
 
 /// Numbers the `commit` actions of one machine, in order. They start anew with each start of the daemon.
 public struct CommitNumber: RawRepresentable, Hashable, Comparable, Sendable {
+    /// 1 or more; 0 is before the first.
     public let rawValue: UInt64
 
     public init(rawValue: UInt64) {
@@ -15,6 +16,7 @@ public struct CommitNumber: RawRepresentable, Hashable, Comparable, Sendable {
 
 /// Numbers the `send` actions of one machine that want to know when they were flushed, in order, over all connections.
 public struct FlushNumber: RawRepresentable, Hashable, Comparable, Sendable {
+    /// 1 or more; 0 is before the first.
     public let rawValue: UInt64
 
     public init(rawValue: UInt64) {
@@ -98,6 +100,7 @@ extension MQTTClientMachine {
         case close
     }
 
+    /// What happened, for who uses the machine.
     public enum Event: Hashable, Sendable {
         /// CONNACK with success.
         case connected(Connected)
@@ -117,6 +120,9 @@ extension MQTTClientMachine {
         case rejected(MessageSequence, ReasonCode, String?)
         /// It is removed without having been sent.
         case dropped(DroppedMessage)
+        /// The server takes QoS 2 for QoS 1: it answers with PUBACK, so that its messages may come twice after an outage.
+        /// Once, and only in MQTT 3.1.1, where a server has no other way to say so.
+        case serverLowersQoS
         /// A message from the server, for whoever wants it live.
         case received(InboundMessage)
         /// Messages for durable consumers are in the inbox, up to this one.
@@ -150,6 +156,7 @@ extension MQTTClientMachine {
 
     /// What the server said when it refused or ended the connection.
     public struct ServerReason: Hashable, Sendable {
+        /// 0x80 or more (2.4).
         public var code: ReasonCode
         /// For people.
         public var reasonString: String?
@@ -180,6 +187,7 @@ extension MQTTClientMachine {
         public var keepAlive: UInt16
         /// Seconds: the server's value, else ours; in MQTT 3.1.1 the server does not say.
         public var sessionExpiry: UInt32
+        /// What the server can do.
         public var limits: ServerLimits
 
         public init(
@@ -198,12 +206,17 @@ extension MQTTClientMachine {
 
     /// What the server can do, with the standard's defaults filled in (3.2.2.3).
     public struct ServerLimits: Hashable, Sendable {
+        /// Unacknowledged QoS 1 and 2 messages that it takes at once, 1...65,535; in MQTT 3.1.1 it does not say.
         public var receiveMaximum: Int
+        /// The highest QoS that may be published.
         public var maximumQoS: QoS
+        /// Whether it retains messages.
         public var retainAvailable: Bool
         /// Bytes.
         public var maximumPacketSize: Int
+        /// Whether filters may have `+` and `#`.
         public var wildcardSubscriptions: Bool
+        /// Whether filters may begin with `$share/` (4.8.2).
         public var sharedSubscriptions: Bool
         /// Whether a subscription may have an identifier, which comes with its messages.
         public var subscriptionIDs: Bool
@@ -230,13 +243,17 @@ extension MQTTClientMachine {
 
     /// A message from the server.
     public struct InboundMessage: Hashable, Sendable {
+        /// A topic name (4.7).
         public var topic: String
         /// A slice of the bytes that arrived.
         public var payload: ByteBuffer
+        /// As which it was sent to us: no more than what was subscribed to.
         public var qos: QoS
+        /// Whether it was there before we subscribed, unless Retain As Published says otherwise (3.3.1.3).
         public var retain: Bool
         /// The server may have sent it before.
         public var duplicate: Bool
+        /// As the publisher gave them, and the subscription identifiers.
         public var properties: Publish.Properties
         /// The filters that the server sent it for, as far as it says so; see ``isFor(_:)``.
         public var filters: Set<TopicFilter>?
@@ -276,8 +293,11 @@ extension MQTTClientMachine {
 
     /// A message that was accepted and is not sent.
     public struct DroppedMessage: Hashable, Sendable {
+        /// Which message.
         public var sequence: MessageSequence
+        /// A topic name (4.7).
         public var topic: String
+        /// Why.
         public var reason: DropReason
 
         public init(sequence: MessageSequence, topic: String, reason: DropReason) {
@@ -301,9 +321,11 @@ extension MQTTClientMachine {
 
     /// How many messages there are, and in which state; those count that are not committed yet.
     public struct Counts: Hashable, Sendable {
+        /// Waiting for the connection, or for room in the window.
         public var queued: Int
         /// In flight or released.
         public var inFlight: Int
+        /// Refused; kept for a person to decide.
         public var quarantined: Int
         /// The sum of `size` over all of them.
         public var bytes: Int
@@ -315,6 +337,7 @@ extension MQTTClientMachine {
             self.bytes = bytes
         }
 
+        /// All of them.
         public var total: Int { queued + inFlight + quarantined }
     }
 }

@@ -130,6 +130,7 @@ struct MQTTClientHarness {
         case .delivered(let sequence, let code): "delivered \(sequence) \(hex(code))"
         case .rejected(let sequence, let code, _): "rejected \(sequence) \(hex(code))"
         case .dropped(let dropped): Self.describe(dropped)
+        case .serverLowersQoS: "QoS lowered"
         case .received(let message): "received \(String(buffer: message.payload))"
         case .collected(let sequence): "collected \(sequence)"
         case .collectingPaused: "collecting paused"

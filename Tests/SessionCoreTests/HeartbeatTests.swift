@@ -18,7 +18,7 @@ import Testing
         #expect(!session.reportedStateChange)
     }
 
-    @Test func `a busy sender goes on asking when nothing comes back`() {
+    @Test func `rule 16: a busy sender goes on asking when nothing comes back`() {
         var session = Self.connected()
         for _ in 0..<14 {
             session.pass(.seconds(1))
@@ -27,7 +27,7 @@ import Testing
         #expect(session.pass(.seconds(1)) == [.heartbeat(1)])
     }
 
-    @Test func `a busy reader asks too, so that the server hears something`() {
+    @Test func `rule 16: a busy reader asks too, so that the server hears something`() {
         var session = Self.connected()
         for _ in 0..<14 {
             session.pass(.seconds(1))

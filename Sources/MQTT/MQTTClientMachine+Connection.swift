@@ -87,6 +87,7 @@ extension MQTTClientMachine {
         outbox.connectionClosed()
         inbox.connectionClosed()
         collection.connectionClosed()
+        (settling, unansweredPings) = (nil, 0)
         for id in subscriptions.connectionClosed() + announcements.connectionClosed() { packetIDs.free(id) }
     }
 
@@ -253,7 +254,7 @@ extension MQTTClientMachine {
         case .pubcomp(let answer): receivedPubcomp(answer, &step)
         case .suback(let suback): received(suback, &step)
         case .unsuback(let unsuback): received(unsuback, &step)
-        case .pingresp: step.emit(.pingAnswered)
+        case .pingresp: pingAnswered(&step)
         case .disconnect(let disconnect): disconnected(disconnect, &step)
         case .connack: violate(.protocolError, "the server sent a second CONNACK", &step)
         case .auth(let auth): received(auth, isConnected: true, &step)

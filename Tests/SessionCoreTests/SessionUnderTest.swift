@@ -287,7 +287,9 @@ struct SessionUnderTest {
         switch action {
         case .open(let attempt):
             if live != nil { Issue.record("\(input): \(attempt) was opened beside \(String(describing: live))") }
-            if attempt.generation <= lastOpened, attempt != beside { Issue.record("\(input): generation \(attempt.generation) repeats") }
+            if attempt.generation <= lastOpened, attempt != beside {
+                Issue.record("\(input): generation \(attempt.generation) repeats")
+            }
             live = attempt
             if beside == attempt { beside = nil }
             lastOpened = max(lastOpened, attempt.generation)

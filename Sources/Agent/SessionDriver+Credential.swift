@@ -95,7 +95,7 @@ extension SessionDriver {
         dialOrLook(attempt)
     }
 
-    private func learn(_ end: CredentialEnd?) {
+    func learn(_ end: CredentialEnd?) {
         guard let generation = link?.generation else { return }
         let instant = end?.instant(wallClock: wallClock, bootClock: now)
         link?.credentialLife = end.flatMap { end in instant.map { CredentialLife(end: end, told: $0) } }

@@ -134,6 +134,8 @@ extension SessionDriver {
             tellSession { .heartbeatAnswered($0) }
             measure()
             surroundings.report(name, nil)
+        case .settled:
+            tellSession { .settled($0) }
         case .refused(let server):
             protocolEnded(ending(server, in: .connack))
         case .disconnectedByServer(let server):

@@ -100,6 +100,8 @@ actor SessionDriver {
     private let remembered: Set<TopicFilter>
     var looking: Looking?
     var knocks: [EndpointIndex: Knock] = [:]
+    /// What is set up beside the link, to take over from it.
+    var successor: Successor?
     var knockCount = 0
     var publishedCount: Int64 = 0
     var receivedCount: Int64 = 0
@@ -273,8 +275,10 @@ actor SessionDriver {
         repeat {
             while !work.isEmpty { carryOut(work.removeFirst()) }
             noteUses()
+            endSettling()
         } while !work.isEmpty
         dropUnwantedKnocks()
+        dropUnwantedSuccessor()
         isWorking = false
         schedule()
     }
@@ -359,6 +363,12 @@ actor SessionDriver {
             open(attempt)
         case .abandon(let generation):
             if link?.generation == generation { dropLink() }
+        case .prepare(let attempt):
+            prepare(attempt)
+        case .settle(let generation):
+            work.append(.onLink(generation, .settle))
+        case .leave(let generation):
+            leave(generation)
         case .flush:
             isFlushing = true
             leaveRoom()
@@ -392,7 +402,7 @@ actor SessionDriver {
         handle(.connectionClosed)
     }
 
-    private func handle(_ input: MQTTClientMachine.Input) {
+    func handle(_ input: MQTTClientMachine.Input) {
         if case .connectionClosed = input {
             consumers.connectionEnded()
             roomConnectionClosed()
@@ -412,6 +422,7 @@ actor SessionDriver {
 
     private func open(_ attempt: Attempt) {
         precondition(link == nil, "an attempt begins when the one before it is over")
+        if goOnWithSuccessor(attempt) { return }
         link = Link(
             attempt: attempt, address: redirections.begin(attempt.endpoint), renewed: renewedCredential,
             knock: takeKnock(for: attempt))
@@ -456,16 +467,7 @@ actor SessionDriver {
         case .securing:
             run(.session(.progressed(generation, .securing)))
         case .opened(let opened):
-            self.link?.opened = opened
-            rooms.lastOpened = (link.address, link.password, link.proxyPassword)
-            // From now on only the address in use counts: a path to the others says nothing about this connection.
-            watchPath(of: link.attempt, to: [opened.peer])
-            // The look at the path may have found that it moved, and the attempt is over.
-            guard self.link?.generation == generation else { return }
-            run(.session(.progressed(generation, .authenticating)))
-            mqtt.configuration.version = protocols.version(at: link.address)
-            let discards = link.attempt.discardsSession || homes.isStale(link.address)
-            run(.onLink(generation, .connectionOpened(connectCredentials, forceCleanStart: discards)))
+            self.opened(opened, on: link)
         case .received(let bytes):
             machine.heard(generation, at: now)
             rooms.membership?.presence.heard(at: now)
@@ -474,6 +476,21 @@ actor SessionDriver {
             if end == .closedLocally { run(.session(.closed(generation))) }
             run(.retire(generation, ending(end, of: link)))
         }
+    }
+
+    /// The link is ready for CONNECT.
+    func opened(_ opened: Opened, on link: Link) {
+        let generation = link.generation
+        self.link?.opened = opened
+        rooms.lastOpened = (link.address, link.password, link.proxyPassword)
+        // From now on only the address in use counts: a path to the others says nothing about this connection.
+        watchPath(of: link.attempt, to: [opened.peer])
+        // The look at the path may have found that it moved, and the attempt is over.
+        guard self.link?.generation == generation else { return }
+        run(.session(.progressed(generation, .authenticating)))
+        mqtt.configuration.version = protocols.version(at: link.address)
+        let discards = link.attempt.discardsSession || homes.isStale(link.address)
+        run(.onLink(generation, .connectionOpened(connectCredentials, forceCleanStart: discards)))
     }
 
     func watchPath(of attempt: Attempt, to addresses: [SocketAddress]) {

@@ -88,6 +88,7 @@ extension MQTTClientMachine {
         outbox.connectionClosed()
         inbox.connectionClosed()
         collection.connectionClosed()
+        settling = nil
         for id in subscriptions.connectionClosed() + announcements.connectionClosed() { packetIDs.free(id) }
     }
 

@@ -15,6 +15,12 @@ extension MQTTClientMachine {
         guard inbox.arrived(id) else {
             return violate(.receiveMaximumExceeded, "the server exceeded our Receive Maximum", &step)
         }
+        guard !withhold(publish) else { return }
+        take(publish, id, &step)
+    }
+
+    /// Delivers a message that arrived, and answers it as soon as that may be.
+    mutating func take(_ publish: Publish, _ id: PacketID, _ step: inout Step) {
         // It has this identifier until it is acknowledged, so this is the same message once more.
         guard !collection.isWaiting(id) else { return }
         if publish.qos == .atLeastOnce { deliver(publish, &step) }

@@ -44,7 +44,8 @@ extension MQTTClientMachine {
     }
 
     private mutating func accept(_ message: OutboundMessage, _ step: inout Step) -> MessageSequence {
-        let goesAtOnce = message.qos != .atMostOnce && outbox.isQueueEmpty && hasRoom(outbox.lastSequence.next)
+        let goesAtOnce =
+            message.qos != .atMostOnce && outbox.isQueueEmpty && settling == nil && hasRoom(outbox.lastSequence.next)
         let sequence = outbox.nextSequence()
         var stored = StoredMessage(sequence: sequence, message: message)
         var packetID: PacketID?
@@ -204,7 +205,7 @@ extension MQTTClientMachine {
                         letThrough(Outbox.Queued(sequence: entry.sequence, message: message), id, step)
                     }
                 }
-            } else if let queued {
+            } else if let queued, settling == nil {
                 guard pass(queued, session, &step) else { return }
             } else {
                 return

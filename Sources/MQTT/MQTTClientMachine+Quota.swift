@@ -42,6 +42,8 @@ enum PingPurpose: Sendable {
     case heartbeat
     /// To see whether the connection goes on after refusals.
     case proof
+    /// To see whether everything before it has reached the server.
+    case settling
 }
 
 extension MQTTClientMachine {
@@ -109,6 +111,9 @@ extension MQTTClientMachine {
         switch pings.popFirst() {
         case .heartbeat, nil:
             step.emit(.pingAnswered)
+        case .settling:
+            // An earlier one is of a settling that was given up.
+            if settling?.proof == .awaited, !pings.contains(.settling) { settling?.proof = .given }
         case .proof:
             for refused in outbox.takeRefused() {
                 outbox.leaveQueue(size: refused.queued.message.size)

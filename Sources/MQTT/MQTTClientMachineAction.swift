@@ -56,6 +56,11 @@ extension MQTTClientMachine {
         case connectionClosed
         /// Send PINGREQ, if connected.
         case ping
+        /// The connection is about to be left for another one: nothing new is begun on it. `settled` follows when nothing is
+        /// in flight any more.
+        case settle
+        /// It is not left after all.
+        case goOn
         /// Leave: DISCONNECT with this code, then `close`.
         case disconnect(ReasonCode)
         case unsubscribe(TopicFilter)
@@ -110,6 +115,8 @@ extension MQTTClientMachine {
         case restored
         /// PINGRESP.
         case pingAnswered
+        /// After `settle`: everything that was begun on the connection is finished, and the server knows it.
+        case settled
         /// The message is durable.
         case accepted(MessageSequence)
         /// The store had no room: the message is forgotten, as if never published.

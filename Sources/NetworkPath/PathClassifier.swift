@@ -75,10 +75,5 @@ struct PathClassifier: Hashable {
 }
 
 extension Path {
-    /// Whether packets go the same way: a new name, type or table of the same interface moves nothing.
-    fileprivate func leadsLike(_ other: Path) -> Bool {
-        interfaceIndex == other.interfaceIndex && source == other.source && gateway == other.gateway
-    }
-
     fileprivate var family: IPAddress.Family? { IPAddress(source)?.family }
 }

@@ -30,11 +30,14 @@ extension SessionMachine {
         case .none:
             return
         case .movedSourceGone:
+            // What was being set up beside it began on a path that is not the kernel's any more.
+            connected.handover = nil
             actions.append(.abandon(connected.attempt.generation))
             lose(connected, because: Reason(.pathMoved), at: now, into: &actions)
         case .lost:
             connected.heldUntil = connected.heldUntil ?? now.advanced(by: policy.hold)
             connected.quality.nothingCameBack()
+            connected.handover = nil
             state = .connected(connected)
         case .movedSourceKept, .returned, .gained, .maybe:
             // Without a path there is nothing to probe, and only a path ends the hold.
@@ -42,6 +45,7 @@ extension SessionMachine {
             connected.heldUntil = nil
             if connected.heartbeat.probe(at: now) { actions.append(.sendHeartbeat(connected.attempt.generation)) }
             state = .connected(connected)
+            if pathClass != .maybe { pathMoved(at: now, into: &actions) }
         }
     }
 

@@ -103,7 +103,7 @@ extension SessionMachine {
         case .connected(let connected):
             return [
                 connected.heartbeat.deadline, connected.heldUntil, renewalDeadline(of: connected),
-                connected.returning?.deadline, idleDeadline,
+                connected.returning?.deadline, connected.handover?.deadline, idleDeadline,
             ].compactMap { $0 }.min()
         case .trying(let trying):
             return [

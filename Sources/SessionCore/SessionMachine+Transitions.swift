@@ -15,6 +15,9 @@ extension SessionMachine {
         case .hostWoke(let slept): hostWoke(slept: slept, at: now, into: &actions)
         case .knocked(let endpoint, let answer): knocked(at: endpoint, answer, at: now, into: &actions)
         case .progressed(let generation, let phase): progressed(generation, to: phase, at: now)
+        case .prepared(let generation): prepared(generation, at: now, into: &actions)
+        case .preparationFailed(let generation): preparationFailed(generation)
+        case .settled(let generation): settled(generation, at: now, into: &actions)
         case .established(let generation, let resumed, let serverKeepAlive):
             established(generation, resumed: resumed, serverKeepAlive: serverKeepAlive, at: now)
         case .restored(let generation): restored(generation, at: now, into: &actions)
@@ -114,6 +117,7 @@ extension SessionMachine {
     // MARK: The course of an attempt
 
     private mutating func progressed(_ generation: Generation, to phase: Phase, at now: Instant) {
+        if successorProgressed(generation, to: phase, at: now) { return }
         guard case .trying(var trying) = state, case .attempting(let attempt, _, _, let established) = trying.activity,
             attempt.generation == generation
         else { return }
@@ -160,7 +164,8 @@ extension SessionMachine {
                 heartbeat: Heartbeat(
                     policy: heartbeatPolicy, serverInterval: established.serverKeepAlive, at: now),
                 returning: attempt.endpoint == Self.firstEndpoint
-                    ? nil : .waiting(until: now.advanced(by: returns.next()))))
+                    ? nil : .waiting(until: now.advanced(by: returns.next())),
+                path: paths[attempt.endpoint.rawValue]))
         watch.reset()
         reason = trying.kick ?? trying.cause
         if let outage = trying.outage {
@@ -264,6 +269,7 @@ extension SessionMachine {
             renewCredential(of: connected, at: now, into: &actions)
             returnIfDue(at: now, into: &actions)
             checkLife(at: now, into: &actions)
+            handOverIfDue(at: now, into: &actions)
         case .trying(let trying):
             timeReached(trying, at: now, into: &actions)
         }

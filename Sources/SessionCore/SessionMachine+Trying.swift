@@ -51,6 +51,7 @@ extension SessionMachine {
         cursor = endpoint(after: connected, ending)
         var trying = newTrying(outage: Outage(since: now), because: reason, at: now)
         actions.append(.report(.reconnectStarted(mode)))
+        if goOnWithSuccessor(trying, after: connected, ending, at: now, into: &actions) { return }
         if ending.triesOtherWay {
             attemptAgain(trying, connected.attempt, because: reason, at: now, into: &actions)
             return

@@ -44,6 +44,7 @@ public struct SessionMachine: Sendable {
     var demand: Demand
     var watch: EndpointWatch
     var returns: ReturnPacing
+    var handovers: HandoverPacing
     var escalation = Escalation.none
     /// Until when the server asked to be left alone; no network event overrides it.
     var notBefore: Instant?
@@ -71,6 +72,7 @@ public struct SessionMachine: Sendable {
         self.demand = Demand(idleTimeout: rest.idleTimeout, at: now)
         self.watch = EndpointWatch(interval: policy.watch, seed: seed &+ 1)
         self.returns = ReturnPacing(policy, seed: seed &+ 2)
+        self.handovers = HandoverPacing(calm: policy.stableAfter)
         let isOnDemand = rest.idleTimeout != nil
         self.reason = isOnDemand ? Reason(.idle) : Reason(.userDisconnect, "the session was never connected")
         self.since = now
@@ -176,6 +178,10 @@ extension SessionMachine {
         var heldUntil: Instant?
         /// `nil` when the first endpoint is the one in use.
         var returning: Returning?
+        /// The path that the connection was made on; `nil` if the kernel knew of none.
+        var path: Path?
+        /// Set while the session is about to go over to a connection on another path.
+        var handover: Handover?
     }
 
     struct Disconnecting: Hashable, Sendable {
@@ -213,6 +219,12 @@ extension SessionMachine {
         case knocked(EndpointIndex, KnockAnswer)
         /// The attempt went on to another phase.
         case progressed(Generation, Phase)
+        /// The transport of the attempt beside the connection in use is ready for CONNECT.
+        case prepared(Generation)
+        /// It could not be set up, or is gone again.
+        case preparationFailed(Generation)
+        /// Nothing is in flight any more on a connection that is about to be left.
+        case settled(Generation)
         /// The server accepted the session; `resumed` says whether it still had it.
         case established(Generation, resumed: Bool, serverKeepAlive: Duration?)
         /// Subscriptions are acknowledged: the session is as it was.
@@ -289,6 +301,15 @@ extension SessionMachine {
         case open(Attempt)
         /// Drop the attempt or connection without a word.
         case abandon(Generation)
+        /// Set up the transport of this attempt, everything before CONNECT, beside the connection in use, and report
+        /// `prepared` or `preparationFailed`. It is kept as long as `successor` names it; `open` may follow at any time, and
+        /// goes on with it.
+        case prepare(Attempt)
+        /// Give nothing new to this connection, as long as `isSettling` says so, and report `settled` when everything that
+        /// was begun on it is finished.
+        case settle(Generation)
+        /// Close the connection with a word to the server: the session goes on elsewhere. Nothing is awaited.
+        case leave(Generation)
         /// Wait until everything that was sent is acknowledged, then report `flushed`.
         case flush(Generation)
         /// Leave gracefully, then report `closed`.

@@ -125,6 +125,7 @@ struct MQTTClientHarness {
         case .refused(let reason): "refused \(hex(reason.code))"
         case .restored: "restored"
         case .pingAnswered: "ping answered"
+        case .settled: "settled"
         case .accepted(let sequence): "accepted \(sequence)"
         case .notAccepted(let sequence): "not accepted \(sequence)"
         case .delivered(let sequence, let code): "delivered \(sequence) \(hex(code))"

@@ -137,6 +137,10 @@ struct MQTTClientWorld {
         case .rejected(let sequence, _, _): rejected.insert(sequence)
         case .restored: restoredCount += 1
         case .collectingPaused: mayResumeCollecting = true
+        case .settled:
+            // Nothing that both sides know of is unfinished, whatever comes to the connection now.
+            if machine.counts.inFlight != 0 { problems.append("settled with \(machine.counts.inFlight) in flight") }
+            if chance(50) { wantsClose = true }
         case .protocolViolation(let code, let message): problems.append("violation \(code): \(message)")
         case .dropped(let message):
             if configuration.maximumAge == nil { problems.append("\(message) was dropped") }
@@ -319,6 +323,7 @@ struct MQTTClientWorld {
         case 97: if chance(60) { cut() }
         case 98: if chance(20) { kill() }
         case 99 where configuration.maximumAge != nil: decide()
+        case 99 where chance(50): handle(chance(50) ? .settle : .goOn)
         default: handle(.ping)
         }
         if configuration.maximumAge != nil {
@@ -350,6 +355,7 @@ struct MQTTClientWorld {
 
     /// No more faults: everything that is on its way arrives.
     mutating func heal() {
+        handle(.goOn)
         var idle = 0
         var steps = 0
         while idle < 3, steps < 100_000 {

@@ -42,6 +42,10 @@ actor Scenario {
         var swallowed: [Bool] = []
         /// A look: the connection stops where the server has answered.
         var isKnock = false
+        /// One way, of the path that the connection was made on.
+        var latency = Scenario.latency
+        /// The network does not take its packets any more.
+        var isStranded = false
         var onEvent: (ConnectionEvent) -> Void
     }
 
@@ -50,6 +54,13 @@ actor Scenario {
         var path: Path?
         /// The path looks fine, and nothing gets through.
         var isSilent = false
+        /// What becomes of new connections.
+        var dialing = Dialing.works
+        var latency = Scenario.latency
+
+        enum Dialing {
+            case works, hangs, refused
+        }
 
         var works: Bool { path != nil && !isSilent }
     }
@@ -158,6 +169,7 @@ actor Scenario {
     /// The kernel says that there is a path again.
     func mend(_ host: Host) async {
         uplinks[host.name]?.path = Self.path()
+        uplinks[host.name]?.dialing = .works
         sendAgain(of: host.name)
         await host.pathChanged(.gained, from: nil, to: Self.path())
     }
@@ -169,6 +181,35 @@ actor Scenario {
         uplinks[host.name]?.path = new
         for (id, wire) in wires where wire.host == host.name { forget(id, tellingServer: false) }
         await host.pathChanged(.movedSourceGone, from: old, to: new)
+    }
+
+    /// The default route moves to another uplink, and the address that was used before stays.
+    ///
+    /// - Parameters:
+    ///   - strands: the network there takes nothing from the old address, so what is connected is dead.
+    ///   - dialing: what becomes of connections over the new path.
+    func shift(
+        _ host: Host, to interface: String? = nil, strands: Bool = false, _ dialing: Uplink.Dialing = .works,
+        latency: TimeAmount = Scenario.latency
+    ) async {
+        let old = uplinks[host.name]?.path
+        let interface = interface ?? (old?.interface == "wlan0" ? "eth0" : "wlan0")
+        let sources = ["wlan0": "198.51.100.7", "eth0": "203.0.113.40", "wwan0": "192.0.2.99"]
+        let new = Self.path(interface: interface, source: sources[interface] ?? "")
+        uplinks[host.name]?.path = new
+        uplinks[host.name]?.dialing = dialing
+        uplinks[host.name]?.latency = latency
+        for (id, wire) in wires where wire.host == host.name { wires[id]?.isStranded = strands }
+        await host.pathChanged(.movedSourceKept, from: old, to: new)
+    }
+
+    /// The host's oldest connection is reset, by whatever is between it and the server.
+    func reset(_ host: Host) {
+        let open = wires.filter { $0.value.host == host.name && $0.value.isOpenAtHost && $0.value.broker != nil }
+        guard let (id, wire) = open.min(by: { $0.key < $1.key }) else { return }
+        put(.close, on: id, toServer: true)
+        wires[id]?.isOpenAtHost = false
+        wire.onEvent(.closed(.failed(TransportFailure(.reset, "reset"))))
     }
 
     /// From one network to another, and the daemon has not been told yet: the kernel's message is still to be read.
@@ -194,6 +235,7 @@ actor Scenario {
 
     func unsilence(_ host: Host) {
         uplinks[host.name]?.isSilent = false
+        uplinks[host.name]?.dialing = .works
         sendAgain(of: host.name)
     }
 
@@ -269,7 +311,7 @@ actor Scenario {
     }
 
     private func arriveLater(on id: Int, toServer: Bool) {
-        _ = loop.scheduleTask(in: Self.latency) { [weak self] in
+        _ = loop.scheduleTask(in: wires[id]?.latency ?? Self.latency) { [weak self] in
             self?.assumeIsolated { $0.arrive(on: id, toServer: toServer) }
         }
     }
@@ -277,7 +319,7 @@ actor Scenario {
     /// The first of what is on its way.
     private func arrive(on id: Int, toServer: Bool) {
         guard let wire = wires[id] else { return }
-        guard uplinks[wire.host]?.works == true else {
+        guard uplinks[wire.host]?.works == true, !wire.isStranded else {
             wires[id]?.swallowed.append(toServer)
             return
         }
@@ -324,7 +366,7 @@ actor Scenario {
     private func forget(_ id: Int, tellingServer: Bool) {
         guard let wire = wires[id] else { return }
         wires[id]?.isOpenAtHost = false
-        if tellingServer, wire.broker != nil, uplinks[wire.host]?.works == true {
+        if tellingServer, wire.broker != nil, uplinks[wire.host]?.works == true, !wire.isStranded {
             put(.close, on: id, toServer: true)
         } else {
             wires[id] = nil
@@ -354,15 +396,16 @@ actor Scenario {
             fail(id, .unreachable, "no route to host", after: .zero)
             return id
         }
-        guard uplink.works else {
+        wires[id]?.latency = uplink.latency
+        guard uplink.works, uplink.dialing != .hangs else {
             fail(id, .dialTimeout, "no answer", after: .nanoseconds(timeout.nanoseconds))
             return id
         }
-        guard servers[server]?.isUp == true else {
+        guard servers[server]?.isUp == true, uplink.dialing == .works else {
             fail(id, .refused, "connection refused", after: Self.latency * 2)
             return id
         }
-        _ = loop.scheduleTask(in: Self.latency * 2) { [weak self] in self?.assumeIsolated { $0.opened(id) } }
+        _ = loop.scheduleTask(in: uplink.latency * 2) { [weak self] in self?.assumeIsolated { $0.opened(id) } }
         return id
     }
 

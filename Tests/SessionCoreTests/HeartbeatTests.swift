@@ -92,7 +92,7 @@ import Testing
     @Test func `a probe asks at once, with a short deadline, and the status says so`() {
         var session = Self.connected()
         session.pass(.seconds(5))
-        #expect(session.path(.movedSourceKept) == [.heartbeat(1)])
+        #expect(session.path(.maybe) == [.heartbeat(1)])
         #expect(session.status.doubt == .probing)
         #expect(session.pass(.milliseconds(2999)).isEmpty)
         #expect(session.pass(.milliseconds(1)) == [.abandon(1)])
@@ -112,9 +112,9 @@ import Testing
 
     @Test func `a probe under way is neither repeated nor prolonged`() {
         var session = Self.connected()
-        session.path(.movedSourceKept)
+        session.path(.maybe)
         session.pass(.seconds(2))
-        #expect(session.path(.movedSourceKept).isEmpty)
+        #expect(session.path(.maybe).isEmpty)
         #expect(session.due == .seconds(1))
     }
 
@@ -127,7 +127,7 @@ import Testing
         session.pass(.seconds(15))
         session.pass(roundTrip)
         session.answerHeartbeat()
-        session.path(.movedSourceKept)
+        session.path(.maybe)
         #expect(session.pass(deadline - .milliseconds(1)).isEmpty)
         #expect(session.pass(.milliseconds(1)) == [.abandon(1)])
     }

@@ -148,6 +148,7 @@ private struct RandomWalk {
 
     /// The transport and the server go on with what is open: mostly well, sometimes not.
     private mutating func goOn() {
+        if session.beside != nil, chance(40) { return goOnBeside() }
         guard let generation = session.live?.generation else { return }
         if chance(25) {
             let reasons = ReasonCode.allCases.filter { !$0.isTerminal || $0.group == .auth }
@@ -176,6 +177,18 @@ private struct RandomWalk {
                 )
             }
         }
+    }
+
+    /// So does what is set up beside it.
+    private mutating func goOnBeside() {
+        guard let generation = session.beside?.generation, let old = session.live?.generation else { return }
+        take(
+            session.machine.isSettling
+                ? pick([.settled(old), .settled(old), .preparationFailed(generation)])
+                : pick([
+                    .progressed(generation, pick([.dialing, .securing])), .prepared(generation), .prepared(generation),
+                    .preparationFailed(generation),
+                ]))
     }
 
     // MARK: What holds after each step

@@ -357,6 +357,7 @@ func lateCompletions(of generation: UInt64) -> [SessionMachine.Input] {
         .progressed(generation, .dialing), .progressed(generation, .restoring),
         .established(generation, resumed: true, serverKeepAlive: nil), .restored(generation),
         .heartbeatAnswered(generation), .flushed(generation), .closed(generation),
+        .prepared(generation), .preparationFailed(generation), .settled(generation),
         .ended(generation, .init(Reason(.unreachable))), .ended(generation, .init(Reason(.banned))),
         .ended(generation, .init(Reason(.credentialRejected), mayHaveNewCredential: true)),
         .ended(generation, .init(Reason(.serverBusy), retryAfter: .seconds(60))),

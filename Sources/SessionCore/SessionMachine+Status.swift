@@ -102,7 +102,8 @@ extension SessionMachine {
             return disconnecting.deadline
         case .connected(let connected):
             return [
-                connected.heartbeat.deadline, connected.heldUntil, renewalDeadline(of: connected),
+                connected.heartbeat.deadline, connected.delivery.deadline, connected.heldUntil,
+                renewalDeadline(of: connected),
                 connected.returning?.deadline, idleDeadline,
             ].compactMap { $0 }.min()
         case .trying(let trying):

@@ -122,7 +122,8 @@ actor SessionDriver {
         since = surroundings.clock.wallClock()
         machine = SessionMachine(
             policy: configuration.reconnect, timeouts: configuration.timeouts, heartbeat: configuration.heartbeat,
-            rest: configuration.rest, paths: surroundings.paths.watch(configuration.hosts, of: name),
+            rest: configuration.rest, isBound: configuration.network.isBinding,
+            paths: surroundings.paths.watch(configuration.hosts, of: name, for: configuration.network),
             seed: surroundings.seed(), at: surroundings.clock.now())
         mqtt = MQTTClientMachine(
             configuration: MQTTClientMachine.Configuration(configuration), restoring: durable)
@@ -144,6 +145,7 @@ actor SessionDriver {
     ///   - chosenRoom: the room that it was told to switch to.
     ///   - wasUp: it was up, or tried to be, before its configuration changed.
     func start(verdict: Verdict?, chosenRoom: ChosenRoom? = nil, wasUp: Bool = false) {
+        for endpoint in configuration.endpoints.indices { noteExcluded(EndpointIndex(endpoint)) }
         enterRoom(chosenRoom, remembered: remembered)
         let isDecided = takeUp(verdict)
         var actions: [MQTTClientMachine.Action] = []
@@ -198,6 +200,7 @@ actor SessionDriver {
     }
 
     func pathChanged(_ change: PathChange) {
+        noteExcluded(EndpointIndex(change.target.endpoint), change.excluded)
         run(.session(.pathChanged(EndpointIndex(change.target.endpoint), to: change.to, change.pathClass)))
     }
 
@@ -431,7 +434,7 @@ actor SessionDriver {
     func openConnection(
         to endpoint: Endpoint, options: Connection.Options, onEvent: @escaping (ConnectionEvent) -> Void
     ) -> any TransportConnection {
-        surroundings.dial(endpoint, options, tlsContexts, onEvent)
+        surroundings.dial(endpoint, bound(options), tlsContexts, onEvent)
     }
 
     // MARK: The connection's events
@@ -474,6 +477,7 @@ actor SessionDriver {
 
     func watchPath(of attempt: Attempt, to addresses: [SocketAddress]) {
         let path = surroundings.paths.resolved(attempt.endpoint, of: name, to: addresses)
+        noteExcluded(attempt.endpoint)
         run(.session(.pathChanged(attempt.endpoint, to: path, .none)))
     }
 
@@ -498,7 +502,8 @@ actor SessionDriver {
                     link.generation,
                     TransportMeasurement(
                         roundTrip: measured.roundTrip, variation: measured.variation,
-                        retransmissions: measured.retransmissions))))
+                        retransmissions: measured.retransmissions, unacknowledged: measured.unacknowledged,
+                        retries: measured.retries, sinceAcknowledgement: measured.sinceAcknowledgement))))
     }
 
     func take(_ input: SessionMachine.Input) { run(.session(input)) }

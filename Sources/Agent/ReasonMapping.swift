@@ -10,6 +10,7 @@ extension Reason {
             switch failure.code {
             case .dnsFailed: .dnsFailed
             case .unreachable, .ioError: .unreachable
+            case .networkNotAllowed: .networkNotAllowed
             case .refused: .refused
             case .reset: .reset
             case .dialTimeout: .dialTimeout

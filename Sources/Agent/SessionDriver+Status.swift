@@ -22,7 +22,7 @@ extension SessionDriver {
             reason: .init(status.reason), endpoint: name(of: status.endpoint),
             proxy: configuration.proxy.address?.description, peer: link?.opened?.peerAddress,
             tls: link?.opened?.tlsVersion, protocol: mqtt.isConnected ? mqtt.version.description : nil,
-            path: status.path.map { .init($0) },
+            path: status.path.map { .init($0) }, network: .init(configuration.network),
             user: configuration.user, device: device,
             room: rooms.membership?.room.name, clientID: clientID, quality: machine.quality.map { .init($0) },
             rtt: liveness?.roundTrip?.seconds,

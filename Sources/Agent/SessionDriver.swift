@@ -127,7 +127,8 @@ actor SessionDriver {
         since = surroundings.clock.wallClock()
         machine = SessionMachine(
             policy: configuration.reconnect, timeouts: configuration.timeouts, heartbeat: configuration.heartbeat,
-            rest: configuration.rest, paths: surroundings.paths.watch(configuration.hosts, of: name),
+            rest: configuration.rest, isBound: configuration.network.isBinding,
+            paths: surroundings.paths.watch(configuration.hosts, of: name, for: configuration.network),
             seed: surroundings.seed(), at: surroundings.clock.now())
         mqtt = MQTTClientMachine(
             configuration: MQTTClientMachine.Configuration(configuration), restoring: durable)
@@ -149,6 +150,7 @@ actor SessionDriver {
     ///   - chosenRoom: the room that it was told to switch to.
     ///   - wasUp: it was up, or tried to be, before its configuration changed.
     func start(verdict: Verdict?, chosenRoom: ChosenRoom? = nil, wasUp: Bool = false) {
+        for endpoint in configuration.endpoints.indices { noteExcluded(EndpointIndex(endpoint)) }
         enterRoom(chosenRoom, remembered: remembered)
         // A failure is about the configuration that it had: another one since is like a reload.
         let isFailureOver = verdict.map(isOver) ?? false
@@ -201,6 +203,7 @@ actor SessionDriver {
     }
 
     func pathChanged(_ change: PathChange) {
+        noteExcluded(EndpointIndex(change.target.endpoint), change.excluded)
         run(.session(.pathChanged(EndpointIndex(change.target.endpoint), to: change.to, change.pathClass)))
     }
 
@@ -448,7 +451,7 @@ actor SessionDriver {
     func openConnection(
         to endpoint: Endpoint, options: Connection.Options, onEvent: @escaping (ConnectionEvent) -> Void
     ) -> any TransportConnection {
-        surroundings.dial(endpoint, options, tlsContexts, onEvent)
+        surroundings.dial(endpoint, bound(options), tlsContexts, onEvent)
     }
 
     // MARK: The connection's events
@@ -495,6 +498,7 @@ actor SessionDriver {
 
     func watchPath(of attempt: Attempt, to addresses: [SocketAddress]) {
         let path = surroundings.paths.resolved(attempt.endpoint, of: name, to: addresses)
+        noteExcluded(attempt.endpoint)
         run(.session(.pathChanged(attempt.endpoint, to: path, .none)))
     }
 
@@ -520,7 +524,8 @@ actor SessionDriver {
                     link.generation,
                     TransportMeasurement(
                         roundTrip: measured.roundTrip, variation: measured.variation,
-                        retransmissions: measured.retransmissions))))
+                        retransmissions: measured.retransmissions, unacknowledged: measured.unacknowledged,
+                        retries: measured.retries, sinceAcknowledgement: measured.sinceAcknowledgement))))
     }
 
     func take(_ input: SessionMachine.Input) { run(.session(input)) }

@@ -95,9 +95,15 @@ extension Connection: TransportConnection {}
 /// Where a driver learns the paths to its session's endpoints.
 protocol PathSource: Sendable {
     /// The paths now to the hosts that are dialed for the endpoints, in their order; and from now on a report of each change.
-    func watch(_ hosts: [String], of session: SessionName) -> [Path?]
+    ///
+    /// - Parameter policy: which networks the session may use.
+    func watch(_ hosts: [String], of session: SessionName, for policy: NetworkPolicy) -> [Path?]
     /// The path to the addresses that are dialed for an endpoint now, and which are watched from now on.
     func resolved(_ endpoint: EndpointIndex, of session: SessionName, to addresses: [SocketAddress]) -> Path?
+    /// The kernel's own path to an endpoint, where it is one that the session must not use.
+    func excluded(_ endpoint: EndpointIndex, of session: SessionName) -> Path?
+    /// By which interface some of the addresses may be dialed now; `nil` if by none.
+    func way(to addresses: [SocketAddress], of session: SessionName) -> Connection.Way?
     func forget(_ session: SessionName)
 }
 

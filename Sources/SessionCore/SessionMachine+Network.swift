@@ -24,6 +24,7 @@ extension SessionMachine {
     private mutating func pathChanged(
         of connected: Connected, _ pathClass: PathClass, at now: Instant, into actions: inout [Action]
     ) {
+        if followPath(of: connected, at: now, into: &actions) { return }
         var connected = connected
         let hasPath = paths[connected.attempt.endpoint.rawValue] != nil
         switch pathClass {
@@ -43,6 +44,7 @@ extension SessionMachine {
             // Without a path there is nothing to probe, and only a path ends the hold.
             guard hasPath || connected.heldUntil == nil else { return }
             connected.heldUntil = nil
+            connected.delivery.startedAnew(at: now)
             if connected.heartbeat.probe(at: now) { actions.append(.sendHeartbeat(connected.attempt.generation)) }
             state = .connected(connected)
             if pathClass != .maybe { pathMoved(at: now, into: &actions) }

@@ -9,6 +9,7 @@ extension SessionMachine {
         case .renew(let reason): renew(because: reason, at: now, into: &actions)
         case .pathChanged(let endpoint, let path, let pathClass):
             pathChanged(endpoint, to: path, pathClass, at: now, into: &actions)
+        case .pathExcluded(let endpoint, let path): pathExcluded(endpoint, path)
         case .useBegan(let use): useBegan(use, at: now, into: &actions)
         case .useEnded(let use): useEnded(use, at: now, into: &actions)
         case .hostWillSleep: hostWillSleep(at: now, into: &actions)
@@ -23,7 +24,9 @@ extension SessionMachine {
         case .restored(let generation): restored(generation, at: now, into: &actions)
         case .ended(let generation, let ending): ended(generation, ending, at: now, into: &actions)
         case .heartbeatAnswered(let generation): heartbeatAnswered(generation, at: now)
-        case .measured(let generation, let measurement): measured(generation, measurement)
+        case .measured(let generation, let measurement):
+            judgeDelivery(generation, measurement, at: now, into: &actions)
+            measured(generation, measurement)
         case .credentialAwaited(let generation): credentialAwaited(generation, at: now)
         case .credentialObtained(let generation, let expiresAt):
             credentialObtained(generation, expiresAt: expiresAt, at: now)
@@ -163,6 +166,7 @@ extension SessionMachine {
                 attempt: attempt, resumed: mode == .quick, since: now,
                 heartbeat: Heartbeat(
                     policy: heartbeatPolicy, serverInterval: established.serverKeepAlive, at: now),
+                boundTo: isBound ? paths[attempt.endpoint.rawValue]?.interfaceIndex : nil,
                 returning: attempt.endpoint == Self.firstEndpoint
                     ? nil : .waiting(until: now.advanced(by: returns.next())),
                 path: paths[attempt.endpoint.rawValue]))
@@ -222,7 +226,9 @@ extension SessionMachine {
         guard case .connected(var connected) = state, connected.attempt.generation == generation else { return }
         connected.transport = measurement
         // While nothing comes back, old numbers say nothing.
-        if connected.heldUntil == nil, !connected.heartbeat.isOverdue { connected.gradeQuality() }
+        if connected.heldUntil == nil, !connected.heartbeat.isOverdue, !connected.delivery.isSilent {
+            connected.gradeQuality()
+        }
         state = .connected(connected)
     }
 
@@ -282,9 +288,11 @@ extension SessionMachine {
             lose(connected, because: Reason(.pathLost), at: now, into: &actions)
             return
         }
+        // Whoever could look has looked before; where nobody can, the heartbeat is left.
+        if let due = connected.delivery.deadline, now >= due { connected.delivery.settled() }
         switch connected.heartbeat.due(at: now) {
         case .nothing:
-            return
+            state = .connected(connected)
         case .ask:
             actions.append(.sendHeartbeat(connected.attempt.generation))
             state = .connected(connected)

@@ -182,7 +182,7 @@ extension SessionMachine {
 
     mutating func waitForNetwork(_ trying: Trying, because reason: Reason, at now: Instant) {
         var trying = trying
-        self.reason = reason
+        self.reason = explained(reason)
         trying.kick = nil
         var safetyAttempt = now.advanced(by: policy.safetyInterval)
         // Whatever is asked or heard meanwhile, the safety attempt is not put off.

@@ -35,6 +35,10 @@ public struct SessionMachine: Sendable {
     public internal(set) var since: Instant
     /// The path to each endpoint; `nil` where the kernel has none.
     var paths: [Path?]
+    /// The kernel's own path to each endpoint, where it is one that the session must not use.
+    var excluded: [Path?]
+    /// Whether connections are bound to the interface of their path.
+    let isBound: Bool
     /// The endpoint that the next attempt starts with.
     var cursor = EndpointIndex(0)
     var backoff: Backoff
@@ -56,18 +60,21 @@ public struct SessionMachine: Sendable {
     public internal(set) var counters = Counters()
 
     /// - Parameters:
+    ///   - isBound: whether connections are bound to the interface of their path, and do not move with it.
     ///   - paths: the path to each endpoint, in the order of the session's list; at least one element.
     ///   - seed: of the random delays; the same seed gives the same run.
     public init(
         policy: ReconnectPolicy = .init(), timeouts: AttemptTimeouts = .init(), heartbeat: HeartbeatPolicy = .init(),
-        rest: RestPolicy = .init(), paths: [Path?], seed: UInt64, at now: Instant
+        rest: RestPolicy = .init(), isBound: Bool = false, paths: [Path?], seed: UInt64, at now: Instant
     ) {
         precondition(!paths.isEmpty, "a session has at least one endpoint")
         self.policy = policy
         self.timeouts = timeouts
         self.heartbeatPolicy = heartbeat
         self.rest = rest
+        self.isBound = isBound
         self.paths = paths
+        self.excluded = paths.map { _ in nil }
         self.backoff = Backoff(seed: seed)
         self.demand = Demand(idleTimeout: rest.idleTimeout, at: now)
         self.watch = EndpointWatch(interval: policy.watch, seed: seed &+ 1)
@@ -176,6 +183,9 @@ extension SessionMachine {
         var transport: TransportMeasurement?
         /// Set while the path is lost: the connection is kept until then.
         var heldUntil: Instant?
+        /// The index of the interface that the connection cannot leave.
+        var boundTo: Int32?
+        var delivery = DeliveryWatch()
         /// `nil` when the first endpoint is the one in use.
         var returning: Returning?
         /// The path that the connection was made on; `nil` if the kernel knew of none.
@@ -208,6 +218,9 @@ extension SessionMachine {
         /// Take the connection up anew, at once: something changed that only a new one can tell the server.
         case renew(Reason)
         case pathChanged(EndpointIndex, to: Path?, PathClass)
+        /// The kernel's own path to the endpoint, where it is one that the session must not use; to be told before the
+        /// change of the path itself.
+        case pathExcluded(EndpointIndex, Path?)
         /// Something uses the session. What is in use already may be told again, and counts as a use of this moment.
         case useBegan(Use)
         case useEnded(Use)
@@ -234,7 +247,7 @@ extension SessionMachine {
         /// The server answered a heartbeat.
         case heartbeatAnswered(Generation)
         /// The kernel's measurement of the connection. To be given when the session is connected, with every answer to a
-        /// heartbeat, and otherwise whenever it costs no wake-up of its own.
+        /// heartbeat, and right before `timeReached`.
         case measured(Generation, TransportMeasurement)
         /// The attempt has to fetch its credential before it does anything else.
         case credentialAwaited(Generation)
@@ -360,6 +373,7 @@ extension SessionMachine {
     public mutating func heard(_ generation: Generation, at now: Instant) {
         guard case .connected(var connected) = state, connected.attempt.generation == generation else { return }
         connected.heartbeat.heard(at: now)
+        connected.delivery.settled()
         state = .connected(connected)
     }
 
@@ -367,6 +381,7 @@ extension SessionMachine {
     public mutating func sent(_ generation: Generation, at now: Instant) {
         guard case .connected(var connected) = state, connected.attempt.generation == generation else { return }
         connected.heartbeat.sent(at: now)
+        connected.delivery.sent(at: now, patience: connected.patience)
         state = .connected(connected)
     }
 }

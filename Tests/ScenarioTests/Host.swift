@@ -400,7 +400,7 @@ final class ScenarioPaths: PathSource {
 
     var targets: [Target] { box.assumeIsolated { $0.targets } }
 
-    func watch(_ hosts: [String], of session: SessionName) -> [Path?] {
+    func watch(_ hosts: [String], of session: SessionName, for policy: NetworkPolicy) -> [Path?] {
         forget(session)
         let new = hosts.indices.map { Target(session: session.description, endpoint: $0) }
         box.assumeIsolated { $0.set($0.targets + new) }
@@ -412,6 +412,12 @@ final class ScenarioPaths: PathSource {
     func resolved(_ endpoint: EndpointIndex, of session: SessionName, to addresses: [SocketAddress]) -> Path? {
         scenario.assumeIsolated { $0.tellUnnoticed(host) }
         return scenario.assumeIsolated { $0.path(of: host) }
+    }
+
+    func excluded(_ endpoint: EndpointIndex, of session: SessionName) -> Path? { nil }
+
+    func way(to addresses: [SocketAddress], of session: SessionName) -> Connection.Way? {
+        scenario.assumeIsolated { $0.path(of: host) }.map { .init(interface: $0.interface, addresses: addresses) }
     }
 
     func forget(_ session: SessionName) {

@@ -40,8 +40,8 @@ import Testing
         var session = Self.connected()
         for _ in 0..<100 {
             #expect(session.pass(.seconds(14)).isEmpty)
-            session.heard()
             session.sent()
+            session.heard()
         }
         #expect(session.due == .seconds(15))
     }

@@ -55,7 +55,8 @@ private struct RandomWalk {
         let paths: [Path?] = (0..<endpoints).map { _ in Bool.random(using: &random) ? .wifi : nil }
         lostPaths = paths
         mustRest = rest.idleTimeout == nil
-        session = SessionUnderTest(policy: policy, rest: rest, paths: paths, seed: seed)
+        session = SessionUnderTest(
+            policy: policy, rest: rest, isBound: Bool.random(using: &random), paths: paths, seed: seed)
         self.random = random
     }
 
@@ -95,6 +96,7 @@ private struct RandomWalk {
 
     private mutating func changePath() {
         let endpoint = Int.random(in: 0..<endpoints, using: &random)
+        if chance(10) { take(.pathExcluded(EndpointIndex(endpoint), pick([.cellular, nil]))) }
         let old = session.machine.paths[endpoint]
         let (new, pathClass): (Path?, PathClass)
         if chance(20) {
@@ -122,6 +124,14 @@ private struct RandomWalk {
                 .credentialRenewed(generation, expiresAt: end), .credentialReplaced(generation, expiresAt: end),
                 .credentialRenewalFailed(generation),
             ]))
+    }
+
+    private mutating func measurement() -> TransportMeasurement {
+        TransportMeasurement(
+            roundTrip: .milliseconds(Int.random(in: 1...4000, using: &random)),
+            variation: .milliseconds(Int.random(in: 0...1000, using: &random)), retransmissions: 0,
+            unacknowledged: Int.random(in: 0...2, using: &random), retries: Int.random(in: 0...2, using: &random),
+            sinceAcknowledgement: .seconds(Int.random(in: 0...20, using: &random)))
     }
 
     private mutating func useOrSleep() {
@@ -165,7 +175,7 @@ private struct RandomWalk {
         }
         switch (session.state, session.phase) {
         case (.disconnecting, _): take(pick([.flushed(generation), .closed(generation)]))
-        case (.connected, _): take(.heartbeatAnswered(generation))
+        case (.connected, _): take(pick([.heartbeatAnswered(generation), .measured(generation, measurement())]))
         case (_, .restoring): take(.restored(generation))
         default:
             if chance(60) {

@@ -39,11 +39,11 @@ struct SessionUnderTest {
 
     init(
         policy: ReconnectPolicy = .init(), timeouts: AttemptTimeouts = .init(), heartbeat: HeartbeatPolicy = .init(),
-        rest: RestPolicy = .init(), paths: [Path?] = [.wifi], seed: UInt64 = 1
+        rest: RestPolicy = .init(), isBound: Bool = false, paths: [Path?] = [.wifi], seed: UInt64 = 1
     ) {
         machine = SessionMachine(
-            policy: policy, timeouts: timeouts, heartbeat: heartbeat, rest: rest, paths: paths, seed: seed,
-            at: now)
+            policy: policy, timeouts: timeouts, heartbeat: heartbeat, rest: rest, isBound: isBound, paths: paths,
+            seed: seed, at: now)
     }
 
     // MARK: What can be asked

@@ -21,12 +21,16 @@ struct NetworkView: Sendable {
         }
     }
 
-    /// Watches the path to the addresses that an endpoint's name has now.
-    func resolved(_ endpoint: EndpointIndex, of session: SessionName, to addresses: [SocketAddress]) -> Path? {
+    /// Watches the path to the addresses that an endpoint has now.
+    /// - Parameter origin: where they come from.
+    func resolved(
+        _ endpoint: EndpointIndex, of session: SessionName, to addresses: [SocketAddress], origin: AddressOrigin
+    ) -> Path? {
         watcher.assumeIsolated {
             $0.setTarget(
                 Target(session: session.description, endpoint: endpoint.rawValue),
-                addresses: addresses.compactMap { $0.ipAddress.flatMap { NetworkPath.IPAddress($0) } })
+                addresses: addresses.compactMap { $0.ipAddress.flatMap { NetworkPath.IPAddress($0) } },
+                origin: origin)
         }
     }
 

@@ -97,6 +97,8 @@ actor SessionDriver {
     /// What the server was subscribed to when the daemon was started.
     private let remembered: Set<TopicFilter>
     var looking: Looking?
+    /// What the names of endpoints were resolved to last.
+    var addressesOfNames: [EndpointIndex: [SocketAddress]] = [:]
     var knocks: [EndpointIndex: Knock] = [:]
     var knockCount = 0
     var publishedCount: Int64 = 0
@@ -195,10 +197,6 @@ actor SessionDriver {
 
     func checkRunning() throws(RPCError) {
         if isStopping { throw .wrongState(name.description, is: "about to stop", hint: "try again") }
-    }
-
-    func pathChanged(_ change: PathChange) {
-        run(.session(.pathChanged(EndpointIndex(change.target.endpoint), to: change.to, change.pathClass)))
     }
 
     /// Leaves the server and returns when the session is down; nothing happens afterwards.
@@ -305,11 +303,12 @@ actor SessionDriver {
         case .perform(let actions):
             perform(actions)
         case .retire(let generation, let ending):
-            if link?.generation == generation {
-                link?.knock?.close(.abort)
-                link = nil
+            if let link, link.generation == generation {
+                link.knock?.close(.abort)
+                self.link = nil
                 redirections.ended()
                 handle(.connectionClosed)
+                if link.opened != nil { watchAllPaths(of: link.attempt.endpoint) }
             }
             work.append(.session(.ended(generation, ending)))
         }
@@ -386,6 +385,7 @@ actor SessionDriver {
         link.connection?.close(.abort)
         link.knock?.close(.abort)
         handle(.connectionClosed)
+        if link.opened != nil { watchAllPaths(of: link.attempt.endpoint) }
     }
 
     private func handle(_ input: MQTTClientMachine.Input) {
@@ -442,7 +442,7 @@ actor SessionDriver {
         case .resolving, .reached, .writabilityChanged:
             break
         case .resolved(let addresses):
-            watchPath(of: link.attempt, to: addresses)
+            watchPaths(of: link.attempt.endpoint, to: addresses)
         case .dialing:
             run(.session(.progressed(generation, .dialing)))
         case .tlsFilesRejected(let failure):
@@ -452,8 +452,7 @@ actor SessionDriver {
         case .opened(let opened):
             self.link?.opened = opened
             rooms.lastOpened = (link.address, link.password, link.proxyPassword)
-            // From now on only the address in use counts: a path to the others says nothing about this connection.
-            watchPath(of: link.attempt, to: [opened.peer])
+            watchPath(of: link.attempt.endpoint, to: opened.peer)
             // The look at the path may have found that it moved, and the attempt is over.
             guard self.link?.generation == generation else { return }
             run(.session(.progressed(generation, .authenticating)))
@@ -470,11 +469,6 @@ actor SessionDriver {
             if end == .closedLocally { run(.session(.closed(generation))) }
             run(.retire(generation, ending(end, of: link)))
         }
-    }
-
-    func watchPath(of attempt: Attempt, to addresses: [SocketAddress]) {
-        let path = surroundings.paths.resolved(attempt.endpoint, of: name, to: addresses)
-        run(.session(.pathChanged(attempt.endpoint, to: path, .none)))
     }
 
     /// Ends the connection because of what the server said or did; what the machine still sends goes out first.

@@ -96,8 +96,11 @@ extension Connection: TransportConnection {}
 protocol PathSource: Sendable {
     /// The paths now to the hosts that are dialed for the endpoints, in their order; and from now on a report of each change.
     func watch(_ hosts: [String], of session: SessionName) -> [Path?]
-    /// The path to the addresses that are dialed for an endpoint now, and which are watched from now on.
-    func resolved(_ endpoint: EndpointIndex, of session: SessionName, to addresses: [SocketAddress]) -> Path?
+    /// The path to the addresses of an endpoint, which are watched from now on.
+    /// - Parameter origin: where they come from.
+    func resolved(
+        _ endpoint: EndpointIndex, of session: SessionName, to addresses: [SocketAddress], origin: AddressOrigin
+    ) -> Path?
     func forget(_ session: SessionName)
 }
 

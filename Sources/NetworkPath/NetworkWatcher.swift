@@ -11,6 +11,7 @@ public actor NetworkWatcher {
     public nonisolated var unownedExecutor: UnownedSerialExecutor { executor.asUnownedSerialExecutor() }
 
     private let receiveBuffer: Int32
+    private let resolverFile: String
     private let now: @Sendable () -> Instant
     private let sleep: @Sendable (Duration) async throws -> Void
     private let pathChanged: @Sendable (PathChange) -> Void
@@ -21,6 +22,8 @@ public actor NetworkWatcher {
     }
     private var state = State.idle
     private var hints: HintSource?
+    private var resolver: ResolverSource?
+    private var resolverConfiguration: [UInt8] = []
     private var lookup: RouteLookup?
     private var tables: TableReader?
     private var pacer = HintPacer()
@@ -32,6 +35,7 @@ public actor NetworkWatcher {
 
     private struct Watched {
         var addresses: [IPAddress]
+        var origin: AddressOrigin
         var classifier: PathClassifier
     }
     private var watched: [Target: Watched] = [:]
@@ -42,17 +46,20 @@ public actor NetworkWatcher {
     ///   - now: the boot clock.
     ///   - sleep: a one-shot timer; it is used for 20 ms to 1 s after hints, and not at all in a quiet network.
     ///   - receiveBuffer: bytes of kernel messages that may wait to be read.
+    ///   - resolverFile: the configuration of the system's resolver.
     ///   - pathChanged: called on `executor` for every change of a target's path, within a millisecond of the kernel's
     ///     message. Never with class `none`.
     public init(
         executor: any SerialExecutor, now: @escaping @Sendable () -> Instant = { BootClock.now() },
         sleep: @escaping @Sendable (Duration) async throws -> Void = { try await Task.sleep(for: $0) },
-        receiveBuffer: Int32 = 1 << 20, pathChanged: @escaping @Sendable (PathChange) -> Void
+        receiveBuffer: Int32 = 1 << 20, resolverFile: String = "/etc/resolv.conf",
+        pathChanged: @escaping @Sendable (PathChange) -> Void
     ) {
         self.executor = executor
         self.now = now
         self.sleep = sleep
         self.receiveBuffer = receiveBuffer
+        self.resolverFile = resolverFile
         self.pathChanged = pathChanged
     }
 
@@ -67,6 +74,8 @@ public actor NetworkWatcher {
             // One hop: the task runs here until it has to change to the watcher's executor.
             Task.immediate { await self?.hinted(batch) }
         }
+        resolver = ResolverSource(resolverFile) { [weak self] in Task { await self?.resolverHinted() } }
+        resolverConfiguration = ResolverSource.read(resolverFile)
         lookup = try RouteLookup()
         tables = TableReader(try RequestSocket())
         state = .running
@@ -77,6 +86,7 @@ public actor NetworkWatcher {
     public func stop() {
         state = .stopped
         hints = nil
+        resolver = nil
         timer?.task.cancel()
         timer = nil
         lookup = nil
@@ -101,15 +111,17 @@ public actor NetworkWatcher {
     /// - Parameters:
     ///   - target: whose path is watched.
     ///   - addresses: the preferred first; none if the name does not resolve yet.
+    ///   - origin: where the addresses come from.
     /// - Returns: the path; `nil` if there is none.
     @discardableResult
-    public func setTarget(_ target: Target, addresses: [IPAddress]) -> Path? {
-        if watched[target]?.addresses == addresses {
+    public func setTarget(_ target: Target, addresses: [IPAddress], origin: AddressOrigin = .literal) -> Path? {
+        if let before = watched[target], before.addresses == addresses, before.origin == origin {
             look(at: target, receivedAt: now())
         } else {
-            let observation = lookup?.observe(addresses) ?? .init()
+            let observation = lookup?.observe(addresses, orAnywhere: origin == .name) ?? .init()
             watched[target] = Watched(
-                addresses: addresses, classifier: PathClassifier(observation, isUnresolved: addresses.isEmpty))
+                addresses: addresses, origin: origin,
+                classifier: PathClassifier(observation, isUnresolved: addresses.isEmpty))
         }
         return watched[target]?.classifier.current.path
     }
@@ -187,21 +199,40 @@ public actor NetworkWatcher {
     }
 
     private func look(at target: Target, receivedAt: Instant) {
-        guard let before = watched[target], let observation = lookup?.observe(before.addresses) else { return }
+        guard let before = watched[target],
+            let observation = lookup?.observe(before.addresses, orAnywhere: before.origin == .name)
+        else { return }
         let pathClass = watched[target]?.classifier.handle(
             observation, oldSourceRemains: { lookup?.hasSource(of: $0) ?? false }, at: now())
         guard let pathClass else { return }
-        view.counters.changes[pathClass, default: 0] += 1
-        guard pathClass != .none else { return }
-        let change = PathChange(
-            target: target, pathClass: pathClass, from: before.classifier.current.path, to: observation.path,
-            receivedAt: receivedAt)
+        let (from, to) = (before.classifier.current.path, observation.path)
+        note(PathChange(target: target, pathClass: pathClass, from: from, to: to, receivedAt: receivedAt))
+    }
+
+    private func note(_ change: PathChange) {
+        view.counters.changes[change.pathClass, default: 0] += 1
+        guard change.pathClass != .none else { return }
         if view.changes.count == Self.changesKept { view.changes.removeFirst() }
         view.changes.append(change)
         pathChanged(change)
     }
 
     private static let changesKept = 32
+
+    /// The resolver may give other addresses from now on, or any at all.
+    private func resolverHinted() {
+        guard state == .running else { return }
+        let configuration = ResolverSource.read(resolverFile)
+        // An empty file is still to be written.
+        guard !configuration.isEmpty, configuration != resolverConfiguration else { return }
+        resolverConfiguration = configuration
+        let receivedAt = now()
+        for (target, watched) in watched.sorted(by: { $0.key < $1.key }) {
+            let isNamed = watched.origin != .literal || watched.addresses.isEmpty
+            guard isNamed, let path = watched.classifier.current.path else { continue }
+            note(PathChange(target: target, pathClass: .maybe, from: path, to: path, receivedAt: receivedAt))
+        }
+    }
 
     // MARK: - Reading the tables
 

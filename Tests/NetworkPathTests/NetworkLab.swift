@@ -104,11 +104,11 @@ struct NetworkLab: Sendable {
     /// A started watcher in the host's namespace and what it reports.
     func watcher(
         targets: [Target: [IPAddress]], receiveBuffer: Int32 = 1 << 20,
-        now: @escaping @Sendable () -> Instant = { BootClock.now() }
+        resolverFile: String = "/etc/resolv.conf", now: @escaping @Sendable () -> Instant = { BootClock.now() }
     ) async throws -> (NetworkWatcher, Changes, [Target: Path?]) {
         let (stream, continuation) = AsyncStream.makeStream(of: PathChange.self)
         let watcher = NetworkWatcher(
-            executor: group.next().executor, now: now, receiveBuffer: receiveBuffer,
+            executor: group.next().executor, now: now, receiveBuffer: receiveBuffer, resolverFile: resolverFile,
             pathChanged: { continuation.yield($0) })
         try await watcher.start()
         return (watcher, Changes(iterator: stream.makeAsyncIterator()), await watcher.setTargets(targets))

@@ -164,6 +164,53 @@ struct NetworkWatcherTests {
         }
     }
 
+    @Test func `a name may have other addresses in another network, so the default route counts`() async throws {
+        try await NetworkLab.run { lab in
+            var (watcher, changes, _) = try await lab.watcher(targets: [:])
+            #expect(Self.viaUp0(await watcher.setTarget(Self.target, addresses: Self.endpoint, origin: .name)))
+            try lab.ip("route del default")
+            #expect(try await changes.next().pathClass == .lost)
+            try lab.enableIPv6()
+            try lab.batch([
+                "addr add 2001:db8:9::1/64 dev up0 nodad", "route add default via 2001:db8:9::fe dev up0",
+            ])
+            let gained = try await changes.next()
+            #expect(gained.pathClass != .lost && gained.to?.source == "2001:db8:9::1")
+            // The address that is in use has none.
+            #expect(await watcher.setTarget(Self.target, addresses: Self.endpoint, origin: .peer) == nil)
+            await watcher.stop()
+        }
+    }
+
+    @Test(arguments: [false, true])
+    func `another configuration of the resolver is a maybe for names, the same one again is none`(
+        isReplaced: Bool
+    ) async throws {
+        try await NetworkLab.run { lab in
+            let file = "/tmp/\(lab.host).resolv.conf"
+            defer { unlink(file) }
+            func write(_ text: String) throws {
+                let path = isReplaced ? file + ".new" : file
+                let descriptor = open(path, O_WRONLY | O_CREAT | O_TRUNC, 0o600)
+                try #require(descriptor >= 0 && Glibc.write(descriptor, text, text.utf8.count) == text.utf8.count)
+                close(descriptor)
+                if isReplaced { try #require(rename(path, file) == 0) }
+            }
+            try write("nameserver 10.9.0.254")
+            let (named, used) = (Target(session: "a", endpoint: 0), Target(session: "b", endpoint: 0))
+            var (watcher, changes, _) = try await lab.watcher(targets: Self.targets, resolverFile: file)
+            await watcher.setTarget(named, addresses: [])
+            await watcher.setTarget(used, addresses: Self.endpoint, origin: .peer)
+            try write("nameserver 10.9.0.254")
+            try write("nameserver 10.9.1.254")
+            let told = [try await changes.next(), try await changes.next()]
+            #expect(told.map(\.target) == [named, used])
+            #expect(told.allSatisfy { $0.pathClass == .maybe && $0.from == $0.to })
+            #expect(await watcher.snapshot().counters.changes[.maybe] == 2)
+            await watcher.stop()
+        }
+    }
+
     @Test func `an unreachable route to the endpoint is no path`() async throws {
         try await NetworkLab.run { lab in
             var (watcher, changes, _) = try await lab.watcher(targets: Self.targets)

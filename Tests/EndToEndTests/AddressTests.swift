@@ -91,11 +91,14 @@ extension EndToEnd.Addresses {
             let server = try await LabServer(lab)
             try await server.start()
             try lab.host.hosts("\(LabFamily.ipv6.server) \(Self.name)", "\(Lab.serverAddress) \(Self.name)")
+            // So that it is not the first one in use.
+            try await lab.breakNetwork()
             try idleSession(daemon)
             try await daemon.start()
             let events = try await daemon.events()
             let connected = try await events.until(.connected)
             #expect(connected.path?.source == LabFamily.ipv6.source(0))
+            try await lab.healNetwork()
             try await lab.host.ip("route del \(LabFamily.ipv6.defaultRoute(0))")
             let lost = try await events.until("told that the path is lost") { $0.event == .pathChanged }
             #expect(lost.change == "lost")

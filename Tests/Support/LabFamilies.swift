@@ -23,7 +23,7 @@ public enum LabFamily: String, Sendable, CaseIterable {
     public func source(_ uplink: Int) -> String {
         switch self {
         case .ipv4: "10.77.\(uplink).1"
-        case .ipv6: "2001:db8:77:\(uplink)::1"
+        case .ipv6: "2001:db8:77:a\(uplink)::1"
         }
     }
 
@@ -39,7 +39,7 @@ public enum LabFamily: String, Sendable, CaseIterable {
     public func defaultRoute(_ uplink: Int) -> String {
         switch self {
         case .ipv4: "default via 10.77.\(uplink).254 dev up\(uplink)"
-        case .ipv6: "default via 2001:db8:77:\(uplink)::fe dev up\(uplink)"
+        case .ipv6: "default via 2001:db8:77:a\(uplink)::fe dev up\(uplink)"
         }
     }
 
@@ -54,7 +54,7 @@ extension Lab {
         for namespace in [router, server] { try await namespace.enableIPv6() }
         try await router.run(["sysctl", "-qw", "net.ipv6.conf.all.forwarding=1"])
         try await router.ip(
-            "addr add 2001:db8:77:0::fe/64 dev near0 nodad", "addr add 2001:db8:77:1::fe/64 dev near1 nodad",
+            "addr add 2001:db8:77:a0::fe/64 dev near0 nodad", "addr add 2001:db8:77:a1::fe/64 dev near1 nodad",
             "addr add 2001:db8:77:9::fe/64 dev far nodad")
         try await server.ip(
             "addr add \(LabFamily.ipv6.server)/64 dev eth0 nodad", "route add default via 2001:db8:77:9::fe dev eth0")

@@ -104,7 +104,7 @@ actor CommitQueue {
 extension DurableChange {
     fileprivate var isNoInsert: Bool {
         switch self {
-        case .insert, .putPublication: false
+        case .insert, .putPublication, .collect: false
         default: true
         }
     }

@@ -75,6 +75,7 @@ struct SessionConfiguration: Hashable, Sendable {
     var tls = TLSConfiguration()
     var proxy = ProxyConfiguration()
     var outbox = OutboxConfiguration()
+    var inbox = InboxConfiguration()
 }
 
 /// Where a secret is to be found; the secret itself is never in a configuration.
@@ -135,6 +136,12 @@ struct OutboxConfiguration: Hashable, Sendable {
     /// `nil`: messages do not grow too old.
     var maxAge: Duration?
     var whenFull = OverflowBehaviour.refuse
+}
+
+/// What waits for durable consumers, counted once for each of them.
+struct InboxConfiguration: Hashable, Sendable {
+    var maxMessages = 100_000
+    var maxBytes = 256 << 20
 }
 
 enum OverflowBehaviour: String, CaseIterable, Sendable {

@@ -82,6 +82,9 @@ extension SessionConfiguration {
         .init("outbox.max-bytes", \.outbox.maxBytes, .size("1KiB", to: "1024TiB")),
         .init("outbox.max-age", \.outbox.maxAge, .durationOrNever("1s", to: "3650d")),
         .init("outbox.when-full", \.outbox.whenFull, .choice),
+
+        .init("inbox.max-messages", \.inbox.maxMessages, .integer(1...1_000_000_000)),
+        .init("inbox.max-bytes", \.inbox.maxBytes, .size("1KiB", to: "1024TiB")),
     ]
 }
 

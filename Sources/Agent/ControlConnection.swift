@@ -1,5 +1,6 @@
 import ControlAPI
 import Logging
+import MQTT
 import NIOCore
 import SessionCore
 
@@ -25,7 +26,7 @@ actor ControlConnection {
     let daemon: Daemon
     let logger: Logger
     var watches: Set<WatchID> = []
-    var subscriptions: [SubscriptionID: SessionName] = [:]
+    var subscriptions: [SubscriptionID: HeldSubscription] = [:]
     private var lines = LineSplitter(maximumLength: RequestLine.maximumLineLength)
     private var calls = 0
     private var isReadingPaused = false
@@ -39,6 +40,12 @@ actor ControlConnection {
     private var held: [String: Held] = [:]
     /// What was dropped, by watch or subscription, since the peer was last told.
     private var dropped: [String: Dropped] = [:]
+
+    struct HeldSubscription {
+        var session: SessionName
+        /// Of a durable one.
+        var consumer: ConsumerName?
+    }
 
     private struct Held {
         var lines: [[UInt8]] = []
@@ -157,7 +164,8 @@ actor ControlConnection {
     private func write(_ line: [UInt8]) {
         guard channel.isActive else { return }
         unread += line.count
-        guard unread <= Self.maximumUnread else {
+        // A single line of any length is written.
+        guard unread <= Self.maximumUnread || unread == line.count else {
             channel.close(promise: nil)
             return
         }
@@ -179,6 +187,25 @@ actor ControlConnection {
     func deliver(_ message: ReceivedMessage) {
         guard subscriptions[message.subscription] != nil else { return }
         notify(OutgoingLine.notification(message), of: message.subscription.rawValue)
+    }
+
+    /// A message of a durable consumer is never dropped: how many there are is bounded by what is acknowledged.
+    func deliverDurably(_ message: ReceivedMessage) {
+        guard subscriptions[message.subscription] != nil, let line = OutgoingLine.notification(message) else { return }
+        let feed = message.subscription.rawValue
+        if held[feed] != nil { held[feed]?.lines.append(line) } else { write(line) }
+    }
+
+    /// The durable consumer of a subscription is another program's now, or gone.
+    func takenOver(_ id: SubscriptionID) {
+        guard let subscription = subscriptions.removeValue(forKey: id) else { return }
+        var event = SessionEvent(
+            watch: WatchID(rawValue: id.rawValue), sequence: 0, time: .now, session: subscription.session.description,
+            event: .consumerEnded)
+        event.consumer = subscription.consumer?.description
+        forget(id.rawValue)
+        OutgoingLine.notification(event).map(write)
+        closeWhenDone()
     }
 
     /// Keeps back what comes for a watch or subscription until its answer is written.
@@ -241,7 +268,13 @@ actor ControlConnection {
         dropped = [:]
         registry.assumeIsolated { registry in
             for watch in watches { registry.removeWatch(watch) }
-            for (subscription, session) in subscriptions { registry.unsubscribe(subscription, from: session) }
+            for (id, subscription) in subscriptions {
+                if subscription.consumer == nil {
+                    registry.unsubscribe(id, from: subscription.session)
+                } else {
+                    registry.detach(id, from: subscription.session)
+                }
+            }
         }
     }
 }

@@ -103,8 +103,10 @@ extension ControlConnection {
             try unwatch(take(SessionUnwatchMethod.self, parameters).watch)
             return OutgoingLine.answer(id, result: SessionUnwatchMethod.Result())
         case MessageUnsubscribeMethod.name:
-            try await unsubscribe(take(MessageUnsubscribeMethod.self, parameters).subscription)
+            try await unsubscribe(take(MessageUnsubscribeMethod.self, parameters))
             return OutgoingLine.answer(id, result: MessageUnsubscribeMethod.Result())
+        case MessageAckMethod.name:
+            return OutgoingLine.answer(id, result: try await acknowledge(take(MessageAckMethod.self, parameters)))
         case NetworkStatusMethod.name:
             _ = try take(NetworkStatusMethod.self, parameters)
             return OutgoingLine.answer(id, result: network.status(endpoints: await registry.endpoints))
@@ -167,12 +169,12 @@ extension ControlConnection {
     private func subscribe(
         _ request: RequestID, _ parameters: MessageSubscribeMethod.Parameters
     ) async throws(RPCError) -> Reply {
-        guard parameters.consumer == nil else { throw .notSupported("a durable consumer") }
+        let durable = try parameters.consumer.map { text throws(RPCError) in try consumerName(text) }
         let driver = try await registry.driver(parameters.session)
         let filter = try filter(parameters.filter, of: driver)
         let id = await registry.nextSubscription()
         try checkFeeds()
-        subscriptions[id] = driver.name
+        subscriptions[id] = HeldSubscription(session: driver.name, consumer: durable)
         hold(id.rawValue)
         let relative = Room.isRelative(parameters.filter) ? parameters.filter : nil
         let consumer = LiveConsumer(id: id, filter: filter, qos: QoS(parameters.qos), relative: relative) {
@@ -180,7 +182,19 @@ extension ControlConnection {
             self?.assumeIsolated { $0.deliver(message) }
         }
         do throws(RPCError) {
-            let granted = try await driver.subscribe(consumer)
+            let granted: MessageQoS?
+            if let durable {
+                let attachment = DurableConsumers.Attachment(
+                    subscription: id,
+                    deliver: { [weak self] message in self?.assumeIsolated { $0.deliverDurably(message) } },
+                    takenOver: { [weak self] in self?.assumeIsolated { $0.takenOver(id) } })
+                granted = try await driver.attach(
+                    attachment, to: durable, parameters.filter, filter, QoS(parameters.qos))
+                // The connection may have ended meanwhile.
+                if isClosed { await registry.detach(id, from: driver.name) }
+            } else {
+                granted = try await driver.subscribe(consumer)
+            }
             let result = MessageSubscribeMethod.Result(subscription: id, grantedQoS: granted)
             return Reply(line: OutgoingLine.answer(request, result: result), feed: id.rawValue)
         } catch {
@@ -209,10 +223,40 @@ extension ControlConnection {
         registry.assumeIsolated { $0.removeWatch(id) }
     }
 
-    private func unsubscribe(_ id: SubscriptionID) async throws(RPCError) {
-        guard let session = subscriptions.removeValue(forKey: id) else { throw .unknownSubscription(id) }
-        forget(id.rawValue)
-        await registry.unsubscribe(id, from: session)
+    private func consumerName(_ text: String) throws(RPCError) -> ConsumerName {
+        guard let name = ConsumerName(text) else {
+            throw .invalidParameters(
+                "a consumer's name has 1 to 64 letters, digits, hyphens, underscores and full stops")
+        }
+        return name
+    }
+
+    /// A durable consumer ends for good, unless it is to be kept: then only this program does not have it any more.
+    private func unsubscribe(_ parameters: MessageUnsubscribeMethod.Parameters) async throws(RPCError) {
+        switch parameters.what {
+        case .consumer(let text, let session):
+            let name = try consumerName(text)
+            try await registry.driver(session).endConsumer(name)
+        case .subscription(let id, let keep):
+            guard let subscription = subscriptions.removeValue(forKey: id) else { throw .unknownSubscription(id) }
+            forget(id.rawValue)
+            guard let consumer = subscription.consumer else {
+                await registry.unsubscribe(id, from: subscription.session)
+                return
+            }
+            await registry.detach(id, from: subscription.session)
+            if !keep { try await registry.driver(subscription.session.description).endConsumer(consumer) }
+        }
+    }
+
+    private func acknowledge(
+        _ parameters: MessageAckMethod.Parameters
+    ) async throws(RPCError) -> MessageAckMethod.Result {
+        guard let subscription = subscriptions[parameters.subscription], subscription.consumer != nil else {
+            throw .unknownSubscription(parameters.subscription)
+        }
+        return try await registry.driver(subscription.session.description).acknowledge(
+            InboxSequence(rawValue: parameters.id), upTo: parameters.upTo, by: parameters.subscription)
     }
 }
 

@@ -19,11 +19,10 @@ struct LiveConsumers: Sendable {
     private var consumers: [LiveConsumer] = []
     private var waiters: [TopicFilter: [@Sendable (MQTT.ReasonCode?) -> Void]] = [:]
 
-    /// What the server has to be subscribed to: each filter once, with the highest QoS that anybody wants.
-    var filters: [(filter: TopicFilter, qos: QoS)] {
-        Dictionary(consumers.map { ($0.filter, $0.qos) }, uniquingKeysWith: max)
-            .map { (filter: $0.key, qos: $0.value) }
-    }
+    var filters: Set<TopicFilter> { Set(consumers.map(\.filter)) }
+
+    /// The highest QoS with which it is wanted.
+    func qos(of filter: TopicFilter) -> QoS? { consumers.filter { $0.filter == filter }.map(\.qos).max() }
 
     var isEmpty: Bool { consumers.isEmpty }
 
@@ -31,31 +30,28 @@ struct LiveConsumers: Sendable {
 
     /// Takes what is relative to the session's room along to another room.
     ///
-    /// - Returns: what has to be subscribed to, with the filter that nobody wants any more.
-    mutating func follow(to room: Room) -> [(old: TopicFilter?, new: TopicFilter, qos: QoS)] {
-        var moves: [(old: TopicFilter?, new: TopicFilter, qos: QoS)] = []
+    /// - Returns: what has to be subscribed to, and what nobody may want any more.
+    mutating func follow(to room: Room) -> [(old: TopicFilter?, new: TopicFilter?)] {
+        var moves: [(old: TopicFilter?, new: TopicFilter?)] = []
         for index in consumers.indices {
-            let (old, qos) = (consumers[index].filter, consumers[index].qos)
+            let old = consumers[index].filter
             guard let relative = consumers[index].relative, let text = try? Room.resolve(relative, in: room),
                 let new = try? TopicFilter(text), new != old
             else { continue }
             consumers[index].filter = new
-            moves.append((wants(old) ? nil : old, new, consumers.filter { $0.filter == new }.map(\.qos).max() ?? qos))
+            moves.append((old, new))
         }
         return moves
     }
 
-    /// - Returns: the QoS with which the filter is wanted now.
-    mutating func add(_ consumer: LiveConsumer) -> QoS {
+    mutating func add(_ consumer: LiveConsumer) {
         consumers.append(consumer)
-        return consumers.filter { $0.filter == consumer.filter }.map(\.qos).max() ?? consumer.qos
     }
 
-    /// - Returns: the consumer's filter if nobody wants it any more.
+    /// - Returns: the consumer's filter.
     mutating func remove(_ id: SubscriptionID) -> TopicFilter? {
         guard let index = consumers.firstIndex(where: { $0.id == id }) else { return nil }
-        let filter = consumers.remove(at: index).filter
-        return consumers.contains { $0.filter == filter } ? nil : filter
+        return consumers.remove(at: index).filter
     }
 
     /// Calls `answer` with the server's answer to the subscription, or with `nil` when the connection ended before.

@@ -79,19 +79,8 @@ extension SessionDriver {
     func subscribe(_ consumer: LiveConsumer) async throws(RPCError) -> MessageQoS? {
         try checkRunning()
         let (id, filter) = (consumer.id, consumer.filter)
-        var qos = consumers.add(consumer)
-        // The session's own subscription to the presence of its room stays as it is.
-        if filter == rooms.membership?.filter { qos = max(qos, .atLeastOnce) }
-        var actions: [MQTTClientMachine.Action] = []
-        subscribe(to: filter, qos: qos, into: &actions)
-        guard machine.status.state == .connected else {
-            run(actions)
-            return nil
-        }
-        let code: MQTT.ReasonCode? = await withCheckedContinuation { continuation in
-            consumers.await(filter) { continuation.resume(returning: $0) }
-            run(actions)
-        }
+        consumers.add(consumer)
+        let code = await askFor(filter, consumer.qos)
         guard let code else { return nil }
         if code.isError {
             unsubscribe(id)
@@ -109,11 +98,7 @@ extension SessionDriver {
     }
 
     func unsubscribe(_ id: SubscriptionID) {
-        if let unused = consumers.remove(id), unused != rooms.membership?.filter {
-            run(.unsubscribe(unused))
-        } else {
-            usesChanged()
-        }
+        unsubscribeIfUnwanted(consumers.remove(id))
     }
 }
 

@@ -163,7 +163,16 @@ extension SessionDriver {
             receivedCount += 1
             roomReceived(message)
             consumers.deliver(message, number: receivedCount, session: name)
+        case .collected(let sequence):
+            collected(through: sequence)
+        case .collectingPaused:
+            collectingPaused()
+        case .inboxFull(let isFull):
+            inboxFull(isFull)
+        case .inboxDropped:
+            inboxDropped()
         case .subscribed(let filter, let code):
+            grants[filter] = code.isError ? nil : code
             consumers.subscribed(filter, code)
             roomSubscribed(filter, code)
         case .announced(let announcement, let code):

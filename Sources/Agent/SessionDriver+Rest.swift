@@ -24,7 +24,7 @@ extension SessionDriver {
         guard notesUses else { return }
         let counts = mqtt.counts
         note(.messages, counts.queued + counts.inFlight > 0 || publications.needsServer)
-        note(.subscriptions, !consumers.isEmpty)
+        note(.subscriptions, !consumers.isEmpty || durableConsumers.isAttached)
     }
 
     /// Looks at the uses, where nothing else is to be done.

@@ -56,6 +56,7 @@ extension SessionDriver {
         let own = Participant.Identity(user: configuration.user, device: device)
         rooms.topicsToClear = Set(Room.presenceTopics(of: own, in: remembered))
         publications.enter(room)
+        _ = followWithDurables(to: room)
         guard let membership = rooms.membership else { return }
         rooms.topicsToClear.remove(membership.topic)
         _ = consumers.follow(to: membership.room)
@@ -297,14 +298,14 @@ extension SessionDriver {
         let old = rooms.membership
         rooms.membership = change.joining
         if let old {
-            if !consumers.wants(old.filter) { unsubscribe(from: old.filter) }
+            unsubscribeIfUnwanted(old.filter)
             rooms.topicsToClear.insert(old.topic)
             order(.announce(old.cleared))
         }
         rooms.topicsToClear.remove(change.joining.topic)
-        for move in consumers.follow(to: change.joining.room) {
-            if let old = move.old { unsubscribe(from: old) }
-            order(.subscribe(move.new, move.qos))
+        for move in consumers.follow(to: change.joining.room) + followWithDurables(to: change.joining.room) {
+            unsubscribeIfUnwanted(move.old)
+            if let new = move.new, let qos = wantedQoS(of: new) { order(.subscribe(new, qos)) }
         }
         machine.rivalry.canLook = true
         publications.enter(change.joining.room)
@@ -319,7 +320,7 @@ extension SessionDriver {
     private func endChange(_ error: RPCError) {
         guard let change = rooms.change else { return }
         rooms.change = nil
-        if !consumers.wants(change.joining.filter) { unsubscribe(from: change.joining.filter) }
+        unsubscribeIfUnwanted(change.joining.filter)
         if change.joining.step == .announcing {
             rooms.topicsToClear.insert(change.joining.topic)
             order(.announce(change.joining.cleared))

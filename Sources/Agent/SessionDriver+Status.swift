@@ -33,6 +33,7 @@ extension SessionDriver {
                 queued: counts.queued, inFlight: counts.inFlight, quarantined: counts.quarantined,
                 bytes: Int64(counts.bytes),
                 oldest: mqtt.oldestAcceptance.map { RFC3339(milliseconds: $0.rawValue) }),
+            inbox: inboxStatus,
             counters: .init(
                 attempts: Int64(counters.attempts), connects: Int64(counters.connects),
                 resumes: Int64(counters.resumes), outages: Int64(counters.outages),
@@ -118,7 +119,8 @@ extension MQTTClientMachine.Configuration {
             maximumPacketSize: UInt32(clamping: session.mqtt.maximumPacketSize),
             outboxMaxMessages: session.outbox.maxMessages, outboxMaxBytes: session.outbox.maxBytes,
             whenFull: MQTTClientMachine.OverflowBehaviour(session.outbox.whenFull),
-            maximumAge: session.outbox.maxAge.map { $0.nanoseconds / 1_000_000 })
+            maximumAge: session.outbox.maxAge.map { $0.nanoseconds / 1_000_000 },
+            inboxMaxMessages: session.inbox.maxMessages, inboxMaxBytes: session.inbox.maxBytes)
     }
 }
 

@@ -88,6 +88,12 @@ actor SessionDriver {
     var credentialWatch: CredentialWatch?
     var publishers: [MessageSequence: Publisher] = [:]
     var consumers = LiveConsumers()
+    var durableConsumers: DurableConsumers
+    /// The QoS that the server granted for each filter, as far as it has answered since the daemon was started.
+    var grants: [TopicFilter: MQTT.ReasonCode] = [:]
+    /// QoS 0 messages that found no room in the inbox, and how many of them nobody was told of yet.
+    var inboxDroppedCount: Int64 = 0
+    var inboxDroppedUntold = 0
     var rooms = Rooms()
     var publications: Publications
     /// Subscriptions are restored, and what the session itself publishes is not.
@@ -114,12 +120,13 @@ actor SessionDriver {
 
     init(
         name: SessionName, configuration: SessionConfiguration, durable: DurableSession,
-        consumers: LiveConsumers, surroundings: Surroundings
+        parked: ParkedConsumers = ParkedConsumers(), surroundings: Surroundings
     ) {
         self.name = name
         self.configuration = configuration
         self.surroundings = surroundings
-        self.consumers = consumers
+        consumers = parked.live
+        durableConsumers = DurableConsumers(durable, attached: parked.attached)
         eventLoop = surroundings.eventLoop
         since = surroundings.clock.wallClock()
         machine = SessionMachine(
@@ -149,9 +156,11 @@ actor SessionDriver {
         enterRoom(chosenRoom, remembered: remembered)
         let isDecided = takeUp(verdict)
         var actions: [MQTTClientMachine.Action] = []
-        for (filter, qos) in consumers.filters { subscribe(to: filter, qos: qos, into: &actions) }
-        if let filter = rooms.membership?.filter { subscribe(to: filter, qos: .atLeastOnce, into: &actions) }
+        for filter in wantedFilters {
+            subscribe(to: filter, qos: wantedQoS(of: filter) ?? .atLeastOnce, into: &actions)
+        }
         run(.perform(actions))
+        loadConsumers()
         run(.timePassed)
         if !isDecided, wasUp || configuration.autoconnect {
             run(.session(.connect(Reason(wasUp ? .configurationChanged : .autoconnect))))
@@ -204,7 +213,7 @@ actor SessionDriver {
     /// What was accepted stays in the store. Those who wait for a delivery are told that it has not happened yet.
     ///
     /// - Parameter forGood: the server is to keep nothing of the session, as far as it is connected.
-    func stop(_ code: SessionCore.ReasonCode, forGood: Bool = false) async -> LiveConsumers {
+    func stop(_ code: SessionCore.ReasonCode, forGood: Bool = false) async -> ParkedConsumers {
         isStopping = true
         isLeavingForGood = forGood
         switch machine.status.state {
@@ -226,7 +235,7 @@ actor SessionDriver {
         }
         publishers = [:]
         surroundings.paths.forget(name)
-        return consumers
+        return ParkedConsumers(live: consumers, attached: durableConsumers.attached)
     }
 
     func everythingCommitted() async {

@@ -151,6 +151,16 @@ struct SessionLog {
         logger.warning("\(session): the server refused the publication \(topic): \(sentence)", metadata: identity)
     }
 
+    func inboxFull(_ isFull: Bool) {
+        if isFull {
+            logger.warning(
+                "\(session): the inbox is full: the server's messages are not acknowledged until a consumer takes some",
+                metadata: identity)
+        } else {
+            logger.notice("\(session): the inbox has room again", metadata: identity)
+        }
+    }
+
     func cannotLook(_ sentence: String) {
         logger.notice(
             "\(session): the room cannot be looked into for other devices of the user: \(sentence)", metadata: identity)

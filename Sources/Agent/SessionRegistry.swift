@@ -31,8 +31,8 @@ actor SessionRegistry {
     private var entries: [SessionName: Entry] = [:]
     /// Sessions that are stopped and started anew, with those who wait for that to ask for something.
     private var changing: [SessionName: [CheckedContinuation<Void, Never>]] = [:]
-    /// The live consumers of sessions that do not run at the moment, in case they come back.
-    private var parked: [SessionName: LiveConsumers] = [:]
+    /// The programs that subscribe to sessions that do not run at the moment, in case they come back.
+    private var parked: [SessionName: ParkedConsumers] = [:]
     private var events = EventLog()
     private var history = HistoryRecorder()
     private var historyQueue: HistoryQueue?
@@ -93,7 +93,7 @@ actor SessionRegistry {
         guard !isStopping else { return }
         let driver = SessionDriver(
             name: name, configuration: configuration, durable: durable,
-            consumers: parked.removeValue(forKey: name) ?? LiveConsumers(), surroundings: surroundings)
+            parked: parked.removeValue(forKey: name) ?? ParkedConsumers(), surroundings: surroundings)
         entries[name] = .running(driver)
         await driver.start(verdict: verdict, chosenRoom: chosenRoom, wasUp: wasUp)
         record(history.started(await driver.status(), name, at: clock.wallClock()))
@@ -424,10 +424,20 @@ actor SessionRegistry {
     }
 
     func unsubscribe(_ id: SubscriptionID, from session: SessionName) {
-        _ = parked[session]?.remove(id)
+        _ = parked[session]?.live.remove(id)
         if parked[session]?.isEmpty == true { parked[session] = nil }
         guard case .running(let driver)? = entries[session] else { return }
         driver.assumeIsolated { $0.unsubscribe(id) }
+    }
+
+    /// The program of a durable consumer is gone.
+    func detach(_ id: SubscriptionID, from session: SessionName) {
+        if let name = parked[session]?.attached.first(where: { $0.value.subscription == id })?.key {
+            parked[session]?.attached[name] = nil
+        }
+        if parked[session]?.isEmpty == true { parked[session] = nil }
+        guard case .running(let driver)? = entries[session] else { return }
+        driver.assumeIsolated { $0.detach(id) }
     }
 
     /// Answers when every session's driver has.

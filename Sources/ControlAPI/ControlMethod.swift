@@ -41,7 +41,7 @@ public enum ControlMethods {
         SessionListMethod.self, SessionStatusMethod.self, SessionConnectMethod.self, SessionDisconnectMethod.self,
         SessionReconnectMethod.self, SessionWatchMethod.self, SessionUnwatchMethod.self, SessionHistoryMethod.self,
         SessionSwitchRoomMethod.self, RoomParticipantsMethod.self,
-        MessagePublishMethod.self, MessageSubscribeMethod.self, MessageUnsubscribeMethod.self,
+        MessagePublishMethod.self, MessageSubscribeMethod.self, MessageUnsubscribeMethod.self, MessageAckMethod.self,
         MessageQueueListMethod.self, MessageQueueRetryMethod.self, MessageQueueDropMethod.self,
         PublicationListMethod.self, PublicationPutMethod.self, PublicationRemoveMethod.self,
         NetworkStatusMethod.self,

@@ -166,20 +166,104 @@ public enum MessageUnsubscribeMethod: ControlMethod {
     public static let role: Role? = .message
 
     public struct Parameters: ClosedObject {
-        public var subscription: SubscriptionID
+        /// What ends.
+        public enum What: Hashable, Sendable {
+            /// A subscription of this connection. Of a durable one also the consumer, unless that is to be kept.
+            case subscription(SubscriptionID, keep: Bool)
+            /// A durable consumer of a session, whoever has it.
+            case consumer(String, session: String)
+        }
 
-        public init(subscription: SubscriptionID) {
-            self.subscription = subscription
+        public var what: What
+
+        public init(subscription: SubscriptionID, keep: Bool = false) {
+            what = .subscription(subscription, keep: keep)
+        }
+
+        public init(session: String, consumer: String) {
+            what = .consumer(consumer, session: session)
         }
 
         enum CodingKeys: String, CodingKey, CaseIterable {
-            case subscription
+            case subscription, keep, session, consumer
+        }
+        public static var members: [String] { CodingKeys.allCases.map(\.stringValue) }
+
+        public init(from decoder: any Decoder) throws {
+            let container = try decoder.container(keyedBy: CodingKeys.self)
+            if container.contains(.subscription) {
+                for key in [CodingKeys.session, .consumer] where container.contains(key) {
+                    throw DecodingError.dataCorruptedError(
+                        forKey: key, in: container, debugDescription: "does not go together with subscription")
+                }
+                what = .subscription(
+                    try container.decode(SubscriptionID.self, forKey: .subscription),
+                    keep: try container.decodeIfPresent(Bool.self, forKey: .keep) ?? false)
+            } else if container.contains(.consumer) {
+                what = .consumer(
+                    try container.decode(String.self, forKey: .consumer),
+                    session: try container.decode(String.self, forKey: .session))
+            } else {
+                what = .subscription(try container.decode(SubscriptionID.self, forKey: .subscription), keep: false)
+            }
+        }
+
+        public func encode(to encoder: any Encoder) throws {
+            var container = encoder.container(keyedBy: CodingKeys.self)
+            switch what {
+            case .subscription(let id, let keep):
+                try container.encode(id, forKey: .subscription)
+                if keep { try container.encode(keep, forKey: .keep) }
+            case .consumer(let consumer, let session):
+                try container.encode(session, forKey: .session)
+                try container.encode(consumer, forKey: .consumer)
+            }
+        }
+    }
+
+    public struct Result: Codable, Hashable, Sendable {
+        public init() {}
+    }
+}
+
+/// `message.ack`: messages of a durable consumer are done, and are never given again.
+public enum MessageAckMethod: ControlMethod {
+    public static let name = "message.ack"
+    public static let role: Role? = .message
+
+    public struct Parameters: ClosedObject {
+        public var subscription: SubscriptionID
+        /// Of a ``ReceivedMessage`` of the subscription.
+        public var id: Int64
+        /// Whether all messages that were given before it are done as well; default: no.
+        public var upTo: Bool
+
+        public init(subscription: SubscriptionID, id: Int64, upTo: Bool = false) {
+            self.subscription = subscription
+            self.id = id
+            self.upTo = upTo
+        }
+
+        public init(from decoder: any Decoder) throws {
+            let container = try decoder.container(keyedBy: CodingKeys.self)
+            subscription = try container.decode(SubscriptionID.self, forKey: .subscription)
+            id = try container.decode(Int64.self, forKey: .id)
+            upTo = try container.decodeIfPresent(Bool.self, forKey: .upTo) ?? false
+        }
+
+        enum CodingKeys: String, CodingKey, CaseIterable {
+            case subscription, id, upTo
         }
         public static var members: [String] { CodingKeys.allCases.map(\.stringValue) }
     }
 
     public struct Result: Codable, Hashable, Sendable {
-        public init() {}
+        /// How many messages were not acknowledged before and are now; committed to disk.
+        public var acknowledged: Int
+
+        public init(acknowledged: Int) {
+            self.acknowledged = acknowledged
+        }
     }
 }
 

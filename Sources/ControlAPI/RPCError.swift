@@ -52,9 +52,11 @@ public struct RPCError: Error, Hashable, Sendable {
         case unknownPublication = -32026
         case publicationsFull = -32027
         case messageDropped = -32028
+        case unknownConsumer = -32029
         // 30 to 39: what this caller may do.
         case notPermitted = -32030
         case tooManyRequests = -32031
+        case tooManyConsumers = -32032
         // 40 to 49: configuration.
         case badConfiguration = -32040
         // 50 to 59: what this daemon can do.
@@ -84,8 +86,10 @@ public struct RPCError: Error, Hashable, Sendable {
             case .unknownPublication: "unknown-publication"
             case .publicationsFull: "publications-full"
             case .messageDropped: "message-dropped"
+            case .unknownConsumer: "unknown-consumer"
             case .notPermitted: "not-permitted"
             case .tooManyRequests: "too-many-requests"
+            case .tooManyConsumers: "too-many-consumers"
             case .badConfiguration: "bad-configuration"
             case .notSupported: "not-supported"
             case .versionMismatch: "version-mismatch"
@@ -217,6 +221,20 @@ extension RPCError {
         return RPCError(
             .unknownPublication, "session \(session) has no publication \(quoted(topic))",
             hint: near.isEmpty ? "holdfastctl publications \(session) lists them" : didYouMean(near))
+    }
+
+    /// - Parameter consumers: of the session; the nearest are in the hint.
+    public static func unknownConsumer(_ name: String, of session: String, among consumers: [String]) -> RPCError {
+        let near = nearest(to: name, among: consumers)
+        return RPCError(
+            .unknownConsumer, "session \(session) has no durable consumer \(quoted(name))",
+            hint: near.isEmpty ? "holdfastctl status -v \(session) lists them" : didYouMean(near))
+    }
+
+    public static func tooManyConsumers(_ session: String, _ maximum: Int) -> RPCError {
+        RPCError(
+            .tooManyConsumers, "session \(session) has \(maximum) durable consumers, and may have no more",
+            hint: "end one that is not needed: holdfastctl unsubscribe \(session) NAME")
     }
 
     /// The caller lacks a role.

@@ -4,7 +4,8 @@ public struct ReceivedMessage: ControlNotification {
 
     public var subscription: SubscriptionID
     public var session: String
-    /// Counts the messages of the subscription; what `message.ack` names for a durable one.
+    /// Grows with every message. Of a durable consumer: what `message.ack` names, never used again, and the same when the
+    /// message is given again.
     public var id: Int64
     public var topic: String
     /// Written as `payload` when it is UTF-8 text, otherwise as `payloadBase64`.

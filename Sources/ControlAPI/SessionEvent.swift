@@ -50,7 +50,12 @@ public struct SessionEvent: ControlNotification {
     public var topic: String?
     /// message-rejected: the server's reason code.
     public var reasonCode: Int?
-    /// dropped: how many events this reader was too slow for.
+    /// consumer-ended: the name of the durable consumer whose subscription, in `watch`, ended.
+    public var consumer: String?
+    /// inbox-full: whether acknowledgements are withheld, or not any more.
+    public var full: Bool?
+    /// dropped: how many events this reader was too slow for. message-dropped of a session: how many QoS 0 messages found
+    /// no room in the inbox.
     public var count: Int?
 
     /// The fixed members; the ones of the event are set afterwards.
@@ -82,6 +87,8 @@ public struct SessionEvent: ControlNotification {
         public static let participantLeft = Kind(rawValue: "participant-left")
         public static let messageRejected = Kind(rawValue: "message-rejected")
         public static let messageDropped = Kind(rawValue: "message-dropped")
+        public static let inboxFull = Kind(rawValue: "inbox-full")
+        public static let consumerEnded = Kind(rawValue: "consumer-ended")
         public static let dropped = Kind(rawValue: "dropped")
     }
 }

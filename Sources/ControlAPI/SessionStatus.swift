@@ -47,6 +47,7 @@ public struct SessionStatus: Codable, Hashable, Sendable {
     /// Seconds since anything was heard from the server.
     public var lastHeard: Double?
     public var outbox: Outbox
+    public var inbox: Inbox
     public var counters: Counters
 
     public init(
@@ -55,7 +56,8 @@ public struct SessionStatus: Codable, Hashable, Sendable {
         endpoint: String? = nil, proxy: String? = nil, peer: String? = nil,
         tls: String? = nil, protocol: String? = nil, path: Path? = nil, user: String? = nil, device: String? = nil,
         room: String? = nil, clientID: String? = nil, quality: Quality? = nil, rtt: Double? = nil,
-        jitter: Double? = nil, lastHeard: Double? = nil, outbox: Outbox = Outbox(), counters: Counters = Counters()
+        jitter: Double? = nil, lastHeard: Double? = nil, outbox: Outbox = Outbox(), inbox: Inbox = Inbox(),
+        counters: Counters = Counters()
     ) {
         self.session = session
         self.state = state
@@ -83,6 +85,7 @@ public struct SessionStatus: Codable, Hashable, Sendable {
         self.jitter = jitter
         self.lastHeard = lastHeard
         self.outbox = outbox
+        self.inbox = inbox
         self.counters = counters
     }
 
@@ -203,6 +206,51 @@ public struct SessionStatus: Codable, Hashable, Sendable {
         }
     }
 
+    /// What waits for durable consumers.
+    public struct Inbox: Codable, Hashable, Sendable {
+        /// Counted once for each consumer.
+        public var messages: Int
+        public var bytes: Int64
+        /// Messages that are not acknowledged to the server, because there is no room for them.
+        public var withheld: Int
+        /// QoS 0 messages that found no room, since the session was started.
+        public var dropped: Int64
+        public var consumers: [Consumer]
+
+        public init(
+            messages: Int = 0, bytes: Int64 = 0, withheld: Int = 0, dropped: Int64 = 0, consumers: [Consumer] = []
+        ) {
+            self.messages = messages
+            self.bytes = bytes
+            self.withheld = withheld
+            self.dropped = dropped
+            self.consumers = consumers
+        }
+
+        /// A durable consumer.
+        public struct Consumer: Codable, Hashable, Sendable {
+            public var name: String
+            /// As it was given.
+            public var filter: String
+            public var qos: MessageQoS
+            /// Whether a program takes its messages at the moment.
+            public var attached: Bool
+            public var messages: Int
+            public var bytes: Int64
+
+            public init(
+                name: String, filter: String, qos: MessageQoS, attached: Bool, messages: Int = 0, bytes: Int64 = 0
+            ) {
+                self.name = name
+                self.filter = filter
+                self.qos = qos
+                self.attached = attached
+                self.messages = messages
+                self.bytes = bytes
+            }
+        }
+    }
+
     /// Counted since the session was created.
     public struct Counters: Codable, Hashable, Sendable {
         public var attempts: Int64
@@ -288,6 +336,14 @@ public struct SessionStatus: Codable, Hashable, Sendable {
         try container.encode(jitter, forKey: .jitter)
         try container.encode(lastHeard, forKey: .lastHeard)
         try container.encode(outbox, forKey: .outbox)
+        try container.encode(inbox, forKey: .inbox)
         try container.encode(counters, forKey: .counters)
+    }
+}
+
+extension KeyedDecodingContainer {
+    /// What decodes a status uses this: a daemon from before there was an inbox says nothing of it.
+    func decode(_ type: SessionStatus.Inbox.Type, forKey key: Key) throws -> SessionStatus.Inbox {
+        try decodeIfPresent(type, forKey: key) ?? SessionStatus.Inbox()
     }
 }

@@ -6,6 +6,7 @@ extension DurableStore {
     func apply(_ changes: [DurableChange], to session: SessionName, in database: Database) throws(StoreError) {
         let id = try makeSession(session, in: database)
         var last: MessageSequence?
+        var lastCollected: InboxSequence?
         for change in changes {
             if let sequence = change.newSequence {
                 if last == nil { last = try lastSequence(of: id, in: database) }
@@ -15,6 +16,15 @@ extension DurableStore {
                 last = sequence
             }
             try apply(change, to: id, in: database)
+            if case .collect(let collected, _, _) = change {
+                lastCollected = max(lastCollected ?? .zero, collected.sequence)
+            }
+        }
+        // For the same reason as below.
+        if let lastCollected {
+            try database.run(
+                "UPDATE session SET next_inbox_sequence = max(next_inbox_sequence, ?) WHERE id = ?",
+                .integer(lastCollected.next.rawValue), .integer(id))
         }
         // In the same transaction as the inserts: a sequence is used up for ever, also when its message is gone.
         if let last {
@@ -118,6 +128,26 @@ extension DurableStore {
                 "INSERT OR IGNORE INTO retained (session, topic) VALUES (?, ?)", .integer(session), .text(topic))
         case .forgetRetained(let topic):
             try database.run("DELETE FROM retained WHERE session = ? AND topic = ?", .integer(session), .text(topic))
+        case .collect(let collected, let consumers, let packetID):
+            for name in consumers { try collect(collected, name, session, database) }
+            if let packetID { try apply(.insertInbound(packetID), to: session, in: database) }
+        case .removeCollected(let sequence, let name):
+            guard let consumer = try consumerID(name, of: session, in: database) else { return }
+            try database.run(
+                "DELETE FROM inbox WHERE key = ?", .integer(inboxKey(consumer, sequence).rawValue))
+        case .putConsumer(let name, let filter, let qos):
+            try putConsumer(name, filter, qos, session, database)
+        case .removeConsumer(let name):
+            guard let consumer = try consumerID(name, of: session, in: database) else { return }
+            let range = MessageKey.range(of: consumer)
+            try database.run(
+                "DELETE FROM inbox WHERE key BETWEEN ? AND ?", .integer(range.lowerBound),
+                .integer(range.upperBound))
+            try database.run("DELETE FROM consumer WHERE id = ?", .integer(consumer))
+        case .setGiven(let name, let through):
+            try database.run(
+                "UPDATE consumer SET given_through = ? WHERE session = ? AND name = ?", .integer(through.rawValue),
+                .integer(session), .text(name.description))
         }
     }
 

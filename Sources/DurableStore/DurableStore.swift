@@ -225,6 +225,7 @@ public actor DurableStore {
                 switch change {
                 case .insert(let stored): needed += UInt64(stored.message.size)
                 case .putPublication(let publication): needed += UInt64(publication.size)
+                case .collect(let message, let consumers, _): needed += UInt64(message.size * consumers.count)
                 default: break
                 }
             }

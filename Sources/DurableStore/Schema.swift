@@ -4,7 +4,7 @@
 /// `in_flight` or `quarantine` with the same key. A message with neither is queued.
 enum Schema {
     /// The statements that lead from one version to the next, from nothing (version 0) on.
-    static let migrations: [String] = [version1, version2, version3]
+    static let migrations: [String] = [version1, version2, version3, version4]
 
     private static let version1 = """
         CREATE TABLE session (
@@ -116,6 +116,34 @@ enum Schema {
             room TEXT NOT NULL,
             configured TEXT NOT NULL,
             boot_id TEXT NOT NULL
+        ) STRICT;
+        """
+
+    /// What durable consumers have not taken yet: one row for each consumer and message.
+    private static let version4 = """
+        ALTER TABLE session ADD COLUMN next_inbox_sequence INTEGER NOT NULL DEFAULT 1;
+        CREATE TABLE consumer (
+            id INTEGER PRIMARY KEY,
+            session INTEGER NOT NULL,
+            name TEXT NOT NULL,
+            -- As it was given: it may be relative to the room.
+            filter TEXT NOT NULL,
+            qos INTEGER NOT NULL,
+            -- Messages up to this one may have been given to a program.
+            given_through INTEGER NOT NULL DEFAULT 0,
+            UNIQUE (session, name)
+        ) STRICT;
+        -- key: consumer.id * 2^48 + sequence, so that a consumer's messages lie next to each other in order.
+        CREATE TABLE inbox (
+            key INTEGER PRIMARY KEY,
+            received_at INTEGER NOT NULL,
+            size INTEGER NOT NULL,
+            qos INTEGER NOT NULL,
+            retain INTEGER NOT NULL,
+            duplicate INTEGER NOT NULL,
+            topic TEXT NOT NULL,
+            properties BLOB,
+            payload BLOB NOT NULL
         ) STRICT;
         """
 

@@ -16,11 +16,13 @@ extension DurableStore {
         var session = DurableSession()
         guard let id = sessionIDs[name] else { return session }
         try database.query(
-            "SELECT established, assigned_client_id, next_sequence FROM session WHERE id = ?", .integer(id)
+            "SELECT established, assigned_client_id, next_sequence, next_inbox_sequence FROM session WHERE id = ?",
+            .integer(id)
         ) { row throws(StoreError) in
             session.established = row.integer(0) != 0
             session.assignedClientID = row.optionalText(1)
             session.nextSequence = MessageSequence(rawValue: row.integer(2))
+            session.nextInboxSequence = InboxSequence(rawValue: row.integer(3))
             return false
         }
         session.inFlight = try messages(
@@ -38,6 +40,7 @@ extension DurableStore {
             return true
         }
         try readPublications(of: id, into: &session)
+        try readConsumers(of: id, into: &session)
         let range = MessageKey.range(of: id)
         try database.query(
             """
@@ -79,7 +82,7 @@ extension DurableStore {
         }
     }
 
-    private func properties(_ bytes: ByteBuffer?) throws(StoreError) -> Publish.Properties {
+    func properties(_ bytes: ByteBuffer?) throws(StoreError) -> Publish.Properties {
         guard let bytes else { return Publish.Properties() }
         guard let decoded = StoredProperties.decode(bytes) else { throw damage("properties are unreadable") }
         return decoded
@@ -178,7 +181,7 @@ extension DurableStore {
         return id
     }
 
-    private func damage(_ cause: String) -> StoreError {
+    func damage(_ cause: String) -> StoreError {
         .corrupt(path: "\(directory.path)/\(Self.fileName)", cause: cause)
     }
 }

@@ -60,6 +60,7 @@ extension DurableStore {
                     .integer(range.upperBound))
                 removed = database.changes
             }
+            try forgetConsumers(of: id, in: database)
             for table in ["inbound", "subscription", "verdict", "publication", "retained", "chosen_room"] {
                 try database.run("DELETE FROM \(table) WHERE session = ?", .integer(id))
             }

@@ -22,6 +22,8 @@ public enum ClientError: Error, Hashable, Sendable {
     case requestTooLong
     /// What the daemon sent is not what this method answers.
     case invalidAnswer(String)
+    /// Another program has taken over the durable consumer of this name, or it was ended for good.
+    case consumerEnded(String)
     /// ``HoldfastClient/close()`` was called.
     case closed
 
@@ -30,7 +32,7 @@ public enum ClientError: Error, Hashable, Sendable {
         switch self {
         case .notRunning, .notPermitted, .unreachable, .connectionLost, .timeout, .invalidAnswer: true
         case .refused(let error): error.known == .shuttingDown || error.known == .tooManyRequests
-        case .versionMismatch, .cancelled, .requestTooLong, .closed: false
+        case .versionMismatch, .cancelled, .requestTooLong, .consumerEnded, .closed: false
         }
     }
 }
@@ -49,6 +51,7 @@ extension ClientError: CustomStringConvertible {
         case .cancelled: "cancelled"
         case .requestTooLong: "the request is longer than \(RequestLine.maximumLineLength) bytes"
         case .invalidAnswer(let problem): "the daemon's answer cannot be read: \(problem)"
+        case .consumerEnded(let name): "another program has taken over the consumer \(name), or it was ended"
         case .closed: "the client was closed"
         }
     }

@@ -148,6 +148,11 @@ extension HoldfastClient {
         case .subscription(let feed, let continuation):
             subscriptionAnswered(feed, answer, isFirst: continuation != nil)
             continuation?.resume(returning: answer)
+        case .consumer(let feed, let continuation):
+            consumerAnswered(feed, answer, isFirst: continuation != nil)
+            continuation?.resume(returning: answer)
+        case .settlement(let feed, let id):
+            settlementAnswered(feed, id, answer)
         case .ignored:
             break
         }

@@ -107,7 +107,7 @@ extension HoldfastClient {
 
     /// Only watches and subscriptions need a connection that nobody asks for.
     private func scheduleReattachment() {
-        guard !watches.isEmpty || !subscriptions.isEmpty else { return }
+        guard !watches.isEmpty || !subscriptions.isEmpty || !consumers.isEmpty else { return }
         let delay = options.reattachDelays[min(reattachAttempts, options.reattachDelays.count - 1)]
         reattachAttempts += 1
         reattachment = eventLoop.scheduleTask(in: TimeAmount(delay)) { [weak self] in

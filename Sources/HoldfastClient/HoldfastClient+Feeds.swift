@@ -67,7 +67,7 @@ extension HoldfastClient {
         request(MessageSubscribeMethod.self, subscription.parameters, as: .subscription(feed, continuation))
     }
 
-    private func request<Method: ControlMethod>(
+    func request<Method: ControlMethod>(
         _ method: Method.Type, _ parameters: Method.Parameters, as role: Pending
     ) {
         let id = nextID()
@@ -122,7 +122,7 @@ extension HoldfastClient {
 
     /// Whether a watch that could not be made again stays so: not when the connection broke, since the next one makes
     /// it again.
-    private func isFinal(_ error: ClientError) -> Bool {
+    func isFinal(_ error: ClientError) -> Bool {
         guard case .attached = connection else { return false }
         if case .refused(let error) = error { return error.known != .shuttingDown }
         return true
@@ -131,14 +131,18 @@ extension HoldfastClient {
     func notified(_ method: String, _ parameters: JSONValue) {
         switch method {
         case SessionEvent.name:
-            guard let event = try? Self.decode(SessionEvent.self, from: parameters),
-                let id = watches.first(where: { $0.value.id == event.watch })?.key
+            guard let event = try? Self.decode(SessionEvent.self, from: parameters) else { return }
+            if event.event == .consumerEnded { return consumerEnded(event) }
+            guard let id = watches.first(where: { $0.value.id == event.watch })?.key
             else { return }
             watches[id]?.since = event.sequence
             watches[id]?.feed.send(.event(event))
         case ReceivedMessage.name:
-            guard let message = try? Self.decode(ReceivedMessage.self, from: parameters),
-                let id = subscriptions.first(where: { $0.value.id == message.subscription })?.key
+            guard let message = try? Self.decode(ReceivedMessage.self, from: parameters) else { return }
+            if let id = consumers.first(where: { $0.value.id == message.subscription })?.key {
+                return received(message, for: id)
+            }
+            guard let id = subscriptions.first(where: { $0.value.id == message.subscription })?.key
             else { return }
             subscriptions[id]?.feed.send(.message(message))
         default:
@@ -156,6 +160,7 @@ extension HoldfastClient {
             subscriptions[id]?.id = nil
             subscriptions[id]?.feed.send(.detached(error))
         }
+        for id in consumers.keys { consumers[id]?.id = nil }
     }
 
     /// Makes the watches and subscriptions again that the last connection had.
@@ -164,6 +169,7 @@ extension HoldfastClient {
         for id in subscriptions.keys.sorted(by: { $0.number < $1.number }) {
             requestSubscription(id, continuation: nil)
         }
+        for id in consumers.keys.sorted(by: { $0.number < $1.number }) { requestConsumer(id, continuation: nil) }
     }
 
     func endFeeds(_ error: ClientError) {
@@ -171,5 +177,6 @@ extension HoldfastClient {
         for subscription in subscriptions.values { subscription.feed.finish(throwing: error) }
         watches = [:]
         subscriptions = [:]
+        endConsumers(error)
     }
 }

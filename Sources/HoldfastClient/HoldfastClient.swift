@@ -60,6 +60,9 @@ public actor HoldfastClient {
         /// The continuation is that of the caller of `watch`; there is none when it is made again.
         case watch(FeedID, CheckedContinuation<Answer, Never>?)
         case subscription(FeedID, CheckedContinuation<Answer, Never>?)
+        case consumer(FeedID, CheckedContinuation<Answer, Never>?)
+        /// An acknowledgement that the daemon did not confirm before.
+        case settlement(FeedID, Int64)
         /// Nobody waits for it.
         case ignored
     }
@@ -76,6 +79,7 @@ public actor HoldfastClient {
     var groups: [Int64: CallGroup] = [:]
     var watches: [FeedID: WatchFeed] = [:]
     var subscriptions: [FeedID: SubscriptionFeed] = [:]
+    var consumers: [FeedID: ConsumerFeed] = [:]
     var reattachAttempts = 0
     var reattachment: Scheduled<Void>?
 
@@ -149,5 +153,6 @@ public actor HoldfastClient {
         for subscription in subscriptions.values { subscription.feed.finish(throwing: nil) }
         watches = [:]
         subscriptions = [:]
+        endConsumers(nil)
     }
 }

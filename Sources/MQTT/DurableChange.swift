@@ -31,6 +31,17 @@ public enum DurableChange: Hashable, Sendable {
     /// The server does not hold this subscription (any more).
     case forgetSubscription(TopicFilter)
     case forgetAllSubscriptions
+    /// A message for durable consumers, before it is acknowledged; with QoS 2 its identifier, both or neither. It needs
+    /// room, like an insert. Nothing for a consumer that is not there.
+    case collect(CollectedMessage, for: [ConsumerName], PacketID?)
+    /// The consumer has taken the message.
+    case removeCollected(InboxSequence, ConsumerName)
+    /// A durable consumer is new, or has another filter (as it was given) or QoS.
+    case putConsumer(ConsumerName, filter: String, QoS)
+    /// The durable consumer is gone, with all that waits for it.
+    case removeConsumer(ConsumerName)
+    /// Messages up to this one may have been given to a program of the consumer.
+    case setGiven(ConsumerName, through: InboxSequence)
     /// The client identifier that the server gave us; used from now on.
     case setAssignedClientID(String)
     /// Whether we may claim a session at the server: Clean Start is 0 if so.

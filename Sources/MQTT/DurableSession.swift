@@ -21,6 +21,10 @@ public struct DurableSession: Hashable, Sendable {
     public var publications: [Publication]
     /// The topics on which the server may hold a retained message of the session. Not the machine's business.
     public var retainedTopics: Set<String>
+    /// Its durable consumers, by name.
+    public var consumers: [DurableConsumer]
+    /// The sequence of the next message in the inbox: above every one that was ever there.
+    public var nextInboxSequence: InboxSequence
 
     /// A session that never was.
     public init(
@@ -35,7 +39,9 @@ public struct DurableSession: Hashable, Sendable {
         quarantinedCount: Int = 0,
         quarantinedBytes: Int = 0,
         publications: [Publication] = [],
-        retainedTopics: Set<String> = []
+        retainedTopics: Set<String> = [],
+        consumers: [DurableConsumer] = [],
+        nextInboxSequence: InboxSequence = InboxSequence(rawValue: 1)
     ) {
         self.established = established
         self.assignedClientID = assignedClientID
@@ -49,5 +55,7 @@ public struct DurableSession: Hashable, Sendable {
         self.quarantinedBytes = quarantinedBytes
         self.publications = publications
         self.retainedTopics = retainedTopics
+        self.consumers = consumers
+        self.nextInboxSequence = nextInboxSequence
     }
 }

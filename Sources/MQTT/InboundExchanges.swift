@@ -48,14 +48,22 @@ struct InboundExchanges: Sendable {
 
     enum Arrival {
         case new
+        /// The same, although the identifier was in use: by a session that the server has no more.
+        case newInDoubt
         case duplicate
+    }
+
+    /// Whether a QoS 2 PUBLISH is not a duplicate.
+    func isNew(_ publish: Publish) -> Bool {
+        guard let id = publish.packetID, identifiers.contains(id) else { return true }
+        return doubtful.contains(id) && !publish.duplicate
     }
 
     /// A QoS 2 PUBLISH arrived.
     mutating func begin(_ id: PacketID, duplicate: Bool) -> Arrival {
         let wasDoubtful = doubtful.remove(id) != nil
         if identifiers.insert(id).inserted { return .new }
-        return wasDoubtful && !duplicate ? .new : .duplicate
+        return wasDoubtful && !duplicate ? .newInDoubt : .duplicate
     }
 
     /// PUBREL arrived. Answers whether the identifier was in use.

@@ -86,6 +86,7 @@ extension MQTTClientMachine {
         work.removeAll()
         outbox.connectionClosed()
         inbox.connectionClosed()
+        collection.connectionClosed()
         for id in subscriptions.connectionClosed() + announcements.connectionClosed() { packetIDs.free(id) }
     }
 
@@ -93,6 +94,7 @@ extension MQTTClientMachine {
     private mutating func end(_ step: inout Step) {
         connection = .closing
         work.removeAll()
+        collection.connectionClosed()
         step.closes = true
     }
 

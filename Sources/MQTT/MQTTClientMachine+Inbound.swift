@@ -8,27 +8,36 @@ extension MQTTClientMachine {
         guard !publish.topic.isEmpty else {
             return violate(.protocolError, "the server sent PUBLISH without a topic (MQTT 5, 3.3.2.1)", &step)
         }
-        guard let id = publish.packetID else { return deliver(publish, &step) }
+        guard let id = publish.packetID else {
+            deliver(publish, &step)
+            return collectUnacknowledged(publish, &step)
+        }
         guard inbox.arrived(id) else {
             return violate(.receiveMaximumExceeded, "the server exceeded our Receive Maximum", &step)
         }
-        guard publish.qos == .exactlyOnce else {
-            deliver(publish, &step)
-            return enqueue(.puback(id), step)
+        // It has this identifier until it is acknowledged, so this is the same message once more.
+        guard !collection.isWaiting(id) else { return }
+        if publish.qos == .atLeastOnce { deliver(publish, &step) }
+        if collection.isIdle, collection.consumers(of: publish.topic).isEmpty {
+            acknowledge(publish, &step)
+        } else {
+            _ = collection.wait(publish)
         }
-        if inbox.begin(id, duplicate: publish.duplicate) == .new {
+    }
+
+    /// Answers a message that nobody durable wants, or has already.
+    mutating func acknowledge(_ publish: Publish, _ step: inout Step) {
+        guard let id = publish.packetID else { return }
+        guard publish.qos == .exactlyOnce else { return enqueue(.puback(id), step) }
+        if inbox.begin(id, duplicate: publish.duplicate) != .duplicate {
             deliver(publish, &step)
             step.changes.append(.insertInbound(id))
         }
         enqueue(.pubrec(id), step)
     }
 
-    private func deliver(_ publish: Publish, _ step: inout Step) {
-        step.emit(
-            .received(
-                InboundMessage(
-                    topic: publish.topic, payload: publish.payload, qos: publish.qos, retain: publish.retain,
-                    duplicate: publish.duplicate, properties: publish.properties)))
+    func deliver(_ publish: Publish, _ step: inout Step) {
+        step.emit(.received(InboundMessage(publish)))
     }
 
     mutating func receivedPubrel(_ answer: Acknowledgement, _ step: inout Step) {

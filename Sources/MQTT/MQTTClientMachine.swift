@@ -14,7 +14,8 @@ import NIOCore
 ///
 /// Files: this one is the funnel; `+Connection` opens and ends; `+Discarding` begins a session anew in MQTT 3.1.1;
 /// `+Remedies` is what follows from the server's reason to end a connection; `+Outbound` and `+Inbound` are the two
-/// directions of messages; `+Limits` is what the outbox does not keep; `+Subscriptions` restores what is wanted.
+/// directions of messages; `+Limits` is what the outbox does not keep; `+Subscriptions` restores what is wanted;
+/// `+Collecting` is what durable consumers get.
 public struct MQTTClientMachine: Sendable {
     /// May be changed at any time; what CONNECT announces changes with the next one.
     public var configuration: Configuration
@@ -25,6 +26,7 @@ public struct MQTTClientMachine: Sendable {
     var decoder = PacketDecoder()
     var outbox: Outbox
     var inbox: InboundExchanges
+    var collection: Collection
     var subscriptions: Subscriptions
     var packetIDs = PacketIDAllocator()
     var announcements = Announcements()
@@ -75,6 +77,7 @@ public struct MQTTClientMachine: Sendable {
         assignedClientID = durable.assignedClientID
         outbox = Outbox(durable)
         inbox = InboundExchanges(durable.inboundIDs)
+        collection = Collection(durable)
         subscriptions = Subscriptions(remembered: durable.rememberedSubscriptions)
         let identifiers = outbox.identifiersInOrder
         for id in identifiers { packetIDs.reserve(id) }
@@ -102,6 +105,8 @@ public struct MQTTClientMachine: Sendable {
             case .flushed(let number): machine.flushed(number, &step)
             case .keyDerived(let key): machine.respond(with: key, &step)
             case .reauthenticate(let exchange): machine.reauthenticate(exchange, &step)
+            case .consumer(let name, let input): machine.handle(input, of: name, &step)
+            case .resumeCollecting: machine.collection.isPaused = false
             }
         }
     }
@@ -193,6 +198,7 @@ extension MQTTClientMachine {
         var step = Step(now: now, version: version)
         swap(&step.actions, &actions)
         let result = body(&self, &step)
+        collectWaiting(&step)
         if step.looksAtTimes { dropOverdue(&step) }
         dropOldest(&step)
         // A message that turns out to be expired or refused makes room for the next one.
@@ -258,6 +264,7 @@ extension MQTTClientMachine {
     private mutating func committed(_ number: CommitNumber, _ step: inout Step) {
         precondition(number <= issuedCommit, "only commits that were issued complete")
         completedCommit = max(completedCommit, number)
+        collected(number, &step)
         while let acceptance = acceptances.first, acceptance.commit <= number {
             acceptances.removeFirst()
             outbox.settledThrough = acceptance.sequence
@@ -268,6 +275,7 @@ extension MQTTClientMachine {
     private mutating func committedWithoutInserts(_ number: CommitNumber, _ step: inout Step) {
         precondition(number.rawValue > 0, "commits are numbered from 1")
         committed(CommitNumber(rawValue: number.rawValue - 1), &step)
+        notCollected(number, &step)
         while let acceptance = acceptances.first, acceptance.commit <= number {
             acceptances.removeFirst()
             outbox.settledThrough = acceptance.sequence

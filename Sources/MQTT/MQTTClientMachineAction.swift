@@ -77,6 +77,10 @@ extension MQTTClientMachine {
         /// Take a new credential to the server on this connection; only if `canReauthenticate`. `reauthenticated` follows,
         /// or the server ends the connection, or nothing if the server does not answer.
         case reauthenticate(SCRAMClient)
+        /// Something about a durable consumer. What it changes is durable with the next commit.
+        case consumer(ConsumerName, ConsumerInput)
+        /// Try again to bring messages into the inbox, a moment after `collectingPaused`.
+        case resumeCollecting
     }
 
     /// What the driver does, in this order. None of it may call back into the machine before all are carried out.
@@ -113,8 +117,16 @@ extension MQTTClientMachine {
         case rejected(MessageSequence, ReasonCode, String?)
         /// It is removed without having been sent.
         case dropped(DroppedMessage)
-        /// A message from the server. It is acknowledged by the machine after this event.
+        /// A message from the server, for whoever wants it live.
         case received(InboundMessage)
+        /// Messages for durable consumers are in the inbox, up to this one.
+        case collected(through: InboxSequence)
+        /// The store had no room for messages of the inbox. They wait for `resumeCollecting`, unacknowledged.
+        case collectingPaused
+        /// The inbox is at its limit, and acknowledgements are withheld; or it is not any more.
+        case inboxFull(Bool)
+        /// A QoS 0 message with this topic found no room in the inbox, and nobody will send it again.
+        case inboxDropped(String)
         /// The answer to a wanted subscription: the granted QoS, or an error. Also after a reconnect.
         case subscribed(TopicFilter, ReasonCode)
         case unsubscribed(TopicFilter, ReasonCode)

@@ -44,6 +44,10 @@ extension MQTTClientMachine {
         public var whenFull: OverflowBehaviour
         /// Milliseconds after which a message that was not sent is dropped; `nil`: never.
         public var maximumAge: Int64?
+        /// Messages, and bytes of messages, that the inbox holds, counted once for each consumer. At the limit
+        /// acknowledgements to the server are withheld.
+        public var inboxMaxMessages: Int
+        public var inboxMaxBytes: Int
         /// Topic filters in one SUBSCRIBE or UNSUBSCRIBE, 1 or more. Some servers take no more than 8.
         public var filtersPerPacket: Int
         /// SUBSCRIBE and UNSUBSCRIBE packets that wait for their answers at once, 1 or more.
@@ -66,6 +70,8 @@ extension MQTTClientMachine {
             outboxMaxBytes: Int = 256 << 20,
             whenFull: OverflowBehaviour = .refuse,
             maximumAge: Int64? = nil,
+            inboxMaxMessages: Int = 100_000,
+            inboxMaxBytes: Int = 256 << 20,
             filtersPerPacket: Int = 8,
             maximumSubscribeRequests: Int = 64
         ) {
@@ -85,6 +91,8 @@ extension MQTTClientMachine {
             self.outboxMaxBytes = outboxMaxBytes
             self.whenFull = whenFull
             self.maximumAge = maximumAge
+            self.inboxMaxMessages = inboxMaxMessages
+            self.inboxMaxBytes = inboxMaxBytes
             self.filtersPerPacket = filtersPerPacket
             self.maximumSubscribeRequests = maximumSubscribeRequests
         }

@@ -62,6 +62,9 @@ extension CommandFailure {
                 .failed, error.description, advice: "holdfastctl version compares the versions of both")
         case .requestTooLong:
             self.init(.failed, error.description, advice: "send it in parts")
+        case .consumerEnded:
+            self.init(
+                .failed, error.description, advice: "one program at a time has a consumer: give each a name of its own")
         case .cancelled, .closed:
             self.init(.failed, error.description)
         case .refused(let refusal):

@@ -33,10 +33,12 @@ enum EventText {
         case .participantLeft: words([event.user, event.device.map { "(\($0))" }, "left"])
         case .messageRejected:
             words(["message", event.id.map { "\($0)" }, event.topic, "rejected", event.reasonCode.map { "(\($0))" }])
+        case .messageDropped where event.count != nil: "\(event.count ?? 0) messages dropped"
         case .messageDropped:
             words([
                 "message", event.id.map { "\($0)" }, event.topic, "dropped", event.reason.map { "(\($0.code))" },
             ])
+        case .inboxFull: event.full == false ? "inbox has room again" : "inbox full"
         case .dropped: "\(event.count ?? 0) events were dropped: this reader is too slow"
         default: event.event.rawValue
         }

@@ -20,8 +20,9 @@ struct HoldfastControl: AsyncParsableCommand {
         subcommands: [
             StatusCommand.self, ListCommand.self, WatchCommand.self, WaitCommand.self, ConnectCommand.self,
             DisconnectCommand.self, ReconnectCommand.self, SwitchRoomCommand.self, PublishCommand.self,
-            SubscribeCommand.self, QueueCommand.self, PublicationsCommand.self, ParticipantsCommand.self,
-            NetworkCommand.self, HistoryCommand.self, ReloadCommand.self, VersionCommand.self,
+            SubscribeCommand.self, UnsubscribeCommand.self, QueueCommand.self, PublicationsCommand.self,
+            ParticipantsCommand.self, NetworkCommand.self, HistoryCommand.self, ReloadCommand.self,
+            VersionCommand.self,
         ])
 }
 

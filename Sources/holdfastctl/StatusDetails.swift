@@ -45,6 +45,8 @@ enum StatusDetails {
         ].compactMap { $0 }
         if !quality.isEmpty { rows.append(("Quality", quality.joined(separator: ", "))) }
         rows.append(("Outbox", outbox(status.outbox, times)))
+        if let inbox = inbox(status.inbox) { rows.append(("Inbox", inbox)) }
+        for consumer in status.inbox.consumers { rows.append(("Consumer", Self.consumer(consumer))) }
         rows.append(("Counters", counters(status.counters)))
         return Columns.details(rows)
     }
@@ -55,6 +57,20 @@ enum StatusDetails {
         if outbox.quarantined > 0 { text += ", \(outbox.quarantined) quarantined" }
         if let oldest = outbox.oldest { text += ", oldest accepted \(times.moment(oldest))" }
         return text
+    }
+
+    /// `nil` for a session without durable consumers.
+    private static func inbox(_ inbox: SessionStatus.Inbox) -> String? {
+        guard !inbox.consumers.isEmpty else { return nil }
+        var text = inbox.messages == 0 ? "empty" : "\(inbox.messages) waiting, \(TimeText.size(inbox.bytes))"
+        if inbox.withheld > 0 { text += ", \(inbox.withheld) not acknowledged to the server" }
+        if inbox.dropped > 0 { text += ", \(inbox.dropped) of QoS 0 dropped" }
+        return text
+    }
+
+    private static func consumer(_ consumer: SessionStatus.Inbox.Consumer) -> String {
+        "\(consumer.name): \(consumer.filter), \(consumer.messages) waiting, "
+            + (consumer.attached ? "attached" : "no program attached")
     }
 
     private static func counters(_ counters: SessionStatus.Counters) -> String {

@@ -8,7 +8,8 @@ struct SubscribeCommand: AsyncParsableCommand {
         abstract: "Print messages as they are received.",
         discussion: """
             One line per message: the topic and the payload. With --json, one object per line. Goes on when the daemon \
-            is restarted; what is sent meanwhile is not seen.
+            is restarted; what is sent meanwhile is not seen. With --consumer it is: the messages are collected also \
+            while nobody prints them, and each is done when it is printed.
             """)
 
     @OptionGroup var common: CommonOptions
@@ -16,14 +17,19 @@ struct SubscribeCommand: AsyncParsableCommand {
     @Argument(help: "Topic filters; + stands for one level and # for all that follow.") var filters: [String]
     @Option(help: "Highest quality of service: 0, 1 or 2.") var qos = MessageQoS.atLeastOnce
     @Option(help: "End after so many messages.") var count: Int?
+    @Option(help: "Name of a durable consumer, which is made if there is none; one filter.") var consumer: String?
 
     func validate() throws {
+        if consumer != nil, filters.count != 1 { throw ValidationError("A consumer has one filter.") }
         if let count, count < 1 { throw ValidationError("--count must be at least 1.") }
     }
 
     func run() async throws {
         let client = common.client()
         let printer = MessagePrinter(terminal: Terminal(), json: common.json, remaining: count)
+        if let consumer {
+            return try await consume(consumer, client, printer)
+        }
         var subscriptions: [MessageSubscription] = []
         for filter in filters {
             subscriptions.append(
@@ -38,6 +44,41 @@ struct SubscribeCommand: AsyncParsableCommand {
             }
             try await group.next()
             group.cancelAll()
+        }
+    }
+}
+
+extension SubscribeCommand {
+    /// Printed first, then acknowledged: killed in between, it is printed again.
+    private func consume(_ consumer: String, _ client: HoldfastClient, _ printer: MessagePrinter) async throws {
+        let messages = try await client.consume(session: session, filter: filters[0], qos: qos, consumer: consumer)
+        for try await element in messages {
+            let isLast = await printer.take(.message(element.message))
+            try await element.ack()
+            if isLast { return }
+        }
+    }
+}
+
+/// Ends a durable consumer.
+struct UnsubscribeCommand: AsyncParsableCommand {
+    static let configuration = CommandConfiguration(
+        commandName: "unsubscribe",
+        abstract: "End a durable consumer for good, with all that waits for it.")
+
+    @OptionGroup var common: CommonOptions
+    @Argument(help: "The session.") var session: String
+    @Argument(help: "The name of the consumer.") var consumer: String
+
+    func run() async throws {
+        let client = common.client()
+        let parameters = MessageUnsubscribeMethod.Parameters(session: session, consumer: consumer)
+        if common.json {
+            let result = try await client.callUndecoded(
+                MessageUnsubscribeMethod.self, parameters, timeout: .seconds(30))
+            Terminal().print(json: result)
+        } else {
+            _ = try await client.call(MessageUnsubscribeMethod.self, parameters, timeout: .seconds(30))
         }
     }
 }

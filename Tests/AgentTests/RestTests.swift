@@ -130,7 +130,7 @@ struct RestTests {
         try await server.start()
         try await server.stop()
         try makeSessions(directory)
-        try directory.write("sessions.d/main.toml", await DaemonUnderTest.session(server, Self.onDemand))
+        try directory.write("sessions.d/main.toml", await DaemonUnderTest.session(server, "on-demand = true"))
         try await DaemonUnderTest.run(in: directory, server, on: group) { daemon in
             let peer = try await daemon.watcher("disconnected")
             try await peer.call("message.publish", #"{"session":"main","topic":"a","payload":"hello"}"#)

@@ -15,6 +15,8 @@ struct RoundTripTests {
           "user": "edge-42", "device": "…", "room": "plant-7", "clientID": "edge-42",
           "quality": "excellent", "rtt": 0.023, "jitter": 0.002, "lastHeard": 4.1,
           "outbox": { "queued": 0, "inFlight": 0, "quarantined": 0, "bytes": 0, "oldest": null },
+          "inbox": { "messages": 3, "bytes": 90, "withheld": 1, "dropped": 0, "consumers": [
+            { "name": "billing", "filter": "orders/#", "qos": 2, "attached": true, "messages": 3, "bytes": 90 } ] },
           "counters": { "attempts": 14, "connects": 13, "resumes": 11, "outages": 12, "longestOutage": 41.2,
                         "published": 5120, "received": 88, "dropped": 3 } }
         """
@@ -42,7 +44,7 @@ struct RoundTripTests {
         let status = SessionStatus(session: "a", state: .disconnected, since: RFC3339(milliseconds: 0))
         let line = try #require(OutgoingLine.encode(status))
         let members = try #require(try JSONValue(parsing: line[...]).members)
-        #expect(members.count == 27)
+        #expect(members.count == 28)
         #expect(members["reason"] == .null)
         #expect(members["rtt"] == .null)
     }
@@ -250,6 +252,7 @@ struct RoundTripTests {
                 "session.reconnect": .control, "session.watch": .observe, "session.history": .observe,
                 "session.switchRoom": .control, "room.participants": .observe,
                 "message.publish": .message, "message.subscribe": .message, "message.unsubscribe": .message,
+                "message.ack": .message,
                 "session.unwatch": .observe, "publication.list": .observe, "publication.put": .message,
                 "publication.remove": .message, "network.status": .observe, "message.queue.list": .observe,
                 "message.queue.retry": .message, "message.queue.drop": .control,

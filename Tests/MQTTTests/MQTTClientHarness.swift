@@ -131,6 +131,10 @@ struct MQTTClientHarness {
         case .rejected(let sequence, let code, _): "rejected \(sequence) \(hex(code))"
         case .dropped(let dropped): Self.describe(dropped)
         case .received(let message): "received \(String(buffer: message.payload))"
+        case .collected(let sequence): "collected \(sequence)"
+        case .collectingPaused: "collecting paused"
+        case .inboxFull(let isFull): isFull ? "inbox full" : "inbox has room"
+        case .inboxDropped(let topic): "dropped \(topic)"
         case .subscribed(let filter, let code): "subscribed \(filter) \(hex(code))"
         case .unsubscribed(let filter, let code): "unsubscribed \(filter) \(hex(code))"
         case .announced(let announcement, let code): "announced \(announcement.topic) \(hex(code))"

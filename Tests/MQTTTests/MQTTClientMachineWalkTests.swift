@@ -79,6 +79,7 @@ extension MQTTClientWorld {
             if message.qos == .exactlyOnce, !noticedEpochs.contains(message.epoch) { continue }
             if message.epoch == server.epoch, times == 0 { problems.append("\(message.payload) never arrived") }
         }
+        checkTaken()
         if server.outgoingCount != 0 { problems.append("the server waits for \(server.outgoingCount) answers") }
         // Identifiers of a session that the server lost unnoticed may be left; the server's next use of them clears them.
         if server.epoch == 1, !store.inboundIDs.isEmpty {

@@ -39,6 +39,10 @@ struct MQTTClientWorld {
     /// Inbound messages that reached a consumer, and what the server sent, with its epoch.
     var inbox: [String] = []
     var sentToClient: [(payload: String, qos: QoS, epoch: Int)] = []
+    /// What durable consumers have taken out of the inbox, and the messages that the server sent to them.
+    var taken: [ConsumerName: [String]] = [:]
+    var sentToConsumers: [(payload: String, topic: String, qos: QoS, epoch: Int)] = []
+    var mayResumeCollecting = false
     /// Sessions of the server whose beginning the client knows of, for good.
     var noticedEpochs: Set<Int> = []
     var nextPayload = 0
@@ -70,10 +74,13 @@ struct MQTTClientWorld {
             configuration.outboxMaxBytes = Int.random(in: 20...100, using: &random)
             configuration.maximumAge = Int64.random(in: 50...2000, using: &random)
         }
+        configuration.inboxMaxMessages = Int.random(in: 1...12, using: &random)
+        configuration.inboxMaxBytes = Int.random(in: 1...200, using: &random)
         self.configuration = configuration
         machine = MQTTClientMachine(configuration: configuration)
         if version == .five { server.refusals = ["refused": .notAuthorized] }
         self.random = random
+        putConsumers()
     }
 
     mutating func chance(_ percent: Int) -> Bool { Int.random(in: 0..<100, using: &random) < percent }
@@ -91,6 +98,7 @@ struct MQTTClientWorld {
         var noticed: Int?
         for action in actions {
             switch action {
+            case .event(.received(let message)) where message.topic != "to/client": break
             case .event(.received(let message)):
                 // Exactly once needs an inbox that commits together with the identifier.
                 if message.qos == .exactlyOnce {
@@ -122,6 +130,7 @@ struct MQTTClientWorld {
         case .delivered(let sequence, _): delivered.insert(sequence)
         case .rejected(let sequence, _, _): rejected.insert(sequence)
         case .restored: restoredCount += 1
+        case .collectingPaused: mayResumeCollecting = true
         case .protocolViolation(let code, let message): problems.append("violation \(code): \(message)")
         case .dropped(let message):
             if configuration.maximumAge == nil { problems.append("\(message) was dropped") }
@@ -178,6 +187,7 @@ struct MQTTClientWorld {
         switch disk.removeFirst() {
         case .commit(let changes, let number, let consumed, let noticed):
             let refuses = mayRefuse && chance(4)
+            noteTaken(changes)
             store.commit(changes, refusingInserts: refuses)
             inbox += consumed
             if let noticed { noticedEpochs.insert(noticed) }
@@ -264,6 +274,8 @@ struct MQTTClientWorld {
         disk = []
         notices = []
         machine = MQTTClientMachine(configuration: configuration, restoring: store.session)
+        mayResumeCollecting = false
+        putConsumers()
         // What was not durable was never promised.
         for sequence in published.keys where !accepted.contains(sequence) && sequence >= store.nextSequence {
             published[sequence] = nil
@@ -285,8 +297,10 @@ struct MQTTClientWorld {
         case 62..<75: for _ in 0..<Int.random(in: 1...3, using: &random) { moveServer() }
         case 75..<84: moveDownlink()
         case 84..<90: for _ in 0..<Int.random(in: 1...3, using: &random) { moveFlush() }
-        case 90..<92: sendToClient()
-        case 92..<94: subscribe()
+        case 90: sendToClient()
+        case 91: if chance(70) { sendToConsumers() } else { resumeCollecting() }
+        case 92: if chance(50) { take() } else { sendToConsumers() }
+        case 93: subscribe()
         case 94..<97: open(mayForce: true)
         case 97: if chance(60) { cut() }
         case 98: if chance(20) { kill() }
@@ -327,7 +341,8 @@ struct MQTTClientWorld {
             if wantsClose { cut() }
             let isIdle =
                 disk.isEmpty && notices.isEmpty && uplink.isEmpty && flushes.isEmpty && downlink.readableBytes == 0
-                && server.unansweredCount == 0
+                && server.unansweredCount == 0 && machine.inboxCounts.messages == 0
+                && machine.inboxCounts.withheld == 0
             idle = isIdle ? idle + 1 : 0
             moveDisk(mayRefuse: false)
             moveNotice()
@@ -335,6 +350,8 @@ struct MQTTClientWorld {
             moveServer()
             moveDownlink()
             moveFlush()
+            resumeCollecting()
+            take()
             check()
         }
         if steps == 100_000 { problems.append("does not come to rest") }

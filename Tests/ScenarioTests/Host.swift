@@ -35,6 +35,9 @@ actor Host {
     private var position = 0
     private var waiter: (isWanted: (SessionEvent) -> Bool, continuation: CheckedContinuation<SessionEvent?, Never>)?
     private(set) var received: [String] = []
+    private(set) var given: [ReceivedMessage] = []
+    private(set) var lastGiven: Int64?
+    private(set) var takenOver: [SubscriptionID] = []
 
     init(_ name: String, in scenario: Scenario) throws {
         self.name = name
@@ -218,6 +221,49 @@ actor Host {
         }
         _ = try await driver.subscribe(consumer)
         return consumer.id
+    }
+
+    /// A program attaches to a durable consumer. What it is given is in `given`; it acknowledges nothing by itself.
+    @discardableResult
+    func consume(
+        _ consumer: String, _ filter: String, qos: QoS = .exactlyOnce, _ session: String = "main"
+    ) async throws -> SubscriptionID {
+        guard let consumer = ConsumerName(consumer) else { throw Failure(description: "no name of a consumer") }
+        let driver = try await registry().driver(session)
+        let id = try await registry().nextSubscription()
+        let attachment = DurableConsumers.Attachment(
+            subscription: id,
+            deliver: { [weak self] message in self?.assumeIsolated { $0.given.append(message) } },
+            takenOver: { [weak self] in self?.assumeIsolated { $0.takenOver.append(id) } })
+        _ = try await driver.attach(
+            attachment, to: consumer, filter, try TopicFilter(await driver.resolve(filter)), qos)
+        return id
+    }
+
+    func acknowledge(
+        _ id: Int64, upTo: Bool = false, by subscription: SubscriptionID, _ session: String = "main"
+    ) async throws {
+        _ = try await registry().driver(session).acknowledge(
+            InboxSequence(rawValue: id), upTo: upTo, by: subscription)
+    }
+
+    /// The program of a durable consumer ends.
+    func detach(_ id: SubscriptionID, _ session: String = "main") async throws {
+        guard let name = SessionName(session) else { return }
+        try await registry().detach(id, from: name)
+    }
+
+    func endConsumer(_ consumer: String, _ session: String = "main") async throws {
+        guard let consumer = ConsumerName(consumer) else { return }
+        try await registry().driver(session).endConsumer(consumer)
+    }
+
+    /// What the programs of durable consumers were given since this was asked last, as `text`, with `*` if it may be the
+    /// second time.
+    func takeGiven() -> [String] {
+        defer { given = [] }
+        lastGiven = given.last?.id ?? lastGiven
+        return given.map { ($0.payload.text ?? "") + ($0.duplicate ? "*" : "") }
     }
 
     func unsubscribe(_ id: SubscriptionID, _ session: String = "main") async throws {

@@ -17,6 +17,7 @@ public struct ModelServer {
 
     private struct Outgoing {
         var id: PacketID
+        var topic: String
         var payload: String
         var qos: QoS
         var isReleased = false
@@ -112,13 +113,13 @@ public struct ModelServer {
     }
 
     /// A message to the client, whatever it has subscribed to. Answers whether there is a session to keep it.
-    public mutating func publish(_ payload: String, qos: QoS) -> Bool {
+    public mutating func publish(_ payload: String, qos: QoS, topic: String = "to/client") -> Bool {
         guard var session else { return false }
         repeat {
             session.lastID &+= 1
         } while session.lastID == 0 || session.outgoing.contains { $0.id.rawValue == session.lastID }
         guard let id = PacketID(rawValue: session.lastID) else { return false }
-        session.outgoing.append(Outgoing(id: id, payload: payload, qos: qos))
+        session.outgoing.append(Outgoing(id: id, topic: topic, payload: payload, qos: qos))
         self.session = session
         sendOutgoing()
         return true
@@ -157,6 +158,16 @@ public struct ModelServer {
         if !busy.insert(id).inserted { violations.append("identifier \(id) was used twice at once") }
     }
 
+    /// PUBACK, and PUBREC, come in the order in which the messages were sent [MQTT-4.6.0-2].
+    private mutating func checkTurn(of id: PacketID, _ qos: QoS) {
+        guard let outgoing = session?.outgoing, outgoing.contains(where: { $0.id == id && $0.isOnWire }) else {
+            violations.append("\(id) was acknowledged and is not on the wire")
+            return
+        }
+        let first = outgoing.first { $0.isOnWire && !$0.isReleased && $0.qos == qos }
+        if let first, first.id != id { violations.append("\(id) was acknowledged before \(first.id)") }
+    }
+
     // MARK: Answering
 
     /// Works on the next packet that has arrived.
@@ -175,10 +186,15 @@ public struct ModelServer {
                 .pubcomp(
                     Acknowledgement(
                         packetID: answer.packetID, reasonCode: isKnown ? .success : .packetIdentifierNotFound)))
-        case .puback(let answer), .pubcomp(let answer):
+        case .puback(let answer):
+            checkTurn(of: answer.packetID, .atLeastOnce)
+            session?.outgoing.removeAll { $0.id == answer.packetID }
+            sendOutgoing()
+        case .pubcomp(let answer):
             session?.outgoing.removeAll { $0.id == answer.packetID }
             sendOutgoing()
         case .pubrec(let answer):
+            checkTurn(of: answer.packetID, .exactlyOnce)
             if let index = session?.outgoing.firstIndex(where: { $0.id == answer.packetID }) {
                 session?.outgoing[index].isReleased = true
                 send(.pubrel(Acknowledgement(packetID: answer.packetID)))
@@ -270,7 +286,7 @@ public struct ModelServer {
             send(
                 .publish(
                     Publish(
-                        topic: "to/client", payload: ByteBuffer(string: message.payload), qos: message.qos,
+                        topic: message.topic, payload: ByteBuffer(string: message.payload), qos: message.qos,
                         duplicate: message.wasAttempted, packetID: message.id)))
         }
     }

@@ -10,6 +10,10 @@ public struct ModelStore {
     public private(set) var assignedClientID: String?
     public private(set) var inboundIDs: Set<PacketID> = []
     public private(set) var rememberedSubscriptions: Set<TopicFilter> = []
+    /// What waits for each durable consumer, in order.
+    public private(set) var inboxes: [ConsumerName: [CollectedMessage]] = [:]
+    public private(set) var consumers: [ConsumerName: DurableConsumer] = [:]
+    public private(set) var nextInboxSequence = InboxSequence(rawValue: 1)
     public private(set) var nextSequence = MessageSequence(rawValue: 1)
     /// What was wrong with the changes; empty if nothing.
     public private(set) var violations: [String] = []
@@ -20,7 +24,10 @@ public struct ModelStore {
     /// - Parameter refusingInserts: there is no room for new messages.
     public mutating func commit(_ changes: [DurableChange], refusingInserts: Bool = false) {
         for change in changes {
-            if case .insert = change, refusingInserts { continue }
+            switch change {
+            case .insert, .collect: if refusingInserts { continue }
+            default: break
+            }
             apply(change)
         }
     }
@@ -79,6 +86,20 @@ public struct ModelStore {
         case .forgetAllSubscriptions: rememberedSubscriptions.removeAll()
         case .setAssignedClientID(let id): assignedClientID = id
         case .setEstablished(let value): established = value
+        case .collect(let message, let names, let id):
+            if message.sequence < nextInboxSequence { violations.append("\(message.sequence) was collected late") }
+            nextInboxSequence = message.sequence.next
+            for name in names where consumers[name] != nil { inboxes[name, default: []].append(message) }
+            if let id { inboundIDs.insert(id) }
+        case .removeCollected(let sequence, let name):
+            inboxes[name]?.removeAll { $0.sequence == sequence }
+        case .putConsumer(let name, let filter, let qos):
+            let given = consumers[name]?.givenThrough ?? .zero
+            consumers[name] = DurableConsumer(name: name, filter: filter, qos: qos, givenThrough: given)
+        case .removeConsumer(let name):
+            consumers[name] = nil
+            inboxes[name] = nil
+        case .setGiven(let name, let through): consumers[name]?.givenThrough = through
         // The session's own, not the protocol machine's.
         case .putPublication, .removePublication, .rememberRetained, .forgetRetained: break
         }
@@ -120,9 +141,16 @@ public struct ModelStore {
 
     /// What a machine that starts now is given.
     public var session: DurableSession {
+        let consumers = consumers.values.sorted { $0.name < $1.name }.map { consumer in
+            var consumer = consumer
+            consumer.messages = inboxes[consumer.name]?.count ?? 0
+            consumer.bytes = inboxes[consumer.name]?.map(\.size).reduce(0, +) ?? 0
+            return consumer
+        }
         var session = DurableSession(
             established: established, assignedClientID: assignedClientID, nextSequence: nextSequence,
-            inboundIDs: inboundIDs, rememberedSubscriptions: rememberedSubscriptions)
+            inboundIDs: inboundIDs, rememberedSubscriptions: rememberedSubscriptions, consumers: consumers,
+            nextInboxSequence: nextInboxSequence)
         for stored in messages.values.sorted(by: { $0.sequence < $1.sequence }) {
             switch stored.state {
             case .queued:

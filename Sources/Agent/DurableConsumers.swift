@@ -1,0 +1,217 @@
+import ControlAPI
+import MQTT
+import NIOCore
+import SessionCore
+
+/// The durable consumers of one session: what they are, and which program takes their messages at the moment.
+///
+/// The messages are in the store; here is only what a program has been given and has not acknowledged, so a program that
+/// is slow, or gone, costs disk and no memory. One program at a time has a consumer: a later one takes it over.
+struct DurableConsumers: Sendable {
+    /// How many messages, and bytes of messages, a program has at once without having acknowledged them. One of any size
+    /// is always given.
+    static let windowMessages = 256
+    static let windowBytes = 256 << 10
+    /// How many durable consumers a session may have.
+    static let maximum = 64
+
+    /// A program that takes a consumer's messages.
+    struct Attachment: Sendable {
+        var subscription: SubscriptionID
+        var deliver: @Sendable (ReceivedMessage) -> Void
+        /// Another program has taken the consumer over.
+        var takenOver: @Sendable () -> Void
+        /// Whether the consumer is durable, and everything acknowledged before is gone: messages may be given.
+        var isReady = false
+        /// The last message that was given.
+        var cursor = InboxSequence.zero
+        /// What was given and not acknowledged, with its size.
+        var unacknowledged: [InboxSequence: Int] = [:]
+        var unacknowledgedBytes = 0
+        var isLoading = false
+    }
+
+    struct Consumer: Sendable {
+        /// As it was given.
+        var text: String
+        var qos: QoS
+        /// `nil` while it stands for nothing: relative to a room, and there is none.
+        var filter: TopicFilter?
+        /// A message up to this one may have been given to a program before.
+        var givenThrough = InboxSequence.zero
+        var attachment: Attachment?
+    }
+
+    /// Messages to be read from the store.
+    struct Load: Sendable {
+        var name: ConsumerName
+        var subscription: SubscriptionID
+        var after: InboxSequence
+        var messages: Int
+        var bytes: Int
+        /// The last one that is known to be there.
+        var through: InboxSequence
+    }
+
+    /// What a program has acknowledged.
+    struct Taken: Hashable, Sendable {
+        var name: ConsumerName
+        var sequences: [InboxSequence]
+        var bytes: Int
+    }
+
+    private(set) var consumers: [ConsumerName: Consumer] = [:]
+    /// The last message that is in the inbox for certain, or was.
+    private(set) var collectedThrough: InboxSequence
+
+    /// - Parameter attached: programs that were there before the session was started anew.
+    init(_ durable: DurableSession, attached: [ConsumerName: Attachment] = [:]) {
+        collectedThrough = InboxSequence(rawValue: durable.nextInboxSequence.rawValue - 1)
+        for consumer in durable.consumers {
+            let attachment = attached[consumer.name]
+            consumers[consumer.name] = Consumer(
+                text: consumer.filter, qos: consumer.qos,
+                // Of a program that was there when the daemon ended it is not known how much it was given.
+                givenThrough: attachment?.cursor ?? min(consumer.givenThrough, collectedThrough),
+                attachment: attachment)
+        }
+    }
+
+    var attached: [ConsumerName: Attachment] { consumers.compactMapValues(\.attachment) }
+    var isAttached: Bool { consumers.values.contains { $0.attachment != nil } }
+    var filters: Set<TopicFilter> { Set(consumers.values.compactMap(\.filter)) }
+
+    subscript(name: ConsumerName) -> Consumer? { consumers[name] }
+
+    func wants(_ filter: TopicFilter) -> Bool { consumers.values.contains { $0.filter == filter } }
+
+    /// The highest QoS with which it is wanted.
+    func qos(of filter: TopicFilter) -> QoS? {
+        consumers.values.filter { $0.filter == filter }.map(\.qos).max()
+    }
+
+    func name(of subscription: SubscriptionID) -> ConsumerName? {
+        consumers.first { $0.value.attachment?.subscription == subscription }?.key
+    }
+
+    // MARK: Coming and going
+
+    /// Adds a consumer, or changes what it wants; what waits for it stays.
+    mutating func put(_ name: ConsumerName, _ text: String, _ filter: TopicFilter, _ qos: QoS) {
+        consumers[name, default: Consumer(text: text, qos: qos)].text = text
+        consumers[name]?.qos = qos
+        consumers[name]?.filter = filter
+    }
+
+    mutating func remove(_ name: ConsumerName) {
+        consumers[name] = nil
+    }
+
+    /// - Returns: the program that had it before.
+    mutating func attach(_ attachment: Attachment, to name: ConsumerName) -> Attachment? {
+        let before = consumers[name]?.attachment
+        detach(name)
+        consumers[name]?.attachment = attachment
+        return before
+    }
+
+    mutating func ready(_ name: ConsumerName, _ subscription: SubscriptionID) {
+        if consumers[name]?.attachment?.subscription == subscription { consumers[name]?.attachment?.isReady = true }
+    }
+
+    mutating func detach(_ name: ConsumerName) {
+        consumers[name]?.attachment = nil
+    }
+
+    /// What relative filters stand for in a room, or in none.
+    ///
+    /// - Returns: the consumers whose filter is another one now.
+    mutating func follow(to room: Room?) -> [(name: ConsumerName, old: TopicFilter?, new: TopicFilter?)] {
+        var moves: [(name: ConsumerName, old: TopicFilter?, new: TopicFilter?)] = []
+        for (name, consumer) in consumers.sorted(by: { $0.key < $1.key }) {
+            let new = (try? Room.resolve(consumer.text, in: room)).flatMap { try? TopicFilter($0) }
+            guard new != consumer.filter else { continue }
+            consumers[name]?.filter = new
+            moves.append((name, consumer.filter, new))
+        }
+        return moves
+    }
+
+    // MARK: Messages
+
+    mutating func collected(through sequence: InboxSequence) {
+        collectedThrough = max(collectedThrough, sequence)
+    }
+
+    /// What is to be read next: as soon as a quarter of the window is free, so that it is not read one by one.
+    mutating func beginLoads() -> [Load] {
+        var loads: [Load] = []
+        for (name, consumer) in consumers {
+            guard let attachment = consumer.attachment, attachment.isReady, !attachment.isLoading,
+                attachment.cursor < collectedThrough,
+                attachment.unacknowledged.count <= Self.windowMessages * 3 / 4,
+                attachment.unacknowledgedBytes <= Self.windowBytes * 3 / 4
+            else { continue }
+            consumers[name]?.attachment?.isLoading = true
+            loads.append(
+                Load(
+                    name: name, subscription: attachment.subscription, after: attachment.cursor,
+                    messages: Self.windowMessages - attachment.unacknowledged.count,
+                    bytes: Self.windowBytes - attachment.unacknowledgedBytes, through: collectedThrough))
+        }
+        return loads
+    }
+
+    /// Takes what was read for a program, if it is still there.
+    ///
+    /// - Returns: what it is to be given. Not given from here: that the program is gone may turn out in giving.
+    mutating func loaded(
+        _ messages: [CollectedMessage], for load: Load, session: SessionName
+    ) -> [(deliver: @Sendable (ReceivedMessage) -> Void, message: ReceivedMessage)] {
+        guard var consumer = consumers[load.name], var attachment = consumer.attachment,
+            attachment.subscription == load.subscription
+        else { return [] }
+        var given: [(deliver: @Sendable (ReceivedMessage) -> Void, message: ReceivedMessage)] = []
+        attachment.isLoading = false
+        if messages.isEmpty { attachment.cursor = max(attachment.cursor, load.through) }
+        for collected in messages {
+            let message = collected.message
+            attachment.cursor = collected.sequence
+            attachment.unacknowledged[collected.sequence] = collected.size
+            attachment.unacknowledgedBytes += collected.size
+            let received = ReceivedMessage(
+                subscription: attachment.subscription, session: session.description,
+                id: collected.sequence.rawValue, topic: message.topic,
+                payload: MessagePayload(bytes: Array(message.payload.readableBytesView)),
+                qos: MessageQoS(message.qos), retain: message.retain,
+                duplicate: message.duplicate || collected.sequence <= consumer.givenThrough,
+                properties: MessageProperties(message.properties))
+            given.append((attachment.deliver, received))
+            consumer.givenThrough = max(consumer.givenThrough, collected.sequence)
+        }
+        consumer.attachment = attachment
+        consumers[load.name] = consumer
+        return given
+    }
+
+    /// - Returns: what is acknowledged now and was not before; `nil` for a message that the program was not given.
+    mutating func acknowledge(_ id: InboxSequence, upTo: Bool, by subscription: SubscriptionID) -> Taken? {
+        guard let name = name(of: subscription), var attachment = consumers[name]?.attachment, id > .zero,
+            id <= attachment.cursor
+        else { return nil }
+        let sequences = attachment.unacknowledged.keys.filter { upTo ? $0 <= id : $0 == id }.sorted()
+        var bytes = 0
+        for sequence in sequences { bytes += attachment.unacknowledged.removeValue(forKey: sequence) ?? 0 }
+        attachment.unacknowledgedBytes -= bytes
+        consumers[name]?.attachment = attachment
+        return Taken(name: name, sequences: sequences, bytes: bytes)
+    }
+}
+
+/// The programs that subscribe to a session's messages, while it is started anew.
+struct ParkedConsumers: Sendable {
+    var live = LiveConsumers()
+    var attached: [ConsumerName: DurableConsumers.Attachment] = [:]
+
+    var isEmpty: Bool { live.isEmpty && attached.isEmpty }
+}

@@ -1,0 +1,215 @@
+import ControlAPI
+import DurableStore
+import Logging
+import MQTT
+import NIOCore
+import SessionCore
+
+// What durable consumers get: from the inbox, in order, until it is acknowledged.
+
+extension SessionDriver {
+    // MARK: Subscriptions, of everybody
+
+    /// The QoS with which a filter is wanted by consumers of both kinds and by the session itself; `nil` if by nobody.
+    func wantedQoS(of filter: TopicFilter) -> QoS? {
+        [
+            consumers.qos(of: filter), durableConsumers.qos(of: filter),
+            filter == rooms.membership?.filter ? .atLeastOnce : nil,
+        ].compactMap { $0 }.max()
+    }
+
+    /// Everything that the server has to be subscribed to.
+    var wantedFilters: Set<TopicFilter> {
+        var filters = durableConsumers.filters.union(consumers.filters)
+        if let presence = rooms.membership?.filter { filters.insert(presence) }
+        return filters
+    }
+
+    func unsubscribeIfUnwanted(_ filter: TopicFilter?) {
+        if let filter, wantedQoS(of: filter) == nil {
+            grants[filter] = nil
+            unsubscribe(from: filter)
+        } else {
+            usesChanged()
+        }
+    }
+
+    /// Asks the server, and waits for its answer while connected; `nil` without one.
+    func askFor(_ filter: TopicFilter, _ qos: QoS) async -> MQTT.ReasonCode? {
+        var actions: [MQTTClientMachine.Action] = []
+        subscribe(to: filter, qos: wantedQoS(of: filter) ?? qos, into: &actions)
+        guard machine.status.state == .connected else {
+            run(actions)
+            return nil
+        }
+        return await withCheckedContinuation { continuation in
+            consumers.await(filter) { continuation.resume(returning: $0) }
+            run(actions)
+        }
+    }
+
+    // MARK: Coming and going
+
+    /// Gives a consumer to a program, and makes it if there is none. Returns when it is durable.
+    func attach(
+        _ attachment: DurableConsumers.Attachment, to consumer: ConsumerName, _ text: String, _ filter: TopicFilter,
+        _ qos: QoS
+    ) async throws(RPCError) -> MessageQoS? {
+        try checkRunning()
+        let before = durableConsumers[consumer]
+        guard before != nil || durableConsumers.consumers.count < DurableConsumers.maximum else {
+            throw .tooManyConsumers(name.description, DurableConsumers.maximum)
+        }
+        let isChanged = before?.text != text || before?.filter != filter || before?.qos != qos
+        if isChanged {
+            durableConsumers.put(consumer, text, filter, qos)
+            run(.consumer(consumer, .put(filter: text, qos, matching: filter)))
+            if let old = before?.filter, old != filter { unsubscribeIfUnwanted(old) }
+        }
+        durableConsumers.attach(attachment, to: consumer)?.takenOver()
+        // Should the daemon be killed, nobody knows how much the program was given.
+        run(.consumer(consumer, .give(through: .last)))
+        // A filter that the server has granted already is not asked for again: it would send what it retains again.
+        var code = isChanged ? nil : grants[filter]
+        if code == nil { code = await askFor(filter, qos) }
+        if let code, code.isError {
+            if before == nil { end(consumer) } else { detach(attachment.subscription) }
+            throw .subscriptionRefused(filter.string, code.name, reasonCode: Int(code.rawValue))
+        }
+        await everythingCommitted()
+        durableConsumers.ready(consumer, attachment.subscription)
+        loadConsumers()
+        return code.flatMap { MessageQoS(rawValue: Int($0.rawValue)) }
+    }
+
+    /// The program is gone; its consumer goes on collecting.
+    func detach(_ subscription: SubscriptionID) {
+        guard let consumer = durableConsumers.name(of: subscription) else { return }
+        durableConsumers.detach(consumer)
+        if let given = durableConsumers[consumer]?.givenThrough { run(.consumer(consumer, .give(through: given))) }
+    }
+
+    /// Ends a consumer for good, with all that waits for it.
+    func endConsumer(_ consumer: ConsumerName) async throws(RPCError) {
+        try checkRunning()
+        guard durableConsumers[consumer] != nil else {
+            throw .unknownConsumer(
+                consumer.description, of: name.description,
+                among: durableConsumers.consumers.keys.map(\.description))
+        }
+        durableConsumers[consumer]?.attachment?.takenOver()
+        end(consumer)
+        await everythingCommitted()
+    }
+
+    private func end(_ consumer: ConsumerName) {
+        let filter = durableConsumers[consumer]?.filter
+        durableConsumers.remove(consumer)
+        run(.consumer(consumer, .remove))
+        unsubscribeIfUnwanted(filter)
+    }
+
+    /// Takes relative filters along to a room.
+    ///
+    /// - Returns: what has to be subscribed to, and what nobody may want any more.
+    func followWithDurables(to room: Room?) -> [(old: TopicFilter?, new: TopicFilter?)] {
+        durableConsumers.follow(to: room).map { move in
+            run(.consumer(move.name, .matching(move.new)))
+            return (move.old, move.new)
+        }
+    }
+
+    // MARK: Messages
+
+    /// Acknowledges messages; returns when that is durable, so that they are never given again.
+    func acknowledge(
+        _ id: InboxSequence, upTo: Bool, by subscription: SubscriptionID
+    ) async throws(RPCError) -> MessageAckMethod.Result {
+        guard durableConsumers.name(of: subscription) != nil else { throw .unknownSubscription(subscription) }
+        guard let taken = durableConsumers.acknowledge(id, upTo: upTo, by: subscription) else {
+            throw .invalidParameters(
+                "\(id) was not given to subscription \(subscription.rawValue)", hint: "acknowledge the id of a message")
+        }
+        if !taken.sequences.isEmpty {
+            run(.consumer(taken.name, .taken(taken.sequences, bytes: taken.bytes)))
+            loadConsumers()
+            await everythingCommitted()
+        }
+        return .init(acknowledged: taken.sequences.count)
+    }
+
+    func collected(through sequence: InboxSequence) {
+        durableConsumers.collected(through: sequence)
+        loadConsumers()
+    }
+
+    func loadConsumers() {
+        guard !isStopping else { return }
+        for load in durableConsumers.beginLoads() {
+            Task {
+                let messages = await read(load)
+                for (deliver, message) in durableConsumers.loaded(messages, for: load, session: name) {
+                    deliver(message)
+                }
+                loadConsumers()
+            }
+        }
+    }
+
+    private func read(_ load: DurableConsumers.Load) async -> [CollectedMessage] {
+        while true {
+            do throws(StoreError) {
+                return try await surroundings.store.collected(
+                    name, for: load.name, after: load.after, maxCount: load.messages, maxBytes: load.bytes)
+            } catch {
+                guard error != .closed else { return [] }
+                surroundings.logger.error("\(name): the inbox cannot be read: \(error)")
+                try? await Task.sleep(for: CommitQueue.retryInterval)
+            }
+        }
+    }
+
+    // MARK: At the limit
+
+    /// The disk had no room: again in a moment.
+    func collectingPaused() {
+        _ = eventLoop.scheduleTask(in: .nanoseconds(CommitQueue.retryInterval.nanoseconds)) { [weak self] in
+            self?.assumeIsolated { $0.run(.resumeCollecting) }
+        }
+    }
+
+    func inboxFull(_ isFull: Bool) {
+        log.inboxFull(isFull)
+        var event = self.event(.inboxFull)
+        event.full = isFull
+        surroundings.report(name, event)
+    }
+
+    /// A QoS 0 message found no room. Those of one second are told together.
+    func inboxDropped() {
+        inboxDroppedCount += 1
+        inboxDroppedUntold += 1
+        guard inboxDroppedUntold == 1 else { return }
+        _ = eventLoop.scheduleTask(in: .seconds(1)) { [weak self] in
+            self?.assumeIsolated { driver in
+                var event = driver.event(.messageDropped)
+                event.count = driver.inboxDroppedUntold
+                driver.inboxDroppedUntold = 0
+                driver.surroundings.report(driver.name, event)
+            }
+        }
+    }
+
+    var inboxStatus: SessionStatus.Inbox {
+        let counts = mqtt.inboxCounts
+        return .init(
+            messages: counts.messages, bytes: Int64(counts.bytes), withheld: counts.withheld,
+            dropped: inboxDroppedCount,
+            consumers: durableConsumers.consumers.sorted { $0.key < $1.key }.map { name, consumer in
+                let backlog = mqtt.backlog(of: name)
+                return .init(
+                    name: name.description, filter: consumer.text, qos: MessageQoS(consumer.qos),
+                    attached: consumer.attachment != nil, messages: backlog.messages, bytes: Int64(backlog.bytes))
+            })
+    }
+}

@@ -1,0 +1,140 @@
+public import MQTT
+internal import NIOCore
+public import SessionCore
+
+/// The inbox: what durable consumers have not taken yet.
+extension DurableStore {
+    /// Messages that wait for a consumer, after a place in their order, in that order.
+    ///
+    /// - Parameters:
+    ///   - maxCount: at most so many.
+    ///   - maxBytes: at most so many bytes (the sum of `size`), but always at least one message if there is any.
+    public func collected(
+        _ session: SessionName, for consumer: ConsumerName, after sequence: InboxSequence, maxCount: Int, maxBytes: Int
+    ) throws(StoreError) -> [CollectedMessage] {
+        let database = try opened()
+        guard maxCount > 0, let id = sessionIDs[session],
+            let row = try consumerID(consumer, of: id, in: database)
+        else { return [] }
+        let after = try inboxKey(row, max(sequence, .zero))
+        var messages: [CollectedMessage] = []
+        var bytes = 0
+        try database.query(
+            """
+            SELECT key, size, qos, retain, duplicate, topic, properties, payload FROM inbox
+            WHERE key > ? AND key <= ? ORDER BY key
+            """,
+            .integer(after.rawValue), .integer(MessageKey.range(of: row).upperBound)
+        ) { row throws(StoreError) in
+            // The size is looked at first, so that a payload that is too much is not read in vain.
+            bytes += Int(row.integer(1))
+            guard messages.isEmpty || bytes <= maxBytes else { return false }
+            guard let qos = UInt8(exactly: row.integer(2)).flatMap(QoS.init) else {
+                throw self.damage("a QoS is invalid")
+            }
+            messages.append(
+                CollectedMessage(
+                    sequence: InboxSequence(rawValue: MessageKey(rawValue: row.integer(0)).sequence.rawValue),
+                    message: .init(
+                        topic: row.text(5), payload: row.blob(7), qos: qos, retain: row.integer(3) != 0,
+                        duplicate: row.integer(4) != 0, properties: try self.properties(row.optionalBlob(6)))))
+            return messages.count < maxCount
+        }
+        return messages
+    }
+
+    /// Adds the durable consumers of a session to what is known of it.
+    func readConsumers(of session: Int64, into durable: inout DurableSession) throws(StoreError) {
+        let database = try opened()
+        var rows: [(id: Int64, consumer: DurableConsumer)] = []
+        try database.query(
+            "SELECT id, name, filter, qos, given_through FROM consumer WHERE session = ? ORDER BY name",
+            .integer(session)
+        ) { row throws(StoreError) in
+            guard let name = ConsumerName(row.text(1)), let qos = UInt8(exactly: row.integer(3)).flatMap(QoS.init)
+            else { throw self.damage("a consumer is invalid") }
+            rows.append(
+                (
+                    row.integer(0),
+                    DurableConsumer(
+                        name: name, filter: row.text(2), qos: qos, givenThrough: .init(rawValue: row.integer(4)))
+                ))
+            return true
+        }
+        for (id, consumer) in rows {
+            var consumer = consumer
+            let range = MessageKey.range(of: id)
+            try database.query(
+                "SELECT count(*), coalesce(sum(size), 0) FROM inbox WHERE key BETWEEN ? AND ?",
+                .integer(range.lowerBound), .integer(range.upperBound)
+            ) { row throws(StoreError) in
+                (consumer.messages, consumer.bytes) = (Int(row.integer(0)), Int(row.integer(1)))
+                return false
+            }
+            durable.consumers.append(consumer)
+        }
+    }
+
+    func consumerID(
+        _ name: ConsumerName, of session: Int64, in database: Database
+    ) throws(StoreError) -> Int64? {
+        try database.integer(
+            "SELECT id FROM consumer WHERE session = ? AND name = ?", .integer(session), .text(name.description))
+    }
+
+    func inboxKey(_ consumer: Int64, _ sequence: InboxSequence) throws(StoreError) -> MessageKey {
+        guard let key = MessageKey(session: consumer, sequence: MessageSequence(rawValue: sequence.rawValue)) else {
+            throw .inconsistent("\(sequence) is no place in the order of an inbox")
+        }
+        return key
+    }
+
+    func putConsumer(
+        _ name: ConsumerName, _ filter: String, _ qos: QoS, _ session: Int64, _ database: Database
+    ) throws(StoreError) {
+        try database.run(
+            "UPDATE consumer SET filter = ?, qos = ? WHERE session = ? AND name = ?", .text(filter),
+            .integer(qos.rawValue), .integer(session), .text(name.description))
+        guard database.changes == 0 else { return }
+        // The lowest number that is free, for there are not many.
+        let free = try database.integer(
+            """
+            SELECT min(id) FROM (
+                SELECT 1 AS id UNION ALL SELECT id + 1 FROM consumer
+            ) WHERE id NOT IN (SELECT id FROM consumer)
+            """)
+        guard let free, MessageKey.sessions.contains(free) else {
+            throw .inconsistent("there is no room for another consumer than the 32767 that there are")
+        }
+        try database.run(
+            "INSERT INTO consumer (id, session, name, filter, qos) VALUES (?, ?, ?, ?, ?)", .integer(free),
+            .integer(session), .text(name.description), .text(filter), .integer(qos.rawValue))
+    }
+
+    func collect(
+        _ collected: CollectedMessage, _ name: ConsumerName, _ session: Int64, _ database: Database
+    ) throws(StoreError) {
+        // It may have been removed since.
+        guard let consumer = try consumerID(name, of: session, in: database) else { return }
+        let message = collected.message
+        try database.run(
+            """
+            INSERT INTO inbox (key, received_at, size, qos, retain, duplicate, topic, properties, payload)
+            VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)
+            """,
+            .integer(inboxKey(consumer, collected.sequence).rawValue), .integer(Self.now().rawValue),
+            .integer(collected.size), .integer(message.qos.rawValue), .integer(message.retain ? 1 : 0),
+            .integer(message.duplicate ? 1 : 0), .text(message.topic),
+            StoredProperties.encode(message.properties).map { .blob($0) } ?? .null, .blob(message.payload))
+    }
+
+    /// Forgets the durable consumers of a session, with all that waits for them.
+    func forgetConsumers(of session: Int64, in database: Database) throws(StoreError) {
+        try database.run(
+            """
+            DELETE FROM inbox WHERE key >> \(MessageKey.sequenceBits) IN (SELECT id FROM consumer WHERE session = ?)
+            """,
+            .integer(session))
+        try database.run("DELETE FROM consumer WHERE session = ?", .integer(session))
+    }
+}

@@ -1,0 +1,161 @@
+public import ControlAPI
+internal import NIOCore
+
+/// The messages of a durable consumer, each until it is acknowledged. Goes on when the daemon restarts; nothing is lost
+/// meanwhile, and nothing that waits here is seen twice.
+///
+///     for try await message in try await client.consume(session: "main", filter: "orders/#", consumer: "billing") {
+///         try await book(message)
+///         try await message.ack()
+///     }
+///
+/// Ends with an error when the daemon refuses the consumer or another program takes it over
+/// (``ClientError/consumerEnded(_:)``), and without one when the client is closed. The consumer goes on collecting when the
+/// sequence is no longer iterated.
+public struct DurableSubscription: AsyncSequence, Sendable {
+    /// A message that is to be acknowledged.
+    public struct Element: Sendable {
+        public let message: ReceivedMessage
+        let feed: FeedID
+        let client: HoldfastClient
+
+        /// Says that the message is done, and is not to be given again. Returns when that is committed to disk; while the
+        /// daemon is away it returns at once, and the daemon is told as soon as it is back.
+        ///
+        /// - Throws: when the daemon refuses, or the consumer has ended.
+        public func ack() async throws(ClientError) {
+            try await client.acknowledge(message.id, of: feed)
+        }
+    }
+
+    let stream: AsyncThrowingStream<Element, any Error>
+    /// Held: who reads the sequence needs the connection.
+    let client: HoldfastClient
+
+    public func makeAsyncIterator() -> AsyncIterator {
+        AsyncIterator(base: stream.makeAsyncIterator(), client: client)
+    }
+
+    public struct AsyncIterator: AsyncIteratorProtocol {
+        var base: AsyncThrowingStream<Element, any Error>.AsyncIterator
+        let client: HoldfastClient
+
+        /// The next message; `nil` when the client was closed. Throws a ``ClientError``.
+        public mutating func next(isolation: isolated (any Actor)? = #isolation) async throws -> Element? {
+            try await base.next(isolation: isolation)
+        }
+    }
+}
+
+/// A durable consumer of this client. What waits in it is bounded by what the daemon gives without acknowledgement.
+struct ConsumerFeed {
+    var parameters: MessageSubscribeMethod.Parameters
+    /// What the daemon calls it on this connection.
+    var id: SubscriptionID?
+    var continuation: AsyncThrowingStream<DurableSubscription.Element, any Error>.Continuation
+    /// Messages that the program has, or will get, and has not acknowledged: they are not passed on again.
+    var outstanding: Set<Int64> = []
+    /// Messages that the program has acknowledged and of which the daemon has not confirmed it.
+    var settled: Set<Int64> = []
+}
+
+extension HoldfastClient {
+    /// Takes the messages of a durable consumer, which is made if there is none of this name. It is taken over from
+    /// another program that has it.
+    ///
+    /// - Parameter consumer: 1 to 64 letters, digits, hyphens, underscores and full stops.
+    /// - Throws: when the daemon cannot be reached or refuses.
+    public func consume(
+        session: String, filter: String, qos: MessageQoS = .atLeastOnce, consumer: String
+    ) async throws(ClientError) -> DurableSubscription {
+        try await attach()
+        let id = FeedID(number: nextID())
+        let (stream, continuation) = AsyncThrowingStream.makeStream(
+            of: DurableSubscription.Element.self, throwing: (any Error).self, bufferingPolicy: .unbounded)
+        continuation.onTermination = { [weak self] _ in
+            guard let self else { return }
+            self.eventLoop.execute { self.assumeIsolated { $0.leave(id) } }
+        }
+        consumers[id] = ConsumerFeed(
+            parameters: .init(session: session, filter: filter, qos: qos, consumer: consumer),
+            continuation: continuation)
+        let answer = await withCheckedContinuation { requestConsumer(id, continuation: $0) }
+        _ = try answer.get()
+        return DurableSubscription(stream: stream, client: self)
+    }
+
+    func requestConsumer(_ feed: FeedID, continuation: CheckedContinuation<Answer, Never>?) {
+        guard let consumer = consumers[feed] else {
+            continuation?.resume(returning: .failure(.closed))
+            return
+        }
+        request(MessageSubscribeMethod.self, consumer.parameters, as: .consumer(feed, continuation))
+    }
+
+    /// - Parameter isFirst: somebody waits for the consumer, and is told if there is none.
+    func consumerAnswered(_ id: FeedID, _ answer: Answer, isFirst: Bool) {
+        guard consumers[id] != nil else { return }
+        do {
+            let result = try Self.decode(MessageSubscribeMethod.Result.self, from: try answer.get())
+            consumers[id]?.id = result.subscription
+        } catch {
+            guard isFirst || isFinal(error) else { return }
+            consumers.removeValue(forKey: id)?.continuation.finish(throwing: error)
+        }
+    }
+
+    /// Nobody iterates the sequence any more; the consumer goes on collecting.
+    private func leave(_ feed: FeedID) {
+        guard let id = consumers.removeValue(forKey: feed)?.id, case .attached = connection else { return }
+        request(MessageUnsubscribeMethod.self, .init(subscription: id, keep: true), as: .ignored)
+    }
+
+    func received(_ message: ReceivedMessage, for feed: FeedID) {
+        guard let consumer = consumers[feed] else { return }
+        if consumer.settled.contains(message.id) {
+            // The program was told nothing of the daemon's absence, and need not do it twice.
+            request(
+                MessageAckMethod.self, .init(subscription: message.subscription, id: message.id),
+                as: .settlement(feed, message.id))
+        } else if consumers[feed]?.outstanding.insert(message.id).inserted == true {
+            consumer.continuation.yield(.init(message: message, feed: feed, client: self))
+        }
+    }
+
+    func acknowledge(_ id: Int64, of feed: FeedID) async throws(ClientError) {
+        guard let consumer = consumers[feed] else { throw .closed }
+        guard consumer.outstanding.contains(id) else { return }
+        consumers[feed]?.settled.insert(id)
+        guard let subscription = consumer.id else { return }
+        let number = nextID()
+        let line = try Self.line(MessageAckMethod.self, .init(subscription: subscription, id: id), id: number)
+        // Not by way of `call`, which would make a connection on which the subscription is another one.
+        let answer = await withCheckedContinuation { send(line, id: number, as: .call($0), timeout: nil) }
+        switch answer {
+        case .success: settlementAnswered(feed, id, answer)
+        case .failure(let error) where error.isPassing: break
+        case .failure(.refused(let error)) where error.known == .unknownSubscription: break
+        case .failure(let error):
+            consumers[feed]?.settled.remove(id)
+            throw error
+        }
+    }
+
+    func settlementAnswered(_ feed: FeedID, _ id: Int64, _ answer: Answer) {
+        guard case .success = answer else { return }
+        consumers[feed]?.settled.remove(id)
+        consumers[feed]?.outstanding.remove(id)
+    }
+
+    /// Another program has the consumer now, or it is gone. It is not taken back: the two would never stop.
+    func consumerEnded(_ event: SessionEvent) {
+        guard let feed = consumers.first(where: { $0.value.id?.rawValue == event.watch.rawValue })?.key else { return }
+        consumers.removeValue(forKey: feed)?.continuation.finish(
+            throwing: ClientError.consumerEnded(event.consumer ?? ""))
+    }
+
+    func endConsumers(_ error: ClientError?) {
+        for consumer in consumers.values { consumer.continuation.finish(throwing: error) }
+        consumers = [:]
+    }
+}

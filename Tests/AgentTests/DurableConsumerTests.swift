@@ -1,0 +1,251 @@
+import ControlAPI
+import Glibc
+import MQTT
+import NIOCore
+import NIOPosix
+import SessionCore
+import Support
+import Testing
+
+@testable import Agent
+
+/// Durable consumers through the control socket.
+@Suite(.timeLimit(.minutes(2)))
+struct DurableConsumerTests {
+    private static func subscribe(
+        _ peer: ControlPeer, _ consumer: String = "billing", filter: String = "a/#", qos: Int = 2
+    ) async throws -> JSONValue {
+        try await peer.call(
+            "message.subscribe",
+            #"{"session":"main","filter":"\#(filter)","qos":\#(qos),"consumer":"\#(consumer)"}"#)
+    }
+
+    private static func ack(_ made: JSONValue, _ id: Int, upTo: Bool = false) -> String {
+        #"{"subscription":\#(text(made["subscription"])),"id":\#(id),"upTo":\#(upTo)}"#
+    }
+
+    private static func text(_ value: JSONValue?) -> String { "\"\(value?.text ?? "")\"" }
+
+    private static func acknowledged(_ daemon: DaemonUnderTest, _ number: UInt16) async throws {
+        _ = try await daemon.server.packet { packet -> Bool? in
+            switch packet {
+            case .puback(let answer), .pubcomp(let answer): answer.packetID.rawValue == number ? true : nil
+            default: nil
+            }
+        }
+    }
+
+    @Test(arguments: [1, 2])
+    func `a message is given until it is acknowledged`(qos: Int) async throws {
+        try await DaemonUnderTest.run { daemon in
+            let peer = try await daemon.watcher()
+            let made = try await Self.subscribe(peer)
+            #expect(made["grantedQoS"] == 2)
+            await daemon.server.publish("a/1", "x", qos: QoS(rawValue: UInt8(qos)) ?? .atMostOnce)
+            let message = try await peer.notification("message.received")
+            #expect(message["payload"] == "x")
+            #expect(message["id"] == 1)
+            #expect(message["duplicate"] == .bool(false))
+            try await Self.acknowledged(daemon, 1)
+            // The program ends without a word.
+            try await peer.close()
+            let next = try await daemon.peer()
+            let again = try await Self.subscribe(next)
+            let repeated = try await next.notification("message.received")
+            #expect(repeated["id"] == 1)
+            #expect(repeated["duplicate"] == .bool(true))
+            #expect(try await next.call("message.ack", Self.ack(again, 1)) == .object(["acknowledged": 1]))
+            #expect(try await next.call("message.ack", Self.ack(again, 1)) == .object(["acknowledged": 0]))
+            let status = try await next.call("session.status", #"{"session":"main"}"#)
+            #expect(status["inbox"]?["messages"] == 0)
+        }
+    }
+
+    @Test func `a window of unacknowledged messages is given, and more when there is room in it`() async throws {
+        try await DaemonUnderTest.run("[mqtt]\nreceive-maximum = 1000") { daemon in
+            let peer = try await daemon.watcher()
+            let made = try await Self.subscribe(peer)
+            let count = DurableConsumers.windowMessages + 100
+            for number in 1...count { await daemon.server.publish("a/1", "\(number)", qos: .atLeastOnce) }
+            try await Self.acknowledged(daemon, UInt16(count))
+            // A quarter of the window has to be free before more is read.
+            let first = DurableConsumers.windowMessages * 3 / 4
+            for number in 1...first {
+                #expect(try await peer.notification("message.received")["payload"]?.text == "\(number)")
+            }
+            let status = try await peer.call("session.status", #"{"session":"main"}"#)
+            #expect(status["inbox"]?["messages"]?.wholeNumber == Int64(count))
+            try await peer.call("message.ack", Self.ack(made, first, upTo: true))
+            for number in (first + 1)...count {
+                #expect(try await peer.notification("message.received")["payload"]?.text == "\(number)")
+            }
+        }
+    }
+
+    @Test func `no more is given than the window holds, and then as much as is free`() throws {
+        let name = try #require(ConsumerName("c"))
+        var consumers = DurableConsumers(
+            DurableSession(
+                consumers: [.init(name: name, filter: "a", qos: .atLeastOnce)],
+                nextInboxSequence: .init(rawValue: 1001)))
+        let id = SubscriptionID(rawValue: "s1")
+        _ = consumers.attach(.init(subscription: id, deliver: { _ in }, takenOver: {}), to: name)
+        #expect(consumers.beginLoads().isEmpty, "nothing before the consumer is durable")
+        consumers.ready(name, id)
+        let load = try #require(consumers.beginLoads().first)
+        #expect(load.messages == DurableConsumers.windowMessages)
+        #expect(consumers.beginLoads().isEmpty, "one load at a time")
+        let session = try #require(SessionName("main"))
+        let messages = (1...load.messages).map { number in
+            CollectedMessage(
+                sequence: .init(rawValue: Int64(number)),
+                message: .init(
+                    topic: "a", payload: ByteBuffer(), qos: .atLeastOnce, retain: false, duplicate: false,
+                    properties: .init()))
+        }
+        #expect(consumers.loaded(messages, for: load, session: session).count == load.messages)
+        #expect(consumers.beginLoads().isEmpty, "the window is full")
+        let taken = consumers.acknowledge(.init(rawValue: 64), upTo: true, by: id)
+        #expect(taken?.sequences.count == 64)
+        #expect(consumers.beginLoads().first?.messages == 64)
+        #expect(consumers.acknowledge(.init(rawValue: 64), upTo: true, by: id)?.sequences.isEmpty == true)
+        #expect(consumers.acknowledge(.init(rawValue: 900), upTo: false, by: id) == nil)
+    }
+
+    @Test func `the inbox and its consumer outlive the daemon`() async throws {
+        let directory = try TemporaryDirectory()
+        defer { directory.remove() }
+        let group = MultiThreadedEventLoopGroup(numberOfThreads: 2)
+        let server = LoopbackServer(eventLoop: group.next())
+        try await server.start()
+        mkdir("\(directory.path)/sessions.d", 0o700)
+        try directory.write("sessions.d/main.toml", await DaemonUnderTest.session(server))
+        try await DaemonUnderTest.run(in: directory, server, on: group) { daemon in
+            let peer = try await daemon.watcher()
+            _ = try await Self.subscribe(peer)
+            await daemon.server.publish("a/1", "x", qos: .exactlyOnce)
+            _ = try await peer.notification("message.received")
+            try await Self.acknowledged(daemon, 1)
+        }
+        try await DaemonUnderTest.run(in: directory, server, on: group) { daemon in
+            let subscribed = try await daemon.server.packet { packet in
+                if case .subscribe(let subscribe) = packet { subscribe.subscriptions.map(\.filter) } else { nil }
+            }
+            #expect(subscribed == ["a/#"])
+            let peer = try await daemon.watcher()
+            _ = try await Self.subscribe(peer)
+            let message = try await peer.notification("message.received")
+            #expect(message["id"] == 1)
+            #expect(message["duplicate"] == .bool(true))
+        }
+        try await server.stop()
+        try await group.shutdownGracefully()
+    }
+
+    @Test func `another program takes a consumer over, and the first is told`() async throws {
+        try await DaemonUnderTest.run { daemon in
+            let first = try await daemon.watcher()
+            let second = try await daemon.peer()
+            let made = try await Self.subscribe(first)
+            _ = try await Self.subscribe(second)
+            let event = try await first.notification("session.event", ["event": "consumer-ended"])
+            #expect(event["watch"] == made["subscription"])
+            #expect(event["consumer"] == "billing")
+            await #expect(throws: ControlPeer.CallFailure(code: "unknown-subscription")) {
+                try await first.call("message.ack", Self.ack(made, 1))
+            }
+            await daemon.server.publish("a/1", "x", qos: .atLeastOnce)
+            #expect(try await second.notification("message.received")["payload"] == "x")
+        }
+    }
+
+    @Test(arguments: [true, false])
+    func `a subscription is left, or its consumer ended`(keep: Bool) async throws {
+        try await DaemonUnderTest.run { daemon in
+            let peer = try await daemon.watcher()
+            let made = try await Self.subscribe(peer)
+            try await peer.call(
+                "message.unsubscribe", #"{"subscription":\#(Self.text(made["subscription"])),"keep":\#(keep)}"#)
+            let status = try await peer.call("session.status", #"{"session":"main"}"#)
+            guard case .array(let consumers)? = status["inbox"]?["consumers"] else {
+                Issue.record("no consumers in \(status)")
+                return
+            }
+            #expect(consumers.count == (keep ? 1 : 0))
+            guard keep else {
+                _ = try await daemon.server.packet { if case .unsubscribe = $0 { true } else { nil } }
+                return
+            }
+            #expect(consumers[0]["attached"] == .bool(false))
+            try await peer.call("message.unsubscribe", #"{"session":"main","consumer":"billing"}"#)
+            await #expect(throws: ControlPeer.CallFailure(code: "unknown-consumer")) {
+                try await peer.call("message.unsubscribe", #"{"session":"main","consumer":"billing"}"#)
+            }
+        }
+    }
+
+    @Test func `a reload keeps the consumer and its program`() async throws {
+        try await DaemonUnderTest.run { daemon in
+            let peer = try await daemon.watcher()
+            let made = try await Self.subscribe(peer)
+            await daemon.server.publish("a/1", "before", qos: .atLeastOnce)
+            #expect(try await peer.notification("message.received")["payload"] == "before")
+            try await daemon.writeSession("[mqtt]\nreceive-maximum = 17")
+            try await peer.call("daemon.reload")
+            try await peer.state("connected")
+            await daemon.server.publish("a/1", "after", qos: .atLeastOnce)
+            let message = try await peer.notification("message.received")
+            #expect(message["payload"] == "after")
+            #expect(message["subscription"] == made["subscription"])
+            #expect(try await peer.call("message.ack", Self.ack(made, 2, upTo: true)) == .object(["acknowledged": 2]))
+        }
+    }
+
+    @Test func `a filter that the server refuses makes no consumer`() async throws {
+        try await DaemonUnderTest.run { daemon in
+            let peer = try await daemon.watcher()
+            await daemon.server.set { $0.refusedFilters = ["a/#": .notAuthorized] }
+            await #expect(throws: ControlPeer.CallFailure(code: "subscription-refused")) {
+                _ = try await Self.subscribe(peer)
+            }
+            let status = try await peer.call("session.status", #"{"session":"main"}"#)
+            #expect(status["inbox"]?["consumers"] == .array([]))
+        }
+    }
+
+    @Test func `there is a limit of consumers`() async throws {
+        try await DaemonUnderTest.run(autoconnect: false) { daemon in
+            let peer = try await daemon.watcher("disconnected")
+            for number in 0..<DurableConsumers.maximum { _ = try await Self.subscribe(peer, "c\(number)") }
+            await #expect(throws: ControlPeer.CallFailure(code: "too-many-consumers")) {
+                _ = try await Self.subscribe(peer, "one-more")
+            }
+        }
+    }
+
+    @Test(arguments: [
+        ("message.subscribe", #"{"session":"main","filter":"a","consumer":"a b"}"#, "invalid-parameters"),
+        ("message.ack", #"{"subscription":"s9","id":1}"#, "unknown-subscription"),
+        ("message.unsubscribe", #"{"session":"main","subscription":"s1"}"#, "invalid-parameters"),
+        ("message.unsubscribe", #"{"consumer":"billing"}"#, "invalid-parameters"),
+        ("message.unsubscribe", "{}", "invalid-parameters"),
+    ])
+    func `what cannot be is refused`(method: String, parameters: String, code: String) async throws {
+        try await DaemonUnderTest.run { daemon in
+            let peer = try await daemon.peer()
+            await #expect(throws: ControlPeer.CallFailure(code: code)) { try await peer.call(method, parameters) }
+        }
+    }
+
+    @Test func `only what was given can be acknowledged`() async throws {
+        try await DaemonUnderTest.run { daemon in
+            let peer = try await daemon.watcher()
+            let made = try await Self.subscribe(peer)
+            for id in [-1, 0, 1, 77] {
+                await #expect(throws: ControlPeer.CallFailure(code: "invalid-parameters")) {
+                    try await peer.call("message.ack", Self.ack(made, id))
+                }
+            }
+        }
+    }
+}

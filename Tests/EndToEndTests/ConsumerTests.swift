@@ -1,0 +1,149 @@
+import ControlAPI
+import Foundation
+import HoldfastClient
+import Support
+import Testing
+
+/// Publishes numbered messages of QoS 1 and 2 from another host's daemon, which nobody kills, at a pace.
+private actor Source {
+    let daemon: Daemon
+    private(set) var count = 0
+    private var isStopped = false
+
+    init(_ daemon: Daemon) {
+        self.daemon = daemon
+    }
+
+    func run() async throws {
+        while !isStopped {
+            let numbers = count..<(count + 10)
+            let requests = numbers.flatMap { number in
+                [MessageQoS.atLeastOnce, .exactlyOnce].map { qos in
+                    MessagePublishMethod.Parameters(
+                        session: "source", topic: "stream/\(qos.rawValue)", payload: .init(text: "\(number)"), qos: qos)
+                }
+            }
+            for answer in try await daemon.client.callInOrder(MessagePublishMethod.self, requests) {
+                _ = try answer.get()
+            }
+            count = numbers.upperBound
+            try await Task.sleep(for: .milliseconds(10))
+        }
+    }
+
+    func stop() { isStopped = true }
+}
+
+extension EndToEnd {
+    /// A consumer of `stream/#`, and somebody who publishes there from another daemon.
+    private func withStream(
+        _ body: (Lab, Daemon, Source) async throws -> Void
+    ) async throws {
+        try await withLab { lab, daemon in
+            let server = try await LabServer(lab)
+            try await server.start()
+            try daemon.session(heartbeat: "5s")
+            try await daemon.start()
+            let events = try await daemon.events()
+            try await events.until(.connected)
+            let far = Daemon(lab, name: "source", record: EventRecord())
+            try far.session("source", heartbeat: "5s")
+            try await far.start()
+            let source = Source(far)
+            try await body(lab, daemon, source)
+        }
+    }
+
+    @Test func `a stream reaches a durable consumer whole though daemon and program are killed`() async throws {
+        try await withStream { lab, daemon, source in
+            let worker = Worker()
+            var client = HoldfastClient(socket: daemon.socket)
+            var working = Task { [client] in
+                await worker.run(
+                    try await client.consume(session: "main", filter: "stream/#", qos: .exactlyOnce, consumer: "w"))
+            }
+            try await until("the consumer is there") { try await daemon.status().inbox.consumers.count == 1 }
+            let publishing = Task { try await source.run() }
+            for kill in 1...6 {
+                let count = await worker.done.count
+                try await until("\(kill): more is done") { await worker.done.count >= count + 200 }
+                try await Task.sleep(for: .milliseconds(Int.random(in: 0...100)))
+                if kill % 2 == 0 {
+                    // The program ends without a word; what it held comes again to the next one.
+                    await client.close()
+                    _ = await working.result
+                    client = HoldfastClient(socket: daemon.socket)
+                    working = Task { [client] in
+                        await worker.run(
+                            try await client.consume(
+                                session: "main", filter: "stream/#", qos: .exactlyOnce, consumer: "w"))
+                    }
+                } else {
+                    try await daemon.kill()
+                    try await daemon.start()
+                }
+            }
+            let count = await worker.done.count
+            try await until("more is done") { await worker.done.count >= count + 200 }
+            await source.stop()
+            try await publishing.value
+            let last = await source.count
+            try await until("everything is done") {
+                let (once, twice) = (await worker.numbers("stream/2"), await worker.numbers("stream/1"))
+                return Set(once).count == last && Set(twice).count == last
+            }
+            try await until("the inbox is empty") { try await daemon.status().inbox.messages == 0 }
+            #expect(await worker.doneAfterAcknowledgement.isEmpty, "an acknowledged message was given again")
+            // One id for each number: exactly once into the inbox.
+            let messages = await worker.done.filter { $0.topic == "stream/2" }
+            let identifiers = Dictionary(grouping: messages, by: { $0.payload.text }).mapValues { Set($0.map(\.id)) }
+            #expect(identifiers.values.allSatisfy { $0.count == 1 }, "a QoS 2 message was collected twice")
+            for message in Dictionary(grouping: messages, by: \.id).values {
+                let first = message.dropFirst().first { !$0.duplicate }
+                #expect(first == nil, "a repetition was not called one")
+            }
+            var seen: Set<Int> = []
+            let first = await worker.numbers("stream/2").filter { seen.insert($0).inserted }
+            #expect(first == first.sorted())
+            #expect(await worker.failure == nil)
+            await client.close()
+            _ = await working.result
+        }
+    }
+
+    @Test func `holdfastctl prints every message of a consumer once acknowledged, also over kills`() async throws {
+        try await withStream { lab, daemon, source in
+            let words = [
+                "\(Daemon.programs)/holdfastctl", "subscribe", "main", "stream/2", "--qos", "2", "--consumer", "ctl",
+                "--socket", daemon.socket,
+            ]
+            var printer = try await lab.start("holdfastctl", words, in: nil)
+            try await until("the consumer is there") { try await daemon.status().inbox.consumers.count == 1 }
+            let publishing = Task { try await source.run() }
+            var printed: [String] = []
+            func lines() -> [String] { printer.output.split(separator: "\n").map(String.init) }
+            for _ in 1...3 {
+                try await until("more is printed") { lines().count >= 100 }
+                try await printer.killed()
+                printed += lines()
+                printer = try await lab.start("holdfastctl", words, in: nil)
+                try await until("more is printed") { lines().count >= 50 }
+                try await daemon.kill()
+                try await daemon.start()
+            }
+            await source.stop()
+            try await publishing.value
+            let expected = Set((0..<(await source.count)).map { "stream/2 \($0)" })
+            try await until("everything is printed") { Set(printed + lines()).isSuperset(of: expected) }
+            printed += lines()
+            // What was printed while the daemon was away, and not acknowledged when the printer was killed, comes again: at
+            // most a window of it.
+            #expect(printed.count <= expected.count + 3 * 257)
+            let ending = try await daemon.ctl("unsubscribe", "main", "ctl")
+            #expect(ending.ending == .exited(0), "\(ending.errors)")
+            #expect(try await daemon.status().inbox.consumers.isEmpty)
+            let failed = try await printer.ended(within: .seconds(30))
+            #expect(failed == .exited(1))
+        }
+    }
+}

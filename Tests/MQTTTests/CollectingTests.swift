@@ -1,0 +1,150 @@
+import MQTT
+import NIOCore
+import Testing
+
+/// Rules 11 to 14 and invariant 3: what a durable consumer wants is in the inbox before it is acknowledged.
+@Suite struct `Messages for durable consumers` {
+    private var harness: MQTTClientHarness
+    private let name: ConsumerName
+
+    init() throws {
+        name = try #require(ConsumerName("billing"))
+        harness = MQTTClientHarness { $0.inboxMaxMessages = 2 }
+        harness.handle(.consumer(name, .put(filter: "in", .exactlyOnce, matching: try TopicFilter("in"))))
+        harness.connect()
+        harness.holdsCommits = true
+        harness.changes = []
+    }
+
+    @Test mutating func `one of QoS 1 is acknowledged when it is committed, not before`() {
+        #expect(harness.server(inbound("a", qos: .atLeastOnce, 1)) == ["received a", "commit"])
+        #expect(harness.commitAll() == ["collected 1", "PUBACK 1"])
+        #expect(harness.machine.inboxCounts.messages == 1)
+    }
+
+    @Test mutating func `one of QoS 2 is committed with its identifier, and once`() {
+        #expect(harness.server(inbound("a", qos: .exactlyOnce, 1)) == ["commit"])
+        guard case .collect(let message, [name], id(1))? = harness.changes.first else {
+            Issue.record("not collected: \(harness.changes)")
+            return
+        }
+        #expect(message.sequence.rawValue == 1)
+        #expect(harness.commitAll() == ["collected 1", "received a", "PUBREC 1"])
+        harness.handle(.connectionClosed)
+        harness.connect(resumed: true)
+        harness.commitAll()
+        #expect(harness.server(inbound("a", qos: .exactlyOnce, 1, duplicate: true)) == ["PUBREC 1"])
+        #expect(harness.machine.inboxCounts.messages == 1)
+    }
+
+    @Test mutating func `what nobody durable wants is acknowledged without a commit`() {
+        harness.handle(.consumer(name, .matching(nil)))
+        #expect(harness.server(inbound("a", qos: .atLeastOnce, 1)) == ["received a", "PUBACK 1"])
+        #expect(harness.changes.isEmpty)
+    }
+
+    @Test mutating func `what nobody durable wants waits for its turn`() throws {
+        harness.server(inbound("a", qos: .atLeastOnce, 1))
+        harness.handle(.consumer(name, .matching(try TopicFilter("other"))))
+        #expect(harness.server(inbound("b", qos: .atLeastOnce, 2)) == ["received b"])
+        #expect(harness.commitAll() == ["collected 1", "PUBACK 1", "PUBACK 2"])
+    }
+
+    @Test mutating func `what arrives during a commit goes with the next one, all together`() {
+        harness.machine.configuration.inboxMaxMessages = 100
+        harness.server(inbound("a", qos: .atLeastOnce, 1))
+        #expect(harness.server(inbound("b", qos: .atLeastOnce, 2)) == ["received b"])
+        #expect(harness.server(inbound("c", qos: .exactlyOnce, 3)) == [])
+        #expect(harness.commitAll() == ["collected 1", "commit", "PUBACK 1"])
+        #expect(harness.commitAll() == ["collected 3", "received c", "PUBACK 2", "PUBREC 3"])
+    }
+
+    @Test mutating func `without room acknowledgements are withheld, and come in order when there is`() {
+        harness.server(inbound("a", qos: .atLeastOnce, 1), inbound("b", qos: .atLeastOnce, 2))
+        harness.commitAll()
+        #expect(harness.server(inbound("c", qos: .atLeastOnce, 3)) == ["received c", "inbox full"])
+        #expect(harness.server(inbound("d", qos: .exactlyOnce, 4)) == [])
+        #expect(harness.machine.inboxCounts.withheld == 2)
+        // Its size is that of all the others.
+        let size = harness.machine.inboxCounts.bytes / 2
+        #expect(
+            harness.handle(.consumer(name, .taken([.init(rawValue: 1), .init(rawValue: 2)], bytes: 2 * size)))
+                == ["commit"])
+        #expect(harness.commitAll() == ["collected 4", "received d", "PUBACK 3", "PUBREC 4"])
+        // Not told before a quarter is free.
+        #expect(
+            harness.handle(.consumer(name, .taken([.init(rawValue: 3)], bytes: size))) == ["inbox has room", "commit"])
+    }
+
+    @Test mutating func `what is withheld dies with its connection`() {
+        harness.server(inbound("a", qos: .atLeastOnce, 1), inbound("b", qos: .atLeastOnce, 2))
+        harness.commitAll()
+        harness.server(inbound("c", qos: .atLeastOnce, 3))
+        harness.handle(.connectionClosed)
+        harness.connect(resumed: true)
+        #expect(!harness.handle(.consumer(name, .remove)).contains("PUBACK 3"))
+        #expect(!harness.commitAll().contains("PUBACK 3"))
+    }
+
+    @Test mutating func `what was committed for a connection that is gone is not acknowledged on the next`() {
+        harness.server(inbound("a", qos: .atLeastOnce, 1))
+        let held = harness.heldCommits
+        harness.handle(.connectionClosed)
+        #expect(harness.handle(.committed(held[0])) == ["collected 1"])
+        #expect(!harness.connect(resumed: true).contains("PUBACK 1"))
+    }
+
+    @Test(arguments: [QoS.atLeastOnce, .exactlyOnce])
+    mutating func `a full disk withholds the acknowledgement until there is room`(qos: QoS) throws {
+        harness.server(inbound("a", qos: qos, 1))
+        let last = harness.heldCommits.popLast()
+        let number = try #require(last)
+        #expect(harness.handle(.committedWithoutInserts(number)) == ["collecting paused"])
+        #expect(harness.machine.inboxCounts.messages == 0)
+        #expect(harness.handle(.ping) == ["PINGREQ"])
+        #expect(harness.handle(.resumeCollecting) == ["commit"])
+        #expect(
+            harness.commitAll()
+                == (qos == .atLeastOnce
+                    ? ["collected 2", "PUBACK 1"] : ["collected 2", "received a", "PUBREC 1"]))
+    }
+
+    @Test mutating func `one of QoS 0 that finds no room is dropped, and told`() {
+        #expect(harness.server(inbound("a", qos: .atMostOnce)) == ["received a", "commit"])
+        harness.commitAll()
+        harness.server(inbound("b", qos: .atMostOnce))
+        harness.commitAll()
+        #expect(harness.server(inbound("c", qos: .atMostOnce)) == ["received c", "dropped in"])
+    }
+
+    @Test mutating func `one message of any size has room in an empty inbox`() {
+        harness.machine.configuration.inboxMaxBytes = 1
+        #expect(harness.server(inbound("aaaaaaaaaa", qos: .atLeastOnce, 1)).contains("commit"))
+    }
+
+    @Test mutating func `a server that repeats what waits is not collected for twice`() {
+        harness.server(inbound("a", qos: .atLeastOnce, 1), inbound("b", qos: .atLeastOnce, 2))
+        harness.commitAll()
+        for _ in 0..<5 { harness.server(inbound("c", qos: .atLeastOnce, 3)) }
+        #expect(harness.machine.inboxCounts.withheld == 1)
+    }
+
+    @Test func `a server that exceeds our Receive Maximum is allowed twice as much on the next connection`() {
+        var harness = MQTTClientHarness { $0.receiveMaximum = 2 }
+        harness.connect()
+        harness.holdsCommits = true
+        harness.server(inbound("a", qos: .exactlyOnce, 1), inbound("b", qos: .exactlyOnce, 2))
+        #expect(harness.server(inbound("c", qos: .exactlyOnce, 3)) == ["violation 93", "DISCONNECT 93", "close"])
+        harness.handle(.connectionClosed)
+        harness.commitAll()
+        harness.connect(resumed: true)
+        let resent = (1...4).map { inbound("x", qos: .exactlyOnce, $0, duplicate: $0 < 4) }
+        for packet in resent { #expect(!harness.server(packet).contains("violation 93")) }
+        #expect(harness.server(inbound("e", qos: .exactlyOnce, 5)).contains("violation 93"))
+    }
+
+    @Test(arguments: ["", "a b", "ä", "a/b", String(repeating: "a", count: 65)])
+    func `a name is short and plain`(text: String) {
+        #expect(ConsumerName(text) == nil)
+    }
+}

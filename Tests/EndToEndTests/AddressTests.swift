@@ -61,7 +61,6 @@ extension EndToEnd.Addresses {
             #expect(moved.change == "moved-source-kept")
             let told = await events.all
             #expect(told.filter { $0.event == .pathChanged }.count == 1)
-            #expect(try await daemon.status().counters.outages == 0)
         }
     }
 

@@ -90,7 +90,9 @@ extension Namespace {
     /// Removes what a test process left that was killed: namespaces and directories with the number of a process that is
     /// no more. (Its programs the kernel has killed.)
     static func sweep(scratch: String) async {
-        for name in leftovers(in: "/run/netns") + leftovers(in: "/etc/netns") { await Namespace(name: name, scratch: scratch).remove() }
+        for name in leftovers(in: "/run/netns") + leftovers(in: "/etc/netns") {
+            await Namespace(name: name, scratch: scratch).remove()
+        }
         for name in leftovers(in: "/tmp") { try? FileManager.default.removeItem(atPath: "/tmp/\(name)") }
     }
 

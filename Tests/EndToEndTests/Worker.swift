@@ -29,4 +29,9 @@ actor Worker {
     func numbers(_ topic: String) -> [Int] {
         done.filter { $0.topic == topic }.compactMap { Int($0.payload.text ?? "") }
     }
+
+    /// Of a stream whose messages have topics of their own.
+    func numbers(of stream: String) -> [Int] {
+        done.filter { $0.topic.hasPrefix(stream + "/") }.compactMap { Int($0.payload.text ?? "") }
+    }
 }

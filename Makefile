@@ -19,17 +19,18 @@ RELEASE_FLAGS   = --configuration release --static-swift-stdlib --scratch-path $
 RELEASE         = $(RELEASE_SCRATCH)/release
 
 SCRIPTS = scripts/setup scripts/docs scripts/demo scripts/check-imports scripts/check-manuals .ci/run
+BENCHMARKS = Benchmarks/Recovery/bench-recovery $(wildcard Benchmarks/Recovery/*.py)
 MAN1 = man/holdfastctl.1
 MAN5 = man/holdfast.toml.5 man/holdfast-session.5
 MAN7 = man/holdfast-rpc.7
 MAN8 = man/holdfastd.8
 
 .DEFAULT_GOAL = help
-.PHONY: help demo test scenarios test-servers soak-kills fuzz docs lint build install uninstall clean
+.PHONY: help demo test scenarios test-servers soak-kills fuzz bench-recovery docs lint build install uninstall clean
 
 help: ## list these targets
 	@echo 'Holdfast. Targets:'
-	@sed -n 's/^\([a-z-]*\):.*## /\1	/p' $(MAKEFILE_LIST) | sort | awk -F '\t' '{ printf "  make %-12s %s\n", $$1, $$2 }'
+	@sed -n 's/^\([a-z-]*\):.*## /\1	/p' $(MAKEFILE_LIST) | sort | awk -F '\t' '{ printf "  make %-14s %s\n", $$1, $$2 }'
 	@echo 'Variables of install: PREFIX ($(PREFIX)), SYSCONFDIR ($(SYSCONFDIR)), DESTDIR.'
 
 demo: ## set up, build a release, and show a session survive its server being killed
@@ -83,10 +84,16 @@ fuzz: ## feed TARGET with bytes for SECONDS, with libFuzzer and the address sani
 	SWIFT_BACKTRACE=enable=no $(FUZZ_SCRATCH)/release/fuzz $(TARGET) -max_total_time=$(SECONDS) -timeout=10 \
 	    -rss_limit_mb=2048 -max_len=8192 -print_final_stats=1 $(FUZZ_SCRATCH)/corpus/$(TARGET) Tests/Fuzz/Corpus/$(TARGET)
 
+bench-recovery: ## how long after a fault a session is back, beside its peers; as root, 40 minutes; OUTAGES=2 REPEAT=1: two
+	scripts/setup build bench
+	@$(MAKE) --no-print-directory build
+	Benchmarks/Recovery/bench-recovery $(RELEASE)
+
 lint: ## check the format, the imports, the scripts and the manuals
 	$(SWIFT) format lint --strict --parallel --recursive Sources Tests Examples Package.swift
 	scripts/check-imports
 	for script in $(SCRIPTS); do bash -n $$script || exit 1; done
+	python3 -c 'import ast, sys; [ast.parse(open(file).read(), file) for file in sys.argv[1:]]' $(BENCHMARKS)
 	scripts/check-manuals $(MAN1) $(MAN5) $(MAN7) $(MAN8)
 	$(SWIFT) build --explicit-target-dependency-import-check error
 

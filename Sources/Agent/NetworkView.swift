@@ -18,7 +18,7 @@ struct NetworkView: Sendable {
                 let literal = NetworkPath.IPAddress(host)
                 return watcher.setTarget(
                     Target(session: session.description, endpoint: index), addresses: [literal].compactMap(\.self),
-                    isNamed: literal == nil)
+                    origin: literal == nil ? .name : .literal)
             }
         }
     }
@@ -39,12 +39,16 @@ struct NetworkView: Sendable {
             interface: interface, addresses: zip(known, paths).filter { $1 != nil }.map(\.0.0))
     }
 
-    /// Watches the path to the addresses that an endpoint's name has now.
-    func resolved(_ endpoint: EndpointIndex, of session: SessionName, to addresses: [SocketAddress]) -> Path? {
+    /// Watches the path to the addresses that an endpoint has now.
+    /// - Parameter origin: where they come from.
+    func resolved(
+        _ endpoint: EndpointIndex, of session: SessionName, to addresses: [SocketAddress], origin: AddressOrigin
+    ) -> Path? {
         watcher.assumeIsolated {
             $0.setTarget(
                 Target(session: session.description, endpoint: endpoint.rawValue),
-                addresses: addresses.compactMap { $0.ipAddress.flatMap { NetworkPath.IPAddress($0) } })
+                addresses: addresses.compactMap { $0.ipAddress.flatMap { NetworkPath.IPAddress($0) } },
+                origin: origin)
         }
     }
 

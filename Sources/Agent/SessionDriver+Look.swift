@@ -84,7 +84,7 @@ extension SessionDriver {
         case .tlsFilesRejected(let failure):
             log.tlsFilesRejected(failure)
         case .resolved(let addresses):
-            if case .attempt(let attempt, _) = looking.purpose { watchPath(of: attempt, to: addresses) }
+            if case .attempt(let attempt, _) = looking.purpose { watchPaths(of: attempt.endpoint, to: addresses) }
         case .dialing:
             progressed(.dialing)
         case .securing:

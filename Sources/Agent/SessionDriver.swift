@@ -99,6 +99,8 @@ actor SessionDriver {
     /// What the server was subscribed to when the daemon was started.
     private let remembered: Set<TopicFilter>
     var looking: Looking?
+    /// What the names of endpoints were resolved to last.
+    var addressesOfNames: [EndpointIndex: [SocketAddress]] = [:]
     var knocks: [EndpointIndex: Knock] = [:]
     /// What is set up beside the link, to take over from it.
     var successor: Successor?
@@ -200,11 +202,6 @@ actor SessionDriver {
 
     func checkRunning() throws(RPCError) {
         if isStopping { throw .wrongState(name.description, is: "about to stop", hint: "try again") }
-    }
-
-    func pathChanged(_ change: PathChange) {
-        noteExcluded(EndpointIndex(change.target.endpoint), change.excluded)
-        run(.session(.pathChanged(EndpointIndex(change.target.endpoint), to: change.to, change.pathClass)))
     }
 
     /// Leaves the server and returns when the session is down; nothing happens afterwards.
@@ -313,12 +310,13 @@ actor SessionDriver {
         case .perform(let actions):
             perform(actions)
         case .retire(let generation, let ending):
-            if link?.generation == generation {
-                redirections.ended(wasTried: link?.isDialed ?? false)
-                link?.knock?.close(.abort)
-                link?.renewalTimer?.cancel()
-                link = nil
+            if let link, link.generation == generation {
+                redirections.ended(wasTried: link.isDialed)
+                link.knock?.close(.abort)
+                link.renewalTimer?.cancel()
+                self.link = nil
                 handle(.connectionClosed)
+                if link.opened != nil { watchAllPaths(of: link.attempt.endpoint) }
             }
             work.append(.session(.ended(generation, ending)))
         }
@@ -403,6 +401,7 @@ actor SessionDriver {
         link.connection?.close(.abort)
         link.knock?.close(.abort)
         handle(.connectionClosed)
+        if link.opened != nil { watchAllPaths(of: link.attempt.endpoint) }
     }
 
     func handle(_ input: MQTTClientMachine.Input) {
@@ -462,7 +461,7 @@ actor SessionDriver {
         case .resolving, .reached, .writabilityChanged:
             break
         case .resolved(let addresses):
-            watchPath(of: link.attempt, to: addresses)
+            watchPaths(of: link.attempt.endpoint, to: addresses)
         case .dialing:
             run(.session(.progressed(generation, .dialing)))
         case .tlsFilesRejected(let failure):
@@ -486,20 +485,13 @@ actor SessionDriver {
         let generation = link.generation
         self.link?.opened = opened
         rooms.lastOpened = (link.address, link.password, link.proxyPassword)
-        // From now on only the address in use counts: a path to the others says nothing about this connection.
-        watchPath(of: link.attempt, to: [opened.peer])
+        watchPath(of: link.attempt.endpoint, to: opened.peer)
         // The look at the path may have found that it moved, and the attempt is over.
         guard self.link?.generation == generation else { return }
         run(.session(.progressed(generation, .authenticating)))
         mqtt.configuration.version = protocols.version(at: link.address)
         let discards = link.attempt.discardsSession || homes.isStale(link.address)
         run(.onLink(generation, .connectionOpened(connectCredentials, forceCleanStart: discards)))
-    }
-
-    func watchPath(of attempt: Attempt, to addresses: [SocketAddress]) {
-        let path = surroundings.paths.resolved(attempt.endpoint, of: name, to: addresses)
-        noteExcluded(attempt.endpoint)
-        run(.session(.pathChanged(attempt.endpoint, to: path, .none)))
     }
 
     /// Ends the connection because of what the server said or did; what the machine still sends goes out first.

@@ -98,8 +98,11 @@ protocol PathSource: Sendable {
     ///
     /// - Parameter policy: which networks the session may use.
     func watch(_ hosts: [String], of session: SessionName, for policy: NetworkPolicy) -> [Path?]
-    /// The path to the addresses that are dialed for an endpoint now, and which are watched from now on.
-    func resolved(_ endpoint: EndpointIndex, of session: SessionName, to addresses: [SocketAddress]) -> Path?
+    /// The path to the addresses of an endpoint, which are watched from now on.
+    /// - Parameter origin: where they come from.
+    func resolved(
+        _ endpoint: EndpointIndex, of session: SessionName, to addresses: [SocketAddress], origin: AddressOrigin
+    ) -> Path?
     /// The kernel's own path to an endpoint, where it is one that the session must not use.
     func excluded(_ endpoint: EndpointIndex, of session: SessionName) -> Path?
     /// By which interface some of the addresses may be dialed now; `nil` if by none.

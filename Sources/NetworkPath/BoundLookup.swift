@@ -18,11 +18,11 @@ extension RouteLookup {
 
     /// The path that counts for a session: by the interface of the first address that has one.
     mutating func observe(
-        _ addresses: [IPAddress], for policy: NetworkPolicy, among links: [NetworkLink]
+        _ addresses: [IPAddress], orAnywhere: Bool, for policy: NetworkPolicy, among links: [NetworkLink]
     ) -> PathClassifier.Observation {
-        guard policy.isBinding else { return observe(addresses) }
+        guard policy.isBinding else { return observe(addresses, orAnywhere: orAnywhere) }
         var observation = PathClassifier.Observation()
-        for address in addresses.isEmpty ? Self.anywhere : addresses {
+        for address in addresses + (addresses.isEmpty || orAnywhere ? Self.anywhere : []) {
             guard !observation.families.contains(address.family) else { continue }
             let own = path(to: address)
             guard let path = path(to: address, own: own, for: policy, among: links) else {

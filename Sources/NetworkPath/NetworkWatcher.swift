@@ -32,9 +32,8 @@ public actor NetworkWatcher {
 
     private struct Watched {
         var addresses: [IPAddress]
+        var origin: AddressOrigin
         var classifier: PathClassifier
-        /// Whether its addresses come from the resolver.
-        var isNamed: Bool
     }
     private var watched: [Target: Watched] = [:]
     /// Of the sessions that may not use every network.
@@ -105,19 +104,17 @@ public actor NetworkWatcher {
     /// - Parameters:
     ///   - target: whose path is watched.
     ///   - addresses: the preferred first; none if the name does not resolve yet.
-    ///   - isNamed: whether the addresses come from the resolver; as before, if `nil`.
+    ///   - origin: where the addresses come from.
     /// - Returns: the path; `nil` if there is none.
     @discardableResult
-    public func setTarget(_ target: Target, addresses: [IPAddress], isNamed: Bool? = nil) -> Path? {
-        let isNamed = isNamed ?? watched[target]?.isNamed ?? false
-        if watched[target]?.addresses == addresses {
-            watched[target]?.isNamed = isNamed
+    public func setTarget(_ target: Target, addresses: [IPAddress], origin: AddressOrigin = .literal) -> Path? {
+        if let before = watched[target], before.addresses == addresses, before.origin == origin {
             look(at: target, receivedAt: now())
         } else {
             watched[target] = Watched(
-                addresses: addresses,
-                classifier: PathClassifier(observe(addresses, for: target.session), isUnresolved: addresses.isEmpty),
-                isNamed: isNamed)
+                addresses: addresses, origin: origin,
+                classifier: PathClassifier(
+                    observe(addresses, origin, for: target.session), isUnresolved: addresses.isEmpty))
         }
         return watched[target]?.classifier.current.path
     }
@@ -155,7 +152,7 @@ public actor NetworkWatcher {
     public func resolverChanged() {
         guard state == .running else { return }
         let time = now()
-        for (target, watched) in watched.sorted(by: { $0.key < $1.key }) where watched.isNamed {
+        for (target, watched) in watched.sorted(by: { $0.key < $1.key }) where watched.origin != .literal {
             let path = watched.classifier.current.path
             report(
                 PathChange(
@@ -233,7 +230,7 @@ public actor NetworkWatcher {
 
     private func look(at target: Target, receivedAt: Instant) {
         guard let before = watched[target], lookup != nil else { return }
-        let observation = observe(before.addresses, for: target.session)
+        let observation = observe(before.addresses, before.origin, for: target.session)
         let pathClass = watched[target]?.classifier.handle(
             observation, oldSourceRemains: { lookup?.hasSource(of: $0) ?? false }, at: now())
         guard let pathClass else { return }
@@ -247,8 +244,11 @@ public actor NetworkWatcher {
                 excluded: observation.excluded, receivedAt: receivedAt))
     }
 
-    private func observe(_ addresses: [IPAddress], for session: String) -> PathClassifier.Observation {
-        lookup?.observe(addresses, for: policies[session] ?? .init(), among: view.links) ?? .init()
+    private func observe(
+        _ addresses: [IPAddress], _ origin: AddressOrigin, for session: String
+    ) -> PathClassifier.Observation {
+        lookup?.observe(
+            addresses, orAnywhere: origin == .name, for: policies[session] ?? .init(), among: view.links) ?? .init()
     }
 
     private func report(_ change: PathChange) {

@@ -15,10 +15,12 @@ struct RouteLookup: ~Copyable {
     }
 
     /// The path to the first of the addresses that has one, and the families of all that have one.
-    /// - Parameter addresses: the endpoint's; for none, the paths of the default routes are given.
-    mutating func observe(_ addresses: [IPAddress]) -> PathClassifier.Observation {
+    /// - Parameters:
+    ///   - addresses: the endpoint's; for none, the paths of the default routes are given.
+    ///   - orAnywhere: whether the default route counts for a family of which no address has a path.
+    mutating func observe(_ addresses: [IPAddress], orAnywhere: Bool = false) -> PathClassifier.Observation {
         var observation = PathClassifier.Observation()
-        for address in addresses.isEmpty ? Self.anywhere : addresses {
+        for address in addresses + (addresses.isEmpty || orAnywhere ? Self.anywhere : []) {
             // One path decides, and one of the other family is worth knowing; more are not.
             guard !observation.families.contains(address.family), let path = path(to: address) else { continue }
             observation.path = observation.path ?? path

@@ -129,10 +129,8 @@ struct NetworkPolicyTests {
         try await NetworkLab.run { lab in
             var (watcher, changes, _) = try await lab.watcher(targets: [:])
             let named = Target(session: "chat", endpoint: 1)
-            await watcher.setTarget(Self.target, addresses: Self.endpoint, isNamed: false)
-            let path = await watcher.setTarget(named, addresses: [], isNamed: true)
-            // What it resolves to makes no address of a name.
-            await watcher.setTarget(named, addresses: Self.endpoint)
+            await watcher.setTarget(Self.target, addresses: Self.endpoint, origin: .literal)
+            let path = await watcher.setTarget(named, addresses: Self.endpoint, origin: .peer)
             await watcher.resolverChanged()
             let change = try await changes.next()
             #expect(change.target == named && change.pathClass == .maybe)

@@ -409,7 +409,9 @@ final class ScenarioPaths: PathSource {
     }
 
     /// Like the real one, it looks, and tells at once what it finds.
-    func resolved(_ endpoint: EndpointIndex, of session: SessionName, to addresses: [SocketAddress]) -> Path? {
+    func resolved(
+        _ endpoint: EndpointIndex, of session: SessionName, to addresses: [SocketAddress], origin: AddressOrigin
+    ) -> Path? {
         scenario.assumeIsolated { $0.tellUnnoticed(host) }
         return scenario.assumeIsolated { $0.path(of: host) }
     }

@@ -50,15 +50,16 @@ enum ServerMake: String, CaseIterable {
         /// The server only closes; the session looks into its room and finds who came after it. mosquitto 2.0.11 does not
         /// tell, and in MQTT 3.1.1 no server can.
         case seen
-        /// Nor is there anything to be seen in the room: RabbitMQ has nothing retained for filters with wildcards.
+        /// Nor is there anything to be seen in the room: RabbitMQ has nothing retained for filters with wildcards. Under
+        /// load NATS has it too late: each of the two takes the identity back before the other one can be seen.
         case suspected
     }
 
     var displacement: Displacement {
         switch self {
         case .ejabberd: .told
-        case .mosquitto, .nats: .seen
-        case .rabbitmq: .suspected
+        case .mosquitto: .seen
+        case .rabbitmq, .nats: .suspected
         }
     }
 }
@@ -244,7 +245,10 @@ private struct ServerCases {
                     && both.contains { $0.state == .failed && $0.reason?.code == "displaced" }
             }
         case .suspected:
-            try await events.until("it suspects another device") { $0.reason?.code == "displaced-suspected" }
+            try await until("one of them suspects the other one at least") {
+                let both = [try await first.status(), try await second.status()]
+                return both.contains { $0.reason?.code.hasPrefix("displaced") == true }
+            }
         }
         #expect(try await second.stop() == .exited(0))
         if try await first.status().state == .failed { try await first.connect() }

@@ -158,7 +158,8 @@ extension SessionDriver {
     /// before the newer one has said that it is there; to come back then would throw it out again.
     private func lookAgain(_ first: Looking) {
         guard case .attempt(let attempt, _) = first.purpose else { return }
-        let number = first.number
+        rooms.lookCount += 1
+        let number = rooms.lookCount
         looking = Looking(purpose: first.purpose, number: number, isSecond: true, look: first.look)
         looking?.timer = eventLoop.scheduleTask(in: .seconds(1)) { [weak self] in
             self?.assumeIsolated { driver in

@@ -273,8 +273,9 @@ extension SessionMachine {
         case .connected(let connected):
             if restIfIdle(at: now, into: &actions) { return }
             renewCredential(of: connected, at: now, into: &actions)
-            returnIfDue(at: now, into: &actions)
             checkLife(at: now, into: &actions)
+            // Only while it is still connected.
+            returnIfDue(at: now, into: &actions)
             handOverIfDue(at: now, into: &actions)
         case .trying(let trying):
             timeReached(trying, at: now, into: &actions)

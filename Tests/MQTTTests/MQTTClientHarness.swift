@@ -11,6 +11,8 @@ struct MQTTClientHarness {
     var heldCommits: [CommitNumber] = []
     var lastFlush: FlushNumber?
     var changes: [DurableChange] = []
+    /// Every SUBSCRIBE that was sent.
+    var subscribes: [Subscribe] = []
     /// Every PUBLISH that was sent.
     var publishes: [Publish] = []
     private var decoder = PacketDecoder(sender: .client)
@@ -107,6 +109,7 @@ struct MQTTClientHarness {
                 decoder.append(bytes)
                 while let packet = try? decoder.next() {
                     if case .publish(let publish) = packet { publishes.append(publish) }
+                    if case .subscribe(let subscribe) = packet { subscribes.append(subscribe) }
                     words.append(Self.describe(packet))
                 }
             case .close: words.append("close")

@@ -8,7 +8,7 @@ import Testing
         client.connect()
         #expect(client.handle(.settle) == ["PINGREQ"])
         #expect(client.machine.isSettling)
-        #expect(client.server(.pingresp) == ["ping answered", "settled"])
+        #expect(client.server(.pingresp) == ["settled"])
         #expect(client.handle(.settle).isEmpty)
         #expect(client.handle(.disconnect(.normalDisconnection)) == ["DISCONNECT 00", "close"])
     }
@@ -22,7 +22,7 @@ import Testing
         #expect(try client.publish("c") == ["accepted 3"])
         #expect(try client.publish("d", qos: .atMostOnce) == ["accepted 4"])
         #expect(client.server(.puback(answer(1)), .pubrec(answer(2))) == ["delivered 1 00", "PUBREL 2"])
-        #expect(client.server(.pingresp) == ["ping answered"])
+        #expect(client.server(.pingresp) == [])
         #expect(client.server(.pubcomp(answer(2))) == ["delivered 2 00", "settled"])
         client.handle(.disconnect(.normalDisconnection))
         client.handle(.connectionClosed)
@@ -58,7 +58,7 @@ import Testing
         client.handle(.ping)
         client.handle(.settle)
         #expect(client.server(.pingresp) == ["ping answered"])
-        #expect(client.server(.pingresp) == ["ping answered", "settled"])
+        #expect(client.server(.pingresp) == ["settled"])
     }
 
     @Test func `messages of the server that come meanwhile are taken on the next connection, once`() {
@@ -87,7 +87,8 @@ import Testing
         #expect(
             client.handle(.goOn) == ["received x", "received y", "PUBACK 7", "PUBREC 8", "PUBLISH a id 1"])
         #expect(!client.machine.isSettling)
-        #expect(client.server(.pingresp) == ["ping answered"])
+        client.handle(.settle)
+        #expect(client.server(.pingresp) == [], "that answers the first one")
     }
 
     @Test func `a server that sends more than it may meanwhile is told so`() {

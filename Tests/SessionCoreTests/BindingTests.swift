@@ -101,18 +101,21 @@ extension SessionUnderTest {
         #expect(session.take(.pathChanged(EndpointIndex(0), to: .cellular, .gained)) == [.abandon(1), .open(2)])
     }
 
-    @Test func `probes when its path moves on the same interface`() {
+    @Test func `is handed over when its path moves on the same interface`() {
         var session = SessionUnderTest(policy: .exact, isBound: true)
         session.connect()
         session.succeed()
         var moved = Path.wifi
         moved.gateway = "192.0.2.2"
-        #expect(session.take(.pathChanged(EndpointIndex(0), to: moved, .movedSourceKept)) == [.heartbeat(1)])
+        #expect(
+            session.take(.pathChanged(EndpointIndex(0), to: moved, .movedSourceKept)) == [
+                .heartbeat(1), .prepare(2, at: 0),
+            ])
         #expect(session.status.doubt == .probing)
     }
 
-    @Test func `with a free choice only probes when its path moves to another interface`() {
+    @Test func `with a free choice is handed over when its path moves to another interface`() {
         var session = SessionUnderTest(.connected)
-        #expect(session.path(.movedSourceKept) == [.heartbeat(1)])
+        #expect(session.path(.movedSourceKept) == [.heartbeat(1), .prepare(2, at: 0)])
     }
 }

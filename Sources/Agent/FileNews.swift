@@ -22,6 +22,8 @@ final class FileNews: Sendable {
     @discardableResult
     func watch(_ path: String) -> Bool {
         guard inotify_add_watch(descriptor, Self.directory(of: path), Self.events) >= 0 else { return false }
+        // The directory says nothing of a file that is mounted over another one, as resolv.conf is in containers.
+        _ = inotify_add_watch(descriptor, path, UInt32(IN_CLOSE_WRITE))
         guard var target = Self.target(of: path) else { return true }
         repeat {
             target = Self.directory(of: target)

@@ -61,8 +61,16 @@ extension EndToEnd {
             for topic in ["stream/1", "stream/2"] {
                 let numbers = arrived.filter { $0.topic == topic }.compactMap { Int($0.payload) }
                 #expect(numbers == accepted[topic], "\(topic) at the far end, once and in order")
-                let near = await inbox.messages.filter { $0.topic == topic }.compactMap { Int($0.payload.text ?? "") }
-                #expect(near == accepted[topic], "\(topic) at the session's own consumer, once and in order")
+                // With QoS 1 the server may send again what it had no answer for when its time to finish was up, and says so.
+                var seen: Set<String> = []
+                let near = await inbox.messages.filter { $0.topic == topic }
+                let (firsts, again) = near.reduce(into: ([Int](), [ReceivedMessage]())) { result, message in
+                    let text = message.payload.text ?? ""
+                    if seen.insert(text).inserted { result.0.append(Int(text) ?? 0) } else { result.1.append(message) }
+                }
+                #expect(firsts == accepted[topic], "\(topic) at the session's own consumer, whole and in order")
+                #expect(!again.contains { !$0.duplicate }, "what comes again says so")
+                #expect(version != "5" || again.isEmpty, "\(topic) at the session's own consumer, once")
             }
             let status = try await daemon.status()
             #expect(status.counters.outages == 3)
@@ -77,7 +85,9 @@ extension EndToEnd {
 
     private func publisherIsHeard(_ accepted: [String: [Int]], _ inbox: Inbox) async throws {
         let count = accepted.values.reduce(0) { $0 + $1.count }
-        try await until("the session's own consumer has everything") { await inbox.messages.count >= count }
+        try await until("the session's own consumer has everything") {
+            Set(await inbox.messages.map { $0.topic + "/" + ($0.payload.text ?? "") }).count >= count
+        }
     }
 
     @Test func `a new uplink that leads nowhere changes nothing while the old connection works`() async throws {

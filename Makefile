@@ -18,14 +18,14 @@ RELEASE_FLAGS   = --configuration release --static-swift-stdlib --scratch-path $
                   -Xlinker --gc-sections -Xlinker -s
 RELEASE         = $(RELEASE_SCRATCH)/release
 
-SCRIPTS = scripts/setup scripts/demo scripts/check-imports scripts/check-manuals .ci/run
+SCRIPTS = scripts/setup scripts/demo scripts/simulate-mutants scripts/check-imports scripts/check-manuals .ci/run
 MAN1 = man/holdfastctl.1
 MAN5 = man/holdfast.toml.5 man/holdfast-session.5
 MAN7 = man/holdfast-rpc.7
 MAN8 = man/holdfastd.8
 
 .DEFAULT_GOAL = help
-.PHONY: help demo test scenarios test-servers soak-kills lint build install uninstall clean
+.PHONY: help demo test scenarios test-servers soak-kills simulate simulate-mutants lint build install uninstall clean
 
 help: ## list these targets
 	@echo 'Holdfast. Targets:'
@@ -39,6 +39,7 @@ demo: ## set up, build a release, and show a session survive its server being ki
 
 test: ## set up, and run every test; HOLDFAST_REQUIRE_ALL=1 makes a skipped test fail
 	scripts/setup build test
+	scripts/simulate-mutants --check
 	$(SWIFT) build --build-tests
 	$(SWIFT) test --skip-build --disable-xctest
 
@@ -62,6 +63,24 @@ soak-kills: ## kill the daemon DAEMON times and the server SERVER times in mid-s
 	$(SWIFT) build --build-tests
 	HOLDFAST_REQUIRE_ALL=1 HOLDFAST_KILLS='$(DAEMON) $(SERVER) $(SEED)' \
 	    $(SWIFT) test --skip-build --disable-xctest --filter EndToEnd/Kills
+
+# The simulator needs what only tests may see of the modules, in a release.
+SIMULATE_SCRATCH = .build-simulate
+SIMULATE_FLAGS   = --configuration release --scratch-path $(SIMULATE_SCRATCH) -Xswiftc -enable-testing
+# Which runs, and how long each; JOBS at once. ARGUMENTS: see `simulate --help`.
+SEEDS     ?= 0..<1000
+STEPS     ?= 1000
+JOBS      ?= 2
+ARGUMENTS ?=
+
+simulate: ## run SEEDS (A..<B) of STEPS steps each of daemons in a simulated world, and check every invariant
+	scripts/setup build
+	$(SWIFT) build $(SIMULATE_FLAGS) --product simulate
+	$(SIMULATE_SCRATCH)/release/simulate --seeds '$(SEEDS)' --steps $(STEPS) --jobs $(JOBS) $(ARGUMENTS)
+
+simulate-mutants: ## build the simulator with known mistakes, one by one, and show how soon each is found
+	scripts/setup build
+	scripts/simulate-mutants
 
 lint: ## check the format, the imports, the scripts and the manuals
 	$(SWIFT) format lint --strict --parallel --recursive Sources Tests Package.swift
@@ -109,4 +128,4 @@ uninstall: ## remove what install installed, but not configuration and state
 	@echo 'Kept: $(DESTDIR)$(SYSCONFDIR)/holdfast, $(DESTDIR)/var/lib/holdfast, the user and the groups.'
 
 clean: ## remove everything that was built
-	rm -rf .build $(RELEASE_SCRATCH)
+	rm -rf .build $(RELEASE_SCRATCH) $(SIMULATE_SCRATCH) .build-mutants

@@ -7,6 +7,7 @@ import Testing
 
 @testable import Agent
 @testable import SessionCore
+@testable import SimulationSupport
 
 /// Stories that nobody wrote: everything that can happen to a host, its daemon and its server, in an order drawn from a
 /// seed. When all faults have healed, the session is connected, and nothing that was accepted is missing.

@@ -25,7 +25,7 @@ MAN7 = man/holdfast-rpc.7
 MAN8 = man/holdfastd.8
 
 .DEFAULT_GOAL = help
-.PHONY: help demo test scenarios test-servers soak-kills simulate simulate-mutants lint build install uninstall clean
+.PHONY: help demo test scenarios test-servers soak-kills fuzz simulate simulate-mutants lint build install uninstall clean
 
 help: ## list these targets
 	@echo 'Holdfast. Targets:'
@@ -63,6 +63,19 @@ soak-kills: ## kill the daemon DAEMON times and the server SERVER times in mid-s
 	$(SWIFT) build --build-tests
 	HOLDFAST_REQUIRE_ALL=1 HOLDFAST_KILLS='$(DAEMON) $(SERVER) $(SEED)' \
 	    $(SWIFT) test --skip-build --disable-xctest --filter EndToEnd/Kills
+
+# What is fuzzed (mqtt-decoder, client-machine, json-rpc, netlink, configuration), and for how long.
+TARGET  ?= mqtt-decoder
+SECONDS ?= 60
+FUZZ_SCRATCH = .build-fuzz
+
+fuzz: ## feed TARGET with bytes for SECONDS, with libFuzzer and the address sanitizer; a finding is a file in the work directory
+	scripts/setup build
+	HOLDFAST_FUZZER=1 $(SWIFT) build --configuration release --scratch-path $(FUZZ_SCRATCH) --product fuzz \
+	    --sanitize fuzzer -Xswiftc -sanitize=fuzzer,address -Xswiftc -enable-testing
+	mkdir -p $(FUZZ_SCRATCH)/corpus/$(TARGET)
+	SWIFT_BACKTRACE=enable=no $(FUZZ_SCRATCH)/release/fuzz $(TARGET) -max_total_time=$(SECONDS) -timeout=10 \
+	    -rss_limit_mb=2048 -max_len=8192 -print_final_stats=1 $(FUZZ_SCRATCH)/corpus/$(TARGET) Tests/Fuzz/Corpus/$(TARGET)
 
 # The simulator needs what only tests may see of the modules, in a release.
 SIMULATE_SCRATCH = .build-simulate
@@ -128,4 +141,4 @@ uninstall: ## remove what install installed, but not configuration and state
 	@echo 'Kept: $(DESTDIR)$(SYSCONFDIR)/holdfast, $(DESTDIR)/var/lib/holdfast, the user and the groups.'
 
 clean: ## remove everything that was built
-	rm -rf .build $(RELEASE_SCRATCH) $(SIMULATE_SCRATCH) .build-mutants
+	rm -rf .build $(RELEASE_SCRATCH) $(FUZZ_SCRATCH) $(SIMULATE_SCRATCH) .build-mutants

@@ -106,6 +106,12 @@ let package = Package(
                 "DurableStore",
                 "Transport", nioCore, nioPosix, logging,
             ]),
+        // What bytes from outside reach first, for the fuzzer and for the suite.
+        .target(
+            name: "FuzzTargets",
+            dependencies: ["MQTT", "ControlAPI", "NetworkPath", "SessionCore", "Agent", "Support", nioCore],
+            path: "Tests/FuzzTargets", swiftSettings: settings),
+        tests("FuzzTests", ["FuzzTargets"]),
         // Whole daemons, with a model of the server, the network and the disk around them, in virtual time; and random
         // schedules of what can happen to them. In a release it is built with -enable-testing only: see `make simulate`.
         .target(
@@ -130,3 +136,13 @@ let package = Package(
         tests("EndToEndTests", ["Support", "HoldfastClient", "ControlAPI", "holdfastd", "holdfastctl"]),
     ]
 )
+
+// It can only be linked with libFuzzer: `make fuzz` says so.
+if Context.environment["HOLDFAST_FUZZER"] != nil {
+    package.targets += [
+        .systemLibrary(name: "CFuzzer", path: "Tests/Fuzz/CFuzzer"),
+        .executableTarget(
+            name: "fuzz", dependencies: ["FuzzTargets", "CFuzzer"], path: "Tests/Fuzz", exclude: ["CFuzzer", "Corpus"],
+            swiftSettings: settings),
+    ]
+}

@@ -1,3 +1,4 @@
+import MQTT
 import SessionCore
 import Transport
 
@@ -127,6 +128,12 @@ extension SessionConfiguration {
         errors += roomContradictions(in: content)
         if mqtt.authentication != .password, password == nil, let value = content["mqtt", "authentication"] {
             errors += value.error("mqtt.authentication \(value.given) needs a password as well").list
+        }
+        if mqtt.authentication != .password, (username ?? user).utf8.count > SCRAMClient.longestUser,
+            let value = content["username"] ?? content["user"]
+        {
+            errors +=
+                value.error("with SCRAM-SHA-256 a user has at most \(SCRAMClient.longestUser) bytes").list
         }
         errors += versionContradictions(in: content)
         errors += proxyContradictions(in: content)

@@ -68,7 +68,9 @@ struct DurableConsumers: Sendable {
     init(_ durable: DurableSession, attached: [ConsumerName: Attachment] = [:]) {
         collectedThrough = InboxSequence(rawValue: durable.nextInboxSequence.rawValue - 1)
         for consumer in durable.consumers {
-            let attachment = attached[consumer.name]
+            var attachment = attached[consumer.name]
+            // What was being read then is read again; whoever asked for it does not give it any more.
+            attachment?.isLoading = false
             consumers[consumer.name] = Consumer(
                 text: consumer.filter, qos: consumer.qos,
                 // Of a program that was there when the daemon ended it is not known how much it was given.

@@ -63,6 +63,11 @@ struct LiveConsumers: Sendable {
         for answer in waiters.removeValue(forKey: filter) ?? [] { answer(code) }
     }
 
+    /// Nobody wants it any more, so its answer does not come.
+    mutating func givenUp(_ filter: TopicFilter) {
+        for answer in waiters.removeValue(forKey: filter) ?? [] { answer(nil) }
+    }
+
     mutating func connectionEnded() {
         let waiters = waiters
         self.waiters = [:]

@@ -29,6 +29,8 @@ extension SessionDriver {
         if let filter, wantedQoS(of: filter) == nil {
             grants[filter] = nil
             unsubscribe(from: filter)
+            // The server's answer is not told any more.
+            consumers.givenUp(filter)
         } else {
             usesChanged()
         }
@@ -64,7 +66,6 @@ extension SessionDriver {
         if isChanged {
             durableConsumers.put(consumer, text, filter, qos)
             run(.consumer(consumer, .put(filter: text, qos, matching: filter)))
-            if let old = before?.filter, old != filter { unsubscribeIfUnwanted(old) }
         }
         durableConsumers.attach(attachment, to: consumer)?.takenOver()
         // Should the daemon be killed, nobody knows how much the program was given.
@@ -72,14 +73,28 @@ extension SessionDriver {
         // A filter that the server has granted already is not asked for again: it would send what it retains again.
         var code = isChanged ? nil : grants[filter]
         if code == nil { code = await askFor(filter, qos) }
+        // Another program may have it by now, and has made of it what it wants.
+        let isOurs = durableConsumers[consumer]?.attachment?.subscription == attachment.subscription
         if let code, code.isError {
-            if before == nil { end(consumer) } else { detach(attachment.subscription) }
+            if isOurs { undo(consumer, before, refused: filter) }
             throw .subscriptionRefused(filter.string, code.name, reasonCode: Int(code.rawValue))
         }
+        // Not before the new filter is granted, so that there is no gap.
+        if let old = before?.filter, old != filter { unsubscribeIfUnwanted(old) }
         await everythingCommitted()
         durableConsumers.ready(consumer, attachment.subscription)
         loadConsumers()
         return code.flatMap { MessageQoS(rawValue: Int($0.rawValue)) }
+    }
+
+    /// The server refuses what a program wants of its consumer: it is what it was before, and goes on collecting.
+    private func undo(_ consumer: ConsumerName, _ before: DurableConsumers.Consumer?, refused filter: TopicFilter) {
+        guard let before else { return end(consumer) }
+        durableConsumers.detach(consumer)
+        guard let old = before.filter, old != filter || before.qos != durableConsumers[consumer]?.qos else { return }
+        durableConsumers.put(consumer, before.text, old, before.qos)
+        run(.consumer(consumer, .put(filter: before.text, before.qos, matching: old)))
+        unsubscribeIfUnwanted(filter)
     }
 
     /// The program is gone; its consumer goes on collecting.
@@ -125,6 +140,7 @@ extension SessionDriver {
     func acknowledge(
         _ id: InboxSequence, upTo: Bool, by subscription: SubscriptionID
     ) async throws(RPCError) -> MessageAckMethod.Result {
+        try checkRunning()
         guard durableConsumers.name(of: subscription) != nil else { throw .unknownSubscription(subscription) }
         guard let taken = durableConsumers.acknowledge(id, upTo: upTo, by: subscription) else {
             throw .invalidParameters(
@@ -148,6 +164,8 @@ extension SessionDriver {
         for load in durableConsumers.beginLoads() {
             Task {
                 let messages = await read(load)
+                // Another driver has the consumers then.
+                guard !isStopping else { return }
                 for (deliver, message) in durableConsumers.loaded(messages, for: load, session: name) {
                     deliver(message)
                 }

@@ -55,6 +55,10 @@ extension SessionDriver {
     }
 
     private func checkTopic(_ topic: String, _ resolved: String) throws(RPCError) {
+        // Strings are equal that look the same; topics are their bytes (4.7.3).
+        if let same = publications[topic]?.publication.topic, !same.utf8.elementsEqual(topic.utf8) {
+            throw .invalidTopic(topic, "it looks the same as one that the session publishes already, in other bytes")
+        }
         if rooms.membership?.room.participant(ofPresence: resolved) != nil {
             throw .invalidTopic(topic, "presence is the business of the sessions in the room")
         }

@@ -235,11 +235,29 @@ public actor DurableStore {
 
     /// - Parameter needed: bytes that will be written to the log, and then to the file.
     func requireRoom(for needed: UInt64) throws(StoreError) {
-        guard needed > 0, let space = directory.space, space.available < reserve + 2 * needed else { return }
-        throw .full(
-            path: "\(directory.path)/\(Self.fileName)",
-            cause:
-                "\(space.available) bytes are left on the file system, \(reserve) of them are kept for acknowledgements"
-        )
+        guard needed > 0 else { return }
+        while let space = directory.space, space.available < reserve + 2 * needed {
+            if try reclaim() { continue }
+            throw .full(
+                path: "\(directory.path)/\(Self.fileName)",
+                cause:
+                    "\(space.available) bytes are left on the file system, \(reserve) of them are kept for "
+                    + "acknowledgements")
+        }
+    }
+
+    /// Gives back to the file system what rows that were removed have left free in the file, a part of it at a time:
+    /// moving pages is written to the log first.
+    ///
+    /// - Returns: whether there was something.
+    private func reclaim() throws(StoreError) -> Bool {
+        let database = try opened()
+        let free = try database.integer("PRAGMA freelist_count") ?? 0
+        // One page of the list is the list itself.
+        guard free > 1 else { return false }
+        // A pragma takes no bound value; this is a number of ours.
+        try database.execute("PRAGMA incremental_vacuum(\(min(max(reserve / 4 / 4096, 4), 256)))")
+        try database.execute("PRAGMA wal_checkpoint(TRUNCATE)")
+        return try database.integer("PRAGMA freelist_count") ?? 0 < free
     }
 }

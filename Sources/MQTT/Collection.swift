@@ -14,6 +14,8 @@ struct Collection: Sendable {
         var filter: TopicFilter?
         var messages = 0
         var bytes = 0
+        /// Another one of the same name is another number.
+        var generation = 0
     }
 
     /// What becomes of a message that had to wait.
@@ -21,6 +23,8 @@ struct Collection: Sendable {
         var publish: Publish
         /// Who gets it; nobody, if it only had to wait for its turn.
         var consumers: [ConsumerName] = []
+        /// The generations of those.
+        var generations: [Int] = []
         var size = 0
         /// Its identifier was remembered from another session of the server.
         var wasDoubtful = false
@@ -36,10 +40,15 @@ struct Collection: Sendable {
         var isStale = false
     }
 
+    /// Messages, and bytes of messages, in one commit; one of any size always is. All of a commit finds room or nothing,
+    /// and other sessions' commits wait for it.
+    static let batchMessages = 256
+    static let batchBytes = 1 << 20
     /// QoS 0 messages that wait at most; more are dropped.
     static let maximumUnacknowledged = 256
 
     var collectors: [ConsumerName: Collector]
+    private var generations = 0
     var nextSequence: InboxSequence
     private(set) var messages = 0
     private(set) var bytes = 0
@@ -117,8 +126,12 @@ struct Collection: Sendable {
         for name in consumers { count(1, size, of: name) }
     }
 
-    mutating func subtract(_ size: Int, for consumers: [ConsumerName]) {
-        for name in consumers { count(-1, -size, of: name) }
+    /// Takes back what was added for an entry, but for those who are not there any more.
+    mutating func subtract(_ entry: Entry) {
+        for (name, generation) in zip(entry.consumers, entry.generations)
+        where collectors[name]?.generation == generation {
+            count(-1, -entry.size, of: name)
+        }
     }
 
     mutating func count(_ messages: Int, _ bytes: Int, of name: ConsumerName) {
@@ -127,6 +140,14 @@ struct Collection: Sendable {
         collectors[name]?.bytes += bytes
         self.messages += messages
         self.bytes += bytes
+    }
+
+    mutating func put(_ name: ConsumerName, _ filter: TopicFilter?) {
+        if collectors[name] == nil {
+            generations += 1
+            collectors[name] = Collector(generation: generations)
+        }
+        collectors[name]?.filter = filter
     }
 
     mutating func remove(_ name: ConsumerName) {

@@ -39,7 +39,7 @@ extension MQTTClientMachine {
     mutating func handle(_ input: ConsumerInput, of name: ConsumerName, _ step: inout Step) {
         switch input {
         case .put(let text, let qos, let filter):
-            collection.collectors[name, default: Collection.Collector()].filter = filter
+            collection.put(name, filter)
             step.changes.append(.putConsumer(name, filter: text, qos))
         case .matching(let filter):
             collection.collectors[name]?.filter = filter
@@ -78,7 +78,10 @@ extension MQTTClientMachine {
         guard collection.batch == nil, !collection.isPaused, !collection.waiting.isEmpty else { return }
         var entries: [Collection.Entry] = []
         var through: InboxSequence?
-        while let publish = collection.waiting.first {
+        var bytes = 0
+        while let publish = collection.waiting.first, entries.count < Collection.batchMessages,
+            bytes < Collection.batchBytes
+        {
             var entry = Collection.Entry(publish: publish)
             let isNew = publish.qos != .exactlyOnce || inbox.isNew(publish)
             if isNew { entry.consumers = collection.consumers(of: publish.topic) }
@@ -90,6 +93,7 @@ extension MQTTClientMachine {
                     continue
                 }
                 through = collect(&entry, &step)
+                bytes += entry.size * entry.consumers.count
             }
             collection.takeFirst()
             entries.append(entry)
@@ -114,6 +118,7 @@ extension MQTTClientMachine {
         let sequence = collection.nextSequence
         collection.nextSequence = sequence.next
         collection.add(entry.size, for: entry.consumers)
+        entry.generations = entry.consumers.map { collection.collectors[$0]?.generation ?? 0 }
         step.changes.append(
             .collect(CollectedMessage(sequence: sequence, message: message), for: entry.consumers, exchange))
         return sequence
@@ -144,7 +149,7 @@ extension MQTTClientMachine {
         let first = batch.entries.firstIndex { !$0.consumers.isEmpty } ?? batch.entries.endIndex
         for entry in batch.entries[..<first] { finish(entry, acknowledging: !batch.isStale, &step) }
         for entry in batch.entries[first...].reversed() {
-            collection.subtract(entry.size, for: entry.consumers)
+            collection.subtract(entry)
             guard let id = entry.publish.packetID else {
                 step.emit(.inboxDropped(entry.publish.topic))
                 continue

@@ -47,6 +47,15 @@ extension MQTTClientMachine {
         )
     }
 
+    /// The same without what is not durable yet: should the disk refuse it, nothing was dropped for it.
+    private var settledExcess: (messages: Int, bytes: Int) {
+        let new = acceptances.filter { !$0.isRetry }
+        return (
+            max(0, outbox.counts.total - new.count - configuration.outboxMaxMessages),
+            max(0, outbox.counts.bytes - new.reduce(0) { $0 + $1.size } - configuration.outboxMaxBytes)
+        )
+    }
+
     /// Whether the limits let a new message in.
     func admit(_ message: OutboundMessage) throws(PublishError) {
         let excess = excess(adding: message.size)
@@ -67,8 +76,8 @@ extension MQTTClientMachine {
 
     /// Brings the outbox back to its limits. Nobody was told of a message yet that is not durable, so it stays until then.
     mutating func dropOldest(_ step: inout Step) {
-        guard configuration.whenFull == .dropOldest else { return }
-        while excess() != (0, 0), let first = outbox.first { dropFirst(first, because: .outboxFull, &step) }
+        guard configuration.whenFull == .dropOldest, excess() != (0, 0) else { return }
+        while settledExcess != (0, 0), let first = outbox.first { dropFirst(first, because: .outboxFull, &step) }
     }
 
     // MARK: Time

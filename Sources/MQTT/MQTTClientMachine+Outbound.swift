@@ -381,11 +381,16 @@ extension MQTTClientMachine {
         reject(entry.sequence, code, sentence, &step)
     }
 
+    /// Characters of a Reason String (3.4.2.2.2) that are stored.
+    private static let longestReason = 500
+
     private mutating func reject(
         _ sequence: MessageSequence, _ code: ReasonCode, _ sentence: String?, _ step: inout Step
     ) {
         outbox.counts.quarantined += 1
-        step.changes.append(.quarantine(sequence, code, sentence ?? code.name))
+        // The server's words are kept with the message, as many as a person reads.
+        let words = sentence.map { String($0.prefix(Self.longestReason)) }
+        step.changes.append(.quarantine(sequence, code, words ?? code.name))
         step.emit(.rejected(sequence, code, sentence))
     }
 }

@@ -13,6 +13,10 @@ public struct SCRAMClient: Hashable, Sendable {
 
     /// RFC 7677, 4: a server that asks for fewer iterations may want to guess the password.
     static let fewestIterations = 4096
+    /// Bytes. A nonce has a few dozen.
+    static let longestNonce = 1024
+    /// Bytes of a user name that fit into an AUTH in any case: each may take three.
+    public static let longestUser = 1024
     /// More would keep a processor busy for seconds: a server could do that on purpose.
     static let mostIterations = 1_000_000
 
@@ -105,6 +109,8 @@ public struct SCRAMClient: Hashable, Sendable {
         guard nonce.hasPrefix(self.nonce), nonce.utf8.count > self.nonce.utf8.count else {
             throw .malformed("the server's challenge does not continue our nonce")
         }
+        // The response repeats it, in a field of 65,535 bytes.
+        guard nonce.utf8.count <= Self.longestNonce else { throw .malformed("the server's nonce is too long") }
         guard let salt = Base64.decode(attributes[1].value), !salt.isEmpty else {
             throw .malformed("the salt is not Base64")
         }

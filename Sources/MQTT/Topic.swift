@@ -36,6 +36,11 @@ public struct TopicName: Sendable {
         self.string = string
     }
 
+    /// - Parameter validated: a topic that was found valid before.
+    init(validated: String) {
+        string = validated
+    }
+
     /// Throws unless the string is 1...65,535 UTF-8 bytes without U+0000, `+` and `#`.
     public static func validate(_ string: String) throws(InvalidTopic) {
         try validateTopicText(string)

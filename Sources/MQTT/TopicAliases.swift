@@ -8,7 +8,8 @@ struct TopicAliases: Sendable {
     private static let shortestTopic = 4
 
     private let maximum: Int
-    private var aliases: [String: UInt16] = [:]
+    /// By the bytes of the topic: strings are equal that look the same, and topics are not (4.7.3).
+    private var aliases: [TopicName: UInt16] = [:]
 
     /// - Parameter maximum: the server's Topic Alias Maximum; 0 is none at all.
     init(maximum: UInt16 = 0) {
@@ -20,12 +21,13 @@ struct TopicAliases: Sendable {
     /// - Parameter room: the bytes that the packet may still grow by.
     mutating func apply(to publish: inout Publish, room: Int) {
         guard publish.topic.utf8.count >= Self.shortestTopic else { return }
-        if let alias = aliases[publish.topic] {
+        let topic = TopicName(validated: publish.topic)
+        if let alias = aliases[topic] {
             publish.topic = ""
             publish.properties.topicAlias = alias
         } else if aliases.count < maximum, room >= 4 {
             let alias = UInt16(aliases.count + 1)
-            aliases[publish.topic] = alias
+            aliases[topic] = alias
             publish.properties.topicAlias = alias
         }
     }

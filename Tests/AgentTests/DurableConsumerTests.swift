@@ -112,6 +112,19 @@ struct DurableConsumerTests {
         #expect(consumers.acknowledge(.init(rawValue: 900), upTo: false, by: id) == nil)
     }
 
+    @Test func `what was being read when the session is started anew is read again`() throws {
+        let name = try #require(ConsumerName("c"))
+        let durable = DurableSession(
+            consumers: [.init(name: name, filter: "a", qos: .atLeastOnce)], nextInboxSequence: .init(rawValue: 11))
+        var consumers = DurableConsumers(durable)
+        let id = SubscriptionID(rawValue: "s1")
+        _ = consumers.attach(.init(subscription: id, deliver: { _ in }, takenOver: {}), to: name)
+        consumers.ready(name, id)
+        #expect(consumers.beginLoads().count == 1)
+        var anew = DurableConsumers(durable, attached: consumers.attached)
+        #expect(anew.beginLoads().count == 1)
+    }
+
     @Test func `the inbox and its consumer outlive the daemon`() async throws {
         let directory = try TemporaryDirectory()
         defer { directory.remove() }
@@ -210,6 +223,64 @@ struct DurableConsumerTests {
             }
             let status = try await peer.call("session.status", #"{"session":"main"}"#)
             #expect(status["inbox"]?["consumers"] == .array([]))
+        }
+    }
+
+    @Test func `a consumer whose new filter the server refuses goes on with the old one`() async throws {
+        try await DaemonUnderTest.run { daemon in
+            let peer = try await daemon.watcher()
+            let made = try await Self.subscribe(peer)
+            await daemon.server.set { $0.refusedFilters = ["b/#": .notAuthorized] }
+            await #expect(throws: ControlPeer.CallFailure(code: "subscription-refused")) {
+                _ = try await Self.subscribe(peer, filter: "b/#")
+            }
+            await daemon.server.publish("a/1", "still", qos: .atLeastOnce)
+            try await Self.acknowledged(daemon, 1)
+            let again = try await Self.subscribe(peer)
+            #expect(again["subscription"] != made["subscription"])
+            #expect(try await peer.notification("message.received")["payload"] == "still")
+            let left = await daemon.server.events.all.contains { event in
+                if case .packet(.unsubscribe(let packet)) = event { packet.filters.contains("a/#") } else { false }
+            }
+            #expect(!left, "there was a gap")
+        }
+    }
+
+    @Test func `a refusal for a program that another has taken over from ends nothing`() async throws {
+        try await DaemonUnderTest.run { daemon in
+            let (first, second) = (try await daemon.watcher(), try await daemon.peer())
+            // Wanted by somebody else as well, so that its answer still counts.
+            try await second.call("message.subscribe", #"{"session":"main","filter":"a/#"}"#)
+            await daemon.server.set { $0.answersSubscribe = false }
+            let request = try await first.request(
+                "message.subscribe", #"{"session":"main","filter":"a/#","qos":2,"consumer":"billing"}"#)
+            let id = try await daemon.server.packet { packet in
+                if case .subscribe(let subscribe) = packet, subscribe.subscriptions[0].qos == .exactlyOnce {
+                    subscribe.packetID
+                } else {
+                    nil
+                }
+            }
+            await daemon.server.set { $0.answersSubscribe = true }
+            _ = try await Self.subscribe(second, filter: "b/#")
+            await daemon.server.send(.suback(Suback(packetID: id, reasonCodes: [.notAuthorized])))
+            #expect(try await first.answer(request)["error"] != nil)
+            await daemon.server.publish("b/1", "x", qos: .atLeastOnce)
+            #expect(try await second.notification("message.received")["payload"] == "x")
+        }
+    }
+
+    @Test func `a program that ends before the server answers leaves nobody waiting`() async throws {
+        try await DaemonUnderTest.run { daemon in
+            let (peer, other) = (try await daemon.watcher(), try await daemon.peer())
+            await daemon.server.set { $0.answersSubscribe = false }
+            let request = try await peer.request(
+                "message.subscribe", #"{"session":"main","filter":"a/#","qos":2,"consumer":"billing"}"#)
+            _ = try await daemon.server.packet { if case .subscribe = $0 { true } else { nil } }
+            await daemon.server.set { $0.answersSubscribe = true }
+            try await other.call("message.unsubscribe", #"{"session":"main","consumer":"billing"}"#)
+            // The connection to the server goes on, and nobody answers for the filter any more.
+            #expect(try await peer.answer(request)["result"]?["grantedQoS"] == .null)
         }
     }
 

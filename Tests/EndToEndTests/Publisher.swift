@@ -5,6 +5,7 @@ import Support
 /// Publishes numbered messages as fast as the daemon accepts them, also while it is being killed.
 actor Publisher {
     private let daemon: Daemon
+    private let session: String
     private let topics: String
     private let isNumberInTopic: Bool
     private let batch: Int
@@ -19,9 +20,11 @@ actor Publisher {
     ///   - isNumberInTopic: whether each message has a topic of its own, with its number as one more level.
     ///   - batch: how many messages of each stream are given to the daemon at a time.
     init(
-        _ daemon: Daemon, topics: String, isNumberInTopic: Bool = false, batch: Int = 50, pause: Duration = .zero
+        _ daemon: Daemon, session: String = "main", topics: String, isNumberInTopic: Bool = false, batch: Int = 50,
+        pause: Duration = .zero
     ) {
         self.daemon = daemon
+        self.session = session
         self.topics = topics
         self.isNumberInTopic = isNumberInTopic
         self.batch = batch
@@ -38,7 +41,7 @@ actor Publisher {
                 [MessageQoS.atLeastOnce, .exactlyOnce].map { qos in
                     let stream = "\(topics)/\(qos.rawValue)"
                     return MessagePublishMethod.Parameters(
-                        session: "main", topic: isNumberInTopic ? "\(stream)/\(number)" : stream,
+                        session: session, topic: isNumberInTopic ? "\(stream)/\(number)" : stream,
                         payload: .init(text: "\(number)"), qos: qos)
                 }
             }

@@ -50,6 +50,30 @@ import Testing
         #expect(harness.commitAll() == ["collected 1", "PUBACK 1", "PUBACK 2"])
     }
 
+    @Test mutating func `a commit has no more messages than other sessions can wait for`() {
+        harness.machine.configuration.inboxMaxMessages = 100
+        harness.server(inbound("a", qos: .atLeastOnce, 1))
+        let large = String(repeating: "x", count: 1 << 20)
+        for number: UInt16 in 2...4 { harness.server(inbound(large, qos: .atLeastOnce, number)) }
+        harness.changes = []
+        harness.commitAll()
+        let collected = harness.changes.count { if case .collect = $0 { true } else { false } }
+        #expect(collected == 1, "and the rest with the next ones")
+        while !harness.heldCommits.isEmpty { harness.commitAll() }
+        #expect(harness.machine.inboxCounts.messages == 4)
+        #expect(harness.machine.inboxCounts.withheld == 0)
+    }
+
+    @Test mutating func `a consumer that was made anew has nothing of the one before`() throws {
+        harness.server(inbound("a", qos: .atLeastOnce, 1))
+        let commit = try #require(harness.heldCommits.last)
+        harness.handle(.consumer(name, .remove))
+        harness.handle(.consumer(name, .put(filter: "in", .exactlyOnce, matching: try TopicFilter("in"))))
+        harness.handle(.committedWithoutInserts(commit))
+        #expect(harness.machine.inboxCounts.messages == 0)
+        #expect(harness.machine.backlog(of: name) == (0, 0))
+    }
+
     @Test mutating func `what arrives during a commit goes with the next one, all together`() {
         harness.machine.configuration.inboxMaxMessages = 100
         harness.server(inbound("a", qos: .atLeastOnce, 1))

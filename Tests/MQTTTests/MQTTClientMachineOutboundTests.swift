@@ -4,6 +4,14 @@ import Testing
 
 /// Rules 3, 4, 5, 7, 8, 9, 14, 17, 22 of behaviour/mqtt.md, and what is accepted.
 @Suite struct MQTTClientMachineOutboundTests {
+    @Test func `topics that look the same and are not have aliases of their own`() throws {
+        var client = MQTTClientHarness()
+        client.connect(Connack.Properties(topicAliasMaximum: 2))
+        for topic in ["a/caf\u{E9}", "a/cafe\u{301}", "a/cafe\u{301}"] { try client.publish("x", topic: topic) }
+        #expect(client.publishes.map(\.properties.topicAlias) == [1, 2, 2])
+        #expect(client.publishes.map(\.topic.utf8.count) == [7, 8, 0])
+    }
+
     @Test func `a message is sent and accepted only when its row and identifier are durable`() throws {
         var client = MQTTClientHarness()
         client.connect()

@@ -92,6 +92,7 @@ struct SCRAMTests {
     @Test(arguments: [
         ("r=other,s=W22ZaJ0SNY7soEsUEjb6gQ==,i=4096", "does not continue our nonce"),
         ("r=\(nonce),s=W22ZaJ0SNY7soEsUEjb6gQ==,i=4096", "does not continue our nonce"),
+        ("r=\(serverNonce)\(String(repeating: "x", count: 65_400)),s=AAAA,i=4096", "nonce is too long"),
         ("r=\(serverNonce),s=%,i=4096", "the salt is not Base64"),
         ("r=\(serverNonce),s=,i=4096", "the salt is not Base64"),
         ("r=\(serverNonce),s=Zg==,i=x", "not a number"), ("r=\(serverNonce),s=Zg==,i=1", "stretched 1 times"),

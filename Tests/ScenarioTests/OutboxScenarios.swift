@@ -85,7 +85,8 @@ struct OutboxScenarios {
             try await a.until(.connected)
             await scenario.sleep(.seconds(1))
             #expect(await b.received == ["5", "6", "7"])
-            #expect(await a.told(.messageDropped).map(\.id) == [1, 2, 3, 4])
+            // What was told and not durable when the daemon was killed is told again.
+            #expect(Set(await a.told(.messageDropped).compactMap(\.id)) == [1, 2, 3, 4])
         }
     }
 

@@ -1,0 +1,37 @@
+import ControlAPI
+import HoldfastClient
+
+/// A program with a durable consumer: does something with each message, then acknowledges it. What it has done outlives
+/// it, as a database would.
+actor Worker {
+    private(set) var done: [ReceivedMessage] = []
+    /// Messages whose acknowledgement was confirmed, by id.
+    private(set) var acknowledged: Set<Int64> = []
+    private(set) var doneAfterAcknowledgement: [Int64] = []
+    private(set) var failure: (any Error)?
+
+    func run(_ messages: DurableSubscription) async {
+        do {
+            for try await element in messages {
+                let id = element.message.id
+                if acknowledged.contains(id) { doneAfterAcknowledgement.append(id) }
+                done.append(element.message)
+                try await element.ack()
+                acknowledged.insert(id)
+            }
+        } catch ClientError.closed {
+            // Its end was in the middle of an acknowledgement.
+        } catch {
+            failure = error
+        }
+    }
+
+    func numbers(_ topic: String) -> [Int] {
+        done.filter { $0.topic == topic }.compactMap { Int($0.payload.text ?? "") }
+    }
+
+    /// Of a stream whose messages have topics of their own.
+    func numbers(of stream: String) -> [Int] {
+        done.filter { $0.topic.hasPrefix(stream + "/") }.compactMap { Int($0.payload.text ?? "") }
+    }
+}

@@ -126,7 +126,8 @@ let package = Package(
         tests(
             "ScenarioTests",
             [
-                "Agent", "SimulationSupport", "Support", "SessionCore", "MQTT", "ControlAPI", "NetworkPath", "Transport",
+                "Agent", "SimulationSupport", "Support", "SessionCore", "MQTT", "ControlAPI", "NetworkPath",
+                "Transport",
                 nioCore,
             ]),
         .testTarget(

@@ -159,6 +159,7 @@ actor Simulation {
     }
 
     private func changing(_ change: DurableChange, _ before: StoredMessage?, of index: Int) {
+        trace?.append("        \(scenario.now.nanoseconds / 1_000_000) \(residents[index].host.name) commits \(change)")
         // With one identity, each of two hosts goes on with what the other has begun: nothing of this can be promised.
         guard !world.sharesIdentity else { return }
         ledger.changing(change, before, on: residents[index].host.name)

@@ -131,7 +131,7 @@ let package = Package(
                 nioCore,
             ]),
         .testTarget(
-            name: "SimulationTests", dependencies: ["SimulationSupport"], exclude: ["Mutants", "Schedules"],
+            name: "SimulationTests", dependencies: ["SimulationSupport"], exclude: ["Mutants", "Open", "Schedules"],
             swiftSettings: settings),
         // The programs are what it runs: they are built with it and found beside it.
         tests("EndToEndTests", ["Support", "HoldfastClient", "ControlAPI", "holdfastd", "holdfastctl"]),

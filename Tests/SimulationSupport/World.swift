@@ -49,7 +49,7 @@ public struct World: Hashable, Sendable {
         for trait in Trait.allCases {
             let isUsual = Int.random(in: 0..<100, using: &random) < trait.usually
             let other = Int.random(in: 1..<trait.choices, using: &random)
-            traits[trait] = isUsual ? 0 : other
+            self[trait] = isUsual ? 0 : other
         }
     }
 

@@ -18,18 +18,21 @@ RELEASE_FLAGS   = --configuration release --static-swift-stdlib --scratch-path $
                   -Xlinker --gc-sections -Xlinker -s
 RELEASE         = $(RELEASE_SCRATCH)/release
 
-SCRIPTS = scripts/setup scripts/demo scripts/simulate-mutants scripts/check-imports scripts/check-manuals .ci/run
+SCRIPTS = scripts/setup scripts/docs scripts/demo scripts/simulate-mutants scripts/check-imports scripts/check-manuals \
+          .ci/run
+BENCHMARKS = Benchmarks/Recovery/bench-recovery $(wildcard Benchmarks/Recovery/*.py)
 MAN1 = man/holdfastctl.1
 MAN5 = man/holdfast.toml.5 man/holdfast-session.5
 MAN7 = man/holdfast-rpc.7
 MAN8 = man/holdfastd.8
 
 .DEFAULT_GOAL = help
-.PHONY: help demo test scenarios test-servers soak-kills fuzz simulate simulate-mutants lint build install uninstall clean
+.PHONY: help demo test scenarios test-servers soak-kills fuzz simulate simulate-mutants bench-recovery docs lint build \
+        install uninstall clean
 
 help: ## list these targets
 	@echo 'Holdfast. Targets:'
-	@sed -n 's/^\([a-z-]*\):.*## /\1	/p' $(MAKEFILE_LIST) | sort | awk -F '\t' '{ printf "  make %-12s %s\n", $$1, $$2 }'
+	@sed -n 's/^\([a-z-]*\):.*## /\1	/p' $(MAKEFILE_LIST) | sort | awk -F '\t' '{ printf "  make %-14s %s\n", $$1, $$2 }'
 	@echo 'Variables of install: PREFIX ($(PREFIX)), SYSCONFDIR ($(SYSCONFDIR)), DESTDIR.'
 
 demo: ## set up, build a release, and show a session survive its server being killed
@@ -64,6 +67,13 @@ soak-kills: ## kill the daemon DAEMON times and the server SERVER times in mid-s
 	HOLDFAST_REQUIRE_ALL=1 HOLDFAST_KILLS='$(DAEMON) $(SERVER) $(SEED)' \
 	    $(SWIFT) test --skip-build --disable-xctest --filter EndToEnd/Kills
 
+DOCS = .build/docs
+
+docs: ## the documentation of the modules as web pages, in .build/docs
+	scripts/setup build
+	$(SWIFT) build
+	scripts/docs $(DOCS)
+
 # What is fuzzed (mqtt-decoder, client-machine, json-rpc, netlink, configuration), and for how long.
 TARGET  ?= mqtt-decoder
 SECONDS ?= 60
@@ -95,10 +105,16 @@ simulate-mutants: ## build the simulator with known mistakes, one by one, and sh
 	scripts/setup build
 	scripts/simulate-mutants
 
+bench-recovery: ## how long after a fault a session is back, beside its peers; as root, 40 minutes; OUTAGES=2 REPEAT=1: two
+	scripts/setup build bench
+	@$(MAKE) --no-print-directory build
+	Benchmarks/Recovery/bench-recovery $(RELEASE)
+
 lint: ## check the format, the imports, the scripts and the manuals
-	$(SWIFT) format lint --strict --parallel --recursive Sources Tests Package.swift
+	$(SWIFT) format lint --strict --parallel --recursive Sources Tests Examples Package.swift
 	scripts/check-imports
 	for script in $(SCRIPTS); do bash -n $$script || exit 1; done
+	python3 -c 'import ast, sys; [ast.parse(open(file).read(), file) for file in sys.argv[1:]]' $(BENCHMARKS)
 	scripts/check-manuals $(MAN1) $(MAN5) $(MAN7) $(MAN8)
 	$(SWIFT) build --explicit-target-dependency-import-check error
 
@@ -141,4 +157,4 @@ uninstall: ## remove what install installed, but not configuration and state
 	@echo 'Kept: $(DESTDIR)$(SYSCONFDIR)/holdfast, $(DESTDIR)/var/lib/holdfast, the user and the groups.'
 
 clean: ## remove everything that was built
-	rm -rf .build $(RELEASE_SCRATCH) $(FUZZ_SCRATCH) $(SIMULATE_SCRATCH) .build-mutants
+	rm -rf .build .build-servers $(RELEASE_SCRATCH) $(FUZZ_SCRATCH) $(SIMULATE_SCRATCH) .build-mutants

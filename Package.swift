@@ -83,6 +83,11 @@ let package = Package(
             name: "holdfastctl", dependencies: ["HoldfastClient", "ControlAPI", argumentParser],
             swiftSettings: settings),
 
+        // How the module MQTT is used by itself; its documentation quotes it, and the end-to-end tests run it.
+        .executableTarget(
+            name: "mqtt-client", dependencies: ["MQTT", nioCore, nioPosix], path: "Examples/MQTTClient",
+            swiftSettings: settings),
+
         // What several suites need: a model server and store, and real servers and networks.
         .target(
             name: "Support", dependencies: ["MQTT", nioCore, nioPosix], path: "Tests/Support", swiftSettings: settings),
@@ -134,7 +139,11 @@ let package = Package(
             name: "SimulationTests", dependencies: ["SimulationSupport"], exclude: ["Mutants", "Open", "Schedules"],
             swiftSettings: settings),
         // The programs are what it runs: they are built with it and found beside it.
-        tests("EndToEndTests", ["Support", "HoldfastClient", "ControlAPI", "holdfastd", "holdfastctl"]),
+        tests(
+            "EndToEndTests",
+            [
+                "Support", "MQTT", "HoldfastClient", "ControlAPI", "holdfastd", "holdfastctl", "mqtt-client", nioPosix,
+            ]),
     ]
 )
 

@@ -71,6 +71,7 @@ struct SessionConfiguration: Hashable, Sendable {
     var presenceTimeout = Duration.seconds(90)
     var timeouts = AttemptTimeouts()
 
+    var network = NetworkPolicy()
     var mqtt = MQTTConfiguration()
     var tls = TLSConfiguration()
     var proxy = ProxyConfiguration()

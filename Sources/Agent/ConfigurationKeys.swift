@@ -21,7 +21,9 @@ extension DaemonConfiguration {
 }
 
 extension SessionConfiguration {
-    static let keys: [ConfigurationKey<Self>] = [
+    static let keys: [ConfigurationKey<Self>] = ownKeys + networkKeys
+
+    private static let ownKeys: [ConfigurationKey<Self>] = [
         // First, because every other key overrides it.
         .init("preset", \.preset, .choice) { $0.adopt($1) },
 

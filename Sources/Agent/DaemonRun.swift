@@ -61,6 +61,7 @@ private struct Running: Sendable {
     var server: ControlServer
     var store: DurableStore
     var sleepWatch: SleepWatch
+    var resolverWatch: ResolverWatch
 }
 
 private func level(_ options: DaemonOptions, _ loaded: LoadedConfiguration) -> Logger.Level {
@@ -134,11 +135,13 @@ private func start(
     }
     let sleepWatch = SleepWatch(registry: registry, logger: logger, eventLoop: loop)
     await sleepWatch.start()
+    let resolverWatch = ResolverWatch(eventLoop: loop) { watcher.assumeIsolated { $0.resolverChanged() } }
+    if await !resolverWatch.start() { logger.notice("changes of the resolver's configuration cannot be noticed") }
     Notifier().ready()
     logger.notice(
         "ready: \(loaded.sessions.count) session\(loaded.sessions.count == 1 ? "" : "s"), control socket \(options.socketPath)",
         metadata: ["MESSAGE_ID": "\(MessageID.ready)"])
-    return Running(daemon: daemon, server: server, store: store, sleepWatch: sleepWatch)
+    return Running(daemon: daemon, server: server, store: store, sleepWatch: sleepWatch, resolverWatch: resolverWatch)
 }
 
 private func report(_ report: OpenReport, _ logger: Logger) {
@@ -180,6 +183,7 @@ private func stop(_ running: Running, _ logger: Logger) async {
     logger.notice("stopping", metadata: ["MESSAGE_ID": "\(MessageID.stopping)"])
     // First of all: a host that sleeps now must not wait for a daemon that stops, and nothing may bring a session back.
     await running.sleepWatch.stop()
+    await running.resolverWatch.stop()
     await running.server.stopListening()
     await running.daemon.registry.stop()
     await running.server.closeConnections()

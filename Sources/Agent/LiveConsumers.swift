@@ -75,7 +75,7 @@ struct LiveConsumers: Sendable {
     }
 
     func deliver(_ message: MQTTClientMachine.InboundMessage, number: Int64, session: SessionName) {
-        for consumer in consumers where consumer.filter.matches(topic: message.topic) {
+        for consumer in consumers where message.isFor(consumer.filter) {
             consumer.deliver(
                 ReceivedMessage(
                     subscription: consumer.id, session: session.description, id: number, topic: message.topic,

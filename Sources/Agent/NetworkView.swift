@@ -10,23 +10,45 @@ struct NetworkView: Sendable {
 
     /// The paths to the hosts that are dialed for a session's endpoints, and from now on a report of each change. Names are
     /// looked up by their default route until `resolved` tells their addresses.
-    func watch(_ hosts: [String], of session: SessionName) -> [Path?] {
+    func watch(_ hosts: [String], of session: SessionName, for policy: NetworkPolicy) -> [Path?] {
         watcher.assumeIsolated { watcher in
             watcher.removeTargets(ofSession: session.description)
+            watcher.setPolicy(policy, ofSession: session.description)
             return hosts.enumerated().map { index, host in
-                watcher.setTarget(
-                    Target(session: session.description, endpoint: index),
-                    addresses: [NetworkPath.IPAddress(host)].compactMap(\.self))
+                let literal = NetworkPath.IPAddress(host)
+                return watcher.setTarget(
+                    Target(session: session.description, endpoint: index), addresses: [literal].compactMap(\.self),
+                    origin: literal == nil ? .name : .literal)
             }
         }
     }
 
-    /// Watches the path to the addresses that an endpoint's name has now.
-    func resolved(_ endpoint: EndpointIndex, of session: SessionName, to addresses: [SocketAddress]) -> Path? {
+    func excluded(_ endpoint: EndpointIndex, of session: SessionName) -> Path? {
+        watcher.assumeIsolated {
+            $0.excluded(Target(session: session.description, endpoint: endpoint.rawValue))
+        }
+    }
+
+    func way(to addresses: [SocketAddress], of session: SessionName) -> Connection.Way? {
+        let known = addresses.compactMap { address in
+            address.ipAddress.flatMap { NetworkPath.IPAddress($0) }.map { (address, $0) }
+        }
+        let paths = watcher.assumeIsolated { $0.paths(to: known.map(\.1), ofSession: session.description) }
+        guard let interface = paths.lazy.compactMap({ $0 }).first?.interface else { return nil }
+        return Connection.Way(
+            interface: interface, addresses: zip(known, paths).filter { $1 != nil }.map(\.0.0))
+    }
+
+    /// Watches the path to the addresses that an endpoint has now.
+    /// - Parameter origin: where they come from.
+    func resolved(
+        _ endpoint: EndpointIndex, of session: SessionName, to addresses: [SocketAddress], origin: AddressOrigin
+    ) -> Path? {
         watcher.assumeIsolated {
             $0.setTarget(
                 Target(session: session.description, endpoint: endpoint.rawValue),
-                addresses: addresses.compactMap { $0.ipAddress.flatMap { NetworkPath.IPAddress($0) } })
+                addresses: addresses.compactMap { $0.ipAddress.flatMap { NetworkPath.IPAddress($0) } },
+                origin: origin)
         }
     }
 
@@ -57,7 +79,8 @@ struct NetworkView: Sendable {
                 return NetworkStatus.EndpointPath(
                     session: target.session,
                     endpoint: names.indices.contains(target.endpoint) ? names[target.endpoint].description : "",
-                    path: path.map { SessionStatus.Path($0) })
+                    path: path.map { SessionStatus.Path($0) },
+                    excluded: snapshot.excluded[target].map { SessionStatus.Path($0) })
             },
             changes: snapshot.changes.map { change in
                 NetworkStatus.Change(

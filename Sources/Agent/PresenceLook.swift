@@ -33,7 +33,7 @@ struct PresenceLook: Sendable {
     private let connect: Connect
     private var step = Step.connecting
     private var seen: [Participant.Identity: PresenceMessage] = [:]
-    private let version: ProtocolVersion
+    let version: ProtocolVersion
     private var decoder: PacketDecoder
 
     /// - Parameters:

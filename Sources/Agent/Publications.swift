@@ -75,6 +75,15 @@ struct Publications: Sendable {
     private var cleared: Set<String> = []
     /// The server ended a connection for one of several: they are sent one by one, to find out which.
     private var isIsolating = false
+    /// How often a publication was unanswered when the server ended the connection for something, since it was published
+    /// last.
+    private var suspicions: [String: Int] = [:]
+    /// Whether something waits for the messages that are sent one by one.
+    private(set) var isHeldBack = false
+
+    /// As often a publication may be under suspicion together with messages, and no more: with messages without end it is
+    /// never alone.
+    private static let maximumSuspicions = 3
 
     init(_ publications: [Publication] = [], retained: Set<String> = []) {
         entries = publications.map { Entry(publication: $0) }
@@ -210,11 +219,19 @@ struct Publications: Sendable {
     }
 
     /// What can be done now. To be asked after every change.
-    mutating func next() -> Step {
+    ///
+    /// - Parameter isolatesMessages: whether messages are sent one by one to find out which of them the server ends the
+    ///   connection for. Publications wait until that is done.
+    mutating func next(isolatesMessages: Bool = false) -> Step {
         var step = Step()
+        isHeldBack = false
         guard link == .open || link == .leaving else { return step }
         clear(&step)
         guard link == .open else { return step }
+        if isolatesMessages, !isSettled {
+            isHeldBack = true
+            return step
+        }
         if isIsolating, isSettled { isIsolating = false }
         for index in entries.indices where entries[index].state == .pending {
             guard let announcement = entries[index].announcement else { continue }
@@ -279,6 +296,7 @@ struct Publications: Sendable {
         guard code.isError else {
             entries[index].state = .published
             unproven.remove(topic)
+            suspicions[topic] = nil
             refusals[entries[index].publication.topic] = nil
             return .noted
         }
@@ -304,13 +322,21 @@ struct Publications: Sendable {
     }
 
     /// The server ended the connection with a reason that may mean what was sent last.
-    mutating func serverEnded(_ code: ReasonCode) -> Answer {
+    ///
+    /// - Parameter isAlone: whether no message was unanswered, which it may mean as well.
+    mutating func serverEnded(_ code: ReasonCode, isAlone: Bool) -> Answer {
         switch code {
         case .topicNameInvalid, .packetTooLarge, .payloadFormatInvalid, .malformedPacket, .protocolError: break
         default: return .noted
         }
         let suspects = entries.indices.filter { entries[$0].state == .sending }
-        if suspects.count == 1, let suspect = suspects.first { return refuse(suspect, code, isFatal: true) }
+        if suspects.count == 1, let suspect = suspects.first, let topic = entries[suspect].topic {
+            suspicions[topic, default: 0] += 1
+            if isAlone || suspicions[topic] == Self.maximumSuspicions {
+                suspicions[topic] = nil
+                return refuse(suspect, code, isFatal: true)
+            }
+        }
         isIsolating = isIsolating || !suspects.isEmpty
         return .noted
     }

@@ -10,6 +10,7 @@ extension Reason {
             switch failure.code {
             case .dnsFailed: .dnsFailed
             case .unreachable, .ioError: .unreachable
+            case .networkNotAllowed: .networkNotAllowed
             case .refused: .refused
             case .reset: .reset
             case .dialTimeout: .dialTimeout
@@ -67,7 +68,28 @@ extension SessionMachine.Ending {
     }
 }
 
+extension SessionMachine.Ending {
+    /// The server closed the connection right after it had refused messages because its quota is used up.
+    init(closedAfter refusal: MQTTClientMachine.ServerReason) {
+        self.init(
+            Reason(
+                refusal.remedies.contains(.cleanStart) ? .stateMismatch : .serverError,
+                "the server refused messages (\(refusal.code.name)) and closed the connection; "
+                    + refusal.remedies.map(\.description).joined(separator: ", "),
+                serverCode: refusal.code.rawValue))
+        pace = .atOnce
+    }
+}
+
 extension SessionCore.ReasonCode {
+    /// Whether a connection or an attempt was given up because of this host or its network, and not of the server.
+    var isOurOwn: Bool {
+        switch self {
+        case .noPath, .pathGained, .pathMoved, .pathReturned, .pathLost: true
+        default: group == .local
+        }
+    }
+
     init(_ code: MQTT.ReasonCode) {
         self =
             switch code {

@@ -102,9 +102,16 @@ struct Redirections {
     }
 
     /// The connection is over, or could not be made.
-    mutating func ended() {
+    ///
+    /// - Parameter wasTried: whether that says anything about the server: not when the attempt never got to it, or was
+    ///   ended by this host.
+    mutating func ended(wasTried: Bool = true) {
         guard let index = inUse, let target = targets[index] else { return }
         inUse = nil
+        guard wasTried || isConnected else {
+            isFollowing = hops > 0
+            return
+        }
         if !target.isRemembered {
             targets[index] = nil
         } else if !isConnected {

@@ -57,7 +57,8 @@ extension SessionDriver {
         link?.renewal = credential
         run(.reauthenticate(exchange))
         let limit = configuration.timeouts.authenticate.nanoseconds
-        eventLoop.scheduleTask(in: .nanoseconds(limit)) { [weak self] in
+        link?.renewalTimer?.cancel()
+        link?.renewalTimer = eventLoop.scheduleTask(in: .nanoseconds(limit)) { [weak self] in
             self?.assumeIsolated { $0.reauthenticationIsLate(generation) }
         }
     }
@@ -71,6 +72,7 @@ extension SessionDriver {
     func reauthenticated() {
         guard let link, let credential = link.renewal else { return }
         self.link?.renewal = nil
+        self.link?.renewalTimer?.cancel()
         self.link?.password = credential.secret
         rooms.lastOpened?.password = credential.secret
         credentialMark = credential.mark

@@ -14,7 +14,8 @@ extension SessionDriver {
     func wantedQoS(of filter: TopicFilter) -> QoS? {
         [
             consumers.qos(of: filter), durableConsumers.qos(of: filter),
-            filter == rooms.membership?.filter ? .atLeastOnce : nil,
+            // The session's own, to the room that it is in and to the one that it is joining.
+            filter == rooms.membership?.filter || filter == rooms.change?.joining.filter ? .atLeastOnce : nil,
         ].compactMap { $0 }.max()
     }
 

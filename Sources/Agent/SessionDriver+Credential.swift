@@ -52,8 +52,8 @@ extension SessionDriver {
     private func fetchCredential(_ reference: SecretReference, for attempt: Attempt) {
         let generation = attempt.generation
         take(.credentialAwaited(generation))
-        if let renewed = renewedCredential {
-            renewedCredential = nil
+        if let renewed = link?.renewed {
+            link?.renewed = nil
             use(renewed, for: attempt)
             return
         }
@@ -62,13 +62,26 @@ extension SessionDriver {
             do throws(Credential.Failure) {
                 use(try await credentials.fetch(reference), for: attempt)
             } catch {
-                retire(generation, .init(Reason(.credentialUnreadable, "the password cannot be read: \(error)")))
+                // What was rejected is on the way of being replaced, or its helper needs a network or a service.
+                let rejection = attempt.rejection.map { "\($0.message), and " } ?? ""
+                retire(
+                    generation,
+                    Reason(
+                        .credentialUnreadable, "\(rejection)the password cannot be read: \(error)",
+                        serverCode: attempt.rejection?.serverCode))
             }
         }
     }
 
     private func use(_ credential: Credential.Fetched, for attempt: Attempt) {
         guard link?.generation == attempt.generation else { return }
+        if let rejection = attempt.rejection, credential.secret == rejectedSecret {
+            credentialMark = credential.mark
+            rejectedSecret = nil
+            retire(attempt.generation, rejection)
+            return
+        }
+        rejectedSecret = nil
         guard !usesSCRAM || SCRAMClient.isUsable(credential.secret) else {
             retire(
                 attempt.generation,
@@ -82,7 +95,7 @@ extension SessionDriver {
         dialOrLook(attempt)
     }
 
-    private func learn(_ end: CredentialEnd?) {
+    func learn(_ end: CredentialEnd?) {
         guard let generation = link?.generation else { return }
         let instant = end?.instant(wallClock: wallClock, bootClock: now)
         link?.credentialLife = end.flatMap { end in instant.map { CredentialLife(end: end, told: $0) } }
@@ -164,26 +177,6 @@ extension SessionDriver {
             .credentialExpired,
             "\(reason.message); the credential ended at \(end.date(wallClock: wallClock, bootClock: now))",
             serverCode: reason.serverCode)
-    }
-
-    /// Looks whether there is another credential than the rejected one, and ends the connection.
-    func retire(_ generation: Generation, rejected reason: Reason, _ used: [UInt8]?, _ reference: SecretReference) {
-        let credentials = surroundings.credentials
-        Task {
-            do throws(Credential.Failure) {
-                let credential = try await credentials.fetch(reference)
-                let isNew = credential.secret != used
-                // If another one comes too late for this attempt, its file counts as changed.
-                if !isNew { credentialMark = credential.mark }
-                renewedCredential = isNew ? credential : nil
-                retire(generation, .init(reason, hasNewCredential: isNew))
-                renewedCredential = nil
-            } catch {
-                // What was rejected is on the way of being replaced, or its helper needs a network or a service.
-                let sentence = "\(reason.message), and the password cannot be read: \(error)"
-                retire(generation, .init(Reason(.credentialUnreadable, sentence, serverCode: reason.serverCode)))
-            }
-        }
     }
 
     /// A session that failed because of its credential starts again when the file with it changes.

@@ -20,6 +20,8 @@ struct Looking {
     let purpose: Purpose
     /// Events of an earlier look are not of this one.
     let number: Int
+    /// Whether an earlier look for the same attempt has found nobody.
+    var isSecond = false
     var look: PresenceLook
     var connection: (any TransportConnection)?
     var isOpen = false
@@ -30,6 +32,7 @@ extension SessionDriver {
     /// Looks if the attempt has to, and dials if nothing speaks against it.
     func dialOrLook(_ attempt: Attempt) {
         stopLooking()
+        link?.isDialed = true
         guard let look = attempt.look, rooms.membership != nil else {
             dial(attempt)
             return
@@ -51,7 +54,8 @@ extension SessionDriver {
     }
 
     private func look(
-        for purpose: Looking.Purpose, at endpoint: Endpoint, _ password: [UInt8]?, _ proxyPassword: [UInt8]?
+        for purpose: Looking.Purpose, at endpoint: Endpoint, _ password: [UInt8]?, _ proxyPassword: [UInt8]?,
+        isSecond: Bool = false
     ) {
         guard let membership = rooms.membership else { return }
         rooms.lookCount += 1
@@ -59,7 +63,7 @@ extension SessionDriver {
         let credentials = MQTTCredentials(
             username: configuration.username, password: password.map { ByteBuffer(bytes: $0) })
         looking = Looking(
-            purpose: purpose, number: number,
+            purpose: purpose, number: number, isSecond: isSecond,
             look: PresenceLook(
                 room: membership.room, user: configuration.user, clientID: clientID, credentials: credentials,
                 maximumPacketSize: configuration.mqtt.maximumPacketSize, version: protocols.version(at: endpoint)))
@@ -83,7 +87,7 @@ extension SessionDriver {
         case .tlsFilesRejected(let failure):
             log.tlsFilesRejected(failure)
         case .resolved(let addresses):
-            if case .attempt(let attempt, _) = looking.purpose { watchPath(of: attempt, to: addresses) }
+            if case .attempt(let attempt, _) = looking.purpose { watchPaths(of: attempt.endpoint, to: addresses) }
         case .dialing:
             progressed(.dialing)
         case .securing:
@@ -142,8 +146,28 @@ extension SessionDriver {
         if let verdict {
             rooms.lastOpened = nil
             retire(attempt.generation, verdict)
+        } else if case .attempt(_, .forNewer) = looking.purpose, looking.look.version == .threeOneOne, !looking.isSecond
+        {
+            lookAgain(looking)
         } else {
             dial(attempt)
+        }
+    }
+
+    /// Looks a second time in a moment. In MQTT 3.1.1 the server closes the connection of the older device without a word,
+    /// before the newer one has said that it is there; to come back then would throw it out again.
+    private func lookAgain(_ first: Looking) {
+        guard case .attempt(let attempt, _) = first.purpose else { return }
+        rooms.lookCount += 1
+        let number = rooms.lookCount
+        looking = Looking(purpose: first.purpose, number: number, isSecond: true, look: first.look)
+        looking?.timer = eventLoop.scheduleTask(in: .seconds(1)) { [weak self] in
+            self?.assumeIsolated { driver in
+                guard driver.looking?.number == number else { return }
+                driver.look(
+                    for: .attempt(attempt, .forNewer), at: driver.address(of: attempt), driver.link?.password,
+                    driver.link?.proxyPassword, isSecond: true)
+            }
         }
     }
 

@@ -54,12 +54,14 @@ extension SessionDriver {
     }
 
     func delivered(_ sequence: MessageSequence, _ code: MQTT.ReasonCode) {
+        if publications.isHeldBack { advancePublications() }
         publishers.removeValue(forKey: sequence)?.answer(
             .success(
                 .init(id: sequence.rawValue, accepted: true, delivered: true, reasonCode: Int(code.rawValue))))
     }
 
     func rejected(_ sequence: MessageSequence, _ code: MQTT.ReasonCode, _ text: String?) {
+        if publications.isHeldBack { advancePublications() }
         let sentence = code.name + (text.map { " (\($0))" } ?? "")
         let now = now
         if let summary = log.quarantined(sequence, sentence, at: now) {

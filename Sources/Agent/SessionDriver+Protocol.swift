@@ -134,6 +134,8 @@ extension SessionDriver {
             tellSession { .heartbeatAnswered($0) }
             measure()
             surroundings.report(name, nil)
+        case .settled:
+            tellSession { .settled($0) }
         case .refused(let server):
             protocolEnded(ending(server, in: .connack))
         case .disconnectedByServer(let server):
@@ -159,6 +161,8 @@ extension SessionDriver {
             rejected(sequence, code, text)
         case .dropped(let dropped):
             self.dropped(dropped)
+        case .serverLowersQoS:
+            log.serverLowersQoS()
         case .received(let message):
             receivedCount += 1
             roomReceived(message)

@@ -140,7 +140,7 @@ extension SessionDriver {
 
     /// Sends what can be sent now.
     func advancePublications() {
-        let step = publications.next()
+        let step = publications.next(isolatesMessages: mqtt.isIsolating)
         if !step.remember.isEmpty { store(step.remember.map { .rememberRetained($0) }) }
         for announcement in step.announcements { order(.announce(announcement)) }
         checkRestored()
@@ -160,7 +160,7 @@ extension SessionDriver {
 
     /// The server ended the connection, maybe for a publication.
     func serverEnded(_ code: MQTT.ReasonCode) {
-        tell(publications.serverEnded(code))
+        tell(publications.serverEnded(code, isAlone: mqtt.counts.inFlight == 0))
     }
 
     private func tell(_ answer: Publications.Answer) {

@@ -32,29 +32,27 @@ struct RoomChange: Sendable {
 
 extension SessionDriver {
     /// A session's presence in the room, not published yet.
-    static func membership(
-        _ room: Room, _ configuration: SessionConfiguration, _ name: SessionName, deviceID: String, since: RFC3339
-    ) -> RoomMembership {
-        let device = configuration.device.isEmpty ? deviceID : configuration.device
-        return RoomMembership(
+    private func membership(in room: Room) -> RoomMembership {
+        RoomMembership(
             room,
             presence: OwnPresence(
-                identity: .init(user: configuration.user, device: device), session: name.description,
-                timeout: configuration.presenceTimeout, since: since))
+                identity: identity, session: name.description, timeout: configuration.presenceTimeout,
+                since: wallClock))
     }
+
+    /// The configured device, or the one that is derived from the machine.
+    var device: String { configuration.device.isEmpty ? surroundings.deviceID : configuration.device }
+
+    private var identity: Participant.Identity { .init(user: configuration.user, device: device) }
 
     /// Takes up the room: the configured one, unless the session was told to switch to another one since. A room that the
     /// session was in when the daemon was killed, and is not in any more, is left.
     func enterRoom(_ chosen: ChosenRoom?, remembered: Set<TopicFilter>) {
         let room = chosen.map { Room(prefix: configuration.roomPrefix, name: $0.room) } ?? configuration.configuredRoom
-        rooms.membership = room.map {
-            Self.membership($0, configuration, name, deviceID: surroundings.deviceID, since: wallClock)
-        }
+        rooms.membership = room.map { membership(in: $0) }
         machine.rivalry.strategy = configuration.kick
         machine.rivalry.canLook = rooms.membership != nil
-        let device = configuration.device.isEmpty ? surroundings.deviceID : configuration.device
-        let own = Participant.Identity(user: configuration.user, device: device)
-        rooms.topicsToClear = Set(Room.presenceTopics(of: own, in: remembered))
+        rooms.topicsToClear = Set(Room.presenceTopics(of: identity, in: remembered))
         publications.enter(room)
         _ = followWithDurables(to: room)
         guard let membership = rooms.membership else { return }
@@ -231,7 +229,6 @@ extension SessionDriver {
             throw .invalidParameters("a room is levels of a topic, none of them empty, without + and #")
         }
         let new = Room(prefix: configuration.roomPrefix, name: room)
-        let device = configuration.device.isEmpty ? surroundings.deviceID : configuration.device
         guard Room.isLevel(configuration.user), Room.isLevel(device) else {
             throw .badConfiguration("in a room, user and device are levels of a topic: without /, + and #")
         }
@@ -242,7 +239,7 @@ extension SessionDriver {
             throw .tooManyRequests("session \(name) is changing its room")
         }
         guard new != rooms.membership?.room else { return .init(room: room) }
-        var joining = Self.membership(new, configuration, name, deviceID: surroundings.deviceID, since: wallClock)
+        var joining = membership(in: new)
         joining.participants.beginSnapshot()
         let result: Result<Void, RPCError> = await withCheckedContinuation { continuation in
             rooms.change = RoomChange(joining: joining) { continuation.resume(returning: $0) }

@@ -18,11 +18,13 @@ extension SessionDriver {
         return ending
     }
 
-    /// The transport ended. After CONNECT and before CONNACK that may be a server's way to refuse the version.
+    /// The transport ended. After CONNECT and before CONNACK that may be a server's way to refuse the version; after
+    /// refusals, to say that it has no room.
     func ending(_ end: ConnectionEnd, of link: Link) -> SessionMachine.Ending {
         var ending = SessionMachine.Ending(Reason(end))
-        guard ending.reason.code == .serverClosed || ending.reason.code == .reset, mqtt.isAwaitingConnack,
-            let other = protocols.closed(mqtt.version, at: link.address)
+        guard ending.reason.code == .serverClosed || ending.reason.code == .reset else { return ending }
+        if let refusal = mqtt.reasonIfEnded { return .init(closedAfter: refusal) }
+        guard mqtt.isAwaitingConnack, let other = protocols.closed(mqtt.version, at: link.address)
         else { return ending }
         ending.reason.message += "; it may not speak MQTT \(mqtt.version), and MQTT \(other) is tried"
         ending.triesOtherWay = true

@@ -22,24 +22,18 @@ actor SessionDriver {
         var password: [UInt8]?
         var proxyPassword: [UInt8]?
         var credentialLife: CredentialLife?
+        /// Fetched already, to be used for this attempt.
+        var renewed: Credential.Fetched?
+        /// Whether something was opened to the address, be it only to look.
+        var isDialed = false
         /// The connection of a knock that was answered, to go on with.
         var knock: (any TransportConnection)?
-        /// A new credential on its way to the server.
+        /// A new credential on its way to the server, and what happens when that takes too long.
         var renewal: Credential.Fetched?
+        var renewalTimer: Scheduled<Void>?
         var opened: Opened?
-        /// The protocol has said why the link ends, and the credential is looked at before that is told: how the
-        /// transport ends is no news.
-        var isRefused = false
 
         var generation: Generation { attempt.generation }
-    }
-
-    /// The verdict on its way to the disk. Only the last one counts.
-    private struct VerdictMemory {
-        /// To be written next; `.some(nil)` says that there is none any more.
-        var next: Verdict??
-        var isWriting = false
-        var waiters: [CheckedContinuation<Void, Never>] = []
     }
 
     private enum Work {
@@ -83,6 +77,8 @@ actor SessionDriver {
     var isFlushing = false
     /// Fetched for the attempt that is about to begin.
     var renewedCredential: Credential.Fetched?
+    /// What the server rejected, until there is another one.
+    var rejectedSecret: [UInt8]?
     /// The version of the file that the last credential came from.
     var credentialMark: FileMark?
     var credentialWatch: CredentialWatch?
@@ -103,7 +99,11 @@ actor SessionDriver {
     /// What the server was subscribed to when the daemon was started.
     private let remembered: Set<TopicFilter>
     var looking: Looking?
+    /// What the names of endpoints were resolved to last.
+    var addressesOfNames: [EndpointIndex: [SocketAddress]] = [:]
     var knocks: [EndpointIndex: Knock] = [:]
+    /// What is set up beside the link, to take over from it.
+    var successor: Successor?
     var knockCount = 0
     var publishedCount: Int64 = 0
     var receivedCount: Int64 = 0
@@ -114,7 +114,7 @@ actor SessionDriver {
     var stopWaiters: [CheckedContinuation<Void, Never>] = []
     /// Set when the session is about to end for good: a successor takes over what is asked from now on.
     private(set) var isStopping = false
-    private var memory = VerdictMemory()
+    var memory = VerdictMemory()
 
     init(
         name: SessionName, configuration: SessionConfiguration, durable: DurableSession,
@@ -129,7 +129,8 @@ actor SessionDriver {
         since = surroundings.clock.wallClock()
         machine = SessionMachine(
             policy: configuration.reconnect, timeouts: configuration.timeouts, heartbeat: configuration.heartbeat,
-            rest: configuration.rest, paths: surroundings.paths.watch(configuration.hosts, of: name),
+            rest: configuration.rest, isBound: configuration.network.isBinding,
+            paths: surroundings.paths.watch(configuration.hosts, of: name, for: configuration.network),
             seed: surroundings.seed(), at: surroundings.clock.now())
         mqtt = MQTTClientMachine(
             configuration: MQTTClientMachine.Configuration(configuration), restoring: durable)
@@ -151,8 +152,12 @@ actor SessionDriver {
     ///   - chosenRoom: the room that it was told to switch to.
     ///   - wasUp: it was up, or tried to be, before its configuration changed.
     func start(verdict: Verdict?, chosenRoom: ChosenRoom? = nil, wasUp: Bool = false) {
+        for endpoint in configuration.endpoints.indices { noteExcluded(EndpointIndex(endpoint)) }
         enterRoom(chosenRoom, remembered: remembered)
-        let isDecided = takeUp(verdict)
+        // A failure is about the configuration that it had: another one since is like a reload.
+        let isFailureOver = verdict.map(isOver) ?? false
+        let isDecided = !isFailureOver && takeUp(verdict)
+        let wasUp = wasUp || isFailureOver
         var actions: [MQTTClientMachine.Action] = []
         for filter in wantedFilters {
             subscribe(to: filter, qos: wantedQoS(of: filter) ?? .atLeastOnce, into: &actions)
@@ -165,19 +170,6 @@ actor SessionDriver {
         }
         watchCredential()
         surroundings.report(name, nil)
-    }
-
-    /// Before anything else, for what the session finds to do must not undo it.
-    ///
-    /// - Returns: whether what happened earlier in this boot decides.
-    private func takeUp(_ verdict: Verdict?) -> Bool {
-        guard let verdict, verdict.bootID == surroundings.bootID else { return false }
-        let code = SessionCore.ReasonCode(rawValue: verdict.reasonCode) ?? .unknown
-        machine.restore(
-            isFailed: verdict.state == SessionState.failed.rawValue,
-            reason: Reason(code, verdict.message, serverCode: verdict.serverCode))
-        since = RFC3339(milliseconds: verdict.since.rawValue)
-        return true
     }
 
     /// Returns, as the other commands do, when what was asked is remembered: what is answered must not be undone by a
@@ -196,18 +188,20 @@ actor SessionDriver {
 
     private func command(_ input: SessionMachine.Input) async throws(RPCError) -> SessionState {
         try checkRunning()
+        memory.failure = nil
         run(.session(input))
         let state = machine.status.state
         await everythingRemembered()
+        if let failure = memory.failure {
+            throw RPCError(
+                .storeFull, "session \(name) is \(state.rawValue), but that could not be remembered: \(failure)",
+                hint: "mend that, then ask again; until then a restart of the daemon undoes it")
+        }
         return state
     }
 
     func checkRunning() throws(RPCError) {
         if isStopping { throw .wrongState(name.description, is: "about to stop", hint: "try again") }
-    }
-
-    func pathChanged(_ change: PathChange) {
-        run(.session(.pathChanged(EndpointIndex(change.target.endpoint), to: change.to, change.pathClass)))
     }
 
     /// Leaves the server and returns when the session is down; nothing happens afterwards.
@@ -281,8 +275,10 @@ actor SessionDriver {
         repeat {
             while !work.isEmpty { carryOut(work.removeFirst()) }
             noteUses()
+            endSettling()
         } while !work.isEmpty
         dropUnwantedKnocks()
+        dropUnwantedSuccessor()
         isWorking = false
         schedule()
     }
@@ -314,11 +310,13 @@ actor SessionDriver {
         case .perform(let actions):
             perform(actions)
         case .retire(let generation, let ending):
-            if link?.generation == generation {
-                link?.knock?.close(.abort)
-                link = nil
-                redirections.ended()
+            if let link, link.generation == generation {
+                redirections.ended(wasTried: link.isDialed)
+                link.knock?.close(.abort)
+                link.renewalTimer?.cancel()
+                self.link = nil
                 handle(.connectionClosed)
+                if link.opened != nil { watchAllPaths(of: link.attempt.endpoint) }
             }
             work.append(.session(.ended(generation, ending)))
         }
@@ -366,6 +364,12 @@ actor SessionDriver {
             open(attempt)
         case .abandon(let generation):
             if link?.generation == generation { dropLink() }
+        case .prepare(let attempt):
+            prepare(attempt)
+        case .settle(let generation):
+            work.append(.onLink(generation, .settle))
+        case .leave(let generation):
+            leave(generation)
         case .flush:
             isFlushing = true
             leaveRoom()
@@ -391,13 +395,16 @@ actor SessionDriver {
         guard let link else { return }
         stopLooking()
         self.link = nil
-        redirections.ended()
+        link.renewalTimer?.cancel()
+        // What this host does, or what happens to its paths, says nothing about the server.
+        redirections.ended(wasTried: link.isDialed && !machine.reason.code.isOurOwn)
         link.connection?.close(.abort)
         link.knock?.close(.abort)
         handle(.connectionClosed)
+        if link.opened != nil { watchAllPaths(of: link.attempt.endpoint) }
     }
 
-    private func handle(_ input: MQTTClientMachine.Input) {
+    func handle(_ input: MQTTClientMachine.Input) {
         if case .connectionClosed = input {
             consumers.connectionEnded()
             roomConnectionClosed()
@@ -417,8 +424,11 @@ actor SessionDriver {
 
     private func open(_ attempt: Attempt) {
         precondition(link == nil, "an attempt begins when the one before it is over")
+        if goOnWithSuccessor(attempt) { return }
         link = Link(
-            attempt: attempt, address: redirections.begin(attempt.endpoint), knock: takeKnock(for: attempt))
+            attempt: attempt, address: redirections.begin(attempt.endpoint), renewed: renewedCredential,
+            knock: takeKnock(for: attempt))
+        renewedCredential = nil
         prepareRoom()
         fetchProxyPassword(for: attempt)
     }
@@ -440,7 +450,7 @@ actor SessionDriver {
     func openConnection(
         to endpoint: Endpoint, options: Connection.Options, onEvent: @escaping (ConnectionEvent) -> Void
     ) -> any TransportConnection {
-        surroundings.dial(endpoint, options, tlsContexts, onEvent)
+        surroundings.dial(endpoint, bound(options), tlsContexts, onEvent)
     }
 
     // MARK: The connection's events
@@ -451,7 +461,7 @@ actor SessionDriver {
         case .resolving, .reached, .writabilityChanged:
             break
         case .resolved(let addresses):
-            watchPath(of: link.attempt, to: addresses)
+            watchPaths(of: link.attempt.endpoint, to: addresses)
         case .dialing:
             run(.session(.progressed(generation, .dialing)))
         case .tlsFilesRejected(let failure):
@@ -459,43 +469,42 @@ actor SessionDriver {
         case .securing:
             run(.session(.progressed(generation, .securing)))
         case .opened(let opened):
-            self.link?.opened = opened
-            rooms.lastOpened = (link.address, link.password, link.proxyPassword)
-            // From now on only the address in use counts: a path to the others says nothing about this connection.
-            watchPath(of: link.attempt, to: [opened.peer])
-            // The look at the path may have found that it moved, and the attempt is over.
-            guard self.link?.generation == generation else { return }
-            run(.session(.progressed(generation, .authenticating)))
-            mqtt.configuration.version = protocols.version(at: link.address)
-            let discards = link.attempt.discardsSession || homes.isStale(link.address)
-            run(.onLink(generation, .connectionOpened(connectCredentials, forceCleanStart: discards)))
+            self.opened(opened, on: link)
         case .received(let bytes):
             machine.heard(generation, at: now)
             rooms.membership?.presence.heard(at: now)
             run(.onLink(generation, .received(bytes)))
-        case .closed where link.isRefused:
-            break
         case .closed(let end):
             if end == .closedLocally { run(.session(.closed(generation))) }
             run(.retire(generation, ending(end, of: link)))
         }
     }
 
-    func watchPath(of attempt: Attempt, to addresses: [SocketAddress]) {
-        let path = surroundings.paths.resolved(attempt.endpoint, of: name, to: addresses)
-        run(.session(.pathChanged(attempt.endpoint, to: path, .none)))
+    /// The link is ready for CONNECT.
+    func opened(_ opened: Opened, on link: Link) {
+        let generation = link.generation
+        self.link?.opened = opened
+        rooms.lastOpened = (link.address, link.password, link.proxyPassword)
+        watchPath(of: link.attempt.endpoint, to: opened.peer)
+        // The look at the path may have found that it moved, and the attempt is over.
+        guard self.link?.generation == generation else { return }
+        run(.session(.progressed(generation, .authenticating)))
+        mqtt.configuration.version = protocols.version(at: link.address)
+        let discards = link.attempt.discardsSession || homes.isStale(link.address)
+        run(.onLink(generation, .connectionOpened(connectCredentials, forceCleanStart: discards)))
     }
 
     /// Ends the connection because of what the server said or did; what the machine still sends goes out first.
     func protocolEnded(_ ending: SessionMachine.Ending) {
         guard let link else { return }
-        let (generation, reason) = (link.generation, ending.reason)
-        guard reason.code.group == .auth, let reference = configuration.password else {
-            work.append(.retire(generation, ending))
-            return
+        var ending = ending
+        if ending.reason.code.group == .auth, configuration.password != nil {
+            ending.reason = namedByEnd(ending.reason)
+            // The next attempt looks whether there is another one.
+            ending.mayHaveNewCredential = true
+            rejectedSecret = link.renewal?.secret ?? link.password
         }
-        self.link?.isRefused = true
-        retire(generation, rejected: namedByEnd(reason), link.renewal?.secret ?? link.password, reference)
+        work.append(.retire(link.generation, ending))
     }
 
     /// Gives the session machine the kernel's view of the connection.
@@ -507,7 +516,8 @@ actor SessionDriver {
                     link.generation,
                     TransportMeasurement(
                         roundTrip: measured.roundTrip, variation: measured.variation,
-                        retransmissions: measured.retransmissions))))
+                        retransmissions: measured.retransmissions, unacknowledged: measured.unacknowledged,
+                        retries: measured.retries, sinceAcknowledgement: measured.sinceAcknowledgement))))
     }
 
     func take(_ input: SessionMachine.Input) { run(.session(input)) }
@@ -522,54 +532,12 @@ actor SessionDriver {
 
     func stateChanged(to state: SessionState) {
         since = wallClock
+        if state == .disconnected { rooms.lastOpened = nil }
         rememberVerdict(state)
         if state == .failed { failed(because: machine.reason) }
         watchCredential()
         guard state != .disconnecting else { return }
         for waiter in stopWaiters { waiter.resume() }
         stopWaiters = []
-    }
-
-    /// An explicit disconnect and a terminal reason outlive the daemon; everything else is decided anew.
-    func rememberVerdict(_ state: SessionState) {
-        let reason = machine.reason
-        let verdict: Verdict?
-        switch state {
-        case .failed: verdict = self.verdict(.failed, reason)
-        // From the moment on that it is asked for: a crash while the session says goodbye does not undo it either.
-        case .disconnecting where reason.code == .userDisconnect, .disconnected where reason.code == .userDisconnect:
-            verdict = self.verdict(.disconnected, reason)
-        case .connecting: verdict = nil
-        default: return
-        }
-        memory.next = .some(verdict)
-        guard !memory.isWriting else { return }
-        memory.isWriting = true
-        Task { await writeVerdicts() }
-    }
-
-    private func writeVerdicts() async {
-        while let verdict = memory.next {
-            memory.next = nil
-            do {
-                try await surroundings.store.setVerdict(name, verdict)
-            } catch {
-                surroundings.logger.error("\(name): the state could not be remembered: \(error)")
-            }
-        }
-        memory.isWriting = false
-        for waiter in memory.waiters { waiter.resume() }
-        memory.waiters = []
-    }
-
-    private func everythingRemembered() async {
-        guard memory.isWriting else { return }
-        await withCheckedContinuation { memory.waiters.append($0) }
-    }
-
-    private func verdict(_ state: SessionState, _ reason: Reason) -> Verdict {
-        Verdict(
-            state: state.rawValue, reasonCode: reason.code.rawValue, message: reason.message,
-            serverCode: reason.serverCode, bootID: surroundings.bootID, since: timestamp)
     }
 }

@@ -69,8 +69,7 @@ struct SessionLog {
                 previous)
         case (_, .connected):
             tryingSince = nil
-        case (.connected, .reconnecting)
-        where [.credentialRenewed, .returning, .switchRoom, .userReconnect].contains(status.reason.code):
+        case (.connected, .reconnecting) where Self.isPlanned(status):
             begin(at: now)
             write(.debug, nil, status: status, endpoint: endpoint, "reconnecting: \(status.reason.message)", previous)
         case (.connected, .reconnecting):
@@ -94,6 +93,16 @@ struct SessionLog {
             summarize(status: status, at: now)
         case (_, .disconnecting):
             break
+        }
+    }
+
+    /// Whether the session left its connection by itself, for a better one. A path that moved is such a case if the next
+    /// connection is there already, and a loss otherwise.
+    private static func isPlanned(_ status: SessionMachine.Status) -> Bool {
+        switch status.reason.code {
+        case .credentialRenewed, .returning, .switchRoom, .userReconnect, .serverMoved: true
+        case .pathMoved: status.phase == .authenticating
+        default: false
         }
     }
 
@@ -159,6 +168,12 @@ struct SessionLog {
         } else {
             logger.notice("\(session): the inbox has room again", metadata: identity)
         }
+    }
+
+    func serverLowersQoS() {
+        logger.warning(
+            "\(session): the server answers messages of QoS 2 as those of QoS 1: after an outage one may arrive twice",
+            metadata: identity)
     }
 
     func cannotLook(_ sentence: String) {

@@ -10,10 +10,21 @@ import Transport
 
 /// All sessions of the daemon, what happens to them, and who watches.
 actor SessionRegistry {
-    private enum Entry {
+    enum Entry {
         case running(SessionDriver)
         /// The session's file has errors; nothing is known of the session but these.
         case broken(ConfigurationErrors, since: RFC3339)
+        /// The session was stopped for a reload, and its state could not be read for the start.
+        case unreadable(String, since: RFC3339)
+
+        /// Why there is no session; `nil` if there is one.
+        var reason: Reason? {
+            switch self {
+            case .running: nil
+            case .broken(let errors, _): Reason(.badConfiguration, errors.description)
+            case .unreadable(let sentence, _): Reason(.unknown, sentence)
+            }
+        }
     }
 
     private struct Watcher {
@@ -24,23 +35,23 @@ actor SessionRegistry {
     nonisolated let eventLoop: any EventLoop
     nonisolated var unownedExecutor: UnownedSerialExecutor { eventLoop.executor.asUnownedSerialExecutor() }
 
-    private var surroundings: SessionDriver.Surroundings?
-    private var clock: HostClock { surroundings?.clock ?? .system }
-    private let logger: Logger
+    var surroundings: SessionDriver.Surroundings?
+    var clock: HostClock { surroundings?.clock ?? .system }
+    let logger: Logger
     private let notifier: StatusNotifier
-    private var entries: [SessionName: Entry] = [:]
+    var entries: [SessionName: Entry] = [:]
     /// Sessions that are stopped and started anew, with those who wait for that to ask for something.
-    private var changing: [SessionName: [CheckedContinuation<Void, Never>]] = [:]
+    var changing: [SessionName: [CheckedContinuation<Void, Never>]] = [:]
     /// The programs that subscribe to sessions that do not run at the moment, in case they come back.
-    private var parked: [SessionName: ParkedConsumers] = [:]
+    var parked: [SessionName: ParkedConsumers] = [:]
     private var events = EventLog()
     private var history = HistoryRecorder()
     private var historyQueue: HistoryQueue?
     private var watchers: [WatchID: Watcher] = [:]
     private var lastWatch = 0
     private var lastSubscription = 0
-    private var isStopping = false
-    private var isReloading = false
+    var isStopping = false
+    var isReloading = false
     /// Called when the sessions are others than before.
     var sessionsChanged: @Sendable () -> Void = {}
 
@@ -69,7 +80,7 @@ actor SessionRegistry {
         statusMayHaveChanged()
     }
 
-    private func start(
+    func start(
         _ name: SessionName, _ configuration: SessionConfiguration, wasUp: Bool = false
     ) async throws(StoreError) {
         guard var surroundings else { preconditionFailure("sessions are started with their surroundings") }
@@ -99,19 +110,24 @@ actor SessionRegistry {
         record(history.started(await driver.status(), name, at: clock.wallClock()))
     }
 
-    private func listBroken(_ name: SessionName, _ errors: ConfigurationErrors) {
-        entries[name] = .broken(errors, since: clock.wallClock())
+    func listBroken(_ name: SessionName, _ errors: ConfigurationErrors) {
+        list(name, as: .broken(errors, since: clock.wallClock()))
+    }
+
+    func list(_ name: SessionName, as entry: Entry) {
+        guard let reason = entry.reason else { preconditionFailure("a session that runs lists itself") }
+        entries[name] = entry
         var event = SessionEvent(
             watch: .init(rawValue: ""), sequence: 0, time: clock.wallClock(), session: name.description,
             event: .stateChanged)
         event.state = .failed
-        event.reason = .init(Reason(.badConfiguration, errors.description))
+        event.reason = .init(reason)
         report(name, event)
         logger.error(
-            "\(name): failed (bad-configuration): \(errors)",
+            "\(name): failed (\(reason.code.rawValue)): \(reason.message)",
             metadata: [
                 "MESSAGE_ID": "\(MessageID.failed)", "HOLDFAST_SESSION": "\(name)", "HOLDFAST_STATE": "failed",
-                "HOLDFAST_REASON": "bad-configuration",
+                "HOLDFAST_REASON": "\(reason.code.rawValue)",
             ])
     }
 
@@ -155,102 +171,6 @@ actor SessionRegistry {
         for case .running(let driver) in entries.values { driver.assumeIsolated { $0.clockStepped() } }
     }
 
-    /// - Throws: when a reload would be refused.
-    func checkReload() throws(RPCError) {
-        guard !isStopping else { throw .shuttingDown }
-        guard !isReloading else { throw .tooManyRequests("a reload is under way") }
-    }
-
-    /// Applies another configuration: sessions that are new, changed and gone; the others do not notice.
-    func apply(_ loaded: LoadedConfiguration) async throws(RPCError) -> DaemonReloadMethod.Result {
-        try checkReload()
-        isReloading = true
-        defer {
-            isReloading = false
-            sessionsChanged()
-        }
-        var result = DaemonReloadMethod.Result()
-        for (name, entry) in entries.sorted(by: { $0.key < $1.key }) where loaded.sessions[name] == nil {
-            if case .running(let driver) = entry { await stop(driver, .configurationChanged, forGood: true) }
-            entries[name] = nil
-            changed(name)
-            result.removed.append(name.description)
-        }
-        for (name, configuration) in loaded.sessions.sorted(by: { $0.key < $1.key }) {
-            defer { changed(name) }
-            do throws(StoreError) {
-                try await apply(configuration, to: name, &result)
-            } catch {
-                throw .internalError("the state of session \(name) cannot be read: \(error)")
-            }
-        }
-        result.errors = loaded.errors.map { error in
-            ConfigurationProblem(
-                session: loaded.session(of: error)?.description, file: error.file, line: error.line,
-                column: error.column,
-                message: error.message + (error.suggestion.map { "; did you mean \"\($0)\"?" } ?? ""))
-        }
-        statusMayHaveChanged()
-        return result
-    }
-
-    private func apply(
-        _ configuration: Result<SessionConfiguration, ConfigurationErrors>, to name: SessionName,
-        _ result: inout DaemonReloadMethod.Result
-    ) async throws(StoreError) {
-        switch (entries[name], configuration) {
-        case (.running(let driver)?, .success(let new)):
-            guard driver.configuration != new else { return }
-            let state = await driver.machine.status.state
-            // Another server gets what the session publishes, and the old one shall not keep it.
-            let isElsewhere = Set(driver.configuration.endpoints).isDisjoint(with: new.endpoints)
-            await stop(driver, .configurationChanged, forGood: isElsewhere)
-            try await forgetFailure(of: name)
-            // A session that the server may have under another client id was never ours: it is not to be resumed.
-            if driver.configuration.clientID != new.clientID {
-                try await surroundings?.store.commit([(session: name, changes: [.setEstablished(false)])])
-            }
-            try await start(name, new, wasUp: state != .disconnected && state != .disconnecting)
-            result.changed.append(name.description)
-        case (.running(let driver)?, .failure(let errors)):
-            await stop(driver, .badConfiguration)
-            listBroken(name, errors)
-            result.changed.append(name.description)
-        case (.broken(let old, _)?, .failure(let errors)):
-            if old != errors { listBroken(name, errors) }
-        case (.broken?, .success(let new)):
-            try await forgetFailure(of: name)
-            try await start(name, new)
-            result.changed.append(name.description)
-        case (nil, .success(let new)):
-            try await forgetFailure(of: name)
-            try await start(name, new)
-            result.added.append(name.description)
-        case (nil, .failure(let errors)):
-            listBroken(name, errors)
-            result.added.append(name.description)
-        }
-    }
-
-    /// A terminal state is over when the configuration changes; an explicit disconnect is not.
-    private func forgetFailure(of name: SessionName) async throws(StoreError) {
-        guard let store = surroundings?.store, let verdict = try await store.verdict(name),
-            verdict.state == SessionState.failed.rawValue
-        else { return }
-        try await store.setVerdict(name, nil)
-    }
-
-    /// Stops a session whose configuration changed. Until `changed`, whoever asks for it waits.
-    private func stop(_ driver: SessionDriver, _ code: SessionCore.ReasonCode, forGood: Bool = false) async {
-        changing[driver.name] = []
-        let consumers = await driver.stop(code, forGood: forGood)
-        parked[driver.name] = consumers.isEmpty ? nil : consumers
-    }
-
-    private func changed(_ name: SessionName) {
-        for waiter in changing.removeValue(forKey: name) ?? [] { waiter.resume() }
-    }
-
     // MARK: Looking things up
 
     /// Waits while the session is stopped and started anew.
@@ -271,6 +191,8 @@ actor SessionRegistry {
             throw .wrongState(
                 name, is: "failed (bad-configuration)",
                 hint: "\(errors.description); correct it, then holdfastctl reload")
+        case .unreadable(let sentence, _):
+            throw .wrongState(name, is: "failed", hint: "\(sentence); holdfastctl reload tries again")
         }
     }
 
@@ -297,6 +219,8 @@ actor SessionRegistry {
             return SessionStatus(
                 session: name, state: .failed, since: since,
                 reason: .init(Reason(.badConfiguration, errors.description)))
+        case .unreadable(let sentence, let since):
+            return SessionStatus(session: name, state: .failed, since: since, reason: .init(Reason(.unknown, sentence)))
         }
     }
 
@@ -324,7 +248,7 @@ actor SessionRegistry {
         statusMayHaveChanged()
     }
 
-    private func statusMayHaveChanged() {
+    func statusMayHaveChanged() {
         let statuses: @Sendable () -> [SessionStatus] = { [weak self] in self?.assumeIsolated { $0.statuses() } ?? [] }
         notifier.assumeIsolated { $0.statusMayHaveChanged(statuses) }
     }

@@ -93,9 +93,6 @@ extension TransportConnection {
 extension Connection: TransportConnection {}
 
 /// The disk, as sessions see it; see ``DurableStore`` for the meaning.
-///
-/// An actor's protocol, so that who calls goes to the actor and comes back: with a requirement that is isolated to nobody,
-/// Swift 6.3 does not come back from an actor that fulfils it.
 protocol SessionStore: Actor {
     nonisolated var openReport: OpenReport { get }
 
@@ -132,9 +129,18 @@ extension DurableStore: SessionStore {}
 /// Where a driver learns the paths to its session's endpoints.
 protocol PathSource: Sendable {
     /// The paths now to the hosts that are dialed for the endpoints, in their order; and from now on a report of each change.
-    func watch(_ hosts: [String], of session: SessionName) -> [Path?]
-    /// The path to the addresses that are dialed for an endpoint now, and which are watched from now on.
-    func resolved(_ endpoint: EndpointIndex, of session: SessionName, to addresses: [SocketAddress]) -> Path?
+    ///
+    /// - Parameter policy: which networks the session may use.
+    func watch(_ hosts: [String], of session: SessionName, for policy: NetworkPolicy) -> [Path?]
+    /// The path to the addresses of an endpoint, which are watched from now on.
+    /// - Parameter origin: where they come from.
+    func resolved(
+        _ endpoint: EndpointIndex, of session: SessionName, to addresses: [SocketAddress], origin: AddressOrigin
+    ) -> Path?
+    /// The kernel's own path to an endpoint, where it is one that the session must not use.
+    func excluded(_ endpoint: EndpointIndex, of session: SessionName) -> Path?
+    /// By which interface some of the addresses may be dialed now; `nil` if by none.
+    func way(to addresses: [SocketAddress], of session: SessionName) -> Connection.Way?
     func forget(_ session: SessionName)
 }
 

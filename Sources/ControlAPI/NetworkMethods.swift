@@ -52,7 +52,8 @@ public struct NetworkStatus: Codable, Hashable, Sendable {
         }
     }
 
-    /// The kernel's answer for one endpoint; without a path, the members after `endpoint` are `null`.
+    /// The kernel's answer for one endpoint; without a path, the members after `endpoint` are `null`, but perhaps for the
+    /// last.
     public struct EndpointPath: Codable, Hashable, Sendable {
         public var session: String
         public var endpoint: String
@@ -60,14 +61,19 @@ public struct NetworkStatus: Codable, Hashable, Sendable {
         public var type: String?
         public var source: String?
         public var gateway: String?
+        /// Without a path: the one that the kernel has, where the session must not use it.
+        public var excluded: SessionStatus.Path?
 
-        public init(session: String, endpoint: String, path: SessionStatus.Path?) {
+        public init(
+            session: String, endpoint: String, path: SessionStatus.Path?, excluded: SessionStatus.Path? = nil
+        ) {
             self.session = session
             self.endpoint = endpoint
             self.interface = path?.interface
             self.type = path?.type
             self.source = path?.source
             self.gateway = path?.gateway
+            self.excluded = excluded
         }
 
         public func encode(to encoder: any Encoder) throws {
@@ -78,6 +84,7 @@ public struct NetworkStatus: Codable, Hashable, Sendable {
             try container.encode(type, forKey: .type)
             try container.encode(source, forKey: .source)
             try container.encode(gateway, forKey: .gateway)
+            try container.encode(excluded, forKey: .excluded)
         }
     }
 

@@ -34,6 +34,8 @@ public struct SessionStatus: Codable, Hashable, Sendable {
     /// The version of MQTT, `5` or `3.1.1`, while connected; otherwise `nil`.
     public var `protocol`: String?
     public var path: Path?
+    /// Which networks the session may use; `nil` when it may use all of them alike.
+    public var network: Network?
     public var user: String?
     public var device: String?
     public var room: String?
@@ -54,10 +56,10 @@ public struct SessionStatus: Codable, Hashable, Sendable {
         session: String, state: State, since: RFC3339, phase: Phase? = nil, mode: Mode? = nil, resumed: Bool? = nil,
         attempt: Int = 0, retryIn: Double? = nil, lost: Bool = false, doubt: Doubt? = nil, reason: Reason? = nil,
         endpoint: String? = nil, proxy: String? = nil, peer: String? = nil,
-        tls: String? = nil, protocol: String? = nil, path: Path? = nil, user: String? = nil, device: String? = nil,
-        room: String? = nil, clientID: String? = nil, quality: Quality? = nil, rtt: Double? = nil,
-        jitter: Double? = nil, lastHeard: Double? = nil, outbox: Outbox = Outbox(), inbox: Inbox = Inbox(),
-        counters: Counters = Counters()
+        tls: String? = nil, protocol: String? = nil, path: Path? = nil, network: Network? = nil, user: String? = nil,
+        device: String? = nil, room: String? = nil, clientID: String? = nil, quality: Quality? = nil,
+        rtt: Double? = nil, jitter: Double? = nil, lastHeard: Double? = nil, outbox: Outbox = Outbox(),
+        inbox: Inbox = Inbox(), counters: Counters = Counters()
     ) {
         self.session = session
         self.state = state
@@ -76,6 +78,7 @@ public struct SessionStatus: Codable, Hashable, Sendable {
         self.tls = tls
         self.protocol = `protocol`
         self.path = path
+        self.network = network
         self.user = user
         self.device = device
         self.room = room
@@ -171,6 +174,22 @@ public struct SessionStatus: Codable, Hashable, Sendable {
             try container.encode(type, forKey: .type)
             try container.encode(source, forKey: .source)
             try container.encode(gateway, forKey: .gateway)
+        }
+    }
+
+    /// Which networks a session may use.
+    public struct Network: Codable, Hashable, Sendable {
+        /// The names of the interfaces, the preferred first; empty for all.
+        public var interfaces: [String]
+        /// The types of network, the preferred first; empty for all.
+        public var types: [String]
+        /// `allow`, or `avoid`: only while there is no other path.
+        public var metered: String
+
+        public init(interfaces: [String], types: [String], metered: String) {
+            self.interfaces = interfaces
+            self.types = types
+            self.metered = metered
         }
     }
 
@@ -327,6 +346,7 @@ public struct SessionStatus: Codable, Hashable, Sendable {
         try container.encode(tls, forKey: .tls)
         try container.encode(`protocol`, forKey: .protocol)
         try container.encode(path, forKey: .path)
+        try container.encode(network, forKey: .network)
         try container.encode(user, forKey: .user)
         try container.encode(device, forKey: .device)
         try container.encode(room, forKey: .room)

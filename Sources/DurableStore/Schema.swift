@@ -4,7 +4,7 @@
 /// `in_flight` or `quarantine` with the same key. A message with neither is queued.
 enum Schema {
     /// The statements that lead from one version to the next, from nothing (version 0) on.
-    static let migrations: [String] = [version1, version2, version3, version4]
+    static let migrations: [String] = [version1, version2, version3, version4, version5]
 
     private static let version1 = """
         CREATE TABLE session (
@@ -145,6 +145,12 @@ enum Schema {
             properties BLOB,
             payload BLOB NOT NULL
         ) STRICT;
+        """
+
+    /// What a verdict is about: another configuration, or another credential, makes it void.
+    private static let version5 = """
+        ALTER TABLE verdict ADD COLUMN configuration TEXT;
+        ALTER TABLE verdict ADD COLUMN credential TEXT;
         """
 
     /// The version of the file, 0 for a new one.

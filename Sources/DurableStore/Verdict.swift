@@ -14,9 +14,14 @@ public struct Verdict: Hashable, Sendable {
     /// The boot within which it holds; the caller compares.
     public var bootID: String
     public var since: Timestamp
+    /// What stands for the session's configuration when it was made; `nil` if that was not written down then.
+    public var configuration: String?
+    /// What stands for the version of the credential's file that was used last; `nil` if it is from no file.
+    public var credential: String?
 
     public init(
-        state: String, reasonCode: String, message: String, serverCode: UInt8? = nil, bootID: String, since: Timestamp
+        state: String, reasonCode: String, message: String, serverCode: UInt8? = nil, bootID: String, since: Timestamp,
+        configuration: String? = nil, credential: String? = nil
     ) {
         self.state = state
         self.reasonCode = reasonCode
@@ -24,5 +29,7 @@ public struct Verdict: Hashable, Sendable {
         self.serverCode = serverCode
         self.bootID = bootID
         self.since = since
+        self.configuration = configuration
+        self.credential = credential
     }
 }

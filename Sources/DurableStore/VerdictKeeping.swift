@@ -8,13 +8,17 @@ extension DurableStore {
         guard let id = sessionIDs[session] else { return nil }
         var verdict: Verdict?
         try database.query(
-            "SELECT state, reason_code, message, server_code, boot_id, since FROM verdict WHERE session = ?",
+            """
+            SELECT state, reason_code, message, server_code, boot_id, since, configuration, credential
+            FROM verdict WHERE session = ?
+            """,
             .integer(id)
         ) { row throws(StoreError) in
             verdict = Verdict(
                 state: row.text(0), reasonCode: row.text(1), message: row.text(2),
                 serverCode: row.optionalInteger(3).flatMap { UInt8(exactly: $0) }, bootID: row.text(4),
-                since: .init(rawValue: row.integer(5)))
+                since: .init(rawValue: row.integer(5)), configuration: row.optionalText(6),
+                credential: row.optionalText(7))
             return false
         }
         return verdict
@@ -33,12 +37,12 @@ extension DurableStore {
                 try database.run(
                     """
                     INSERT OR REPLACE INTO verdict
-                        (session, state, reason_code, message, server_code, boot_id, since)
-                    VALUES (?, ?, ?, ?, ?, ?, ?)
+                        (session, state, reason_code, message, server_code, boot_id, since, configuration, credential)
+                    VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)
                     """,
                     .integer(makeSession(session, in: database)), .text(verdict.state), .text(verdict.reasonCode),
                     .text(verdict.message), .optional(verdict.serverCode), .text(verdict.bootID),
-                    .integer(verdict.since.rawValue))
+                    .integer(verdict.since.rawValue), .optional(verdict.configuration), .optional(verdict.credential))
             }
         } catch {
             sessionIDs = sessionIDsBefore

@@ -18,7 +18,7 @@ public enum ClientError: Error, Hashable, Sendable {
     case timeout
     /// The caller's task was cancelled while it waited. Whether the request was carried out is not known.
     case cancelled
-    /// The request is longer than the daemon takes (``RequestLine/maximumLineLength``); it was not sent.
+    /// The request is longer than the daemon takes (`RequestLine.maximumLineLength`); it was not sent.
     case requestTooLong
     /// What the daemon sent is not what this method answers.
     case invalidAnswer(String)

@@ -9,7 +9,9 @@ public struct Announcement: Hashable, Sendable {
     public var payload: ByteBuffer
     /// Never exactly once: an exchange of two steps would have to be finished on the next connection.
     public var qos: QoS
+    /// Whether the server keeps it for who subscribes later (3.3.1.3).
     public var retain: Bool
+    /// As of any PUBLISH (3.3.2.3).
     public var properties: Publish.Properties
 
     public init(
@@ -62,6 +64,7 @@ extension MQTTClientMachine {
     /// Whether an announcement waits for its answer.
     public var isAnnouncing: Bool {
         !announcements.waiting.isEmpty || !announcements.unacknowledged.isEmpty || !announcements.outstanding.isEmpty
+            || !quota.announcements.isEmpty
     }
 
     /// Lets announcements through as far as the window has room. A packet identifier of theirs needs not be durable: no
@@ -106,6 +109,8 @@ extension MQTTClientMachine {
     mutating func receivedPubackOfAnnouncement(_ answer: Acknowledgement, _ step: inout Step) -> Bool {
         guard let announcement = announcements.outstanding.removeValue(forKey: answer.packetID) else { return false }
         packetIDs.free(answer.packetID)
+        if doubt(announcement, answer, &step) { return true }
+        if !answer.reasonCode.isError { messageTaken() }
         step.emit(.announced(announcement, answer.reasonCode))
         return true
     }

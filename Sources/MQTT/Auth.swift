@@ -4,6 +4,7 @@ public import NIOCore
 public struct Auth: Hashable, Sendable {
     /// 0x00 (server), 0x18 (both sides) or 0x19 (client).
     public var reasonCode: ReasonCode
+    /// The method is needed, unless all is left out (3.15.2.2).
     public var properties: Properties
 
     public init(reasonCode: ReasonCode = .success, properties: Properties = Properties()) {
@@ -15,9 +16,11 @@ public struct Auth: Hashable, Sendable {
     public struct Properties: Hashable, Sendable {
         /// Required, except in the short form: success without properties (3.15.2.2.2).
         public var authenticationMethod: String?
+        /// At most 65,535 bytes; what they mean is up to the method.
         public var authenticationData: ByteBuffer?
         /// For people, not to be parsed (3.15.2.2.4).
         public var reasonString: String?
+        /// In order; names may repeat.
         public var userProperties: [UserProperty]
 
         public init(

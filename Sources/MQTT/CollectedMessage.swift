@@ -23,6 +23,7 @@ public struct InboxSequence: RawRepresentable, Hashable, Comparable, Sendable, C
 
 /// A message that durable consumers have not taken yet. One row of the store's inbox for each of them.
 public struct CollectedMessage: Hashable, Sendable {
+    /// Its place in the inbox, and its key.
     public var sequence: InboxSequence
     /// `duplicate` says whether the session may have collected it before.
     public var message: MQTTClientMachine.InboundMessage
@@ -43,14 +44,17 @@ extension MQTTClientMachine.InboundMessage {
 
 /// A durable consumer as the store has it.
 public struct DurableConsumer: Hashable, Sendable {
+    /// One of its session.
     public var name: ConsumerName
     /// The topic filter as it was given: it may be relative to the session's room.
     public var filter: String
+    /// As which it subscribes.
     public var qos: QoS
     /// Messages up to this one may have been given to a program.
     public var givenThrough: InboxSequence
     /// How many messages wait for it, and the sum of their `size`.
     public var messages: Int
+    /// The sum of their `size`.
     public var bytes: Int
 
     public init(

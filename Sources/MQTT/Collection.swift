@@ -78,11 +78,6 @@ struct Collection: Sendable {
     /// Messages whose acknowledgement is withheld.
     var withheld: Int { waiting.count - waitingUnacknowledged }
 
-    func consumers(of topic: String) -> [ConsumerName] {
-        guard !collectors.isEmpty else { return [] }
-        return collectors.filter { $0.value.filter?.matches(topic: topic) ?? false }.keys.sorted()
-    }
-
     func isWaiting(_ id: PacketID) -> Bool { waitingIDs.contains(id) }
 
     // MARK: Waiting

@@ -6,6 +6,7 @@ public struct Connack: Hashable, Sendable {
     public var sessionPresent: Bool
     /// 0x00, or why the server refuses the connection (3.2.2.2).
     public var reasonCode: ReasonCode
+    /// What the server says of itself (3.2.2.3).
     public var properties: Properties
 
     public init(
@@ -36,6 +37,7 @@ public struct Connack: Hashable, Sendable {
         public var topicAliasMaximum: UInt16?
         /// For people, not to be parsed (3.2.2.3.9).
         public var reasonString: String?
+        /// In order; names may repeat.
         public var userProperties: [UserProperty]
         /// Absent means yes (3.2.2.3.11).
         public var wildcardSubscriptionAvailable: Bool?
@@ -45,10 +47,13 @@ public struct Connack: Hashable, Sendable {
         public var sharedSubscriptionAvailable: Bool?
         /// Seconds; overrides the keep-alive of CONNECT (3.2.2.3.14).
         public var serverKeepAlive: UInt16?
+        /// What response topics begin with (3.2.2.3.15).
         public var responseInformation: String?
         /// Another server to use, with 0x9C and 0x9D (3.2.2.3.16).
         public var serverReference: String?
+        /// The one of CONNECT (3.2.2.3.17).
         public var authenticationMethod: String?
+        /// At most 65,535 bytes; what they mean is up to the method.
         public var authenticationData: ByteBuffer?
 
         public init(

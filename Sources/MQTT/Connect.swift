@@ -16,6 +16,7 @@ public struct Connect: Hashable, Sendable {
     public var password: ByteBuffer?
     /// What the server publishes when the client goes without a goodbye (3.1.2.5).
     public var will: Will?
+    /// What the client asks for (3.1.2.11).
     public var properties: Properties
 
     public init(
@@ -54,6 +55,7 @@ public struct Connect: Hashable, Sendable {
         public var authenticationMethod: String?
         /// The data of that method, only together with a method (3.1.2.11.10).
         public var authenticationData: ByteBuffer?
+        /// In order; names may repeat.
         public var userProperties: [UserProperty]
 
         public init(

@@ -52,6 +52,9 @@ public struct Consequence: Hashable, Sendable {
         case shortenKeepAlive
         /// Half as many messages are sent ahead of their acknowledgements.
         case halveWindow
+        /// The refusal counts only if the connection goes on. If it ends, the message is sent again, and half as many are
+        /// sent ahead of their acknowledgements.
+        case unlessEnded
         /// No topic aliases are used any more.
         case noAliases
         /// The packet identifier is not used any more; if it repeats, a full reconnect.
@@ -66,7 +69,9 @@ public struct Consequence: Hashable, Sendable {
         case removed
     }
 
+    /// What becomes of the connection.
     public let `class`: Class
+    /// What is done besides.
     public let measures: Set<Measure>
 
     public init(_ class: Class, _ measures: Set<Measure> = []) {
@@ -76,8 +81,11 @@ public struct Consequence: Hashable, Sendable {
 
     /// Codes, packets, and what is done.
     public struct Row: Hashable, Sendable {
+        /// The reason codes of the row.
         public let codes: [ReasonCode]
+        /// Where they are read.
         public let places: [Place]
+        /// What they mean there.
         public let consequence: Consequence
 
         init(_ codes: [ReasonCode], _ places: [Place], _ class: Class, _ measures: Set<Measure> = []) {
@@ -108,6 +116,7 @@ public struct Consequence: Hashable, Sendable {
         Row([.packetTooLarge], ending, .change, [.quarantine]),
         Row([.messageRateTooHigh], ending, .change, [.floor, .halveWindow]),
         Row([.quotaExceeded], ending, .retry, [.slowly]),
+        Row([.quotaExceeded], [.acknowledgement], .operation, [.unlessEnded]),
         Row([.administrativeAction], ending, .terminal, [.removed]),
         Row([.payloadFormatInvalid], [.disconnect], .change, [.quarantine]),
         Row([.retainNotSupported, .qosNotSupported], ending, .terminal),

@@ -1,6 +1,8 @@
 /// DISCONNECT (3.14): the last packet on a connection, from either side.
 public struct Disconnect: Hashable, Sendable {
+    /// 0x00 takes the will back (3.14.2.1).
     public var reasonCode: ReasonCode
+    /// Left out on the wire when there are none.
     public var properties: Properties
 
     public init(reasonCode: ReasonCode = .normalDisconnection, properties: Properties = Properties()) {
@@ -14,6 +16,7 @@ public struct Disconnect: Hashable, Sendable {
         public var sessionExpiryInterval: UInt32?
         /// For people, not to be parsed (3.14.2.2.3).
         public var reasonString: String?
+        /// In order; names may repeat.
         public var userProperties: [UserProperty]
         /// Another server to use, with 0x9C and 0x9D (3.14.2.2.5).
         public var serverReference: String?

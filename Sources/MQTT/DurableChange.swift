@@ -7,7 +7,7 @@ public enum DurableChange: Hashable, Sendable {
     case insert(StoredMessage)
     /// queued → inFlight: before the PUBLISH is sent.
     case assign(MessageSequence, PacketID)
-    /// inFlight → queued: the server lost the session; the message goes out as a new one.
+    /// inFlight → queued: the server lost the session, or has no room; the message goes out as a new one.
     case unassign(MessageSequence)
     /// inFlight → released: before the PUBREL is sent. The payload is not needed any more.
     case release(MessageSequence)

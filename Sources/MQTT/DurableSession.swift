@@ -2,6 +2,7 @@
 public struct DurableSession: Hashable, Sendable {
     /// Whether we may claim a session at the server. Lost or unreadable state must be `false` (rule 2).
     public var established: Bool
+    /// The client identifier that the server gave us, if it did.
     public var assignedClientID: String?
     /// The sequence of the next message: above every one that was ever inserted, also of those removed since.
     public var nextSequence: MessageSequence
@@ -13,9 +14,11 @@ public struct DurableSession: Hashable, Sendable {
     public var rememberedSubscriptions: Set<TopicFilter>
     /// Messages that are `queued`, and the sum of their `size`.
     public var queuedCount: Int
+    /// Bytes, see ``OutboundMessage/size``.
     public var queuedBytes: Int
     /// Messages that are `quarantined`, and the sum of their `size`.
     public var quarantinedCount: Int
+    /// Bytes, see ``OutboundMessage/size``.
     public var quarantinedBytes: Int
     /// What the session publishes as retained messages, in the order in which it was put. Not the machine's business.
     public var publications: [Publication]

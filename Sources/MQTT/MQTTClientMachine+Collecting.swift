@@ -21,6 +21,7 @@ extension MQTTClientMachine {
     public struct InboxCounts: Hashable, Sendable {
         /// Counted once for each consumer that a message waits for; those count that are not committed yet.
         public var messages: Int
+        /// The sum of their `size`, counted alike.
         public var bytes: Int
         /// Messages from the server that are not acknowledged because they have not come in yet.
         public var withheld: Int
@@ -59,10 +60,17 @@ extension MQTTClientMachine {
 
     /// A QoS 0 message: it waits like the others, but nobody would send it again.
     mutating func collectUnacknowledged(_ publish: Publish, _ step: inout Step) {
-        let consumers = collection.consumers(of: publish.topic)
+        let consumers = consumers(of: publish)
         guard !consumers.isEmpty else { return }
         let isBlocked = collection.isPaused || (collection.isIdle && !hasRoom(publish, for: consumers))
         if isBlocked || !collection.wait(publish) { step.emit(.inboxDropped(publish.topic)) }
+    }
+
+    /// The durable consumers that the message was sent for.
+    func consumers(of publish: Publish) -> [ConsumerName] {
+        guard !collection.collectors.isEmpty else { return [] }
+        let message = InboundMessage(publish, for: subscriptions.filters(of: publish))
+        return collection.collectors.filter { $0.value.filter.map(message.isFor) ?? false }.keys.sorted()
     }
 
     private func hasRoom(_ publish: Publish, for consumers: [ConsumerName]) -> Bool {
@@ -84,7 +92,7 @@ extension MQTTClientMachine {
         {
             var entry = Collection.Entry(publish: publish)
             let isNew = publish.qos != .exactlyOnce || inbox.isNew(publish)
-            if isNew { entry.consumers = collection.consumers(of: publish.topic) }
+            if isNew { entry.consumers = consumers(of: publish) }
             if !entry.consumers.isEmpty {
                 guard hasRoom(publish, for: entry.consumers) else {
                     guard publish.packetID == nil else { break }
@@ -181,9 +189,9 @@ extension MQTTClientMachine {
 }
 
 extension MQTTClientMachine.InboundMessage {
-    init(_ publish: Publish) {
+    init(_ publish: Publish, for filters: Set<TopicFilter>? = nil) {
         self.init(
             topic: publish.topic, payload: publish.payload, qos: publish.qos, retain: publish.retain,
-            duplicate: publish.duplicate, properties: publish.properties)
+            duplicate: publish.duplicate, properties: publish.properties, filters: filters)
     }
 }

@@ -82,11 +82,13 @@ extension MQTTClientMachine {
     }
 
     mutating func connectionClosed() {
+        quotaConnectionClosed()
         connection = .closed
         work.removeAll()
         outbox.connectionClosed()
         inbox.connectionClosed()
         collection.connectionClosed()
+        settling = nil
         for id in subscriptions.connectionClosed() + announcements.connectionClosed() { packetIDs.free(id) }
     }
 
@@ -185,6 +187,7 @@ extension MQTTClientMachine {
         connection = .connected(ServerSession(limits: limits))
         keepAliveInForce = capped(connack.properties.serverKeepAlive ?? configuration.keepAlive)
         isFreshlyResumed = connack.sessionPresent
+        quotaConnected()
         aliases = TopicAliases(maximum: usesAliases ? limits.topicAliasMaximum : 0)
         step.emit(
             .connected(
@@ -236,6 +239,7 @@ extension MQTTClientMachine {
         if !outbox.inFlight.isEmpty { outbox.sessionLost() }
         packetIDs.freeAll()
         identifierClashes = 0
+        quotaSessionLost()
         if inbox.sessionLost() { step.changes.append(.removeAllInbound) }
         if subscriptions.sessionLost() { step.changes.append(.forgetAllSubscriptions) }
     }
@@ -253,7 +257,7 @@ extension MQTTClientMachine {
         case .pubcomp(let answer): receivedPubcomp(answer, &step)
         case .suback(let suback): received(suback, &step)
         case .unsuback(let unsuback): received(unsuback, &step)
-        case .pingresp: step.emit(.pingAnswered)
+        case .pingresp: pingAnswered(&step)
         case .disconnect(let disconnect): disconnected(disconnect, &step)
         case .connack: violate(.protocolError, "the server sent a second CONNACK", &step)
         case .auth(let auth): received(auth, isConnected: true, &step)
@@ -266,7 +270,12 @@ extension MQTTClientMachine {
         var reason = ServerReason(
             code: disconnect.reasonCode, reasonString: disconnect.properties.reasonString,
             serverReference: disconnect.properties.serverReference)
-        if case .connected(let session) = connection { reason.remedies = remedies(for: disconnect, session, &step) }
+        if case .connected(let session) = connection {
+            reason.remedies = remedies(for: disconnect, session, &step)
+            for remedy in reasonIfEnded?.remedies ?? [] where !reason.remedies.contains(remedy) {
+                reason.remedies.append(remedy)
+            }
+        }
         step.emit(.disconnectedByServer(reason))
         end(&step)
     }

@@ -15,10 +15,16 @@ extension MQTTClientMachine {
         guard inbox.arrived(id) else {
             return violate(.receiveMaximumExceeded, "the server exceeded our Receive Maximum", &step)
         }
+        guard !withhold(publish) else { return }
+        take(publish, id, &step)
+    }
+
+    /// Delivers a message that arrived, and answers it as soon as that may be.
+    mutating func take(_ publish: Publish, _ id: PacketID, _ step: inout Step) {
         // It has this identifier until it is acknowledged, so this is the same message once more.
         guard !collection.isWaiting(id) else { return }
         if publish.qos == .atLeastOnce { deliver(publish, &step) }
-        if collection.isIdle, collection.consumers(of: publish.topic).isEmpty {
+        if collection.isIdle, consumers(of: publish).isEmpty {
             acknowledge(publish, &step)
         } else {
             _ = collection.wait(publish)
@@ -37,7 +43,7 @@ extension MQTTClientMachine {
     }
 
     func deliver(_ publish: Publish, _ step: inout Step) {
-        step.emit(.received(InboundMessage(publish)))
+        step.emit(.received(InboundMessage(publish, for: subscriptions.filters(of: publish))))
     }
 
     mutating func receivedPubrel(_ answer: Acknowledgement, _ step: inout Step) {

@@ -44,7 +44,8 @@ extension MQTTClientMachine {
     }
 
     private mutating func accept(_ message: OutboundMessage, _ step: inout Step) -> MessageSequence {
-        let goesAtOnce = message.qos != .atMostOnce && outbox.isQueueEmpty && hasRoom(outbox.lastSequence.next)
+        let goesAtOnce =
+            message.qos != .atMostOnce && outbox.isQueueEmpty && settling == nil && hasRoom(outbox.lastSequence.next)
         let sequence = outbox.nextSequence()
         var stored = StoredMessage(sequence: sequence, message: message)
         var packetID: PacketID?
@@ -167,7 +168,7 @@ extension MQTTClientMachine {
 extension MQTTClientMachine {
     /// Unanswered QoS 1 and 2 messages that a server with these limits may be sent.
     func window(_ limits: ServerLimits) -> Int {
-        min(limits.receiveMaximum, max(1, configuration.maximumInFlight), windowCap)
+        min(limits.receiveMaximum, max(1, configuration.maximumInFlight), windowCap, quota.windowCap)
     }
 
     /// Whether this QoS 1 or 2 message may go out now, if nothing has to go before it.
@@ -186,12 +187,15 @@ extension MQTTClientMachine {
     /// Lets messages through to the connection, in order of acceptance, as far as window and transport have room:
     /// first what has to be sent again, then what is queued. A QoS 0 message keeps its place among them.
     mutating func pump(_ step: inout Step) {
-        guard case .connected(let session) = connection else { return }
+        // What the server may have no room for keeps its place.
+        guard case .connected(let session) = connection, !outbox.hasRefused else { return }
         while outbox.backlogBytes < max(1, configuration.maximumUnflushedBytes) {
             let queued = outbox.first
             if let id = outbox.resend.first, let entry = outbox.inFlight[id] {
+                // What was in flight before a start may have a message before it in the queue, which is still to be read.
+                guard queued != nil || outbox.isLoaded(through: entry.sequence) else { return }
                 if let queued, queued.sequence < entry.sequence {
-                    guard passUnacknowledged(queued, session, &step) else { return }
+                    guard pass(queued, session, &step) else { return }
                 } else {
                     guard hasRoom(entry.sequence), let message = entry.message else { return }
                     if let refusal = refusal(of: message, session.limits) {
@@ -201,7 +205,7 @@ extension MQTTClientMachine {
                         letThrough(Outbox.Queued(sequence: entry.sequence, message: message), id, step)
                     }
                 }
-            } else if let queued {
+            } else if let queued, settling == nil {
                 guard pass(queued, session, &step) else { return }
             } else {
                 return
@@ -310,10 +314,14 @@ extension MQTTClientMachine {
         if receivedPubackOfAnnouncement(answer, &step) { return }
         let id = answer.packetID
         guard let entry = outbox.inFlight[id], entry.wasAttempted else { return }
-        guard entry.message?.qos == .atLeastOnce else {
+        guard let message = entry.message, message.qos == .atLeastOnce || version == .threeOneOne else {
             return violate(.protocolError, "the server answered a QoS 2 PUBLISH with PUBACK", &step)
         }
-        if answer.reasonCode.isError { return quarantine(answer, &step) }
+        if message.qos == .exactlyOnce, !lowersQoS {
+            lowersQoS = true
+            step.emit(.serverLowersQoS)
+        }
+        if answer.reasonCode.isError { return refused(answer, &step) }
         deliver(id, entry, answer.reasonCode, &step)
     }
 
@@ -328,13 +336,14 @@ extension MQTTClientMachine {
             guard message.qos == .exactlyOnce else {
                 return violate(.protocolError, "the server answered a QoS 1 PUBLISH with PUBREC", &step)
             }
-            if answer.reasonCode.isError { return quarantine(answer, &step) }
+            if answer.reasonCode.isError { return refused(answer, &step) }
             if entry.progress == .letThrough { outbox.takeBack(bytes: entry.size) }
             if entry.progress == .idle { outbox.resend.removeAll { $0 == id } }
             outbox.inFlight[id]?.message = nil
             outbox.inFlight[id]?.progress = .onWire
             outbox.inFlight[id]?.answer = answer.reasonCode
             step.changes.append(.release(entry.sequence))
+            messageTaken()
         } else if answer.reasonCode.isError {
             // The server does not know the identifier of a message that it owned: there is nothing left to do for it.
             return deliver(id, entry, entry.answer, &step)
@@ -356,19 +365,21 @@ extension MQTTClientMachine {
         _ id: PacketID, _ entry: Outbox.InFlight, _ code: ReasonCode, _ step: inout Step
     ) {
         finish(id, &step)
+        messageTaken()
         outbox.counts.bytes -= entry.size
         step.changes.append(.remove(entry.sequence))
         step.emit(.delivered(entry.sequence, code))
     }
 
     /// The exchange is over; the caller says what becomes of the message.
-    private mutating func finish(_ id: PacketID, _ step: inout Step) {
+    mutating func finish(_ id: PacketID, _ step: inout Step) {
         outbox.remove(id)
         outbox.counts.inFlight -= 1
         packetIDs.free(id)
     }
 
-    private mutating func quarantine(_ answer: Acknowledgement, _ step: inout Step) {
+    private mutating func refused(_ answer: Acknowledgement, _ step: inout Step) {
+        if doubt(answer.packetID, answer, &step) { return }
         quarantine(answer.packetID, answer.reasonCode, answer.properties.reasonString, &step)
         if Consequence(of: answer.reasonCode, in: .acknowledgement).measures.contains(.retireIdentifier) {
             _ = identifierIsTaken(answer.packetID, &step)
@@ -384,7 +395,7 @@ extension MQTTClientMachine {
     /// Characters of a Reason String (3.4.2.2.2) that are stored.
     private static let longestReason = 500
 
-    private mutating func reject(
+    mutating func reject(
         _ sequence: MessageSequence, _ code: ReasonCode, _ sentence: String?, _ step: inout Step
     ) {
         outbox.counts.quarantined += 1

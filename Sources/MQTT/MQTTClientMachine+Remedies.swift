@@ -35,17 +35,24 @@ extension MQTTClientMachine {
         return remedies
     }
 
+    /// Whether messages go out one by one, to find the one that the server ended the connection for. What is announced
+    /// meanwhile would be under suspicion, too.
+    public var isIsolating: Bool {
+        guard let last = isolateThrough else { return false }
+        return outbox.inFlight.contains { $0.value.sequence <= last }
+            || outbox.first.map { $0.sequence <= last } ?? false
+    }
+
     /// Finds the message that the server ended the connection for: the only one that is unanswered. If there are more,
     /// they go out one by one on the next connection, so that no innocent message is quarantined.
     private mutating func blameMessage(_ code: ReasonCode, _ sentence: String?, _ step: inout Step) -> Remedy? {
-        // It may have been an announcement, which is not a message of anybody.
-        guard announcements.outstanding.isEmpty else { return nil }
         let suspects = outbox.inFlight.filter { $0.value.progress == .onWire && !$0.value.isReleased }
         guard let last = suspects.map(\.value.sequence).max() else { return nil }
         // 0x81 and 0x82 may mean anything, unless the message was the first thing after a resume or went out alone.
         let isCertain =
             Consequence(of: code, in: .disconnect).class != .retryOnce || isolateThrough != nil || isFreshlyResumed
-        guard suspects.count == 1, isCertain, let suspect = suspects.first else {
+        // It may have been an announcement, which is not a message of anybody. Who announces waits next time.
+        guard suspects.count == 1, isCertain, announcements.outstanding.isEmpty, let suspect = suspects.first else {
             isolateThrough = max(isolateThrough ?? last, last)
             return .isolation
         }

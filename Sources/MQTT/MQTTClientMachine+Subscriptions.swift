@@ -14,7 +14,7 @@ extension MQTTClientMachine {
         // A protocol error on a shared subscription [MQTT-3.8.3-4].
         if filter.isShared { subscription.noLocal = false }
         step(at: now, into: &actions) { machine, step in
-            machine.subscriptions.wanted[filter] = subscription
+            machine.subscriptions.want(subscription, for: filter)
             machine.subscriptions.refused[filter] = nil
             machine.subscriptions.confirmed.remove(filter)
             guard case .connected(let session) = machine.connection else { return }
@@ -29,7 +29,7 @@ extension MQTTClientMachine {
     /// From now on nothing is wanted of this filter. Without a connection `unsubscribed` comes at once, and the server is
     /// told on the next one.
     mutating func unsubscribe(_ filter: TopicFilter, _ step: inout Step) {
-        subscriptions.wanted[filter] = nil
+        subscriptions.unwant(filter)
         subscriptions.refused[filter] = nil
         subscriptions.confirmed.remove(filter)
         subscriptions.answered(filter)
@@ -89,7 +89,9 @@ extension MQTTClientMachine {
         var filters: Set<TopicFilter> = []
         var new: Set<TopicFilter> = []
         var length = Self.requestOverhead
-        while asked.count < filtersPerPacket,
+        // A packet has one identifier for all of its filters.
+        let count = limits.subscriptionIDs ? 1 : filtersPerPacket
+        while asked.count < count,
             case .subscribe(let filter, let again)? = subscriptions.needs.first, !filters.contains(filter)
         {
             guard var subscription = subscriptions.wanted[filter] else {
@@ -158,8 +160,12 @@ extension MQTTClientMachine {
     mutating func sendRequest(_ id: PacketID, _ step: inout Step) {
         subscriptions.sent.insert(id)
         switch subscriptions.requests[id] {
-        case .subscribe(let asked, _, _)?:
-            step.write(.subscribe(Subscribe(packetID: id, subscriptions: asked)))
+        case .subscribe(let asked, let wanted, _)?:
+            var properties = Subscribe.Properties()
+            if case .connected(let session) = connection, session.limits.subscriptionIDs {
+                properties.subscriptionID = wanted.first?.filter.subscriptionID
+            }
+            step.write(.subscribe(Subscribe(packetID: id, subscriptions: asked, properties: properties)))
         case .unsubscribe(let filters)?:
             step.write(.unsubscribe(Unsubscribe(packetID: id, filters: filters.map(\.string))))
         case nil: return

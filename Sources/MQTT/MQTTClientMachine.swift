@@ -13,9 +13,10 @@ import NIOCore
 ///     handle ─▶ mutate ─▶ pump: let messages through ─▶ drain: send what is durable ─▶ commit, load, send, close
 ///
 /// Files: this one is the funnel; `+Connection` opens and ends; `+Discarding` begins a session anew in MQTT 3.1.1;
-/// `+Remedies` is what follows from the server's reason to end a connection; `+Outbound` and `+Inbound` are the two
-/// directions of messages; `+Limits` is what the outbox does not keep; `+Subscriptions` restores what is wanted;
-/// `+Collecting` is what durable consumers get.
+/// `+Remedies` is what follows from the server's reason to end a connection, and `+Quota` from what it refuses for want of
+/// room; `+Outbound` and `+Inbound` are the two directions of messages; `+Limits` is what the outbox does not keep;
+/// `+Subscriptions` restores what is wanted; `+Collecting` is what durable consumers get; `+Settling` prepares a connection
+/// for being left.
 public struct MQTTClientMachine: Sendable {
     /// May be changed at any time; what CONNECT announces changes with the next one.
     public var configuration: Configuration
@@ -49,6 +50,12 @@ public struct MQTTClientMachine: Sendable {
     var aliases = TopicAliases()
     /// The exchange under way, before CONNACK or after.
     var authentication: SCRAMClient?
+    var quota = Quota()
+    /// The PINGREQs of this connection that are unanswered, in order.
+    var pings = CircularBuffer<PingPurpose>()
+    /// Whether the server has answered a QoS 2 PUBLISH with PUBACK, as some do that have no QoS 2. In MQTT 3.1.1 it cannot
+    /// say so before: there is no Maximum QoS.
+    var lowersQoS = false
     /// Whether both sides of this connection have proven themselves by enhanced authentication.
     var isAuthenticatedByMethod = false
     /// Whether the server still had the session, and has not answered a message on this connection yet.
@@ -58,6 +65,8 @@ public struct MQTTClientMachine: Sendable {
     var keepAliveCap: UInt16?
     /// Seconds that hold on this connection, or held on the last one.
     var keepAliveInForce: UInt16 = 0
+    /// Set while the connection is given nothing new.
+    var settling: Settling?
     /// How many identifiers the server called in use that were free here, in this session.
     var identifierClashes = 0
 
@@ -92,7 +101,9 @@ public struct MQTTClientMachine: Sendable {
                 machine.connectionOpened(credentials, forceCleanStart: forceCleanStart, &step)
             case .received(let bytes): machine.received(bytes, &step)
             case .connectionClosed: machine.connectionClosed()
-            case .ping: if case .connected = machine.connection { step.write(.pingreq) }
+            case .ping: machine.ping(.heartbeat, &step)
+            case .settle: machine.settle()
+            case .goOn: machine.goOn(&step)
             case .disconnect(let code): machine.disconnect(code, &step)
             case .unsubscribe(let filter): machine.unsubscribe(filter, &step)
             case .committed(let number): machine.committed(number, &step)
@@ -206,6 +217,7 @@ extension MQTTClientMachine {
             pumpAnnouncements(&step)
             pump(&step)
         } while drain(&step)
+        noteSettled(&step)
         if !step.changes.isEmpty {
             issuedCommit = nextCommit(step)
             step.actions.append(.commit(step.changes, issuedCommit))

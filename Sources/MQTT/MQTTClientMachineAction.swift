@@ -2,6 +2,7 @@ public import NIOCore
 
 /// Numbers the `commit` actions of one machine, in order. They start anew with each start of the daemon.
 public struct CommitNumber: RawRepresentable, Hashable, Comparable, Sendable {
+    /// 1 or more; 0 is before the first.
     public let rawValue: UInt64
 
     public init(rawValue: UInt64) {
@@ -15,6 +16,7 @@ public struct CommitNumber: RawRepresentable, Hashable, Comparable, Sendable {
 
 /// Numbers the `send` actions of one machine that want to know when they were flushed, in order, over all connections.
 public struct FlushNumber: RawRepresentable, Hashable, Comparable, Sendable {
+    /// 1 or more; 0 is before the first.
     public let rawValue: UInt64
 
     public init(rawValue: UInt64) {
@@ -54,6 +56,11 @@ extension MQTTClientMachine {
         case connectionClosed
         /// Send PINGREQ, if connected.
         case ping
+        /// The connection is about to be left for another one: nothing new is begun on it. `settled` follows when nothing is
+        /// in flight any more.
+        case settle
+        /// It is not left after all.
+        case goOn
         /// Leave: DISCONNECT with this code, then `close`.
         case disconnect(ReasonCode)
         case unsubscribe(TopicFilter)
@@ -98,6 +105,7 @@ extension MQTTClientMachine {
         case close
     }
 
+    /// What happened, for who uses the machine.
     public enum Event: Hashable, Sendable {
         /// CONNACK with success.
         case connected(Connected)
@@ -107,6 +115,8 @@ extension MQTTClientMachine {
         case restored
         /// PINGRESP.
         case pingAnswered
+        /// After `settle`: everything that was begun on the connection is finished, and the server knows it.
+        case settled
         /// The message is durable.
         case accepted(MessageSequence)
         /// The store had no room: the message is forgotten, as if never published.
@@ -117,6 +127,9 @@ extension MQTTClientMachine {
         case rejected(MessageSequence, ReasonCode, String?)
         /// It is removed without having been sent.
         case dropped(DroppedMessage)
+        /// The server takes QoS 2 for QoS 1: it answers with PUBACK, so that its messages may come twice after an outage.
+        /// Once, and only in MQTT 3.1.1, where a server has no other way to say so.
+        case serverLowersQoS
         /// A message from the server, for whoever wants it live.
         case received(InboundMessage)
         /// Messages for durable consumers are in the inbox, up to this one.
@@ -150,6 +163,7 @@ extension MQTTClientMachine {
 
     /// What the server said when it refused or ended the connection.
     public struct ServerReason: Hashable, Sendable {
+        /// 0x80 or more (2.4).
         public var code: ReasonCode
         /// For people.
         public var reasonString: String?
@@ -180,6 +194,7 @@ extension MQTTClientMachine {
         public var keepAlive: UInt16
         /// Seconds: the server's value, else ours; in MQTT 3.1.1 the server does not say.
         public var sessionExpiry: UInt32
+        /// What the server can do.
         public var limits: ServerLimits
 
         public init(
@@ -198,13 +213,20 @@ extension MQTTClientMachine {
 
     /// What the server can do, with the standard's defaults filled in (3.2.2.3).
     public struct ServerLimits: Hashable, Sendable {
+        /// Unacknowledged QoS 1 and 2 messages that it takes at once, 1...65,535; in MQTT 3.1.1 it does not say.
         public var receiveMaximum: Int
+        /// The highest QoS that may be published.
         public var maximumQoS: QoS
+        /// Whether it retains messages.
         public var retainAvailable: Bool
         /// Bytes.
         public var maximumPacketSize: Int
+        /// Whether filters may have `+` and `#`.
         public var wildcardSubscriptions: Bool
+        /// Whether filters may begin with `$share/` (4.8.2).
         public var sharedSubscriptions: Bool
+        /// Whether a subscription may have an identifier, which comes with its messages.
+        public var subscriptionIDs: Bool
         /// The highest alias that we may use; 0 is none.
         public var topicAliasMaximum: UInt16
         /// Whether messages may have properties: content type, response topic, correlation data, user properties.
@@ -220,6 +242,7 @@ extension MQTTClientMachine {
             maximumPacketSize = connack.maximumPacketSize.map { Int($0) } ?? Packet.maximumLength
             wildcardSubscriptions = connack.wildcardSubscriptionAvailable ?? true
             sharedSubscriptions = version == .five && connack.sharedSubscriptionAvailable ?? true
+            subscriptionIDs = version == .five && connack.subscriptionIDsAvailable ?? true
             topicAliasMaximum = connack.topicAliasMaximum ?? 0
             messageProperties = version == .five
         }
@@ -227,18 +250,26 @@ extension MQTTClientMachine {
 
     /// A message from the server.
     public struct InboundMessage: Hashable, Sendable {
+        /// A topic name (4.7).
         public var topic: String
         /// A slice of the bytes that arrived.
         public var payload: ByteBuffer
+        /// As which it was sent to us: no more than what was subscribed to.
         public var qos: QoS
+        /// Whether it was there before we subscribed, unless Retain As Published says otherwise (3.3.1.3).
         public var retain: Bool
         /// The server may have sent it before.
         public var duplicate: Bool
+        /// As the publisher gave them, and the subscription identifiers.
         public var properties: Publish.Properties
+        /// The filters that the server sent it for, as far as it says so; see ``isFor(_:)``.
+        public var filters: Set<TopicFilter>?
 
         public init(
-            topic: String, payload: ByteBuffer, qos: QoS, retain: Bool, duplicate: Bool, properties: Publish.Properties
+            topic: String, payload: ByteBuffer, qos: QoS, retain: Bool, duplicate: Bool, properties: Publish.Properties,
+            filters: Set<TopicFilter>? = nil
         ) {
+            self.filters = filters
             self.topic = topic
             self.payload = payload
             self.qos = qos
@@ -269,8 +300,11 @@ extension MQTTClientMachine {
 
     /// A message that was accepted and is not sent.
     public struct DroppedMessage: Hashable, Sendable {
+        /// Which message.
         public var sequence: MessageSequence
+        /// A topic name (4.7).
         public var topic: String
+        /// Why.
         public var reason: DropReason
 
         public init(sequence: MessageSequence, topic: String, reason: DropReason) {
@@ -294,9 +328,11 @@ extension MQTTClientMachine {
 
     /// How many messages there are, and in which state; those count that are not committed yet.
     public struct Counts: Hashable, Sendable {
+        /// Waiting for the connection, or for room in the window.
         public var queued: Int
         /// In flight or released.
         public var inFlight: Int
+        /// Refused; kept for a person to decide.
         public var quarantined: Int
         /// The sum of `size` over all of them.
         public var bytes: Int
@@ -308,6 +344,7 @@ extension MQTTClientMachine {
             self.bytes = bytes
         }
 
+        /// All of them.
         public var total: Int { queued + inFlight + quarantined }
     }
 }

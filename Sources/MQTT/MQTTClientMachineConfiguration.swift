@@ -36,9 +36,11 @@ extension MQTTClientMachine {
         public var maximumUnflushedQoS0: Int
         /// Messages, and bytes of messages, that are held in memory ahead of the window. The rest is in the store only.
         public var readAheadMessages: Int
+        /// Bytes, see ``OutboundMessage/size``; the first message counts whatever its size.
         public var readAheadBytes: Int
         /// Messages, and bytes of messages, that the outbox holds, quarantined ones included.
         public var outboxMaxMessages: Int
+        /// Bytes, see ``OutboundMessage/size``.
         public var outboxMaxBytes: Int
         /// What happens at that limit.
         public var whenFull: OverflowBehaviour
@@ -47,6 +49,7 @@ extension MQTTClientMachine {
         /// Messages, and bytes of messages, that the inbox holds, counted once for each consumer. At the limit
         /// acknowledgements to the server are withheld.
         public var inboxMaxMessages: Int
+        /// Bytes, see ``OutboundMessage/size``.
         public var inboxMaxBytes: Int
         /// Topic filters in one SUBSCRIBE or UNSUBSCRIBE, 1 or more. Some servers take no more than 8.
         public var filtersPerPacket: Int

@@ -4,8 +4,11 @@ public import NIOCore
 public struct OutboundMessage: Hashable, Sendable {
     /// A topic name: 1...65,535 UTF-8 bytes without wildcards and U+0000 (4.7).
     public var topic: String
+    /// Up to what the server takes as a packet, at most 256 MiB (2.1.4).
     public var payload: ByteBuffer
+    /// How sure it is to arrive (4.3).
     public var qos: QoS
+    /// Whether the server keeps it for who subscribes later (3.3.1.3).
     public var retain: Bool
     /// What the program gave along. `topicAlias`, `messageExpiryInterval` and `subscriptionIDs` are the machine's business
     /// or the server's, and are ignored.

@@ -60,6 +60,12 @@ struct Outbox: Sendable {
         var message: OutboundMessage
     }
 
+    /// A message that the server refused, with what it said.
+    struct Refused: Sendable {
+        var queued: Queued
+        var sentence: String?
+    }
+
     /// A QoS 0 message on its way through the transport.
     struct Unflushed: Sendable {
         var sequence: MessageSequence
@@ -93,6 +99,8 @@ struct Outbox: Sendable {
     private var unflushedBytes = 0
     /// How many of `unflushed`, from its start, were written.
     private var writtenCount = 0
+    /// What the server refused, and may have no room for at the moment: queued in the store, and not in the read-ahead.
+    private var refused: [Refused] = []
     private var flushes = CircularBuffer<Flush>()
     /// Bytes of messages that are let through to the connection and not flushed yet.
     private(set) var backlogBytes = 0
@@ -141,13 +149,17 @@ struct Outbox: Sendable {
 
     /// Messages of the queue that are not on their way, and their bytes.
     var waiting: (messages: Int, bytes: Int) {
-        (counts.queued - unflushed.count, queuedBytes - unflushedBytes)
+        (
+            counts.queued - unflushed.count - refused.count,
+            queuedBytes - unflushedBytes - refused.reduce(0) { $0 + $1.queued.message.size }
+        )
     }
 
     /// When the first of the messages that are queued or in flight was accepted, as far as they are in memory.
     var oldestAcceptance: Timestamp? {
         var first = inFlight.values.min { $0.sequence < $1.sequence }.map { ($0.sequence, $0.acceptedAt) }
-        for queued in [unflushed.first.map { Queued(sequence: $0.sequence, message: $0.message) }, readAhead.first] {
+        let heads = [unflushed.first.map { Queued(sequence: $0.sequence, message: $0.message) }, readAhead.first]
+        for queued in heads + refused.map(\.queued) {
             guard let queued, queued.sequence < first?.0 ?? MessageSequence(rawValue: .max) else { continue }
             first = (queued.sequence, queued.message.acceptedAt)
         }
@@ -171,8 +183,11 @@ struct Outbox: Sendable {
     /// Whether every message of the queue is in memory.
     var isWholeInMemory: Bool { loadedThrough == lastSequence }
 
+    /// Whether every message of the queue before this one is in memory.
+    func isLoaded(through sequence: MessageSequence) -> Bool { loadedThrough >= sequence || waiting.messages == 0 }
+
     /// Whether nothing has to go before a new message.
-    var isQueueEmpty: Bool { isWholeInMemory && readAhead.isEmpty && resend.isEmpty }
+    var isQueueEmpty: Bool { isWholeInMemory && readAhead.isEmpty && resend.isEmpty && refused.isEmpty }
 
     mutating func nextSequence() -> MessageSequence {
         let wasWhole = isWholeInMemory
@@ -344,14 +359,36 @@ struct Outbox: Sendable {
         }
         for index in readAhead.indices { shift(&readAhead[index].message) }
         for index in unflushed.indices { shift(&unflushed[index].message) }
+        for index in refused.indices { shift(&refused[index].queued.message) }
         makeLoadStale()
     }
 
-    /// The connection is gone: what was not flushed is at the head of the queue again.
+    // MARK: Refusals in doubt
+
+    /// Whether there are messages whose refusal is in doubt.
+    var hasRefused: Bool { !refused.isEmpty }
+
+    /// A message that was in flight is queued again, and waits.
+    mutating func refuse(_ queued: Queued, _ sentence: String?) {
+        enterQueue(size: queued.message.size)
+        refused.append(Refused(queued: queued, sentence: sentence))
+    }
+
+    /// Their refusal counts. They are still counted as queued.
+    mutating func takeRefused() -> [Refused] {
+        defer { refused = [] }
+        return refused
+    }
+
+    // MARK: The end of the connection
+
+    /// The connection is gone: what was not flushed, or is in doubt, is at the head of the queue again.
     mutating func connectionClosed() {
+        var returned = takeRefused().map(\.queued)
         while let last = unflushed.popLast() {
-            prepend(Queued(sequence: last.sequence, message: last.message))
+            returned.append(Queued(sequence: last.sequence, message: last.message))
         }
+        for queued in returned.sorted(by: { $0.sequence > $1.sequence }) { prepend(queued) }
         writtenCount = 0
         unflushedBytes = 0
         flushes.removeAll()

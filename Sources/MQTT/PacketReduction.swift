@@ -2,7 +2,7 @@ extension Packet {
     /// What is left of the packet in this version of MQTT: all of it in MQTT 5; in 3.1.1 without properties, reason codes
     /// of acknowledgements and of DISCONNECT, subscription options but the QoS, a password without a user name. `nil` if
     /// there is no such packet.
-    public func reduced(to version: ProtocolVersion) -> Packet? {
+    package func reduced(to version: ProtocolVersion) -> Packet? {
         guard version == .threeOneOne else { return self }
         switch self {
         case .connect(var connect):

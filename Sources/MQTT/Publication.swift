@@ -8,6 +8,7 @@ public struct Publication: Hashable, Sendable {
     public var payload: ByteBuffer
     /// At most once or at least once. Exactly once has no meaning for state: receiving it twice changes nothing.
     public var qos: QoS
+    /// As of any PUBLISH (3.3.2.3).
     public var properties: Publish.Properties
     /// When it was put.
     public var since: Timestamp

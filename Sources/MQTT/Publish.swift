@@ -6,12 +6,15 @@ public struct Publish: Hashable, Sendable {
     public var topic: String
     /// What remains of the packet; decoded payloads are slices of the bytes that arrived.
     public var payload: ByteBuffer
+    /// How sure it is to arrive (4.3).
     public var qos: QoS
+    /// From a client: keep it; from a server: it was kept (3.3.1.3).
     public var retain: Bool
     /// DUP: this may have been sent before. Never with QoS 0 [MQTT-3.3.1-2].
     public var duplicate: Bool
     /// Present exactly when the QoS is 1 or 2 [MQTT-2.2.1-2]; encoding anything else is a programming error.
     public var packetID: PacketID?
+    /// Nothing of them in MQTT 3.1.1.
     public var properties: Properties
 
     public init(
@@ -34,6 +37,7 @@ public struct Publish: Hashable, Sendable {
 
     /// The properties of PUBLISH (3.3.2.3). `nil` or empty means absent.
     public struct Properties: Hashable, Sendable {
+        /// Whether the payload is text (3.3.2.3.2).
         public var payloadFormat: PayloadFormat?
         /// Seconds that are left; absent means for ever (3.3.2.3.3).
         public var messageExpiryInterval: UInt32?
@@ -43,9 +47,11 @@ public struct Publish: Hashable, Sendable {
         public var responseTopic: String?
         /// At most 65,535 bytes (3.3.2.3.6).
         public var correlationData: ByteBuffer?
+        /// In order; names may repeat (3.3.2.3.7).
         public var userProperties: [UserProperty]
         /// The subscriptions that matched, 1...268,435,455 each; from the server only (3.3.2.3.8).
         public var subscriptionIDs: [UInt32]
+        /// At most 65,535 UTF-8 bytes; what it means is up to publisher and reader (3.3.2.3.9).
         public var contentType: String?
 
         public init(

@@ -9,6 +9,7 @@
 /// Of SASLprep (RFC 4013) it has what ASCII needs: those texts are sent as they are, and control characters are refused.
 /// Other texts are sent as they are as well, without normalization, so they must be in form NFKC already.
 public struct SCRAMClient: Hashable, Sendable {
+    /// The Authentication Method that CONNECT and AUTH name.
     public static let method = "SCRAM-SHA-256"
 
     /// RFC 7677, 4: a server that asks for fewer iterations may want to guess the password.
@@ -34,7 +35,9 @@ public struct SCRAMClient: Hashable, Sendable {
 
     /// What the key is made with.
     public struct Challenge: Hashable, Sendable {
+        /// The server's, for this user.
         public var salt: [UInt8]
+        /// How often the hash is applied.
         public var iterations: Int
 
         public init(salt: [UInt8], iterations: Int) {

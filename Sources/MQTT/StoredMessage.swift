@@ -1,7 +1,10 @@
 /// A message that was accepted, and how far it has come. One row of the store's outbox.
 public struct StoredMessage: Hashable, Sendable {
+    /// Its place in the order of acceptance, and its key.
     public var sequence: MessageSequence
+    /// What is sent.
     public var message: OutboundMessage
+    /// How far it has come.
     public var state: State
 
     public init(sequence: MessageSequence, message: OutboundMessage, state: State = .queued) {
@@ -10,6 +13,7 @@ public struct StoredMessage: Hashable, Sendable {
         self.state = state
     }
 
+    /// How far a message has come.
     public enum State: Hashable, Sendable {
         /// Not sent, or QoS 0 and not known to be sent. Can transition to: inFlight, quarantined, removed.
         case queued

@@ -1,13 +1,20 @@
 /// A message of the outbox without its contents: what a list of them shows.
 public struct StoredMessageSummary: Hashable, Sendable {
+    /// See ``StoredMessage/sequence``.
     public var sequence: MessageSequence
+    /// See ``OutboundMessage/topic``.
     public var topic: String
+    /// See ``OutboundMessage/qos``.
     public var qos: QoS
+    /// See ``OutboundMessage/retain``.
     public var retain: Bool
     /// See ``OutboundMessage/size``.
     public var size: Int
+    /// See ``OutboundMessage/acceptedAt``.
     public var acceptedAt: Timestamp
+    /// See ``OutboundMessage/expiresAt``.
     public var expiresAt: Timestamp?
+    /// See ``StoredMessage/state``.
     public var state: StoredMessage.State
 
     public init(

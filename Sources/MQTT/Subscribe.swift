@@ -1,8 +1,10 @@
 /// SUBSCRIBE (3.8).
 public struct Subscribe: Hashable, Sendable {
+    /// Free again with SUBACK (2.2.1).
     public var packetID: PacketID
     /// At least one [MQTT-3.8.3-2].
     public var subscriptions: [Subscription]
+    /// Nothing of them in MQTT 3.1.1.
     public var properties: Properties
 
     public init(packetID: PacketID, subscriptions: [Subscription], properties: Properties = Properties()) {
@@ -15,6 +17,7 @@ public struct Subscribe: Hashable, Sendable {
     public struct Properties: Hashable, Sendable {
         /// 1...268,435,455; comes back with each matching PUBLISH (3.8.2.1.2).
         public var subscriptionID: UInt32?
+        /// In order; names may repeat.
         public var userProperties: [UserProperty]
 
         public init(subscriptionID: UInt32? = nil, userProperties: [UserProperty] = []) {
@@ -34,6 +37,7 @@ public struct Subscription: Hashable, Sendable {
     public var noLocal: Bool
     /// Whether forwarded messages keep the RETAIN flag that they were published with.
     public var retainAsPublished: Bool
+    /// Which retained messages come with the answer.
     public var retainHandling: RetainHandling
 
     public init(
@@ -61,12 +65,15 @@ public struct Subscription: Hashable, Sendable {
 
 /// SUBACK (3.9).
 public struct Suback: Hashable, Sendable {
+    /// Those of every acknowledgement.
     public typealias Properties = Acknowledgement.Properties
 
+    /// Free again with SUBACK (2.2.1).
     public var packetID: PacketID
     /// One for each subscription of the SUBSCRIBE, in its order [MQTT-3.8.4-6]: the granted QoS, or an error, which in
     /// MQTT 3.1.1 is always 0x80.
     public var reasonCodes: [ReasonCode]
+    /// Nothing of them in MQTT 3.1.1.
     public var properties: Properties
 
     public init(packetID: PacketID, reasonCodes: [ReasonCode], properties: Properties = Properties()) {

@@ -23,7 +23,10 @@ struct Subscriptions: Sendable {
         case unsubscribe([TopicFilter])
     }
 
+    /// Changed by `want` and `unwant` only.
     var wanted: [TopicFilter: Subscription] = [:]
+    /// The filters of `wanted` by their Subscription Identifiers.
+    var identified: [UInt32: Set<TopicFilter>] = [:]
     /// What the server may hold; durable.
     var remembered: Set<TopicFilter>
     /// What the server holds for certain, with the options that are wanted.

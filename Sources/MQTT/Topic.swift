@@ -29,6 +29,7 @@ extension InvalidTopic: CustomStringConvertible {
 
 /// A valid topic name (4.7): what a message is published to. Compared byte by byte, never normalized.
 public struct TopicName: Sendable {
+    /// As it was given; valid.
     public let string: String
 
     public init(_ string: String) throws(InvalidTopic) {
@@ -66,6 +67,7 @@ extension TopicName: Hashable, CustomStringConvertible {
 
 /// A valid topic filter (4.7), shared or not (4.8.2). Compared byte by byte, never normalized.
 public struct TopicFilter: Sendable {
+    /// As it was given; valid.
     public let string: String
 
     public init(_ string: String) throws(InvalidTopic) {

@@ -8,7 +8,8 @@ enum NetlinkRequest: Equatable {
     case dumpAddresses
     case dumpRoutes
     case link(index: Int32)
-    case route(to: IPAddress)
+    /// Out by one interface, if that is given.
+    case route(to: IPAddress, by: Int32? = nil)
 
     var isDump: Bool {
         switch self {
@@ -38,7 +39,7 @@ enum NetlinkRequest: Equatable {
             body = [UInt8](repeating: 0, count: LinkMessage.headerLength)
             body.replaceSubrange(4..<8, with: UInt32(bitPattern: index).bytes)
             body.appendAttribute(UInt16(IFLA_EXT_MASK), UInt32(RTEXT_FILTER_SKIP_STATS).bytes)
-        case .route(let address):
+        case .route(let address, let interface):
             type = RTM_GETROUTE
             body = [UInt8](repeating: 0, count: RouteMessage.headerLength)
             body[0] = UInt8(address.family == .ipv4 ? AF_INET : AF_INET6)
@@ -47,6 +48,7 @@ enum NetlinkRequest: Equatable {
             let flags: UInt32 = address.family == .ipv4 ? UInt32(RTM_F_LOOKUP_TABLE) : 0
             body.replaceSubrange(8..<12, with: flags.bytes)
             body.appendAttribute(UInt16(RTA_DST.rawValue), address.bytes)
+            if let interface { body.appendAttribute(UInt16(RTA_OIF.rawValue), interface.bytes) }
         }
         let flags = UInt16(NLM_F_REQUEST) | (isDump ? UInt16(NLM_F_ROOT | NLM_F_MATCH) : 0)
         var message = UInt32(NetlinkMessage.headerLength + body.count).bytes

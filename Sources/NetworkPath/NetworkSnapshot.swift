@@ -10,6 +10,8 @@ public struct NetworkSnapshot: Hashable, Sendable {
     public var defaultRoutes: [DefaultRoute] = []
     /// The path of each target; the value is `nil` where there is none.
     public var paths: [Target: Path?] = [:]
+    /// The kernel's own path of those targets that have none, because their sessions must not use it.
+    public var excluded: [Target: Path] = [:]
     /// The last 32 changes, oldest first.
     public var changes: [PathChange] = []
     /// Since the watcher started.
@@ -19,6 +21,9 @@ public struct NetworkSnapshot: Hashable, Sendable {
 
     /// An empty view.
     public init() {}
+
+    /// The interfaces, as far as a policy looks at them.
+    var links: [NetworkLink] { interfaces.map { NetworkLink(name: $0.name, index: $0.index, type: $0.type) } }
 }
 
 /// One network interface.

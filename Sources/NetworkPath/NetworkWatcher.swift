@@ -32,9 +32,12 @@ public actor NetworkWatcher {
 
     private struct Watched {
         var addresses: [IPAddress]
+        var origin: AddressOrigin
         var classifier: PathClassifier
     }
     private var watched: [Target: Watched] = [:]
+    /// Of the sessions that may not use every network.
+    private var policies: [String: NetworkPolicy] = [:]
     private var view = NetworkSnapshot()
 
     /// - Parameters:
@@ -101,23 +104,61 @@ public actor NetworkWatcher {
     /// - Parameters:
     ///   - target: whose path is watched.
     ///   - addresses: the preferred first; none if the name does not resolve yet.
+    ///   - origin: where the addresses come from.
     /// - Returns: the path; `nil` if there is none.
     @discardableResult
-    public func setTarget(_ target: Target, addresses: [IPAddress]) -> Path? {
-        if watched[target]?.addresses == addresses {
+    public func setTarget(_ target: Target, addresses: [IPAddress], origin: AddressOrigin = .literal) -> Path? {
+        if let before = watched[target], before.addresses == addresses, before.origin == origin {
             look(at: target, receivedAt: now())
         } else {
-            let observation = lookup?.observe(addresses) ?? .init()
             watched[target] = Watched(
-                addresses: addresses, classifier: PathClassifier(observation, isUnresolved: addresses.isEmpty))
+                addresses: addresses, origin: origin,
+                classifier: PathClassifier(
+                    observe(addresses, origin, for: target.session), isUnresolved: addresses.isEmpty))
         }
         return watched[target]?.classifier.current.path
     }
 
-    /// Watches no target of this session any more.
+    /// Says which networks a session may use; all of them unless this is called, before its targets are set.
+    /// - Parameters:
+    ///   - policy: the session's.
+    ///   - session: the session's name.
+    public func setPolicy(_ policy: NetworkPolicy, ofSession session: String) {
+        policies[session] = policy.isBinding ? policy : nil
+    }
+
+    /// Watches no target of this session any more, and forgets which networks it may use.
     /// - Parameter session: the session's name.
     public func removeTargets(ofSession session: String) {
         watched = watched.filter { $0.key.session != session }
+        policies[session] = nil
+    }
+
+    /// The kernel's own path to a target, where it is one that the session must not use.
+    public func excluded(_ target: Target) -> Path? {
+        watched[target]?.classifier.current.excluded
+    }
+
+    /// The path to each of the addresses as of now, by one interface that the session may use; `nil` for those that are
+    /// not reached by it.
+    /// - Parameters:
+    ///   - addresses: the preferred first.
+    ///   - session: the session's name.
+    public func paths(to addresses: [IPAddress], ofSession session: String) -> [Path?] {
+        lookup?.paths(to: addresses, for: policies[session] ?? .init(), among: view.links) ?? addresses.map { _ in nil }
+    }
+
+    /// The resolver was configured anew: names may lead elsewhere, or at last somewhere.
+    public func resolverChanged() {
+        guard state == .running else { return }
+        let time = now()
+        for (target, watched) in watched.sorted(by: { $0.key < $1.key }) where watched.origin != .literal {
+            let path = watched.classifier.current.path
+            report(
+                PathChange(
+                    target: target, pathClass: .maybe, from: path, to: path,
+                    excluded: watched.classifier.current.excluded, receivedAt: time))
+        }
     }
 
     /// The path to the first of the addresses that has one, looked up now.
@@ -131,6 +172,7 @@ public actor NetworkWatcher {
     public func snapshot() -> NetworkSnapshot {
         var snapshot = view
         snapshot.paths = watched.mapValues(\.classifier.current.path)
+        snapshot.excluded = watched.compactMapValues(\.classifier.current.excluded)
         snapshot.counters.lookups = lookup?.count ?? 0
         return snapshot
     }
@@ -187,15 +229,30 @@ public actor NetworkWatcher {
     }
 
     private func look(at target: Target, receivedAt: Instant) {
-        guard let before = watched[target], let observation = lookup?.observe(before.addresses) else { return }
+        guard let before = watched[target], lookup != nil else { return }
+        let observation = observe(before.addresses, before.origin, for: target.session)
         let pathClass = watched[target]?.classifier.handle(
             observation, oldSourceRemains: { lookup?.hasSource(of: $0) ?? false }, at: now())
         guard let pathClass else { return }
-        view.counters.changes[pathClass, default: 0] += 1
-        guard pathClass != .none else { return }
-        let change = PathChange(
-            target: target, pathClass: pathClass, from: before.classifier.current.path, to: observation.path,
-            receivedAt: receivedAt)
+        guard pathClass != .none else {
+            view.counters.changes[.none, default: 0] += 1
+            return
+        }
+        report(
+            PathChange(
+                target: target, pathClass: pathClass, from: before.classifier.current.path, to: observation.path,
+                excluded: observation.excluded, receivedAt: receivedAt))
+    }
+
+    private func observe(
+        _ addresses: [IPAddress], _ origin: AddressOrigin, for session: String
+    ) -> PathClassifier.Observation {
+        lookup?.observe(
+            addresses, orAnywhere: origin == .name, for: policies[session] ?? .init(), among: view.links) ?? .init()
+    }
+
+    private func report(_ change: PathChange) {
+        view.counters.changes[change.pathClass, default: 0] += 1
         if view.changes.count == Self.changesKept { view.changes.removeFirst() }
         view.changes.append(change)
         pathChanged(change)
@@ -222,11 +279,18 @@ public actor NetworkWatcher {
         guard state == .running else { return }
         switch result {
         case .success(let tables):
+            let links = view.links
             view.interfaces = tables.interfaces
             view.defaultRoutes = tables.defaultRoutes
             view.takenAt = now()
             view.counters.dumps += 1
             lookup?.keepTypes(ofInterfaces: tables.interfaces)
+            // An interface that was not known may be the one that a session is allowed to use.
+            if links != view.links {
+                for target in watched.keys.sorted() where policies[target.session] != nil {
+                    look(at: target, receivedAt: now())
+                }
+            }
         case .failure:
             view.counters.interruptedDumps += 1
             pacer.dumpFailed(at: now())

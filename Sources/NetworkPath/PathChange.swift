@@ -11,6 +11,8 @@ public struct PathChange: Hashable, Sendable {
     public var from: Path?
     /// The path now; `nil` if there is none.
     public var to: Path?
+    /// Without a path: the one that the kernel has, where it is one that the session must not use.
+    public var excluded: Path?
     /// When the kernel's message that led to this was read.
     public var receivedAt: Instant
 
@@ -19,12 +21,16 @@ public struct PathChange: Hashable, Sendable {
     ///   - pathClass: what the change means.
     ///   - from: the path before; `nil` if there was none.
     ///   - to: the path now; `nil` if there is none.
+    ///   - excluded: the one that the kernel has, where it is one that the session must not use.
     ///   - receivedAt: when the kernel's message that led to this was read.
-    public init(target: Target, pathClass: PathClass, from: Path?, to: Path?, receivedAt: Instant) {
+    public init(
+        target: Target, pathClass: PathClass, from: Path?, to: Path?, excluded: Path? = nil, receivedAt: Instant
+    ) {
         self.target = target
         self.pathClass = pathClass
         self.from = from
         self.to = to
+        self.excluded = excluded
         self.receivedAt = receivedAt
     }
 }

@@ -10,6 +10,8 @@ struct PathClassifier: Hashable {
         var path: Path?
         /// The families of all the target's addresses that have one.
         var families: Set<IPAddress.Family> = []
+        /// Without a path: the one that the kernel has, and the session must not use.
+        var excluded: Path?
     }
 
     /// How long a lost path is remembered.
@@ -42,7 +44,8 @@ struct PathClassifier: Hashable {
         current = observation
         switch (before.path, observation.path) {
         case (nil, nil):
-            return .none
+            // It is why there is no path, for people.
+            return before.excluded?.interfaceIndex == observation.excluded?.interfaceIndex ? .none : .maybe
         case (nil, let new?):
             let loss = lost
             lost = nil
@@ -75,10 +78,5 @@ struct PathClassifier: Hashable {
 }
 
 extension Path {
-    /// Whether packets go the same way: a new name, type or table of the same interface moves nothing.
-    fileprivate func leadsLike(_ other: Path) -> Bool {
-        interfaceIndex == other.interfaceIndex && source == other.source && gateway == other.gateway
-    }
-
     fileprivate var family: IPAddress.Family? { IPAddress(source)?.family }
 }

@@ -15,10 +15,12 @@ struct RouteLookup: ~Copyable {
     }
 
     /// The path to the first of the addresses that has one, and the families of all that have one.
-    /// - Parameter addresses: the endpoint's; for none, the paths of the default routes are given.
-    mutating func observe(_ addresses: [IPAddress]) -> PathClassifier.Observation {
+    /// - Parameters:
+    ///   - addresses: the endpoint's; for none, the paths of the default routes are given.
+    ///   - orAnywhere: whether the default route counts for a family of which no address has a path.
+    mutating func observe(_ addresses: [IPAddress], orAnywhere: Bool = false) -> PathClassifier.Observation {
         var observation = PathClassifier.Observation()
-        for address in addresses.isEmpty ? Self.anywhere : addresses {
+        for address in addresses + (addresses.isEmpty || orAnywhere ? Self.anywhere : []) {
             // One path decides, and one of the other family is worth knowing; more are not.
             guard !observation.families.contains(address.family), let path = path(to: address) else { continue }
             observation.path = observation.path ?? path
@@ -28,8 +30,12 @@ struct RouteLookup: ~Copyable {
     }
 
     /// The path to one address; `nil` if the kernel has no usable route or its interface has no carrier.
-    mutating func path(to address: IPAddress) -> Path? {
-        guard let route = route(to: address), let hop = route.hops.first, let source = route.source,
+    /// - Parameter link: the only interface that may be used; the kernel's choice if `nil`.
+    mutating func path(to address: IPAddress, by link: NetworkLink? = nil) -> Path? {
+        guard let route = route(to: address, by: link?.index), let hop = route.hops.first, let source = route.source,
+            // Asked for an interface that no IPv4 route leads out by, the kernel takes the address for a neighbour there,
+            // and names no table.
+            link == nil || hop.interfaceIndex == link?.index && route.table != UInt32(RT_TABLE_UNSPEC.rawValue),
             route.kind == UInt8(RTN_UNICAST) || route.kind == UInt8(RTN_LOCAL),
             hop.flags & UInt32(RTNH_F_LINKDOWN | RTNH_F_DEAD) == 0,
             let interface = requests.interface(index: hop.interfaceIndex),
@@ -51,10 +57,10 @@ struct RouteLookup: ~Copyable {
         return interface.flags & LinkFlag.up != 0
     }
 
-    private mutating func route(to address: IPAddress) -> RouteMessage? {
+    private mutating func route(to address: IPAddress, by interface: Int32? = nil) -> RouteMessage? {
         count += 1
         // Whatever the kernel refuses with (unreachable, prohibited, no such family), the address cannot be reached.
-        guard case .route(let route)? = try? requests.first(.route(to: address)) else { return nil }
+        guard case .route(let route)? = try? requests.first(.route(to: address, by: interface)) else { return nil }
         return route
     }
 
@@ -75,7 +81,7 @@ struct RouteLookup: ~Copyable {
     /// Public addresses that stand for the rest of the world: those of a root name server, far from every host, so that
     /// half-default routes of a VPN (0.0.0.0/1) and lists of excluded networks treat them like any server. Addresses
     /// reserved for documentation would not do: laboratories use them. Looking up a route sends nothing.
-    private static let anywhere = [
+    static let anywhere = [
         IPAddress(bytes: [198, 41, 0, 4]),
         IPAddress(bytes: [0x20, 0x01, 0x05, 0x03, 0xba, 0x3e, 0, 0, 0, 0, 0, 0, 0, 2, 0, 0x30]),
     ].compactMap(\.self)

@@ -43,6 +43,9 @@ struct Heartbeat: Hashable, Sendable {
         lastSent = now
     }
 
+    /// How long an answer takes at the most, as far as is known.
+    var usualAnswer: Duration { roundTrip.usually }
+
     var isProbing: Bool { question?.isProbe ?? false }
 
     /// Whether an answer is awaited for longer than answers used to take.

@@ -21,6 +21,11 @@ public struct Path: Hashable, Sendable {
         self.gateway = gateway
         self.table = table
     }
+
+    /// Whether packets go the same way: a new name, type or table of the same interface moves nothing.
+    public func leadsLike(_ other: Path) -> Bool {
+        interfaceIndex == other.interfaceIndex && source == other.source && gateway == other.gateway
+    }
 }
 
 /// The kind of network behind an interface, for people and for policy.

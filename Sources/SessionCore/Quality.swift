@@ -23,11 +23,30 @@ public struct TransportMeasurement: Hashable, Sendable {
     public var variation: Duration
     /// Segments that were sent again since the connection was opened.
     public var retransmissions: Int
+    /// Segments on their way that the server's kernel has not acknowledged.
+    public var unacknowledged: Int
+    /// How often the first of them was sent again in vain.
+    public var retries: Int
+    /// How long ago the server's kernel acknowledged anything last; `nil` if that is not known.
+    public var sinceAcknowledgement: Duration?
 
-    public init(roundTrip: Duration, variation: Duration, retransmissions: Int) {
+    /// - Parameters:
+    ///   - roundTrip: the kernel's smoothed round-trip time.
+    ///   - variation: its mean deviation.
+    ///   - retransmissions: segments that were sent again since the connection was opened.
+    ///   - unacknowledged: segments on their way.
+    ///   - retries: how often the first of them was sent again.
+    ///   - sinceAcknowledgement: how long ago anything was acknowledged last.
+    public init(
+        roundTrip: Duration, variation: Duration, retransmissions: Int, unacknowledged: Int = 0, retries: Int = 0,
+        sinceAcknowledgement: Duration? = nil
+    ) {
         self.roundTrip = roundTrip
         self.variation = variation
         self.retransmissions = retransmissions
+        self.unacknowledged = unacknowledged
+        self.retries = retries
+        self.sinceAcknowledgement = sinceAcknowledgement
     }
 }
 

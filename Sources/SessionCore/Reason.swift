@@ -49,6 +49,7 @@ public enum ReasonCode: String, Sendable, CaseIterable {
     case pathMoved = "path-moved"
     case pathReturned = "path-returned"
     case pathLost = "path-lost"
+    case networkNotAllowed = "network-not-allowed"
     case answered
     case dnsFailed = "dns-failed"
     case unreachable
@@ -62,6 +63,7 @@ public enum ReasonCode: String, Sendable, CaseIterable {
     // liveness
     case heartbeatTimeout = "heartbeat-timeout"
     case probeTimeout = "probe-timeout"
+    case unacknowledged
     // auth
     case credentialRejected = "credential-rejected"
     case credentialExpired = "credential-expired"
@@ -110,10 +112,11 @@ extension ReasonCode {
         case .autoconnect, .userConnect, .userDisconnect, .userReconnect, .configurationChanged, .credentialRenewed,
             .credentialChanged, .shutdown, .switchRoom, .demand, .idle, .suspend, .wake, .returning:
             .local
-        case .noPath, .pathGained, .pathMoved, .pathReturned, .pathLost, .answered, .dnsFailed, .unreachable, .refused,
+        case .noPath, .pathGained, .pathMoved, .pathReturned, .pathLost, .networkNotAllowed, .answered, .dnsFailed,
+            .unreachable, .refused,
             .reset, .dialTimeout, .tlsTimeout, .tlsFailed, .proxyFailed, .retryTimeout:
             .network
-        case .heartbeatTimeout, .probeTimeout:
+        case .heartbeatTimeout, .probeTimeout, .unacknowledged:
             .liveness
         case .credentialRejected, .credentialExpired, .credentialUnreadable, .notAuthorized:
             .auth
@@ -167,6 +170,7 @@ extension ReasonCode {
         case .pathMoved: "the route to the endpoint moved to another interface, address or gateway"
         case .pathReturned: "the route to the endpoint came back as it was"
         case .pathLost: "the route to the endpoint is gone, or its interface has no carrier"
+        case .networkNotAllowed: "there is a way to the endpoint, but by no network that the session may use"
         case .answered: "the endpoint answers again"
         case .dnsFailed: "the endpoint's name could not be resolved"
         case .unreachable: "the endpoint cannot be reached"
@@ -179,6 +183,7 @@ extension ReasonCode {
         case .retryTimeout: "the session could not be restored within give-up-after"
         case .heartbeatTimeout: "nothing was heard from the server within the heartbeat's time-out"
         case .probeTimeout: "the server did not answer a probe after the network changed"
+        case .unacknowledged: "what was sent is not acknowledged any more, though it was sent again and again"
         case .credentialRejected: "the server rejected the user name or password"
         case .credentialExpired: "the credential has expired"
         case .credentialUnreadable: "the credential could not be read"
@@ -224,6 +229,8 @@ extension ReasonCode {
         case .idle: "the session connects by itself as soon as a local program publishes or subscribes"
         case .suspend: "the session connects by itself when the host wakes up"
         case .noPath: "the session connects by itself as soon as there is a route"
+        case .networkNotAllowed:
+            "the session connects by itself when a network of [network] in its file leads there; change it there to use others"
         case .dnsFailed: "check the endpoint's host name and the host's resolver"
         case .refused: "check that the server runs and listens on the endpoint's port"
         case .retryTimeout: "holdfastctl connect SESSION tries again"

@@ -56,7 +56,15 @@ extension SessionMachine {
         else { return }
         trying.activity = .attempting(attempt, phase: .resolving, deadline: deadline, established: established)
         trying.isAwaitingCredential = isAwaitingCredential
+        if !isAwaitingCredential { trying.rejection = nil }
         state = .trying(trying)
+    }
+
+    func credentialTimeout(_ trying: Trying) -> Reason {
+        let sentence = "the credential was not there after \(timeouts.credential)"
+        guard let rejection = trying.rejection else { return Reason(.credentialUnreadable, sentence) }
+        return Reason(
+            .credentialUnreadable, "\(rejection.message), and \(sentence)", serverCode: rejection.serverCode)
     }
 
     /// The credential of the attempt under way was fetched, or the end of the present one moved with the host's clock.

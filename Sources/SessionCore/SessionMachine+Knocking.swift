@@ -137,6 +137,9 @@ extension SessionMachine {
         guard let later = trying.returnsFrom, ![.displaced, .removed].contains(reason.code.group) else { return false }
         var trying = trying
         trying.returnsFrom = nil
+        trying.kick = Reason(
+            .returning, "the first endpoint answered, but could not be returned to: \(reason.message)",
+            serverCode: reason.serverCode)
         returns.failed()
         escalate(because: reason.code)
         self.reason = reason

@@ -24,24 +24,30 @@ extension SessionMachine {
     private mutating func pathChanged(
         of connected: Connected, _ pathClass: PathClass, at now: Instant, into actions: inout [Action]
     ) {
+        if followPath(of: connected, at: now, into: &actions) { return }
         var connected = connected
         let hasPath = paths[connected.attempt.endpoint.rawValue] != nil
         switch pathClass {
         case .none:
             return
         case .movedSourceGone:
+            // What was being set up beside it began on a path that is not the kernel's any more.
+            connected.handover = nil
             actions.append(.abandon(connected.attempt.generation))
             lose(connected, because: Reason(.pathMoved), at: now, into: &actions)
         case .lost:
             connected.heldUntil = connected.heldUntil ?? now.advanced(by: policy.hold)
             connected.quality.nothingCameBack()
+            connected.handover = nil
             state = .connected(connected)
         case .movedSourceKept, .returned, .gained, .maybe:
             // Without a path there is nothing to probe, and only a path ends the hold.
             guard hasPath || connected.heldUntil == nil else { return }
             connected.heldUntil = nil
+            connected.delivery.startedAnew(at: now)
             if connected.heartbeat.probe(at: now) { actions.append(.sendHeartbeat(connected.attempt.generation)) }
             state = .connected(connected)
+            if pathClass != .maybe { pathMoved(at: now, into: &actions) }
         }
     }
 

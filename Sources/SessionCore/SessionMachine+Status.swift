@@ -102,8 +102,9 @@ extension SessionMachine {
             return disconnecting.deadline
         case .connected(let connected):
             return [
-                connected.heartbeat.deadline, connected.heldUntil, renewalDeadline(of: connected),
-                connected.returning?.deadline, idleDeadline,
+                connected.heartbeat.deadline, connected.delivery.deadline, connected.heldUntil,
+                renewalDeadline(of: connected), connected.returning?.deadline, connected.handover?.deadline,
+                idleDeadline,
             ].compactMap { $0 }.min()
         case .trying(let trying):
             return [

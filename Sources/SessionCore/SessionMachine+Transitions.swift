@@ -9,18 +9,24 @@ extension SessionMachine {
         case .renew(let reason): renew(because: reason, at: now, into: &actions)
         case .pathChanged(let endpoint, let path, let pathClass):
             pathChanged(endpoint, to: path, pathClass, at: now, into: &actions)
+        case .pathExcluded(let endpoint, let path): pathExcluded(endpoint, path)
         case .useBegan(let use): useBegan(use, at: now, into: &actions)
         case .useEnded(let use): useEnded(use, at: now, into: &actions)
         case .hostWillSleep: hostWillSleep(at: now, into: &actions)
         case .hostWoke(let slept): hostWoke(slept: slept, at: now, into: &actions)
         case .knocked(let endpoint, let answer): knocked(at: endpoint, answer, at: now, into: &actions)
         case .progressed(let generation, let phase): progressed(generation, to: phase, at: now)
+        case .prepared(let generation): prepared(generation, at: now, into: &actions)
+        case .preparationFailed(let generation): preparationFailed(generation)
+        case .settled(let generation): settled(generation, at: now, into: &actions)
         case .established(let generation, let resumed, let serverKeepAlive):
             established(generation, resumed: resumed, serverKeepAlive: serverKeepAlive, at: now)
         case .restored(let generation): restored(generation, at: now, into: &actions)
         case .ended(let generation, let ending): ended(generation, ending, at: now, into: &actions)
         case .heartbeatAnswered(let generation): heartbeatAnswered(generation, at: now)
-        case .measured(let generation, let measurement): measured(generation, measurement)
+        case .measured(let generation, let measurement):
+            judgeDelivery(generation, measurement, at: now, into: &actions)
+            measured(generation, measurement)
         case .credentialAwaited(let generation): credentialAwaited(generation, at: now)
         case .credentialObtained(let generation, let expiresAt):
             credentialObtained(generation, expiresAt: expiresAt, at: now)
@@ -114,6 +120,7 @@ extension SessionMachine {
     // MARK: The course of an attempt
 
     private mutating func progressed(_ generation: Generation, to phase: Phase, at now: Instant) {
+        if successorProgressed(generation, to: phase, at: now) { return }
         guard case .trying(var trying) = state, case .attempting(let attempt, _, _, let established) = trying.activity,
             attempt.generation == generation
         else { return }
@@ -159,8 +166,10 @@ extension SessionMachine {
                 attempt: attempt, resumed: mode == .quick, since: now,
                 heartbeat: Heartbeat(
                     policy: heartbeatPolicy, serverInterval: established.serverKeepAlive, at: now),
+                boundTo: isBound ? paths[attempt.endpoint.rawValue]?.interfaceIndex : nil,
                 returning: attempt.endpoint == Self.firstEndpoint
-                    ? nil : .waiting(until: now.advanced(by: returns.next()))))
+                    ? nil : .waiting(until: now.advanced(by: returns.next())),
+                path: paths[attempt.endpoint.rawValue]))
         watch.reset()
         reason = trying.kick ?? trying.cause
         if let outage = trying.outage {
@@ -179,8 +188,9 @@ extension SessionMachine {
                 return
             }
             if goBack(trying, because: ending.reason, at: now, into: &actions) { return }
-            if ending.reason.code.group == .auth, ending.hasNewCredential, !trying.hasRenewedCredential {
+            if ending.reason.code.group == .auth, ending.mayHaveNewCredential, !trying.hasRenewedCredential {
                 trying.hasRenewedCredential = true
+                trying.rejection = ending.reason
                 attemptAgain(trying, attempt, because: ending.reason, at: now, into: &actions)
             } else if ending.reason.isTerminal {
                 fail(because: ending.reason)
@@ -194,7 +204,7 @@ extension SessionMachine {
                 failed(attempt, of: trying, ending, at: now)
             }
         case .connected(let connected) where connected.attempt.generation == generation:
-            if ending.reason.isTerminal, !(ending.reason.code.group == .auth && ending.hasNewCredential) {
+            if ending.reason.isTerminal, !(ending.reason.code.group == .auth && ending.mayHaveNewCredential) {
                 fail(because: ending.reason)
             } else {
                 lose(connected, ending, at: now, into: &actions)
@@ -216,7 +226,9 @@ extension SessionMachine {
         guard case .connected(var connected) = state, connected.attempt.generation == generation else { return }
         connected.transport = measurement
         // While nothing comes back, old numbers say nothing.
-        if connected.heldUntil == nil, !connected.heartbeat.isOverdue { connected.gradeQuality() }
+        if connected.heldUntil == nil, !connected.heartbeat.isOverdue, !connected.delivery.isSilent {
+            connected.gradeQuality()
+        }
         state = .connected(connected)
     }
 
@@ -261,8 +273,10 @@ extension SessionMachine {
         case .connected(let connected):
             if restIfIdle(at: now, into: &actions) { return }
             renewCredential(of: connected, at: now, into: &actions)
-            returnIfDue(at: now, into: &actions)
             checkLife(at: now, into: &actions)
+            // Only while it is still connected.
+            returnIfDue(at: now, into: &actions)
+            handOverIfDue(at: now, into: &actions)
         case .trying(let trying):
             timeReached(trying, at: now, into: &actions)
         }
@@ -275,9 +289,11 @@ extension SessionMachine {
             lose(connected, because: Reason(.pathLost), at: now, into: &actions)
             return
         }
+        // Whoever could look has looked before; where nobody can, the heartbeat is left.
+        if let due = connected.delivery.deadline, now >= due { connected.delivery.settled() }
         switch connected.heartbeat.due(at: now) {
         case .nothing:
-            return
+            state = .connected(connected)
         case .ask:
             actions.append(.sendHeartbeat(connected.attempt.generation))
             state = .connected(connected)
@@ -315,10 +331,7 @@ extension SessionMachine {
             attemptNow(trying, at: now, into: &actions)
         case .attempting(let attempt, let phase, _, _):
             actions.append(.abandon(attempt.generation))
-            let reason =
-                trying.isAwaitingCredential
-                ? Reason(.credentialUnreadable, "the credential was not there after \(timeouts.credential)")
-                : Reason(Self.timeout(of: phase))
+            let reason = trying.isAwaitingCredential ? credentialTimeout(trying) : Reason(Self.timeout(of: phase))
             if goBack(trying, because: reason, at: now, into: &actions) { return }
             failed(attempt, of: trying, Ending(reason), at: now)
         }

@@ -5,6 +5,8 @@ extension SessionMachine {
     mutating func startTrying(because reason: Reason, at now: Instant, into actions: inout [Action]) {
         self.reason = reason
         backoff.restart()
+        // Who only rested has not been told anything new: a server that asked to be left alone is left alone.
+        let rest = reason.code == .demand || reason.code == .wake ? notBefore : nil
         notBefore = nil
         refusals = 0
         rivalry.startedAnew()
@@ -12,7 +14,15 @@ extension SessionMachine {
         returns.reset()
         demand.touched(at: now)
         cursor = Self.firstEndpoint
-        attemptNow(newTrying(outage: nil, because: reason, at: now), at: now, into: &actions)
+        var trying = newTrying(outage: nil, because: reason, at: now)
+        if let rest, rest > now, hasPath {
+            notBefore = rest
+            trying.activity = .waiting(until: rest, isKick: false)
+            watch.waitBegan(until: rest, at: now)
+            state = .trying(trying)
+        } else {
+            attemptNow(trying, at: now, into: &actions)
+        }
     }
 
     private func newTrying(outage: Outage?, because cause: Reason, at now: Instant) -> Trying {
@@ -41,6 +51,7 @@ extension SessionMachine {
         cursor = endpoint(after: connected, ending)
         var trying = newTrying(outage: Outage(since: now), because: reason, at: now)
         actions.append(.report(.reconnectStarted(mode)))
+        if goOnWithSuccessor(trying, after: connected, ending, at: now, into: &actions) { return }
         if ending.triesOtherWay {
             attemptAgain(trying, connected.attempt, because: reason, at: now, into: &actions)
             return
@@ -58,6 +69,7 @@ extension SessionMachine {
         case _ where ending.pace == .atOnce, .stateMismatch, .sessionLost, .serverKeepAliveTimeout, .credentialRejected,
             .credentialExpired, .notAuthorized:
             trying.hasRenewedCredential = reason.code.group == .auth
+            trying.rejection = ending.mayHaveNewCredential ? reason : nil
             // There is something to change, so the first try is made at once; what comes again goes by the table.
             if backoff.isAtStart, ending.retryAfter == nil {
                 self.reason = reason
@@ -178,7 +190,7 @@ extension SessionMachine {
 
     mutating func waitForNetwork(_ trying: Trying, because reason: Reason, at now: Instant) {
         var trying = trying
-        self.reason = reason
+        self.reason = explained(reason)
         trying.kick = nil
         var safetyAttempt = now.advanced(by: policy.safetyInterval)
         // Whatever is asked or heard meanwhile, the safety attempt is not put off.
@@ -194,6 +206,8 @@ extension SessionMachine {
         self.reason = reason
         trying.kick = reason
         trying.failures = 0
+        // Whatever was said about the credential: it is tried.
+        trying.rejection = nil
         notBefore = nil
         backoff.restart()
         attemptNow(trying, at: now, into: &actions)
@@ -225,7 +239,8 @@ extension SessionMachine {
             backoff.restart()
         }
         self.reason = reason ?? self.reason
-        trying.kick = reason ?? trying.kick
+        // A path that is lost leads an attempt elsewhere; it is not what there is a connection for in the end.
+        if let reason, reason.code != .pathLost { trying.kick = reason }
         guard allowed <= now else {
             state = .trying(trying)
             return
@@ -260,7 +275,7 @@ extension SessionMachine {
             discardsSession: escalation == .discard,
             look: trying.isReconnect || hasRested(trying)
                 ? rivalry.look(cause: trying.cause.code, last: reason.code) : nil,
-            continuesKnock: watch.hasAnswer(endpoint) || trying.returnsFrom != nil)
+            continuesKnock: watch.hasAnswer(endpoint) || trying.returnsFrom != nil, rejection: trying.rejection)
         watch.waitEnded()
         trying.activity = .attempting(
             attempt, phase: .resolving, deadline: now.advanced(by: timeouts.dial), established: nil)

@@ -5,10 +5,20 @@
 ///
 ///     disconnected ──connect──▶ connecting ──restored──▶ connected ──lost──▶ reconnecting ──restored──▶ connected
 ///
-/// A terminal reason or the end of `giveUpAfter` leads from connecting, connected and reconnecting to failed, from where
-/// only a command leads on: connect, or reconnect by hand. Disconnect leads from every state to disconnected, through
-/// disconnecting where there is something to say goodbye to. Nothing else leads anywhere: in particular, nothing that
-/// completes late does, because each input about a connection carries the generation of the attempt that opened it.
+/// A terminal reason or the end of `giveUpAfter` leads from connecting, connected and reconnecting to failed. From there a
+/// command leads on, connect or reconnect by hand, and another credential, where the old one was the reason. Disconnect
+/// leads from every state to disconnected, through disconnecting where there is something to say goodbye to.
+///
+/// A session may also go down by itself, to rest: when nobody uses it (`idle`, with `on-demand`), and before the host sleeps
+/// (`suspend`). Then disconnected is not the end: the next use, and waking, lead to connecting. An explicit disconnect in
+/// between makes it one.
+///
+/// Nothing else leads anywhere: in particular, nothing that completes late does, because each input about a connection
+/// carries the generation of the attempt that opened it.
+///
+/// A credential that the server rejects is no state of its own: the session is connecting or reconnecting at once, and the
+/// next attempt finds out whether there is another one, before it does anything else. If not, it ends the session with
+/// what the server said.
 ///
 /// While it tries, a session waits for the network (no path to any endpoint), waits for a delay of its table, or has an
 /// attempt under way; these are the cases of `Trying.Activity`.
@@ -25,6 +35,10 @@ public struct SessionMachine: Sendable {
     public internal(set) var since: Instant
     /// The path to each endpoint; `nil` where the kernel has none.
     var paths: [Path?]
+    /// The kernel's own path to each endpoint, where it is one that the session must not use.
+    var excluded: [Path?]
+    /// Whether connections are bound to the interface of their path.
+    let isBound: Bool
     /// The endpoint that the next attempt starts with.
     var cursor = EndpointIndex(0)
     var backoff: Backoff
@@ -34,6 +48,7 @@ public struct SessionMachine: Sendable {
     var demand: Demand
     var watch: EndpointWatch
     var returns: ReturnPacing
+    var handovers: HandoverPacing
     var escalation = Escalation.none
     /// Until when the server asked to be left alone; no network event overrides it.
     var notBefore: Instant?
@@ -45,22 +60,26 @@ public struct SessionMachine: Sendable {
     public internal(set) var counters = Counters()
 
     /// - Parameters:
+    ///   - isBound: whether connections are bound to the interface of their path, and do not move with it.
     ///   - paths: the path to each endpoint, in the order of the session's list; at least one element.
     ///   - seed: of the random delays; the same seed gives the same run.
     public init(
         policy: ReconnectPolicy = .init(), timeouts: AttemptTimeouts = .init(), heartbeat: HeartbeatPolicy = .init(),
-        rest: RestPolicy = .init(), paths: [Path?], seed: UInt64, at now: Instant
+        rest: RestPolicy = .init(), isBound: Bool = false, paths: [Path?], seed: UInt64, at now: Instant
     ) {
         precondition(!paths.isEmpty, "a session has at least one endpoint")
         self.policy = policy
         self.timeouts = timeouts
         self.heartbeatPolicy = heartbeat
         self.rest = rest
+        self.isBound = isBound
         self.paths = paths
+        self.excluded = paths.map { _ in nil }
         self.backoff = Backoff(seed: seed)
         self.demand = Demand(idleTimeout: rest.idleTimeout, at: now)
         self.watch = EndpointWatch(interval: policy.watch, seed: seed &+ 1)
         self.returns = ReturnPacing(policy, seed: seed &+ 2)
+        self.handovers = HandoverPacing(calm: policy.stableAfter)
         let isOnDemand = rest.idleTimeout != nil
         self.reason = isOnDemand ? Reason(.idle) : Reason(.userDisconnect, "the session was never connected")
         self.since = now
@@ -88,16 +107,15 @@ public struct SessionMachine: Sendable {
 
 extension SessionMachine {
     enum State: Hashable, Sendable {
-        /// Can transition to: trying.
+        /// Can transition to: trying (connect; where it rests, also a use or waking).
         case disconnected
-        /// Connecting or, with an outage, reconnecting. Can transition to: trying, connected, failed, disconnected,
-        /// disconnecting.
+        /// Connecting or, with an outage, reconnecting. Can transition to: trying, connected, failed, disconnected.
         case trying(Trying)
         /// Can transition to: trying, failed, disconnecting.
         case connected(Connected)
-        /// Can transition to: disconnected, and to trying when connect comes meanwhile.
+        /// Can transition to: disconnected, and to trying when connect, a use or waking comes meanwhile.
         case disconnecting(Disconnecting)
-        /// Can transition to: trying, disconnected.
+        /// Can transition to: trying (connect, another credential), disconnected.
         case failed
     }
 
@@ -125,6 +143,8 @@ extension SessionMachine {
         var mismatchedAt: EndpointIndex?
         /// Whether a rejected credential was already renewed since the last success.
         var hasRenewedCredential = false
+        /// What the server said about the credential that was used last, until the next attempt has another one.
+        var rejection: Reason?
         /// The attempt under way has to have its credential before it can do anything.
         var isAwaitingCredential = false
         /// The network event or command that started the present attempt ahead of its time.
@@ -165,8 +185,15 @@ extension SessionMachine {
         var transport: TransportMeasurement?
         /// Set while the path is lost: the connection is kept until then.
         var heldUntil: Instant?
+        /// The index of the interface that the connection cannot leave.
+        var boundTo: Int32?
+        var delivery = DeliveryWatch()
         /// `nil` when the first endpoint is the one in use.
         var returning: Returning?
+        /// The path that the connection was made on; `nil` if the kernel knew of none.
+        var path: Path?
+        /// Set while the session is about to go over to a connection on another path.
+        var handover: Handover?
     }
 
     struct Disconnecting: Hashable, Sendable {
@@ -193,6 +220,9 @@ extension SessionMachine {
         /// Take the connection up anew, at once: something changed that only a new one can tell the server.
         case renew(Reason)
         case pathChanged(EndpointIndex, to: Path?, PathClass)
+        /// The kernel's own path to the endpoint, where it is one that the session must not use; to be told before the
+        /// change of the path itself.
+        case pathExcluded(EndpointIndex, Path?)
         /// Something uses the session. What is in use already may be told again, and counts as a use of this moment.
         case useBegan(Use)
         case useEnded(Use)
@@ -204,6 +234,12 @@ extension SessionMachine {
         case knocked(EndpointIndex, KnockAnswer)
         /// The attempt went on to another phase.
         case progressed(Generation, Phase)
+        /// The transport of the attempt beside the connection in use is ready for CONNECT.
+        case prepared(Generation)
+        /// It could not be set up, or is gone again.
+        case preparationFailed(Generation)
+        /// Nothing is in flight any more on a connection that is about to be left.
+        case settled(Generation)
         /// The server accepted the session; `resumed` says whether it still had it.
         case established(Generation, resumed: Bool, serverKeepAlive: Duration?)
         /// Subscriptions are acknowledged: the session is as it was.
@@ -213,7 +249,7 @@ extension SessionMachine {
         /// The server answered a heartbeat.
         case heartbeatAnswered(Generation)
         /// The kernel's measurement of the connection. To be given when the session is connected, with every answer to a
-        /// heartbeat, and otherwise whenever it costs no wake-up of its own.
+        /// heartbeat, and right before `timeReached`.
         case measured(Generation, TransportMeasurement)
         /// The attempt has to fetch its credential before it does anything else.
         case credentialAwaited(Generation)
@@ -241,8 +277,9 @@ extension SessionMachine {
         public var reason: Reason
         /// How long the server asked to be left alone.
         public var retryAfter: Duration?
-        /// Whether another credential than the rejected one is at hand.
-        public var hasNewCredential: Bool
+        /// Whether there may be another credential than the rejected one: the next attempt finds out, before it does
+        /// anything else.
+        public var mayHaveNewCredential: Bool
         /// When the next attempt is made.
         public var pace = Pace.byReason
         /// Whether a lost connection is taken up at the next endpoint of the list. An attempt that failed always goes on.
@@ -266,10 +303,10 @@ extension SessionMachine {
             case doubledFloor
         }
 
-        public init(_ reason: Reason, retryAfter: Duration? = nil, hasNewCredential: Bool = false) {
+        public init(_ reason: Reason, retryAfter: Duration? = nil, mayHaveNewCredential: Bool = false) {
             self.reason = reason
             self.retryAfter = retryAfter
-            self.hasNewCredential = hasNewCredential
+            self.mayHaveNewCredential = mayHaveNewCredential
             leavesEndpoint = reason.code == .serverShutdown || reason.code == .serverBusy
         }
     }
@@ -279,6 +316,15 @@ extension SessionMachine {
         case open(Attempt)
         /// Drop the attempt or connection without a word.
         case abandon(Generation)
+        /// Set up the transport of this attempt, everything before CONNECT, beside the connection in use, and report
+        /// `prepared` or `preparationFailed`. It is kept as long as `successor` names it; `open` may follow at any time, and
+        /// goes on with it.
+        case prepare(Attempt)
+        /// Give nothing new to this connection, as long as `isSettling` says so, and report `settled` when everything that
+        /// was begun on it is finished.
+        case settle(Generation)
+        /// Close the connection with a word to the server: the session goes on elsewhere. Nothing is awaited.
+        case leave(Generation)
         /// Wait until everything that was sent is acknowledged, then report `flushed`.
         case flush(Generation)
         /// Leave gracefully, then report `closed`.
@@ -329,6 +375,7 @@ extension SessionMachine {
     public mutating func heard(_ generation: Generation, at now: Instant) {
         guard case .connected(var connected) = state, connected.attempt.generation == generation else { return }
         connected.heartbeat.heard(at: now)
+        connected.delivery.settled()
         state = .connected(connected)
     }
 
@@ -336,6 +383,7 @@ extension SessionMachine {
     public mutating func sent(_ generation: Generation, at now: Instant) {
         guard case .connected(var connected) = state, connected.attempt.generation == generation else { return }
         connected.heartbeat.sent(at: now)
+        connected.delivery.sent(at: now, patience: connected.patience)
         state = .connected(connected)
     }
 }

@@ -70,4 +70,7 @@ public struct Attempt: Hashable, Sendable {
     public var look: Look?
     /// Whether the connection of a knock that was answered is there to go on with.
     public var continuesKnock = false
+    /// What the server said about the credential that was used last: the attempt needs another one, and ends with this
+    /// reason if there is none.
+    public var rejection: Reason?
 }

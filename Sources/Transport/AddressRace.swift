@@ -7,14 +7,21 @@ import NIOPosix
 /// The race itself is NIO's. What is added is that it can be called off at once, and that its addresses are given.
 final class AddressRace {
     private let addresses: [SocketAddress]
+    private let interface: String?
     private let options: Connection.Options
     private let eventLoop: any EventLoop
     /// The channels that run. Kept because NIO's race has no way to be cancelled.
     private var channels: [any Channel] = []
+    /// Why a channel could not be bound to the interface.
+    private var bindingFailure: TransportFailure?
     private var completion: ((Result<any Channel, TransportFailure>) -> Void)?
 
-    init(_ addresses: [SocketAddress], options: Connection.Options, eventLoop: any EventLoop) {
+    /// - Parameter interface: the name of the one that all are bound to; `nil` lets the kernel choose.
+    init(
+        _ addresses: [SocketAddress], by interface: String?, options: Connection.Options, eventLoop: any EventLoop
+    ) {
         self.addresses = addresses
+        self.interface = interface
         self.options = options
         self.eventLoop = eventLoop
     }
@@ -63,7 +70,13 @@ final class AddressRace {
         // After a cancel the race goes on with the addresses that are left; refused here, it ends at once.
         guard completion != nil else { return eventLoop.makeFailedFuture(ChannelError.ioOnClosedChannel) }
         channels.append(channel)
-        return eventLoop.makeSucceededVoidFuture()
+        guard let sockets = channel as? any SocketOptionProvider else { return eventLoop.makeSucceededVoidFuture() }
+        sockets.retryEvenly()
+        guard let interface else { return eventLoop.makeSucceededVoidFuture() }
+        return sockets.bind(to: interface).assumeIsolated().flatMapErrorThrowing { error in
+            self.bindingFailure = TransportFailure(binding: interface, error)
+            throw error
+        }.nonisolated()
     }
 
     private func finished(_ result: Result<any Channel, any Error>) {
@@ -74,7 +87,9 @@ final class AddressRace {
             return
         }
         completion(
-            result.mapError { TransportFailure(dialing: addresses, $0, within: options.dialTimeout) })
+            result.mapError {
+                bindingFailure ?? TransportFailure(dialing: addresses, $0, within: options.dialTimeout)
+            })
     }
 }
 

@@ -146,11 +146,17 @@ public final class Connection {
     /// What the kernel measured on the connection's own segments; `nil` unless it is open.
     public func measure() -> TCPMeasurement? {
         eventLoop.preconditionInEventLoop()
-        guard phase == .open, let channel else { return nil }
-        let measurement = try? channel.pipeline.syncOperations.withUnsafeTransportIfAvailable(
+        guard phase == .open else { return nil }
+        return withSocket { TCPMeasurement(descriptor: $0) } ?? nil
+    }
+
+    /// The channel's socket, if it has one that may be touched.
+    @discardableResult
+    func withSocket<Result>(_ body: (CInt) -> Result) -> Result? {
+        let result = try? channel?.pipeline.syncOperations.withUnsafeTransportIfAvailable(
             of: NIOBSDSocket.Handle.self
-        ) { TCPMeasurement(descriptor: $0) }
-        return measurement ?? nil
+        ) { body($0) }
+        return result ?? nil
     }
 
     /// Reads nothing more, so that the peer is held back. What was read already may still be delivered, up to 64 KiB.
@@ -248,7 +254,16 @@ extension Connection {
         phase = .dialing
         emit(.dialing)
         guard phase == .dialing else { return }
-        let race = AddressRace(addresses, options: options, eventLoop: eventLoop)
+        var interface: String?
+        if let choose = options.way {
+            guard let way = choose(addresses) else {
+                let names = addresses.map(\.hostAndPort).joined(separator: ", ")
+                fail(TransportFailure(.networkNotAllowed, "no network that may be used leads to \(names)"))
+                return
+            }
+            (interface, addresses) = (way.interface, way.addresses)
+        }
+        let race = AddressRace(addresses, by: interface, options: options, eventLoop: eventLoop)
         self.race = race
         race.start(hop) { self.dialed($0) }
     }
@@ -398,6 +413,7 @@ extension Connection {
         }
         phase = .open
         stopTimer()
+        limitRetransmissionTimeout()
         emit(.opened(Opened(peer: peer, local: local, tlsVersion: tlsVersion)))
         if phase == .open { read(isReading) }
     }

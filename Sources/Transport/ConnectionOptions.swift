@@ -1,6 +1,8 @@
+public import NIOCore
+
 extension Connection {
     /// How a connection is made.
-    public struct Options: Hashable, Sendable {
+    public struct Options: Sendable {
         /// The time for each step: the answer of the resolver, TCP (per address), the proxy's answer, the TLS handshake
         /// (per address), and the opening of the WebSocket.
         public var dialTimeout: Duration
@@ -23,6 +25,9 @@ extension Connection {
         public var keepAlive: Duration
         /// The longest time that ``CloseMode/afterFlush`` takes.
         public var closeTimeout: Duration
+        /// Says by which interface the resolved addresses may be dialed; called on the loop, each time that they are. `nil` as
+        /// the answer: by none, and the connection fails. Without this, the kernel chooses, and may choose anew at any time.
+        public var way: (@Sendable ([SocketAddress]) -> Way?)?
         /// Whether the connection stops where the endpoint has answered, until ``Connection/proceed(onEvent:)``: nothing
         /// is sent before.
         public var stopsWhenReached: Bool

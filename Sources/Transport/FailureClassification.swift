@@ -22,6 +22,20 @@ extension TransportFailure {
         self.init(code, each.map(\.message).joined(separator: "; "))
     }
 
+    /// A socket could not be bound to an interface.
+    init(binding interface: String, _ error: any Error) {
+        let number = (error as? IOError)?.errnoCode
+        let words = number.map(errorText) ?? "\(error)"
+        switch number {
+        case EPERM:
+            self.init(
+                .networkNotAllowed,
+                "a connection cannot be bound to \(interface): \(words); before Linux 5.7 this takes CAP_NET_RAW")
+        default:
+            self.init(.unreachable, "a connection cannot be bound to \(interface): \(words)")
+        }
+    }
+
     private init(dialingOne address: String, _ error: any Error) {
         guard let error = error as? IOError else {
             self.init(.ioError, "cannot connect to \(address): \(error)")

@@ -8,6 +8,12 @@ public struct TCPMeasurement: Hashable, Sendable {
     public var variation: Duration
     /// Segments that were sent again since the connection was opened.
     public var retransmissions: Int
+    /// Segments that are on their way.
+    public var unacknowledged: Int
+    /// How often the first of them was sent again in vain.
+    public var retries: Int
+    /// How long ago the peer's kernel acknowledged anything last.
+    public var sinceAcknowledgement: Duration
 
     /// - Returns: `nil` if the descriptor is no TCP connection, or has no measurement yet.
     init?(descriptor: CInt) {
@@ -19,5 +25,8 @@ public struct TCPMeasurement: Hashable, Sendable {
         roundTrip = .microseconds(Int64(info.tcpi_rtt))
         variation = .microseconds(Int64(info.tcpi_rttvar))
         retransmissions = Int(info.tcpi_total_retrans)
+        unacknowledged = Int(info.tcpi_unacked)
+        retries = Int(info.tcpi_retransmits)
+        sinceAcknowledgement = .milliseconds(Int64(info.tcpi_last_ack_recv))
     }
 }

@@ -6,6 +6,8 @@ public struct TransportFailure: Error, Hashable, Sendable {
         case dnsFailed = "dns-failed"
         /// The network could not deliver to any address; on an open connection: what we sent was not acknowledged.
         case unreachable
+        /// No network that may be used leads to any address, or the kernel does not let the connection be bound to it.
+        case networkNotAllowed = "network-not-allowed"
         /// At least one address answered that nothing listens there.
         case refused
         /// The peer, or something on the way, broke the connection.

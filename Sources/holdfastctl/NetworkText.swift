@@ -18,7 +18,7 @@ enum NetworkText {
                 ["SESSION", "ENDPOINT", "VIA", "SOURCE", "GATEWAY"],
                 status.paths.map { path in
                     [
-                        path.session, path.endpoint, path.interface ?? "no path", path.source ?? "-",
+                        path.session, path.endpoint, path.interface ?? missing(path), path.source ?? "-",
                         path.gateway ?? "-",
                     ]
                 })
@@ -34,6 +34,10 @@ enum NetworkText {
                 })
         }
         return lines
+    }
+
+    private static func missing(_ path: NetworkStatus.EndpointPath) -> String {
+        path.excluded.map { "no path (\($0.interface) not allowed)" } ?? "no path"
     }
 
     private static func overview(_ status: NetworkStatus) -> String {

@@ -32,6 +32,7 @@ enum StatusDetails {
             let gateway = path.gateway.map { " through \($0)" } ?? ""
             rows.append(("Path", "\(path.interface) (\(path.type)) from \(path.source)\(gateway)"))
         }
+        if let network = status.network { rows.append(("Network", only(network))) }
         let identity = [
             status.user.map { "user \($0)" }, status.device.map { "device \($0)" },
             status.clientID.map { "client id \($0)" },
@@ -49,6 +50,13 @@ enum StatusDetails {
         for consumer in status.inbox.consumers { rows.append(("Consumer", Self.consumer(consumer))) }
         rows.append(("Counters", counters(status.counters)))
         return Columns.details(rows)
+    }
+
+    private static func only(_ network: SessionStatus.Network) -> String {
+        let limits = [network.interfaces, network.types].filter { !$0.isEmpty }.map { $0.joined(separator: ", ") }
+        let avoids = network.metered == "avoid" ? ["metered networks only without any other"] : []
+        return ((limits.isEmpty ? [] : ["only " + limits.joined(separator: " of type ")]) + avoids).joined(
+            separator: "; ")
     }
 
     private static func outbox(_ outbox: SessionStatus.Outbox, _ times: TimeText) -> String {

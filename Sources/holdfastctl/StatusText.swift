@@ -15,7 +15,10 @@ enum StatusText {
             case .connected:
                 "\(name) is connected\(target(status, "to"))\(via(status)) \(span)\(condition(status))"
             case .connecting, .reconnecting:
-                if status.phase == .waitingForNetwork {
+                if status.phase == .waitingForNetwork, status.reason?.code == "network-not-allowed" {
+                    "\(name) is \(status.state.rawValue): no network that it may use \(span)\(because(status));"
+                        + " it connects as soon as one leads there"
+                } else if status.phase == .waitingForNetwork {
                     "\(name) is \(status.state.rawValue): no network \(span);"
                         + " it connects as soon as there is a route"
                 } else {

@@ -90,6 +90,18 @@ private let duration = #"a duration such as "250ms", "15s" or "20min""#
             #"3:10: preset must be one of "default", "livekit", "nexconn", "agora", "zego", not "nexcon"; did you mean "nexconn"?"#
         ),
         ("tls.ca = \"ca.pem\"", #"3:10: tls.ca must be the absolute path of a file, or empty, not "ca.pem""#),
+        (
+            "network.types = [\"wlan\"]",
+            #"3:18: network.types must be one of "ethernet", "wifi", "cellular", "vpn", "loopback", "other", not "wlan""#
+        ),
+        (
+            "network.interfaces = [\"a b\"]",
+            #"3:23: network.interfaces must be the name of a network interface, 1 to 15 bytes without spaces and /, not "a b""#
+        ),
+        (
+            "network.metered = \"avoids\"",
+            #"3:19: network.metered must be one of "allow", "avoid", not "avoids"; did you mean "avoid"?"#
+        ),
         ("tls.minimum = \"1.1\"", #"3:15: tls.minimum must be one of "1.2", "1.3", not "1.1"; did you mean "1.2"?"#),
         ("client-id = \"a\\tb\"", #"3:13: client-id must be \#(text), not "a\tb""#),
         ("tls.certificate = \"/c\"", "3:19: tls.certificate needs tls.key as well"),

@@ -84,6 +84,7 @@ private func leaves(of value: ConfigurationValue) -> Set<String> {
         #expect(main.tls == TLSConfiguration())
         #expect(main.tls.minimum == .oneTwo)
         #expect(main.proxy == ProxyConfiguration())
+        #expect(main.network == NetworkPolicy())
         #expect(main.outbox.maxMessages == 100_000)
         #expect(main.outbox.maxBytes == 268_435_456)
         #expect(main.outbox.maxAge == nil)
@@ -151,6 +152,10 @@ private func leaves(of value: ConfigurationValue) -> Set<String> {
             url = "http://proxy.example:3128"
             username = "joe"
             password = "file:/run/proxy"
+            [network]
+            interfaces = ["wlan0", "enp0s31f6.4094"]
+            types = ["wifi", "ethernet"]
+            metered = "avoid"
             [outbox]
             max-messages = 1
             max-bytes = "2GiB"
@@ -188,6 +193,9 @@ private func leaves(of value: ConfigurationValue) -> Set<String> {
             authorities: "/ca.pem", certificate: "/c.pem", key: "/k.pem", serverName: "s", minimum: .oneThree)
         expected.proxy = ProxyConfiguration(
             address: try ProxyAddress("http://proxy.example:3128"), username: "joe", password: .file("/run/proxy"))
+        expected.network.interfaces = ["wlan0", "enp0s31f6.4094"]
+        expected.network.types = [.wifi, .ethernet]
+        expected.network.metered = .avoid
         expected.outbox = OutboxConfiguration(
             maxMessages: 1, maxBytes: 2 << 30, maxAge: .seconds(7 * 86_400), whenFull: .dropOldest)
         #expect(configuration == expected)

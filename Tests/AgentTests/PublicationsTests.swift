@@ -215,14 +215,16 @@ import Testing
         for topic in ["a", "b", "c"] { publications.put(Self.publication(topic)) }
         connect()
         #expect(next() == ["a 1", "b 1", "c 1"])
-        #expect(publications.serverEnded(.serverBusy) == .noted)
-        #expect(publications.serverEnded(.payloadFormatInvalid) == .noted)
+        #expect(publications.serverEnded(.serverBusy, isAlone: true) == .noted)
+        #expect(publications.serverEnded(.payloadFormatInvalid, isAlone: true) == .noted)
         publications.connectionClosed()
         connect()
         #expect(next() == ["a 1"], "one by one")
         _ = answer("a")
         #expect(next() == ["b 1"])
-        #expect(publications.serverEnded(.payloadFormatInvalid) == .refused("b", .payloadFormatInvalid, isNews: true))
+        #expect(
+            publications.serverEnded(.payloadFormatInvalid, isAlone: true)
+                == .refused("b", .payloadFormatInvalid, isNews: true))
         publications.connectionClosed()
         connect()
         #expect(next() == ["a 1"])
@@ -233,6 +235,32 @@ import Testing
         publications.put(Self.publication("d"))
         publications.put(Self.publication("e"))
         #expect(next() == ["d 1", "e 1"], "together again")
+    }
+
+    @Test mutating func `one that was unanswered together with messages is not refused before it was alone`() {
+        publications.put(Self.publication("a"))
+        connect()
+        #expect(next() == ["a 1"])
+        #expect(publications.serverEnded(.packetTooLarge, isAlone: false) == .noted)
+        publications.connectionClosed()
+        connect()
+        #expect(publications.next(isolatesMessages: true).announcements.isEmpty)
+        #expect(publications.isHeldBack)
+        #expect(next() == ["a 1"])
+        #expect(!publications.isHeldBack)
+        #expect(
+            publications.serverEnded(.packetTooLarge, isAlone: true) == .refused("a", .packetTooLarge, isNews: true))
+    }
+
+    @Test mutating func `one that is never alone is refused the third time`() {
+        publications.put(Self.publication("a"))
+        for round in 1...3 {
+            connect()
+            #expect(next() == ["a 1"])
+            let answer = publications.serverEnded(.packetTooLarge, isAlone: false)
+            #expect(answer == (round < 3 ? .noted : .refused("a", .packetTooLarge, isNews: true)))
+            publications.connectionClosed()
+        }
     }
 
     @Test mutating func `presence and other announcements are none of these`() {

@@ -81,6 +81,7 @@ struct ReasonMappingTests {
 
     private static let failures: [TransportFailure.Code: SessionCore.ReasonCode] = [
         .dnsFailed: .dnsFailed, .unreachable: .unreachable, .ioError: .unreachable, .refused: .refused,
+        .networkNotAllowed: .networkNotAllowed,
         .reset: .reset, .dialTimeout: .dialTimeout, .tlsTimeout: .tlsTimeout, .tlsFailed: .tlsFailed,
         .certificateExpired: .tlsFailed, .tlsFilesUnusable: .tlsFailed, .certificateInvalid: .certificateInvalid,
         .proxyFailed: .proxyFailed, .webSocketFailed: .webSocketFailed, .unsupported: .badEndpoint,

@@ -121,6 +121,20 @@ struct RedirectionsTests {
         #expect(hosts == ["b.example", "a.example", "b.example", "a.example"])
     }
 
+    @Test(arguments: [true, false])
+    func `an attempt that never got to the new server says nothing about it`(isRemembered: Bool) throws {
+        var redirections = Redirections(try Self.session())
+        _ = Self.follow(&redirections, "b.example", remember: isRemembered)
+        redirections.ended()
+        for _ in 0..<3 {
+            #expect(redirections.begin(EndpointIndex(0)).host == "b.example")
+            redirections.ended(wasTried: false)
+        }
+        #expect(Self.verdict(Self.follow(&redirections, "c.example")) != .tooMany)
+        #expect(Self.verdict(Self.follow(&redirections, "d.example")) != .tooMany)
+        #expect(Self.follow(&redirections, "e.example") == .tooMany, "it is a link of the same chain")
+    }
+
     @Test func `the certificate of another server must have its own name`() throws {
         let session = try Self.session { $0.tls.serverName = "name.example" }
         let listed = try #require(session.endpoints.first)

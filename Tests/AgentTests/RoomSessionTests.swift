@@ -60,7 +60,7 @@ struct RoomSessionTests {
         }
     }
 
-    @Test func `clears its presence before it says goodbye`() async throws {
+    @Test func `rule 21: clears its presence before it says goodbye`() async throws {
         try await inRoom { daemon, peer in
             try await peer.call("session.disconnect", Self.main)
             let cleared = try await daemon.server.message()
@@ -74,7 +74,7 @@ struct RoomSessionTests {
         }
     }
 
-    @Test func `leaves with its will when the server does not take the clearing`() async throws {
+    @Test func `rule 21: leaves with its will when the server does not take the clearing`() async throws {
         try await inRoom { daemon, peer in
             await daemon.server.set { $0.refusedTopics[Self.own] = .notAuthorized }
             try await peer.call("session.disconnect", Self.main)

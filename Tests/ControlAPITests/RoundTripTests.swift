@@ -12,6 +12,7 @@ struct RoundTripTests {
           "endpoint": "mqtts://broker.example:8883", "proxy": "http://proxy.example:3128",
           "peer": "203.0.113.9:3128", "tls": "TLSv1.3", "protocol": "5",
           "path": { "interface": "wlan0", "type": "wifi", "source": "192.168.1.20", "gateway": "192.168.1.1" },
+          "network": { "interfaces": ["wlan0"], "types": [], "metered": "avoid" },
           "user": "edge-42", "device": "…", "room": "plant-7", "clientID": "edge-42",
           "quality": "excellent", "rtt": 0.023, "jitter": 0.002, "lastHeard": 4.1,
           "outbox": { "queued": 0, "inFlight": 0, "quarantined": 0, "bytes": 0, "oldest": null },
@@ -44,7 +45,7 @@ struct RoundTripTests {
         let status = SessionStatus(session: "a", state: .disconnected, since: RFC3339(milliseconds: 0))
         let line = try #require(OutgoingLine.encode(status))
         let members = try #require(try JSONValue(parsing: line[...]).members)
-        #expect(members.count == 28)
+        #expect(members.count == 29)
         #expect(members["reason"] == .null)
         #expect(members["rtt"] == .null)
     }
@@ -172,7 +173,7 @@ struct RoundTripTests {
             {"interfaces":[{"name":"wlan0","index":2,"type":"wifi","up":true,"carrier":true,"addresses":["10.0.0.2/8"],
                "defaultRoutes":["10.0.0.1"]}],
              "paths":[{"session":"main","endpoint":"mqtt://h:1883","interface":null,"type":null,"source":null,
-               "gateway":null}],
+               "gateway":null,"excluded":{"interface":"tun0","type":"vpn","source":"10.8.0.2","gateway":null}}],
              "changes":[{"time":"2026-11-20T09:12:44.120Z","class":"gained","session":"main","from":null,
                "to":{"interface":"wlan0","type":"wifi","source":"10.0.0.2","gateway":null}}],
              "counters":{"messages":9}}

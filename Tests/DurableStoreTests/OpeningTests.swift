@@ -152,6 +152,21 @@ import Testing
         #expect(try await openStore(old).queue(main) == [message(1)])
     }
 
+    @Test func `a verdict of version 4 is kept, and says nothing of what it was about`() async throws {
+        do {
+            let old = try open(directory.path, Array(Schema.migrations.prefix(4)))
+            try await old.commit(main, .setEstablished(true))
+            try await old.close()
+            try Database(path: "\(directory.path)/holdfast.db").run(
+                "INSERT INTO verdict SELECT id, 'failed', 'banned', 'no', NULL, 'boot', 5 FROM session")
+        }
+        let store = try openStore(directory)
+        #expect(store.openReport.backup?.contains("version-4") == true)
+        let verdict = Verdict(
+            state: "failed", reasonCode: "banned", message: "no", bootID: "boot", since: Timestamp(rawValue: 5))
+        #expect(try await store.verdict(main) == verdict)
+    }
+
     @Test func `a newer schema is left alone`() async throws {
         do { _ = try open(directory.path, Schema.migrations + [nextVersion]) }
         let before = try readFile("\(directory.path)/holdfast.db")

@@ -257,7 +257,7 @@ import Testing
     @Test func `verdicts are kept, replaced and forgotten`() async throws {
         let failed = Verdict(
             state: "failed", reasonCode: "banned", message: "the server refuses us", serverCode: 0x8A,
-            bootID: "b1", since: Timestamp(rawValue: 12))
+            bootID: "b1", since: Timestamp(rawValue: 12), configuration: "c0ffee", credential: "1:2 3 4.5 6.7")
         let disconnected = Verdict(
             state: "disconnected", reasonCode: "user-disconnect", message: "", bootID: "b2",
             since: Timestamp(rawValue: 13))
@@ -321,7 +321,7 @@ import Testing
         try await store.commit(main, .insert(message(1, bytes: 100_000)))
         let statistics = await store.statistics()
         #expect(statistics.commits == 1 && statistics.failedCommits == 0 && statistics.messages == 1)
-        #expect(statistics.logBytes > 100_000 && statistics.schemaVersion == 4)
+        #expect(statistics.logBytes > 100_000 && statistics.schemaVersion == 5)
         #expect(statistics.lastCommitDuration > .zero)
         #expect(statistics.longestCommitDuration == statistics.lastCommitDuration)
         #expect((statistics.freeBytes ?? 0) > 0)

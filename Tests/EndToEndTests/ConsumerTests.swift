@@ -111,6 +111,31 @@ extension EndToEnd {
         }
     }
 
+    /// mosquitto sends a message once for each subscription.
+    @Test func `overlapping filters make no message come twice`() async throws {
+        try await withStream { lab, daemon, _ in
+            var workers: [(worker: Worker, task: Task<Void, any Error>)] = []
+            for filter in ["stream/#", "stream/+", "stream/2"] {
+                let worker = Worker()
+                let name = "w\(workers.count)"
+                let messages = try await daemon.client.consume(
+                    session: "main", filter: filter, qos: .exactlyOnce, consumer: name)
+                workers.append((worker, Task { await worker.run(messages) }))
+            }
+            let live = await Inbox(
+                try await daemon.client.subscribe(.init(session: "main", filter: "stream/2", qos: .exactlyOnce)))
+            for number in 1...20 { try await LabClient(lab).publish("\(number)", to: "stream/2", qos: 2) }
+            for (worker, _) in workers {
+                try await until("everything is done") { await worker.numbers("stream/2").last == 20 }
+                #expect(await worker.numbers("stream/2") == Array(1...20))
+            }
+            try await live.until("20")
+            #expect(await live.messages.count == 20)
+            await daemon.client.close()
+            for (_, task) in workers { try await task.value }
+        }
+    }
+
     @Test func `holdfastctl prints every message of a consumer once acknowledged, also over kills`() async throws {
         try await withStream { lab, daemon, source in
             let words = [

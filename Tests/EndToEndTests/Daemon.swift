@@ -78,8 +78,10 @@ actor Daemon {
     }
 
     /// Starts it, and returns when it answers.
-    func start() async throws {
-        let process = try await launch()
+    ///
+    /// - Parameter preparation: a command of the shell that runs before it, in the same mount namespace.
+    func start(after preparation: String? = nil) async throws {
+        let process = try await launch(after: preparation)
         try await until("holdfastd answers") {
             guard await process.isRunning else { throw Lab.Failure("holdfastd ended: \(process.errors)") }
             return (try? await client.attach()) != nil
@@ -88,9 +90,10 @@ actor Daemon {
 
     /// Starts it, and waits for nothing.
     @discardableResult
-    func launch() async throws -> LabProcess {
+    func launch(after preparation: String? = nil) async throws -> LabProcess {
         try FileManager.default.createDirectory(atPath: state, withIntermediateDirectories: true)
-        let process = try await lab.start("holdfastd", command, in: lab.host)
+        let words = preparation.map { ["sh", "-c", "\($0) && exec \"$@\"", "sh"] + command } ?? command
+        let process = try await lab.start("holdfastd", words, in: lab.host)
         self.process = process
         return process
     }

@@ -11,6 +11,8 @@ struct ServerLedger {
     private(set) var acknowledged: [String: Set<Int>] = [:]
     /// How many PUBLISH there were of each QoS, the second ones of a message too.
     private(set) var publishes = [0, 0, 0]
+    /// Messages that the server had no room for.
+    private(set) var refused = 0
     /// How many connections found the session, and how many did not.
     private(set) var resumed = 0
     private(set) var anew = 0
@@ -57,7 +59,15 @@ struct ServerLedger {
             guard let packetID = Self.number(words[8]), let message = Self.message(words[9]) else { return }
             publish(message, packetID: packetID, isDuplicate: words[5] == "(d1,", qos: words[6] == "q2," ? 2 : 1, line)
         case ("Sending", "PUBACK"), ("Sending", "PUBREC"):
+            // "1795250629: Sending PUBREC to main (m21, rc151)"
             guard let packetID = Self.number(words[5]), let message = messages[packetID] else { return }
+            if words.count >= 7, let code = Self.number(words[6]), code >= 0x80 {
+                // The exchange is over, and the message may come again as another one.
+                refused += 1
+                messages[packetID] = nil
+                open[message] = nil
+                return
+            }
             acknowledged[message.stream, default: []].insert(message.number)
         case ("Received", "PUBREL"):
             // "(Mid: 1)"

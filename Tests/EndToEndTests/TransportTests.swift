@@ -148,28 +148,4 @@ extension EndToEnd {
             for secret in ["right", "wrong"] { #expect(await !daemon.log.contains("edge:\(secret)")) }
         }
     }
-
-    @Test func `a black hole is noticed from data under way before the heartbeat notices it`() async throws {
-        try await withLab { lab, daemon in
-            let server = try await LabServer(lab)
-            try await server.start()
-            // The heartbeat needs up to 14 s, the kernel 7.
-            try daemon.session(heartbeat: "7s")
-            try await daemon.start()
-            let events = try await daemon.events()
-            try await events.until(.connected)
-            try await lab.breakNetwork()
-            let clock = ContinuousClock()
-            let start = clock.now
-            try await daemon.publish("1", to: "hole")
-            let lost = try await events.until(.reconnecting)
-            let taken = clock.now - start
-            #expect(lost.reason?.code == "unreachable", "\(lost.line)")
-            #expect(taken > .seconds(6.5) && taken < .seconds(12), "\(taken)")
-            let far = try await LabSubscriber(lab, filter: "hole")
-            try await lab.healNetwork()
-            try await events.until(.connected)
-            try await far.received("the message is there") { Set($0.map(\.payload)) == ["1"] }
-        }
-    }
 }

@@ -22,6 +22,15 @@ struct StatusTextTests {
         .init(code: code, group: "x", terminal: false, message: message, hint: hint)
     }
 
+    @Test func `a session that may not use the network that is there says so`() {
+        let why = Self.reason("network-not-allowed", "the only way to the endpoint is tun0 (vpn)")
+        let status = Self.status(.reconnecting, phase: .waitingForNetwork, reason: why)
+        #expect(
+            StatusText.sentence(for: status, now: Self.now)
+                == "main is reconnecting: no network that it may use for 12 s: the only way to the endpoint is tun0 (vpn);"
+                + " it connects as soon as one leads there.")
+    }
+
     @Test(arguments: [
         (
             status(.connected, for: 10_800, interface: "wlan0", quality: .excellent, rtt: 0.023),

@@ -95,7 +95,8 @@ import Testing
         client.announce("here")
         #expect(
             client.server(.disconnect(Disconnect(reasonCode: .topicNameInvalid)))
-                == ["disconnected by server 90", "close"])
+                == ["disconnected by server 90: \(Remedy.isolation)", "close"])
+        #expect(client.machine.isIsolating)
         #expect(client.machine.counts.quarantined == 0)
     }
 }

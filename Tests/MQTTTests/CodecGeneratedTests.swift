@@ -20,6 +20,19 @@ struct CodecGeneratedTests {
         }
     }
 
+    @Test(arguments: [Sender.client, .server])
+    func `what is generated has every kind of packet that the sender has, often`(_ sender: Sender) {
+        var generator = PacketGenerator(seed: 1)
+        var counts: [Packet.Kind: Int] = [:]
+        for _ in 0..<2000 { counts[generator.packet(from: sender).kind, default: 0] += 1 }
+        let ofOther: Set<Packet.Kind> =
+            sender == .server
+            ? [.connect, .subscribe, .unsubscribe, .pingreq] : [.connack, .suback, .unsuback, .pingresp]
+        for kind in Packet.Kind.allCases {
+            #expect((counts[kind] ?? 0 > 50) == !ofOther.contains(kind), "\(kind): \(counts[kind] ?? 0)")
+        }
+    }
+
     @Test(arguments: 1...8, [Sender.client, .server])
     func `what MQTT 3.1.1 can say of a packet is encoded and decodes to the same`(
         _ seed: UInt64, _ sender: Sender

@@ -1,6 +1,7 @@
-import MQTT
 import NIOCore
 import Testing
+
+@testable import MQTT
 
 /// Rules 11 to 14 and invariant 3: what a durable consumer wants is in the inbox before it is acknowledged.
 @Suite struct `Messages for durable consumers` {
@@ -62,6 +63,29 @@ import Testing
         while !harness.heldCommits.isEmpty { harness.commitAll() }
         #expect(harness.machine.inboxCounts.messages == 4)
         #expect(harness.machine.inboxCounts.withheld == 0)
+    }
+
+    @Test mutating func `a message is for the consumers whose subscription the server names`() throws {
+        let other = try #require(ConsumerName("other"))
+        let wide = try TopicFilter("#")
+        harness.handle(.consumer(other, .put(filter: "#", .exactlyOnce, matching: wide)))
+        harness.holdsCommits = false
+        try harness.subscribe("in", qos: .exactlyOnce)
+        try harness.subscribe("#", qos: .exactlyOnce)
+        func collected(_ identifiers: [UInt32]) -> [[ConsumerName]] {
+            harness.changes = []
+            var publish = Publish(topic: "in", payload: ByteBuffer(string: "x"), qos: .atMostOnce)
+            publish.properties.subscriptionIDs = identifiers
+            harness.server(.publish(publish))
+            return harness.changes.compactMap { if case .collect(_, let names, _) = $0 { names } else { nil } }
+        }
+        let narrow = try TopicFilter("in")
+        harness.machine.configuration.inboxMaxMessages = 100
+        #expect(collected([narrow.subscriptionID]) == [[name]])
+        #expect(collected([wide.subscriptionID]) == [[other]])
+        #expect(collected([narrow.subscriptionID, wide.subscriptionID]) == [[name, other]])
+        #expect(collected([]) == [[name, other]], "the server does not say")
+        #expect(collected([7]) == [[name, other]], "of a subscription that nobody has any more")
     }
 
     @Test mutating func `a consumer that was made anew has nothing of the one before`() throws {

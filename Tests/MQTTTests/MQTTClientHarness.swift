@@ -11,6 +11,8 @@ struct MQTTClientHarness {
     var heldCommits: [CommitNumber] = []
     var lastFlush: FlushNumber?
     var changes: [DurableChange] = []
+    /// Every SUBSCRIBE that was sent.
+    var subscribes: [Subscribe] = []
     /// Every PUBLISH that was sent.
     var publishes: [Publish] = []
     private var decoder = PacketDecoder(sender: .client)
@@ -107,6 +109,7 @@ struct MQTTClientHarness {
                 decoder.append(bytes)
                 while let packet = try? decoder.next() {
                     if case .publish(let publish) = packet { publishes.append(publish) }
+                    if case .subscribe(let subscribe) = packet { subscribes.append(subscribe) }
                     words.append(Self.describe(packet))
                 }
             case .close: words.append("close")
@@ -125,11 +128,13 @@ struct MQTTClientHarness {
         case .refused(let reason): "refused \(hex(reason.code))"
         case .restored: "restored"
         case .pingAnswered: "ping answered"
+        case .settled: "settled"
         case .accepted(let sequence): "accepted \(sequence)"
         case .notAccepted(let sequence): "not accepted \(sequence)"
         case .delivered(let sequence, let code): "delivered \(sequence) \(hex(code))"
         case .rejected(let sequence, let code, _): "rejected \(sequence) \(hex(code))"
         case .dropped(let dropped): Self.describe(dropped)
+        case .serverLowersQoS: "QoS lowered"
         case .received(let message): "received \(String(buffer: message.payload))"
         case .collected(let sequence): "collected \(sequence)"
         case .collectingPaused: "collecting paused"

@@ -106,6 +106,11 @@ extension MQTTClientWorld {
         walk(MQTTClientWorld(seed: seed, version: nil), seed)
     }
 
+    @Test(arguments: seeds)
+    func `the same holds when the server restores what was finished, and has no room for anything else`(seed: UInt64) {
+        walk(MQTTClientWorld(seed: seed, hasGhosts: true), seed)
+    }
+
     private func walk(_ world: MQTTClientWorld, _ seed: UInt64) {
         var world = world
         for _ in 0..<1500 {

@@ -28,6 +28,10 @@ struct MQTTClientWorld {
     var downlink = ByteBuffer()
     var isOpen = false
     var wantsClose = false
+    /// The last connection ended so that the session has to begin anew.
+    var mustBeginAnew = false
+    /// With it the server restores finished exchanges now and then, and has a limit for them.
+    let hasGhosts: Bool
 
     var published: [MessageSequence: OutboundMessage] = [:]
     var accepted: Set<MessageSequence> = []
@@ -53,8 +57,10 @@ struct MQTTClientWorld {
     ///   - version: `nil` is another one with every connection.
     ///   - whenFull: with it the outbox is small, and messages grow too old.
     init(
-        seed: UInt64, version: ProtocolVersion? = .five, whenFull: MQTTClientMachine.OverflowBehaviour? = nil
+        seed: UInt64, version: ProtocolVersion? = .five, whenFull: MQTTClientMachine.OverflowBehaviour? = nil,
+        hasGhosts: Bool = false
     ) {
+        self.hasGhosts = hasGhosts
         var random = SeededGenerator(seed: seed)
         self.version = version
         let hasIdentifier = Bool.random(using: &random) || version != .five
@@ -131,6 +137,10 @@ struct MQTTClientWorld {
         case .rejected(let sequence, _, _): rejected.insert(sequence)
         case .restored: restoredCount += 1
         case .collectingPaused: mayResumeCollecting = true
+        case .settled:
+            // Nothing that both sides know of is unfinished, whatever comes to the connection now.
+            if machine.counts.inFlight != 0 { problems.append("settled with \(machine.counts.inFlight) in flight") }
+            if chance(50) { wantsClose = true }
         case .protocolViolation(let code, let message): problems.append("violation \(code): \(message)")
         case .dropped(let message):
             if configuration.maximumAge == nil { problems.append("\(message) was dropped") }
@@ -246,9 +256,16 @@ struct MQTTClientWorld {
         isOpen = true
         wantsClose = false
         server.properties.receiveMaximum = UInt16.random(in: 1...6, using: &random)
+        if hasGhosts {
+            // Only when something was taken since: there is no bound otherwise.
+            if chance(30), server.ghosts == 0, server.deliveries.last?.epoch == server.epoch {
+                server.restoreFinished(Int.random(in: 3...6, using: &random))
+            }
+            server.maximumExchanges = 6
+        }
         server.connectionOpened()
         if version == nil { machine.configuration.version = chance(50) ? .five : .threeOneOne }
-        handle(.connectionOpened(MQTTCredentials(), forceCleanStart: mayForce && chance(5)))
+        handle(.connectionOpened(MQTTCredentials(), forceCleanStart: (mayForce && chance(5)) || mustBeginAnew))
     }
 
     private mutating func dropConnection() {
@@ -261,9 +278,10 @@ struct MQTTClientWorld {
 
     mutating func cut() {
         guard isOpen else { return }
-        if chance(20) { server.loseSession() }
+        if chance(20), !hasGhosts { server.loseSession() }
         dropConnection()
-        if chance(20) { server.loseSession() }
+        if chance(20), !hasGhosts { server.loseSession() }
+        mustBeginAnew = machine.reasonIfEnded?.remedies.contains(.cleanStart) ?? false
         handle(.connectionClosed)
     }
 
@@ -305,14 +323,18 @@ struct MQTTClientWorld {
         case 97: if chance(60) { cut() }
         case 98: if chance(20) { kill() }
         case 99 where configuration.maximumAge != nil: decide()
+        case 99 where chance(50): handle(chance(50) ? .settle : .goOn)
         default: handle(.ping)
         }
         if configuration.maximumAge != nil {
             now = Timestamp(rawValue: now.rawValue + Int64.random(in: 0...5, using: &random))
         }
-        if wantsClose { cut() }
+        if wantsClose || serverCloses { cut() }
         check()
     }
+
+    /// The server has ended the connection, and all that it said before has arrived.
+    private var serverCloses: Bool { server.wantsClose && downlink.readableBytes == 0 }
 
     /// A person has the quarantine sent again or dropped, or drops something, when the disk has nothing else to do.
     private mutating func decide() {
@@ -333,12 +355,13 @@ struct MQTTClientWorld {
 
     /// No more faults: everything that is on its way arrives.
     mutating func heal() {
+        handle(.goOn)
         var idle = 0
         var steps = 0
         while idle < 3, steps < 100_000 {
             steps += 1
             open(mayForce: false)
-            if wantsClose { cut() }
+            if wantsClose || serverCloses { cut() }
             let isIdle =
                 disk.isEmpty && notices.isEmpty && uplink.isEmpty && flushes.isEmpty && downlink.readableBytes == 0
                 && server.unansweredCount == 0 && machine.inboxCounts.messages == 0

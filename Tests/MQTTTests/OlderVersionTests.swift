@@ -170,6 +170,19 @@ struct OlderVersionTests {
         #expect(try harness.publish("2") == ["accepted 2"])
     }
 
+    @Test func `a server that has no QoS 2 and answers it with PUBACK is understood, and it is told once`() throws {
+        var harness = Self.machine()
+        harness.connect()
+        try harness.publish("a", qos: .exactlyOnce)
+        try harness.publish("b", qos: .exactlyOnce)
+        try harness.publish("c", qos: .exactlyOnce)
+        #expect(harness.server(.puback(answer(1))) == ["QoS lowered", "delivered 1 00"])
+        #expect(harness.server(.puback(answer(2))) == ["delivered 2 00"])
+        // Not while an exchange of QoS 2 is under way.
+        #expect(harness.server(.pubrec(answer(3))) == ["PUBREL 3"])
+        #expect(harness.server(.puback(answer(3))) == ["violation 82", "close"])
+    }
+
     @Test func `a violation closes without DISCONNECT, which would take the will back`() {
         var harness = Self.machine()
         harness.connect()

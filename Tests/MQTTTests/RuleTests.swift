@@ -10,7 +10,7 @@ import Testing
 /// | 1 | Session Expiry | ConnectionTests `rule 1` |
 /// | 2 | no session here, one there | ConnectionTests `rule 2`; DurableStore's opening tests |
 /// | 3 | session lost | OutboundTests `rule 3` |
-/// | 4 | resume, order, DUP | OutboundTests `rule 4`; WalkTests |
+/// | 4 | resume, order, DUP | OutboundTests `rule 4`; CutTests; WalkTests |
 /// | 5 | nothing after PUBREL or a refusal | here; OutboundTests `rule 5` |
 /// | 6 | SUBSCRIBE is no session state | ConnectionTests and PacketIDTests `rule 6` |
 /// | 7 | identifiers | OutboundTests `rule 7`; PacketIDTests |
@@ -19,15 +19,15 @@ import Testing
 /// | 10 | our Receive Maximum | ConnectionTests `rule 10` |
 /// | 11 | order of acknowledgements | ConnectionTests `rule 11` |
 /// | 12 | PUBACK means ownership | here |
-/// | 13 | inbound QoS 2 | ConnectionTests `rule 13`, and the two below it |
+/// | 13 | inbound QoS 2 | ConnectionTests `rule 13`, and the two below it; CutTests |
 /// | 14 | acknowledgements of dead connections | OutboundTests `rule 14`; here for inbound ones |
 /// | 15 | topic aliases | here; ConnectionTests `a topic alias is a violation` |
-/// | 16 | ping on silence of either side | SessionCoreTests/HeartbeatTests |
+/// | 16 | ping on silence of either side | SessionCoreTests/HeartbeatTests `rule 16` |
 /// | 17 | the server's limits | OutboundTests `rule 17`; here on replay |
 /// | 18 | Assigned Client Identifier | ConnectionTests `rule 18` |
 /// | 19 | what subscriptions the server offers | ConnectionTests `rule 19`; here for Subscription Identifiers |
 /// | 20 | before CONNACK | ConnectionTests and SCRAMTests `rule 20` |
-/// | 21 | will and goodbye | AgentTests/RoomSessionTests |
+/// | 21 | will and goodbye | AgentTests/RoomSessionTests `rule 21` |
 /// | 22 | message expiry | OutboundTests `rule 22`; here for QoS 2 |
 /// | 23 | malformed input | CodecMalformedTests, VectorTests; ConnectionTests `rule 23` |
 /// | 24 | after DISCONNECT | ConnectionTests `rule 24` |

@@ -20,6 +20,32 @@ struct VectorTests {
         #expect(Set(Vector.older.map(\.packet.kind)) == Set(Packet.Kind.allCases).subtracting([.auth]))
     }
 
+    @Test(arguments: PropertyRow.all)
+    func `the vectors have every property`(_ row: PropertyRow) {
+        let number = (row.id < 0x10 ? "0" : "") + String(row.id, radix: 16, uppercase: true)
+        // "Subscription Identifier Available" is "Subscription Identifiers Available" in a sentence.
+        let words = row.name.split(separator: " ").map { $0.prefix(10) }
+        let lines = Vector.all.flatMap { $0.hex.split(separator: "\n") }
+        #expect(
+            lines.contains { line in
+                line.hasPrefix("\(number) ") && words.allSatisfy { line.contains($0) }
+            })
+    }
+
+    @Test(arguments: Vector.every)
+    func `what either side may send reads the same from the other one`(_ vector: Vector) throws {
+        let other: Sender = vector.sender == .client ? .server : .client
+        switch vector.packet {
+        case .publish(let publish) where publish.properties.subscriptionIDs.isEmpty: break
+        case .disconnect(let disconnect)
+        where disconnect.properties.sessionExpiryInterval == nil && vector.version == .five:
+            break
+        case .puback, .pubrec, .pubrel, .pubcomp, .auth: break
+        default: return
+        }
+        #expect(try decode([vector.bytes], from: other, in: vector.version) == [vector.packet])
+    }
+
     @Test(arguments: Vector.every)
     func `a packet decodes the same from every split of its bytes into two chunks`(_ vector: Vector) throws {
         let bytes = vector.bytes

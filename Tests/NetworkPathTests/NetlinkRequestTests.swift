@@ -27,6 +27,19 @@ import Testing
                     """))
     }
 
+    @Test func `a lookup by one interface names it`() throws {
+        let request = NetlinkRequest.route(to: try #require(IPAddress("198.41.0.4")), by: 3)
+        #expect(
+            request.encoded(sequence: 7)
+                == hex(
+                    """
+                    2c000000 1a00 0100 07000000 00000000
+                    02 20 00 00 00 00 00 00 00100000
+                    0800 0100 c6290004
+                    0800 0400 03000000                      # RTA_OIF
+                    """))
+    }
+
     @Test func `a link is asked for by its index`() {
         #expect(
             NetlinkRequest.link(index: 3).encoded(sequence: 1)

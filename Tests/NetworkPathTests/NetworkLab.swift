@@ -190,6 +190,36 @@ struct NetworkLab: Sendable {
         }.get()
     }
 
+    /// Makes a tunnel, as a VPN does, that is set up and leads nowhere. It is there until it is let go.
+    func tunnel(_ name: String) async throws -> Tunnel {
+        let tunnel = try await group.next().submit {
+            let descriptor = open("/dev/net/tun", O_RDWR | O_CLOEXEC)
+            // struct ifreq: the name, then IFF_TUN | IFF_NO_PI.
+            var request = [UInt8](repeating: 0, count: 40)
+            request.replaceSubrange(0..<name.utf8.count, with: name.utf8)
+            request.replaceSubrange(16..<18, with: [0x01, 0x10])
+            let setInterface: UInt = 0x4004_54ca
+            guard descriptor >= 0, ioctl(descriptor, setInterface, &request) == 0 else {
+                throw Failure.command("TUNSETIFF", status: errno)
+            }
+            return Tunnel(descriptor: descriptor)
+        }.get()
+        try batch(["addr add 10.50.0.1/24 dev \(name)", "link set \(name) up"])
+        return tunnel
+    }
+
+    final class Tunnel: Sendable {
+        private let descriptor: CInt
+
+        fileprivate init(descriptor: CInt) {
+            self.descriptor = descriptor
+        }
+
+        func remove() {
+            close(descriptor)
+        }
+    }
+
     private static func command(_ words: [String]) throws {
         var arguments = words.map { strdup($0) }
         defer { arguments.forEach { free($0) } }

@@ -164,6 +164,24 @@ struct NetworkWatcherTests {
         }
     }
 
+    @Test func `a name may have other addresses in another network, so the default route counts`() async throws {
+        try await NetworkLab.run { lab in
+            var (watcher, changes, _) = try await lab.watcher(targets: [:])
+            #expect(Self.viaUp0(await watcher.setTarget(Self.target, addresses: Self.endpoint, origin: .name)))
+            try lab.ip("route del default")
+            #expect(try await changes.next().pathClass == .lost)
+            try lab.enableIPv6()
+            try lab.batch([
+                "addr add 2001:db8:9::1/64 dev up0 nodad", "route add default via 2001:db8:9::fe dev up0",
+            ])
+            let gained = try await changes.next()
+            #expect(gained.pathClass != .lost && gained.to?.source == "2001:db8:9::1")
+            // The address that is in use has none.
+            #expect(await watcher.setTarget(Self.target, addresses: Self.endpoint, origin: .peer) == nil)
+            await watcher.stop()
+        }
+    }
+
     @Test func `an unreachable route to the endpoint is no path`() async throws {
         try await NetworkLab.run { lab in
             var (watcher, changes, _) = try await lab.watcher(targets: Self.targets)

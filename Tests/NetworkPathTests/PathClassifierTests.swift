@@ -109,6 +109,16 @@ import Testing
         #expect(asked == (expected == .gained ? [] : [Self.first]))
     }
 
+    @Test func `another way that the session must not use is worth a word while there is no path`() {
+        var classifier = PathClassifier(.init(), isUnresolved: false)
+        let now = Instant(nanoseconds: 0)
+        var seen: [PathClass] = []
+        for excluded in [Self.first, Self.first, Self.second, nil, nil] {
+            seen.append(classifier.handle(.init(excluded: excluded), oldSourceRemains: { _ in true }, at: now))
+        }
+        #expect(seen == [.maybe, .none, .maybe, .maybe, .none])
+    }
+
     @Test func `the hold time starts with each loss`() {
         var classifier = PathClassifier(.init(path: Self.first, families: [.ipv4]), isUnresolved: false)
         for second in stride(from: Int64(0), to: 40, by: 8) {

@@ -49,6 +49,28 @@ struct ConsumerScenarios {
         }
     }
 
+    /// The model's server sends one copy for each subscription, as mosquitto and EMQX do.
+    @Test func `a message comes once to each consumer, although their filters overlap`() async throws {
+        try await Self.together { scenario, a, b, first in
+            let urgent = try await b.consume("urgent", "orders/1")
+            let all = try await b.consume("all", "+/1")
+            await scenario.sleep(.seconds(1))
+            try await Self.publish("x", by: a)
+            await scenario.sleep(.seconds(1))
+            #expect(await b.takeGiven() == ["x", "x", "x"])
+            #expect(try await b.status().inbox.messages == 3)
+            for subscription in [first, urgent, all] { try await b.detach(subscription) }
+            // What the server has queued with an identifier of before is for the same consumers after a restart.
+            await b.kill()
+            try await Self.publish("y", by: a)
+            await scenario.sleep(.seconds(1))
+            try await b.start()
+            try await b.until(.connected)
+            await scenario.sleep(.seconds(1))
+            #expect(try await b.status().inbox.messages == 6)
+        }
+    }
+
     @Test func `a daemon that is killed gives again what was not acknowledged, and what the server kept`() async throws
     {
         try await Self.together { scenario, a, b, first in

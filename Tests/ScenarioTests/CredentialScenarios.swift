@@ -62,6 +62,30 @@ struct CredentialScenarios {
         }
     }
 
+    @Test func `behind a proxy with a password, too, the token that was judged new is the one that is sent`()
+        async throws
+    {
+        try await Scenario.run { scenario in
+            let service = TokenService(scenario.loop)
+            await service.set("first", lifetime: .seconds(600))
+            let proxy = """
+                [proxy]
+                url = "http://proxy.example:3128"
+                username = "us"
+                password = "exec:/usr/bin/proxy"
+                """
+            let a = try await scenario.host("A", Self.session + "\nautoconnect = false\n" + proxy)
+            await a.use(service)
+            try await a.connect()
+            try await a.until(.connected)
+            #expect(await service.asked == 2)
+            await service.set("second", lifetime: .seconds(3600))
+            try await a.until(.reconnecting)
+            try await a.until(.connected)
+            #expect(await service.asked == 4, "for the renewal, and for the proxy")
+        }
+    }
+
     @Test func `a helper that fails does not end the session: it is asked again, ever more slowly`() async throws {
         try await Self.connected(lifetime: .seconds(600)) { scenario, a, service in
             await service.fail("the token service is down")
@@ -118,6 +142,45 @@ struct CredentialScenarios {
             #expect(await service.asked == 3)
             await scenario.sleep(.seconds(3600))
             #expect(await service.asked == 3)
+        }
+    }
+
+    @Test func `a connection that the server has ended is not told as connected while the helper is asked`()
+        async throws
+    {
+        try await Self.connected { scenario, a, service in
+            await service.hang(true)
+            scenario.with { broker, now in broker.disconnect("a", .notAuthorized, at: now) }
+            await scenario.sleep(.milliseconds(100))
+            let status = try await a.status()
+            #expect(status.state == .reconnecting)
+            #expect(status.phase == .resolving)
+            #expect(status.reason?.code == "not-authorized")
+            let given = try await a.until("given up") { $0.phase == .waiting }
+            #expect(given.reason?.code == "credential-unreadable")
+            #expect(given.reason?.serverCode == Int(MQTT.ReasonCode.notAuthorized.rawValue))
+            await service.hang(false)
+            await service.set("second")
+            scenario.with { broker, _ in broker.password = "second" }
+            try await a.until(.connected)
+        }
+    }
+
+    @Test func `a helper that hangs after a rejection does not make the server look silent`() async throws {
+        try await Self.connected { scenario, a, service in
+            scenario.with { broker, _ in broker.password = "second" }
+            await scenario.move(a)
+            await scenario.sleep(.milliseconds(15))
+            await service.hang(true)
+            let given = try await a.until("given up") { $0.phase == .waiting }
+            #expect(given.reason?.code == "credential-unreadable")
+            #expect(given.reason?.message.contains("bad user name or password") == true)
+            let dials = scenario.dials["A"]?.count
+            await service.hang(false)
+            let failed = try await a.until(.failed)
+            #expect(failed.reason?.code == "credential-rejected", "the rejected one is not shown to the server again")
+            #expect(scenario.dials["A"]?.count == dials)
+            #expect(await a.told(.stateChanged).allSatisfy { $0.reason?.code != "authenticate-timeout" })
         }
     }
 

@@ -114,8 +114,15 @@ struct RandomStory {
 
     private mutating func move(_ scenario: isolated Scenario) async {
         guard !isCut else { return }
-        trace.append("move")
-        await scenario.move(host)
+        guard Bool.random(using: &random) else {
+            trace.append("move")
+            return await scenario.move(host)
+        }
+        let strands = Bool.random(using: &random)
+        let ways: [Scenario.Dialing] = [.works, .works, .hangs, .refused]
+        let dialing = ways.randomElement(using: &random) ?? .works
+        trace.append("move, the old address stays\(strands ? " and is stranded" : ""); the new path \(dialing)")
+        await scenario.shift(host, strands: strands, dialing)
     }
 
     private mutating func toggleServer(_ scenario: isolated Scenario) {

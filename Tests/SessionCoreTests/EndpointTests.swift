@@ -85,13 +85,13 @@ import Testing
         var session = Self.session()
         session.end(.unreachable)
         session.wake()
-        #expect(session.end(.credentialExpired, hasNewCredential: true) == [.open(3, at: 1)])
+        #expect(session.end(.credentialExpired, mayHaveNewCredential: true) == [.open(3, at: 1)])
     }
 
     @Test func `a renewed credential is tried at the same endpoint, although an earlier one got a path meanwhile`() {
         var session = Self.session([nil, .wifi])
         #expect(session.path(.gained, at: 0).isEmpty)
-        #expect(session.end(.credentialExpired, hasNewCredential: true) == [.open(2, at: 1)])
+        #expect(session.end(.credentialExpired, mayHaveNewCredential: true) == [.open(2, at: 1)])
     }
 
     @Test func `a lost path to another endpoint disturbs neither a connection nor an attempt`() {
@@ -152,5 +152,16 @@ import Testing
         #expect(session.pass(.seconds(300)) == [.open(1, at: 0)])
         session.end(.unreachable)
         #expect(session.pass(.seconds(300)) == [.open(2, at: 1)])
+    }
+
+    @Test func `a path that was lost in the middle is not why there is a connection in the end`() {
+        var session = SessionUnderTest(paths: [.wifi, .wifi])
+        session.connect()
+        session.succeed()
+        session.end(.reset)
+        session.wake()
+        #expect(session.path(.lost).contains(.open(3, at: 1)))
+        session.succeed()
+        #expect(session.reason == .reset)
     }
 }

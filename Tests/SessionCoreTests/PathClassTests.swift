@@ -44,7 +44,7 @@ import Testing
         #expect(session.status.path == .cellular)
     }
 
-    @Test(arguments: [PathClass.movedSourceKept, .maybe, .returned, .gained])
+    @Test(arguments: [PathClass.maybe, .returned, .gained])
     func `a connection that may live is probed`(pathClass: PathClass) {
         var session = SessionUnderTest(.connected)
         session.pass(.seconds(1))

@@ -55,7 +55,8 @@ private struct RandomWalk {
         let paths: [Path?] = (0..<endpoints).map { _ in Bool.random(using: &random) ? .wifi : nil }
         lostPaths = paths
         mustRest = rest.idleTimeout == nil
-        session = SessionUnderTest(policy: policy, rest: rest, paths: paths, seed: seed)
+        session = SessionUnderTest(
+            policy: policy, rest: rest, isBound: Bool.random(using: &random), paths: paths, seed: seed)
         self.random = random
     }
 
@@ -95,6 +96,7 @@ private struct RandomWalk {
 
     private mutating func changePath() {
         let endpoint = Int.random(in: 0..<endpoints, using: &random)
+        if chance(10) { take(.pathExcluded(EndpointIndex(endpoint), pick([.cellular, nil]))) }
         let old = session.machine.paths[endpoint]
         let (new, pathClass): (Path?, PathClass)
         if chance(20) {
@@ -124,6 +126,14 @@ private struct RandomWalk {
             ]))
     }
 
+    private mutating func measurement() -> TransportMeasurement {
+        TransportMeasurement(
+            roundTrip: .milliseconds(Int.random(in: 1...4000, using: &random)),
+            variation: .milliseconds(Int.random(in: 0...1000, using: &random)), retransmissions: 0,
+            unacknowledged: Int.random(in: 0...2, using: &random), retries: Int.random(in: 0...2, using: &random),
+            sinceAcknowledgement: .seconds(Int.random(in: 0...20, using: &random)))
+    }
+
     private mutating func useOrSleep() {
         let endpoint = EndpointIndex(Int.random(in: 0..<endpoints, using: &random))
         switch Int.random(in: 0..<5, using: &random) {
@@ -148,13 +158,14 @@ private struct RandomWalk {
 
     /// The transport and the server go on with what is open: mostly well, sometimes not.
     private mutating func goOn() {
+        if session.beside != nil, chance(40) { return goOnBeside() }
         guard let generation = session.live?.generation else { return }
         if chance(25) {
             let reasons = ReasonCode.allCases.filter { !$0.isTerminal || $0.group == .auth }
             let code = chance(4) ? pick([.displaced, .banned, .badEndpoint]) : pick(reasons)
             var ending = SessionMachine.Ending(
                 Reason(code), retryAfter: chance(20) ? .seconds(Int.random(in: 0...50, using: &random)) : nil,
-                hasNewCredential: chance(80))
+                mayHaveNewCredential: chance(80))
             ending.pace = pick([.byReason, .byReason, .atOnce, .slow, .floor, .doubledFloor])
             ending.leavesEndpoint = chance(20)
             ending.failsIfRepeated = chance(2)
@@ -164,7 +175,7 @@ private struct RandomWalk {
         }
         switch (session.state, session.phase) {
         case (.disconnecting, _): take(pick([.flushed(generation), .closed(generation)]))
-        case (.connected, _): take(.heartbeatAnswered(generation))
+        case (.connected, _): take(pick([.heartbeatAnswered(generation), .measured(generation, measurement())]))
         case (_, .restoring): take(.restored(generation))
         default:
             if chance(60) {
@@ -176,6 +187,18 @@ private struct RandomWalk {
                 )
             }
         }
+    }
+
+    /// So does what is set up beside it.
+    private mutating func goOnBeside() {
+        guard let generation = session.beside?.generation, let old = session.live?.generation else { return }
+        take(
+            session.machine.isSettling
+                ? pick([.settled(old), .settled(old), .preparationFailed(generation)])
+                : pick([
+                    .progressed(generation, pick([.dialing, .securing])), .prepared(generation), .prepared(generation),
+                    .preparationFailed(generation),
+                ]))
     }
 
     // MARK: What holds after each step

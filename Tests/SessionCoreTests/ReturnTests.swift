@@ -61,6 +61,8 @@ import Testing
         #expect(session.end(code) == [.open(4, at: 1)])
         session.succeed()
         #expect(session.status.endpoint == EndpointIndex(1))
+        #expect(session.reason == .returning)
+        #expect(session.status.reason.message.hasPrefix("the first endpoint answered, but could not be returned to"))
     }
 
     @Test func `a return that times out leads back, too`() {

@@ -16,6 +16,9 @@ struct SessionUnderTest {
         case heartbeat(UInt64)
         case renew(UInt64)
         case knock(Int)
+        case prepare(UInt64, at: Int = 0)
+        case settle(UInt64)
+        case leave(UInt64)
 
         var isOpen: Bool {
             if case .open = self { true } else { false }
@@ -30,15 +33,17 @@ struct SessionUnderTest {
     private(set) var actions: [SessionMachine.Action] = []
     /// The attempt or connection that is open; `nil` when there is none.
     private(set) var live: Attempt?
+    /// What is set up beside that.
+    private(set) var beside: Attempt?
     private(set) var lastOpened = Generation(rawValue: 0)
 
     init(
         policy: ReconnectPolicy = .init(), timeouts: AttemptTimeouts = .init(), heartbeat: HeartbeatPolicy = .init(),
-        rest: RestPolicy = .init(), paths: [Path?] = [.wifi], seed: UInt64 = 1
+        rest: RestPolicy = .init(), isBound: Bool = false, paths: [Path?] = [.wifi], seed: UInt64 = 1
     ) {
         machine = SessionMachine(
-            policy: policy, timeouts: timeouts, heartbeat: heartbeat, rest: rest, paths: paths, seed: seed,
-            at: now)
+            policy: policy, timeouts: timeouts, heartbeat: heartbeat, rest: rest, isBound: isBound, paths: paths,
+            seed: seed, at: now)
     }
 
     // MARK: What can be asked
@@ -65,6 +70,9 @@ struct SessionUnderTest {
             case .sendHeartbeat(let generation): .heartbeat(generation.rawValue)
             case .renewCredential(let generation): .renew(generation.rawValue)
             case .knock(let endpoint): .knock(endpoint.rawValue)
+            case .prepare(let attempt): .prepare(attempt.generation.rawValue, at: attempt.endpoint.rawValue)
+            case .settle(let generation): .settle(generation.rawValue)
+            case .leave(let generation): .leave(generation.rawValue)
             case .report: nil
             }
         }
@@ -162,9 +170,10 @@ struct SessionUnderTest {
     /// The attempt fails, or the connection is lost.
     @discardableResult
     mutating func end(
-        _ code: ReasonCode, retryAfter: Duration? = nil, hasNewCredential: Bool = false
+        _ code: ReasonCode, retryAfter: Duration? = nil, mayHaveNewCredential: Bool = false
     ) -> [Order] {
-        take(.ended(generation, .init(Reason(code), retryAfter: retryAfter, hasNewCredential: hasNewCredential)))
+        take(
+            .ended(generation, .init(Reason(code), retryAfter: retryAfter, mayHaveNewCredential: mayHaveNewCredential)))
     }
 
     /// The attempt under way has its credential, which ends in so long.
@@ -194,6 +203,19 @@ struct SessionUnderTest {
 
     @discardableResult
     mutating func closed() -> [Order] { take(.closed(generation)) }
+
+    /// The attempt beside the connection in use goes on.
+    @discardableResult
+    mutating func progressBeside(to phase: Phase) -> [Order] { take(.progressed(lastOpened, phase)) }
+
+    @discardableResult
+    mutating func prepared() -> [Order] { take(.prepared(lastOpened)) }
+
+    @discardableResult
+    mutating func preparationFailed() -> [Order] { take(.preparationFailed(lastOpened)) }
+
+    @discardableResult
+    mutating func settled() -> [Order] { take(.settled(generation)) }
 
     mutating func heard() { machine.heard(generation, at: now) }
     mutating func sent() { machine.sent(generation, at: now) }
@@ -250,6 +272,7 @@ struct SessionUnderTest {
         actions = []
         machine.handle(input, at: now, into: &actions)
         for action in actions { follow(action, of: input) }
+        checkBeside(after: input)
         let after = Self.visible(machine.status)
         if reportedStateChange != (before != after) {
             Issue.record("\(input): reported \(actions) although the status went from \(before) to \(after)")
@@ -265,14 +288,27 @@ struct SessionUnderTest {
         switch action {
         case .open(let attempt):
             if live != nil { Issue.record("\(input): \(attempt) was opened beside \(String(describing: live))") }
-            if attempt.generation <= lastOpened { Issue.record("\(input): generation \(attempt.generation) repeats") }
+            if attempt.generation <= lastOpened, attempt != beside {
+                Issue.record("\(input): generation \(attempt.generation) repeats")
+            }
             live = attempt
+            if beside == attempt { beside = nil }
+            lastOpened = max(lastOpened, attempt.generation)
+        case .prepare(let attempt):
+            if live == nil { Issue.record("\(input): \(attempt) beside nothing") }
+            if attempt.generation <= lastOpened { Issue.record("\(input): generation \(attempt.generation) repeats") }
+            if attempt.endpoint != live?.endpoint { Issue.record("\(input): \(attempt) leads elsewhere") }
+            if machine.paths[attempt.endpoint.rawValue] == nil { Issue.record("\(input): \(action) without a path") }
+            beside = attempt
             lastOpened = attempt.generation
+        case .leave(let generation):
+            if live?.generation != generation { Issue.record("\(input): \(action), which is not open") }
+            live = nil
         case .abandon(let generation):
             if live?.generation != generation { Issue.record("\(input): \(action), which is not open") }
             live = nil
         case .flush(let generation), .sayGoodbye(let generation), .sendHeartbeat(let generation),
-            .renewCredential(let generation):
+            .renewCredential(let generation), .settle(let generation):
             if live?.generation != generation { Issue.record("\(input): \(action), which is not open") }
         case .knock(let endpoint):
             if machine.paths[endpoint.rawValue] == nil { Issue.record("\(input): \(action) without a path") }
@@ -281,6 +317,17 @@ struct SessionUnderTest {
         case .report:
             break
         }
+    }
+
+    /// There is one second connection at most, and only beside a first one; an unwanted one is dropped.
+    private mutating func checkBeside(after input: SessionMachine.Input) {
+        guard let wanted = machine.successor else {
+            if machine.isSettling { Issue.record("\(input): settling for nothing") }
+            beside = nil
+            return
+        }
+        if beside?.generation != wanted { Issue.record("\(input): \(wanted) is wanted, there is \(beside as Any)") }
+        if state != .connected { Issue.record("\(input): \(wanted) is wanted in \(state)") }
     }
 
     /// Something is open exactly in the states that have something open.
@@ -360,7 +407,7 @@ extension SessionUnderTest {
             path(.lost)
         case .probing:
             succeed()
-            path(.movedSourceKept)
+            path(.maybe)
         case .waiting: end(.unreachable)
         case .waitingForNetwork: path(.lost)
         case .dialing: progress(to: .dialing)

@@ -154,4 +154,19 @@ import Testing
         #expect(session.reason == .idle)
         #expect(session.use(.messages) == [.open(2)])
     }
+
+    @Test(arguments: [ReasonCode.serverBusy, .rateLimited])
+    func `a server that asked to be left alone is left alone by who slept in between, too`(code: ReasonCode) {
+        var session = SessionUnderTest(.resolving)
+        session.end(code)
+        let due = session.due ?? .zero
+        #expect(due >= .seconds(5))
+        session.hostWillSleep()
+        #expect(session.state == .disconnected)
+        #expect(session.hostSleeps(.seconds(1)).isEmpty)
+        #expect(session.state == .connecting)
+        #expect(session.reason == .wake)
+        #expect(session.retryIn == due - .seconds(1))
+        #expect(session.wake().count(where: \.isOpen) == 1)
+    }
 }

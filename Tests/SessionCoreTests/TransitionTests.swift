@@ -163,35 +163,68 @@ import Testing
     @Test(arguments: [ReasonCode.credentialRejected, .credentialExpired, .notAuthorized])
     func `a rejected credential is renewed once and tried at once, then it is terminal`(code: ReasonCode) {
         var session = SessionUnderTest(.authenticating)
-        #expect(session.end(code, hasNewCredential: true) == [.open(2)])
+        #expect(session.end(code, mayHaveNewCredential: true) == [.open(2)])
         #expect(session.state == .connecting)
-        #expect(session.end(code, hasNewCredential: true).isEmpty)
+        #expect(session.end(code, mayHaveNewCredential: true).isEmpty)
         #expect(session.state == .failed)
         #expect(session.reason == code)
     }
 
-    @Test func `a renewed credential that is rejected later, after other failures, is terminal`() {
+    @Test func `the attempt after a rejection knows what was said, until it has another credential`() {
         var session = SessionUnderTest(.authenticating)
-        session.end(.credentialRejected, hasNewCredential: true)
+        session.end(.credentialRejected, mayHaveNewCredential: true)
+        #expect(session.live?.rejection == Reason(.credentialRejected))
+        session.take(.credentialAwaited(session.generation))
+        session.path(.movedSourceKept)
+        #expect(session.live?.rejection == Reason(.credentialRejected), "a kick changes nothing about it")
+        session.take(.credentialObtained(session.generation, expiresAt: nil))
         session.end(.unreachable)
         session.wake()
-        session.end(.credentialRejected, hasNewCredential: true)
+        #expect(session.live?.rejection == nil)
+    }
+
+    @Test func `a person's connect tries the rejected credential again`() {
+        var session = SessionUnderTest(.connected)
+        session.end(.reset)
+        session.wake()
+        session.end(.credentialRejected, mayHaveNewCredential: true)
+        #expect(session.live?.rejection != nil)
+        session.reconnect()
+        #expect(session.live?.rejection == nil)
+    }
+
+    @Test func `a credential that does not come after a rejection is told together with it`() {
+        var session = SessionUnderTest(.authenticating)
+        session.end(.notAuthorized, mayHaveNewCredential: true)
+        session.take(.credentialAwaited(session.generation))
+        session.wake()
+        #expect(session.reason == .credentialUnreadable)
+        #expect(session.status.reason.message.hasPrefix(Reason(.notAuthorized).message + ", and "))
+        #expect(session.phase == .waiting)
+    }
+
+    @Test func `a renewed credential that is rejected later, after other failures, is terminal`() {
+        var session = SessionUnderTest(.authenticating)
+        session.end(.credentialRejected, mayHaveNewCredential: true)
+        session.end(.unreachable)
+        session.wake()
+        session.end(.credentialRejected, mayHaveNewCredential: true)
         #expect(session.state == .failed)
     }
 
     @Test func `a credential that expires on a connection is renewed at once, and only once`() {
         var session = SessionUnderTest(.connected)
-        #expect(session.end(.credentialExpired, hasNewCredential: true) == [.open(2)])
+        #expect(session.end(.credentialExpired, mayHaveNewCredential: true) == [.open(2)])
         #expect(session.state == .reconnecting)
-        session.end(.credentialRejected, hasNewCredential: true)
+        session.end(.credentialRejected, mayHaveNewCredential: true)
         #expect(session.state == .failed)
     }
 
     @Test func `after a success a credential may be renewed again, but not in a tight loop`() {
         var session = SessionUnderTest(.connected)
-        #expect(session.end(.credentialExpired, hasNewCredential: true) == [.open(2)])
+        #expect(session.end(.credentialExpired, mayHaveNewCredential: true) == [.open(2)])
         session.succeed()
-        #expect(session.end(.credentialExpired, hasNewCredential: true).isEmpty)
+        #expect(session.end(.credentialExpired, mayHaveNewCredential: true).isEmpty)
         #expect(session.phase == .waiting)
     }
 
@@ -324,8 +357,9 @@ func lateCompletions(of generation: UInt64) -> [SessionMachine.Input] {
         .progressed(generation, .dialing), .progressed(generation, .restoring),
         .established(generation, resumed: true, serverKeepAlive: nil), .restored(generation),
         .heartbeatAnswered(generation), .flushed(generation), .closed(generation),
+        .prepared(generation), .preparationFailed(generation), .settled(generation),
         .ended(generation, .init(Reason(.unreachable))), .ended(generation, .init(Reason(.banned))),
-        .ended(generation, .init(Reason(.credentialRejected), hasNewCredential: true)),
+        .ended(generation, .init(Reason(.credentialRejected), mayHaveNewCredential: true)),
         .ended(generation, .init(Reason(.serverBusy), retryAfter: .seconds(60))),
     ]
 }

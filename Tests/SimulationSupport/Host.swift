@@ -1,5 +1,4 @@
 import ControlAPI
-import DurableStore
 import Glibc
 import Logging
 import MQTT
@@ -11,6 +10,7 @@ import Systemd
 import Transport
 
 @testable import Agent
+@testable import DurableStore
 
 /// One host of a scenario: its daemon, and a program that uses it.
 actor Host {
@@ -213,6 +213,14 @@ actor Host {
         guard let daemon else { throw Failure(description: "the daemon of \(name) does not run") }
         return daemon.registry
     }
+
+    /// Somebody else writes to the state file.
+    func executeInStore(_ statements: String) throws {
+        try Database(path: "\(directory)/state/holdfast.db").execute(statements)
+    }
+
+    /// As the files are now.
+    func configuration() -> LoadedConfiguration { ConfigurationLoader.load(directory: directory) }
 
     func status(_ session: String = "main") async throws -> SessionStatus { try await registry().status(session) }
 
@@ -434,7 +442,7 @@ final class ScenarioPaths: PathSource {
 
     var targets: [Target] { box.assumeIsolated { $0.targets } }
 
-    func watch(_ hosts: [String], of session: SessionName) -> [Path?] {
+    func watch(_ hosts: [String], of session: SessionName, for policy: NetworkPolicy) -> [Path?] {
         forget(session)
         let new = hosts.indices.map { Target(session: session.description, endpoint: $0) }
         box.assumeIsolated { $0.set($0.targets + new) }
@@ -443,9 +451,17 @@ final class ScenarioPaths: PathSource {
     }
 
     /// Like the real one, it looks, and tells at once what it finds.
-    func resolved(_ endpoint: EndpointIndex, of session: SessionName, to addresses: [SocketAddress]) -> Path? {
+    func resolved(
+        _ endpoint: EndpointIndex, of session: SessionName, to addresses: [SocketAddress], origin: AddressOrigin
+    ) -> Path? {
         scenario.assumeIsolated { $0.tellUnnoticed(host) }
         return scenario.assumeIsolated { $0.path(of: host) }
+    }
+
+    func excluded(_ endpoint: EndpointIndex, of session: SessionName) -> Path? { nil }
+
+    func way(to addresses: [SocketAddress], of session: SessionName) -> Connection.Way? {
+        scenario.assumeIsolated { $0.path(of: host) }.map { .init(interface: $0.interface, addresses: addresses) }
     }
 
     func forget(_ session: SessionName) {

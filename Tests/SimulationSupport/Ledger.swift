@@ -1,6 +1,7 @@
-import MQTT
 import NIOCore
 import SessionCore
+
+@testable import MQTT
 
 /// What must never be seen, with the number of the invariant in the design.
 public struct Violation: Hashable, Sendable, CustomStringConvertible {
@@ -77,14 +78,25 @@ struct Ledger {
         var wasRetried = false
     }
 
-    /// A message that a server had for a host.
+    /// A message that a server had for a host: one of the copies, where filters overlap.
     struct Incoming {
+        let name: String
         let topic: String
+        /// The subscription that the server sent it for, if it says so.
+        let subscriptionIDs: [UInt32]
         let qos: QoS
         /// When it was sent for the first time, as a number of this ledger.
         let sentAt: Int
         let server: String
         let epoch: Int
+        /// How many there are that nothing tells apart: without identifiers, one for each filter.
+        var count = 0
+
+        /// Whether everybody with this filter must get this copy. One for a filter that nobody wants any more may go to
+        /// anybody.
+        func isFor(_ filter: TopicFilter) -> Bool {
+            filter.matches(topic: topic) && (subscriptionIDs.isEmpty || subscriptionIDs.contains(filter.subscriptionID))
+        }
     }
 
     struct Place: Hashable {
@@ -105,18 +117,22 @@ struct Ledger {
     private var lastArrived: [Place: Int] = [:]
     private(set) var lastNumber = 0
 
+    /// By the copy.
     private(set) var incoming: [Place: Incoming] = [:]
+    /// By the message, all copies together: MQTT 3.1.1 does not say which one it is, whatever it was sent for.
+    private var copies: [Place: Incoming] = [:]
     private var time = 0
     /// When the durable consumers of the hosts became durable.
     private var consumers: [Place: (since: Int, filter: TopicFilter)] = [:]
-    /// What was committed for a consumer, by the name of the message: how often, and in which session of the server.
+    /// What was committed for a consumer, by the copy of the message: how often.
     private var collections: [Place: [String: Int]] = [:]
+    private var collectedNames: [Place: Set<String>] = [:]
     private var lastCollected: [Place: Int] = [:]
     /// What programs have acknowledged, so that it must not be given again.
     private var finished: [Place: Set<Int64>] = [:]
     /// What programs have begun to acknowledge.
     private var finishing: [Place: Set<Int64>] = [:]
-    private var live: [String: (since: Int, life: Int)] = [:]
+    private var live: [String: (since: Int, life: Int, filter: TopicFilter)] = [:]
     private var seen: [String: Set<String>] = [:]
     /// Sessions of servers that a host was connected in.
     private var noticed: Set<Place> = []
@@ -236,21 +252,42 @@ struct Ledger {
     mutating func sent(_ publish: Publish, epoch: Int, by server: String, to host: String) {
         guard publish.topic.hasPrefix("in/"), publish.qos != .atMostOnce, !publish.retain else { return }
         time += 1
-        let place = Place(host: host, name: String(buffer: publish.payload))
-        guard incoming[place] == nil else { return }
-        incoming[place] = Incoming(
-            topic: publish.topic, qos: publish.qos, sentAt: time, server: server, epoch: epoch)
+        let (name, ids) = (String(buffer: publish.payload), publish.properties.subscriptionIDs)
+        func new(_ ids: [UInt32]) -> Incoming {
+            Incoming(
+                name: name, topic: publish.topic, subscriptionIDs: ids, qos: publish.qos, sentAt: time, server: server,
+                epoch: epoch)
+        }
+        incoming[Place(host: host, name: Self.copy(name, ids)), default: new(ids)].count += 1
+        copies[Place(host: host, name: name), default: new([])].count += 1
+    }
+
+    private static func copy(_ name: String, _ ids: [UInt32]) -> String { "\(name) \(ids)" }
+
+    /// Whether this copy was collected, or one that came without its identifiers.
+    private func hasCollected(_ sent: Incoming, _ place: Place) -> Bool {
+        let all = collections[place] ?? [:]
+        return all[Self.copy(sent.name, sent.subscriptionIDs)] != nil || all[Self.copy(sent.name, [])] != nil
     }
 
     private mutating func collected(_ message: MQTTClientMachine.InboundMessage, _ place: Place) {
         let name = String(buffer: message.payload)
-        let count = collections[place]?[name] ?? 0
-        collections[place, default: [:]][name] = count + 1
-        guard let sent = incoming[Place(host: place.host, name: name)] else { return }
-        if message.qos == .exactlyOnce, count > 0 {
-            note(.exactlyOnceInOrder, "\(name) (QoS 2) was collected twice for \(place.name)")
+        let ids = message.properties.subscriptionIDs
+        let copy = Self.copy(name, ids)
+        let count = collections[place]?[copy] ?? 0
+        collections[place, default: [:]][copy] = count + 1
+        let isFirst = collectedNames[place, default: []].insert(name).inserted
+        let whole = copies[Place(host: place.host, name: name)]
+        guard let sent = ids.isEmpty ? whole : incoming[Place(host: place.host, name: copy)] else { return }
+        if message.qos == .exactlyOnce, count >= sent.count {
+            note(.exactlyOnceInOrder, "\(name) (QoS 2) was collected \(count + 1) times for \(place.name)")
         }
-        guard count == 0, let number = Int(name.dropFirst()) else { return }
+        guard let filter = consumers[place]?.filter else { return }
+        let others = consumers.filter { $0.key.host == place.host && $0.key != place && sent.isFor($0.value.filter) }
+        if !sent.isFor(filter), let other = others.keys.first {
+            note(.exactlyOnceInOrder, "\(name), which was sent for \(other.name), was collected for \(place.name)")
+        }
+        guard isFirst, sent.isFor(filter), let number = Int(name.dropFirst()) else { return }
         let order = Place(host: place.host, name: "\(place.name) \(sent.topic) \(sent.server) \(sent.epoch)")
         if let last = lastCollected[order], last > number {
             note(.exactlyOnceInOrder, "\(name) was collected after \(last) for \(place.name)")
@@ -261,15 +298,16 @@ struct Ledger {
     /// The server was told that the client has taken over a message.
     mutating func taken(_ publish: Publish, by host: String, life: Int, atServer server: String) {
         let name = String(buffer: publish.payload)
-        guard let sent = incoming[Place(host: host, name: name)] else { return }
+        let copy = Self.copy(name, publish.properties.subscriptionIDs)
+        guard let sent = incoming[Place(host: host, name: copy)] else { return }
         for (place, consumer) in consumers
-        where place.host == host && consumer.since < sent.sentAt && consumer.filter.matches(topic: publish.topic) {
+        where place.host == host && consumer.since < sent.sentAt && sent.isFor(consumer.filter) {
             if sent.qos == .exactlyOnce, !noticed.contains(session(sent, of: host)) { continue }
-            guard collections[place]?[name] == nil else { continue }
+            guard !hasCollected(sent, place) else { continue }
             note(.committedFirst, "\(name) was acknowledged and is not committed for \(place.name)")
         }
         if let live = live[host], live.life == life, live.since < sent.sentAt, publish.qos == .atLeastOnce,
-            seen[host]?.contains(name) != true
+            sent.isFor(live.filter), seen[host]?.contains(name) != true
         {
             note(.committedFirst, "\(name) was acknowledged and no program was given it")
         }
@@ -283,17 +321,20 @@ struct Ledger {
         noticed.insert(Place(host: host, name: "\(server) \(epoch)"))
     }
 
-    mutating func subscribed(_ host: String, life: Int?) {
+    mutating func subscribed(_ host: String, _ filter: TopicFilter, life: Int) {
         time += 1
-        live[host] = life.map { (time, $0) }
-        if life != nil { seen[host] = [] }
+        live[host] = (time, life, filter)
+        seen[host] = []
     }
+
+    mutating func unsubscribed(_ host: String) { live[host] = nil }
 
     mutating func saw(_ name: String, on host: String) { seen[host, default: []].insert(name) }
 
     private mutating func forget(_ place: Place) {
         consumers[place] = nil
         collections[place] = nil
+        collectedNames[place] = nil
         finished[place] = nil
         finishing[place] = nil
         lastCollected = lastCollected.filter { $0.key.host != place.host }
@@ -321,9 +362,9 @@ struct Ledger {
             if sent.qos == .exactlyOnce, !noticed.contains(session(sent, of: place.host)) { continue }
             for (consumer, wanted) in consumers
             where consumer.host == place.host && wanted.since < sent.sentAt
-                && wanted.filter.matches(topic: sent.topic) && collections[consumer]?[place.name] == nil
+                && sent.isFor(wanted.filter) && !hasCollected(sent, consumer)
             {
-                note(.nothingLost, "\(place.name) was sent by the server and never came to \(consumer.name)")
+                note(.nothingLost, "\(sent.name) was sent by the server and never came to \(consumer.name)")
             }
         }
     }

@@ -16,7 +16,7 @@ extension Scenario {
     }
 
     func arriveLater(on id: Int, _ direction: Direction) {
-        let latency = wires[id].flatMap { uplinks[$0.host]?.latency } ?? Self.latency
+        let latency = wires[id].flatMap { $0.latency ?? uplinks[$0.host]?.latency } ?? Self.latency
         _ = loop.scheduleTask(in: latency) { [weak self] in
             self?.assumeIsolated { $0.arrive(on: id, direction) }
         }
@@ -25,7 +25,7 @@ extension Scenario {
     /// The first of what is on its way.
     func arrive(on id: Int, _ direction: Direction) {
         guard var wire = wires[id], let uplink = uplinks[wire.host] else { return }
-        guard uplink.carries(direction) else {
+        guard uplink.carries(direction), !wire.isStranded else {
             wires[id]?.swallowed.append(direction)
             return
         }
@@ -98,7 +98,7 @@ extension Scenario {
         guard let wire = wires[id] else { return }
         wires[id]?.isOpenAtHost = false
         if uplinks[wire.host]?.abortLoses == true { wires[id]?.toServer = [] }
-        if tellingServer, wire.broker != nil, uplinks[wire.host]?.works == true {
+        if tellingServer, wire.broker != nil, uplinks[wire.host]?.works == true, !wire.isStranded {
             put(.close, on: id, toServer: true)
         } else {
             wires[id] = nil
@@ -137,11 +137,11 @@ extension Scenario {
             fail(id, code, "\(fault)", after: isSlow ? .nanoseconds(timeout.nanoseconds) : uplink.latency * 2)
             return id
         }
-        guard uplink.works else {
+        guard uplink.works, uplink.dialing != .hangs else {
             fail(id, .dialTimeout, "no answer", after: .nanoseconds(timeout.nanoseconds))
             return id
         }
-        guard servers[server]?.isUp == true else {
+        guard servers[server]?.isUp == true, uplink.dialing == .works else {
             fail(id, .refused, "connection refused", after: uplink.latency * 2)
             return id
         }

@@ -43,6 +43,10 @@ actor Scenario {
         var swallowed: [Direction] = []
         /// A look: the connection stops where the server has answered.
         var isKnock = false
+        /// One way, where the host is on another path by now than the connection was made on.
+        var latency: TimeAmount?
+        /// The network does not take its packets any more.
+        var isStranded = false
         var onEvent: (ConnectionEvent) -> Void
     }
 
@@ -63,11 +67,17 @@ actor Scenario {
         var resetAfter: [Direction: Int] = [:]
         /// What becomes of the next dial.
         var dialFault: DialFault?
+        /// What becomes of all of them.
+        var dialing = Dialing.works
         /// What was sent before an abort is lost with the connection.
         var abortLoses = false
 
         var works: Bool { path != nil && swallows.isEmpty }
         func carries(_ direction: Direction) -> Bool { path != nil && !swallows.contains(direction) }
+    }
+
+    enum Dialing {
+        case works, hangs, refused
     }
 
     enum DialFault: Int, CaseIterable {
@@ -220,6 +230,7 @@ actor Scenario {
     func mend(_ host: Host) async {
         unnoticed.removeValue(forKey: host.name)
         uplinks[host.name]?.path = Self.path()
+        uplinks[host.name]?.dialing = .works
         sendAgain(of: host.name)
         await host.pathChanged(.gained, from: nil, to: Self.path())
     }
@@ -234,6 +245,30 @@ actor Scenario {
             forget(id, tellingServer: false)
         }
         await host.pathChanged(.movedSourceGone, from: old, to: new)
+    }
+
+    /// The default route moves to another uplink, and the address that was used before stays.
+    ///
+    /// - Parameters:
+    ///   - strands: the network there takes nothing from the old address, so what is connected is dead.
+    ///   - dialing: what becomes of connections over the new path.
+    func shift(
+        _ host: Host, to interface: String? = nil, strands: Bool = false, _ dialing: Dialing = .works,
+        latency: TimeAmount = Scenario.latency
+    ) async {
+        guard var uplink = uplinks[host.name] else { return }
+        let old = uplink.path
+        let interface = interface ?? (old?.interface == "wlan0" ? "eth0" : "wlan0")
+        let sources = ["wlan0": "198.51.100.7", "eth0": "203.0.113.40", "wwan0": "192.0.2.99"]
+        let new = Self.path(interface: interface, source: sources[interface] ?? "")
+        unnoticed.removeValue(forKey: host.name)
+        for (id, wire) in wires where wire.host == host.name {
+            wires[id]?.latency = wire.latency ?? uplink.latency
+            wires[id]?.isStranded = strands
+        }
+        (uplink.path, uplink.dialing, uplink.latency) = (new, dialing, latency)
+        uplinks[host.name] = uplink
+        await host.pathChanged(.movedSourceKept, from: old, to: new)
     }
 
     /// From one network to another, and the daemon has not been told yet: the kernel's message is still to be read.
@@ -259,6 +294,7 @@ actor Scenario {
 
     func unsilence(_ host: Host) {
         uplinks[host.name]?.swallows = []
+        uplinks[host.name]?.dialing = .works
         sendAgain(of: host.name)
     }
 
@@ -273,6 +309,15 @@ actor Scenario {
     /// The present connections of a host break, and both sides are told.
     func reset(_ host: Host) {
         for id in wires.keys.sorted() where wires[id]?.host == host.name { reset(id) }
+    }
+
+    /// The host's oldest connection is reset, by whatever is between it and the server.
+    func resetOldest(_ host: Host) {
+        let open = wires.filter { $0.value.host == host.name && $0.value.isOpenAtHost && $0.value.broker != nil }
+        guard let (id, wire) = open.min(by: { $0.key < $1.key }) else { return }
+        put(.close, on: id, toServer: true)
+        wires[id]?.isOpenAtHost = false
+        wire.onEvent(.closed(.failed(TransportFailure(.reset, "reset"))))
     }
 
     func reset(_ id: Int) {

@@ -46,7 +46,7 @@ extension Simulation {
             do {
                 _ = try await driver.subscribe(consumer)
                 guard residents[index].live == id, host.here({ $0.life }) == life else { return }
-                ledger.subscribed(host.name, life: life)
+                ledger.subscribed(host.name, filter, life: life)
             } catch {
                 if residents[index].live == id { residents[index].live = nil }
             }
@@ -56,7 +56,7 @@ extension Simulation {
     func unsubscribe(on index: Int) {
         guard let id = residents[index].live else { return }
         residents[index].live = nil
-        ledger.subscribed(residents[index].host.name, life: nil)
+        ledger.unsubscribed(residents[index].host.name)
         residents[index].host.here { $0.driver() }?.here { $0.unsubscribe(id) }
     }
 

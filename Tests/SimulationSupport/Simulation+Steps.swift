@@ -87,7 +87,7 @@ extension Simulation {
         residents[index].attached = [:]
         residents[index].given = [:]
         residents[index].watch = Watch()
-        ledger.subscribed(resident.host.name, life: nil)
+        ledger.unsubscribed(resident.host.name)
         let isRemembered = resident.host.disk.here { !$0.verdicts.isEmpty }
         // A disk that could not be written could not remember; what a person was told was logged as such.
         if !isRemembered { residents[index].rest = nil }

@@ -4,18 +4,24 @@ public struct LabClient: Sendable {
     var namespace: Namespace
     var port: Int
     var login: LabLogin?
+    var version: LabVersion
 
     /// - Parameter namespace: where the client and the server are; `server` unless it is given.
-    public init(_ lab: Lab, in namespace: Namespace? = nil, port: Int = 1883, login: LabLogin? = nil) {
+    public init(
+        _ lab: Lab, in namespace: Namespace? = nil, port: Int = 1883, login: LabLogin? = nil,
+        version: LabVersion = .five
+    ) {
         self.lab = lab
         self.namespace = namespace ?? lab.server
         self.port = port
         self.login = login
+        self.version = version
     }
 
     /// The beginning of a command line.
     func words(_ program: String) -> [String] {
-        [program, "-V", "5", "-p", "\(port)"] + (login.map { ["-u", $0.user, "-P", $0.password] } ?? [])
+        [program, "-V", version.rawValue, "-p", "\(port)"]
+            + (login.map { ["-u", $0.user, "-P", $0.password] } ?? [])
     }
 
     /// Publishes, and returns when the server has acknowledged it.
@@ -23,6 +29,12 @@ public struct LabClient: Sendable {
         try await namespace.run(
             words("mosquitto_pub") + ["-t", topic, "-m", payload, "-q", "\(qos)"] + (retain ? ["-r"] : []))
     }
+}
+
+/// The version of MQTT that a client of mosquitto's speaks, as it writes it.
+public enum LabVersion: String, Sendable {
+    case threeOneOne = "311"
+    case five = "5"
 }
 
 /// A name and a password.

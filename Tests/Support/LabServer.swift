@@ -98,6 +98,15 @@ public actor LabServer: LabBroker {
         process = nil
     }
 
+    /// It does not run, and does not know it, until `resume`; its kernel goes on for it.
+    public func pause() async {
+        await process?.signal(SIGSTOP)
+    }
+
+    public func resume() async {
+        await process?.signal(SIGCONT)
+    }
+
     /// What it has logged since it was started last.
     public var log: String { process?.errors ?? "" }
 

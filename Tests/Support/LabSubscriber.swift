@@ -19,8 +19,9 @@ public struct LabSubscriber: Sendable {
         try await self.init(LabClient(lab, port: port), filter: filter)
     }
 
-    public init(_ client: LabClient, filter: String) async throws {
-        let words = client.words("mosquitto_sub") + ["-d", "-q", "0", "-t", filter, "-F", "message %t %p"]
+    public init(_ client: LabClient, filter: String...) async throws {
+        let filters = filter.flatMap { ["-t", $0] }
+        let words = client.words("mosquitto_sub") + ["-d", "-q", "0"] + filters + ["-F", "message %t %p"]
         let process = try await client.lab.start("mosquitto_sub", ["stdbuf", "-oL"] + words, in: client.namespace)
         self.process = process
         try await Support.until("mosquitto_sub has subscribed") {

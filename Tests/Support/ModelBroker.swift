@@ -22,6 +22,7 @@ public struct ModelBroker: Sendable {
 
     private struct Session {
         var subscriptions: [TopicFilter: Subscription] = [:]
+        var identifiers: [TopicFilter: UInt32] = [:]
         /// QoS 2 identifiers of the client between PUBLISH and PUBREL.
         var received: Set<PacketID> = []
         var outgoing: [Outgoing] = []
@@ -33,6 +34,8 @@ public struct ModelBroker: Sendable {
         var connection: ConnectionID?
         /// Counts the sessions of all clients: exactly once can be promised within one only.
         var epoch = 0
+        /// It counts exchanges that were finished, as many as it allows.
+        var isFull = false
     }
 
     private struct Outgoing {
@@ -220,6 +223,12 @@ public struct ModelBroker: Sendable {
         }
     }
 
+    /// From now on, until the session ends, every message of QoS 1 and 2 is refused with 0x97 and the connection closed, as
+    /// mosquitto 2.0 does that has restored finished exchanges from its disk.
+    public mutating func fill(_ client: String) {
+        sessions[client]?.isFull = true
+    }
+
     public mutating func forget(_ client: String) {
         sessions[client] = nil
     }
@@ -281,7 +290,7 @@ public struct ModelBroker: Sendable {
             return
         }
         switch packet {
-        case .publish(let publish): received(publish, of: client, on: id)
+        case .publish(let publish): received(publish, of: client, on: id, at: now)
         case .pubrel(let answer):
             let isKnown = sessions[client]?.received.remove(answer.packetID) != nil
             let code = isKnown ? ReasonCode.success : .packetIdentifierNotFound
@@ -434,9 +443,11 @@ public struct ModelBroker: Sendable {
         if connections[id] != nil { send(packet, to: id) }
     }
 
-    private mutating func received(_ publish: Publish, of client: String, on id: ConnectionID) {
+    private mutating func received(_ publish: Publish, of client: String, on id: ConnectionID, at now: Time) {
+        let isFull = sessions[client]?.isFull ?? false
         // MQTT 3.1.1 has no way to say so.
-        let refusal = connections[id]?.decoder.version == .five ? refusedTopics[publish.topic] : nil
+        let refused = connections[id]?.decoder.version == .five ? refusedTopics[publish.topic] : nil
+        let refusal = isFull ? .quotaExceeded : refused
         guard let packetID = publish.packetID else {
             if refusal == nil { spread(publish) }
             return
@@ -453,6 +464,7 @@ public struct ModelBroker: Sendable {
             }
             hold(.pubrec(answer), to: id)
         }
+        if isFull { end(id, nil, at: now) }
     }
 
     private mutating func arrived(_ publish: Publish, of client: String) {
@@ -476,13 +488,14 @@ public struct ModelBroker: Sendable {
                 continue
             }
             sessions[client]?.subscriptions[filter] = subscription
+            sessions[client]?.identifiers[filter] = subscribe.properties.subscriptionID
             codes.append(ReasonCode(rawValue: subscription.qos.rawValue))
             granted.append(filter)
         }
         send(.suback(Suback(packetID: subscribe.packetID, reasonCodes: codes)), to: id)
         for filter in granted {
             for topic in retained.keys.sorted() where filter.matches(topic: topic) {
-                if let publish = retained[topic] { deliver(publish, to: client, isRetained: true) }
+                if let publish = retained[topic] { deliver(publish, to: client, for: filter, isRetained: true) }
             }
         }
     }
@@ -500,15 +513,19 @@ public struct ModelBroker: Sendable {
             retained[publish.topic] = publish.payload.readableBytes == 0 ? nil : publish
         }
         for client in sessions.keys.sorted() {
-            let isWanted = sessions[client]?.subscriptions.keys.contains { $0.matches(topic: publish.topic) } ?? false
-            if isWanted { deliver(publish, to: client, isRetained: false) }
+            let filters = sessions[client]?.subscriptions.keys.filter { $0.matches(topic: publish.topic) } ?? []
+            // One copy for each, as mosquitto and EMQX have it.
+            for filter in filters.sorted(by: { $0.string < $1.string }) {
+                deliver(publish, to: client, for: filter, isRetained: false)
+            }
         }
     }
 
-    private mutating func deliver(_ publish: Publish, to client: String, isRetained: Bool) {
+    private mutating func deliver(_ publish: Publish, to client: String, for filter: TopicFilter, isRetained: Bool) {
         guard var session = sessions[client] else { return }
-        let wanted = session.subscriptions.filter { $0.key.matches(topic: publish.topic) }.map(\.value.qos).max()
+        let wanted = session.subscriptions[filter]?.qos
         var copy = publish
+        copy.properties.subscriptionIDs = session.identifiers[filter].map { [$0] } ?? []
         copy.qos = min(publish.qos, wanted ?? .atMostOnce)
         (copy.retain, copy.duplicate, copy.packetID) = (isRetained, false, nil)
         if copy.qos != .atMostOnce {

@@ -31,6 +31,8 @@ public struct ModelServer {
         var received: Set<PacketID> = []
         var outgoing: [Outgoing] = []
         var lastID: UInt16 = 0
+        /// QoS 2 exchanges that both sides had finished, and that the server counts all the same.
+        var ghosts = 0
         /// In MQTT 3.1.1, Clean Session: it ends with its connection.
         var endsWithConnection = false
     }
@@ -39,6 +41,8 @@ public struct ModelServer {
     public var properties = Connack.Properties()
     /// Topics that PUBACK and PUBREC refuse; not in MQTT 3.1.1.
     public var refusals: [String: ReasonCode] = [:]
+    /// QoS 2 exchanges that the server keeps; with as many it refuses every message of QoS 1 and 2 and closes.
+    public var maximumExchanges = Int.max
     /// The identifier for clients that have none.
     public var assignedClientID = "assigned"
 
@@ -46,6 +50,8 @@ public struct ModelServer {
     /// What the client did wrong; empty if nothing.
     public private(set) var violations: [String] = []
     public private(set) var epoch = 0
+    /// Whether the server has ended the connection: nothing that arrives is worked on any more.
+    public private(set) var wantsClose = false
     public private(set) var connects: [Connect] = []
 
     private var session: Session?
@@ -76,6 +82,7 @@ public struct ModelServer {
         unanswered = []
         output.clear()
         (isConnected, hasGreeted, hasAccepted, hasLeft) = (true, false, false, false)
+        wantsClose = false
         busy = []
         window = []
     }
@@ -96,6 +103,13 @@ public struct ModelServer {
     public mutating func loseSession() {
         session = nil
     }
+
+    /// As a server does that was killed and has restored from its disk what it had finished since.
+    public mutating func restoreFinished(_ count: Int) {
+        session?.ghosts += count
+    }
+
+    public var ghosts: Int { session?.ghosts ?? 0 }
 
     public mutating func takeOutput() -> ByteBuffer {
         defer { output = ByteBuffer() }
@@ -172,7 +186,7 @@ public struct ModelServer {
 
     /// Works on the next packet that has arrived.
     public mutating func answerNext() {
-        guard !unanswered.isEmpty else { return }
+        guard !unanswered.isEmpty, !wantsClose else { return }
         let packet = unanswered.removeFirst()
         // A server that has lost the session under a connection is about to close it.
         if packet.kind != .connect, session == nil { return }
@@ -249,7 +263,13 @@ public struct ModelServer {
 
     private mutating func answer(_ publish: Publish) {
         guard let id = publish.packetID else { return deliver(publish) }
-        let refusal = version == .five ? refusals[publish.topic] : nil
+        var refusal = version == .five ? refusals[publish.topic] : nil
+        if version == .five, let session, session.ghosts + session.received.count >= maximumExchanges,
+            !session.received.contains(id)
+        {
+            refusal = .quotaExceeded
+            wantsClose = true
+        }
         let code = refusal ?? .success
         if publish.qos == .atLeastOnce {
             if refusal == nil { deliver(publish) }

@@ -21,6 +21,27 @@ public struct Namespace: Hashable, Sendable {
 
     func remove() async {
         _ = try? await command(["ip", "netns", "del", name])
+        try? FileManager.default.removeItem(atPath: "/etc/netns/\(name)")
+    }
+
+    /// Gives the programs that are started in the namespace from now on an /etc/hosts of their own. Written again, it
+    /// changes for those that run, too.
+    ///
+    /// - Parameter lines: an address and its names each.
+    public func hosts(_ lines: String...) throws {
+        try configuration("hosts", lines)
+    }
+
+    /// The same with /etc/resolv.conf.
+    public func resolver(_ lines: String...) throws {
+        try configuration("resolv.conf", lines)
+    }
+
+    private func configuration(_ file: String, _ lines: [String]) throws {
+        let folder = "/etc/netns/\(name)"
+        try FileManager.default.createDirectory(atPath: folder, withIntermediateDirectories: true)
+        // In place: what `ip netns exec` has mounted is the file, not its name.
+        try lines.map { $0 + "\n" }.joined().write(toFile: "\(folder)/\(file)", atomically: false, encoding: .utf8)
     }
 
     /// The command that runs `words` in the namespace; the process keeps its id.
@@ -32,6 +53,12 @@ public struct Namespace: Hashable, Sendable {
     @discardableResult
     public func ip(_ lines: String...) async throws -> String {
         guard lines.count > 1 else { return try await command(["ip", "-n", name] + Self.words(lines.joined())) }
+        return try await ip(lines)
+    }
+
+    /// Runs `ip` with many lines of arguments at once.
+    @discardableResult
+    public func ip(_ lines: [String]) async throws -> String {
         let file = "\(scratch)/\(UUID().uuidString).batch"
         try lines.map { $0 + "\n" }.joined().write(toFile: file, atomically: false, encoding: .utf8)
         defer { unlink(file) }
@@ -63,7 +90,9 @@ extension Namespace {
     /// Removes what a test process left that was killed: namespaces and directories with the number of a process that is
     /// no more. (Its programs the kernel has killed.)
     static func sweep(scratch: String) async {
-        for name in leftovers(in: "/run/netns") { await Namespace(name: name, scratch: scratch).remove() }
+        for name in leftovers(in: "/run/netns") + leftovers(in: "/etc/netns") {
+            await Namespace(name: name, scratch: scratch).remove()
+        }
         for name in leftovers(in: "/tmp") { try? FileManager.default.removeItem(atPath: "/tmp/\(name)") }
     }
 

@@ -49,6 +49,29 @@ import Testing
         try await client.close(.abort)
     }
 
+    @Test func `what is not acknowledged is sent again soon, also the tenth time`() async throws {
+        let server = try await TestServer(.echo)
+        let values = NIOLoopBoundBox<[CInt]>.makeBoxSendingValue(
+            [], eventLoop: MultiThreadedEventLoopGroup.singleton.next())
+        let client = try await TestClient("mqtt://127.0.0.1:\(server.port)", loop: values.eventLoop) {
+            event, connection in
+            guard case .opened = event else { return }
+            // TCP_THIN_LINEAR_TIMEOUTS and TCP_RTO_MAX_MS.
+            values.value = [16, 44].map { option in connection.withSocket { number(of: option, at: $0) } ?? -1 }
+        }
+        _ = try await client.opened()
+        let found = try await values.eventLoop.submit { values.value }.get()
+        #expect(found.first == 1)
+        // Kernels before 6.15 do not know it.
+        #expect([1000, -ENOPROTOOPT].contains(found.last))
+        try await client.close(.abort)
+    }
+
+    @Test(arguments: [(0, 1000), (20, 1000), (125, 1000), (600, 4800), (60_000, 120_000)])
+    func `the longest wait is longer than several round trips`(roundTrip: Int, limit: CInt) {
+        #expect(Connection.retransmissionLimit(roundTrip: .milliseconds(roundTrip)) == limit)
+    }
+
     @Test func `a port where nothing listens refuses`() async throws {
         let server = try await TestServer(.echo)
         try await server.stop()
@@ -255,4 +278,11 @@ private func socketOptions(local: SocketAddress, peer: SocketAddress) -> [CInt] 
         }
     }
     return []
+}
+
+/// The value of a TCP option, or the negative `errno`.
+private func number(of option: CInt, at socket: CInt) -> CInt {
+    var value: CInt = 0
+    var length = socklen_t(MemoryLayout<CInt>.size)
+    return getsockopt(socket, CInt(IPPROTO_TCP), option, &value, &length) == 0 ? value : -errno
 }

@@ -1,0 +1,28 @@
+extension SessionConfiguration {
+    /// What stands for this configuration in the state directory: the same as long as the session's file says the same,
+    /// and another one when it does not.
+    ///
+    /// It is made of what differs from the defaults, so that a new version of the daemon, which knows more keys, makes the
+    /// same of the same file. Nothing in it is secret, and it does not have to withstand anybody who wants two to be alike.
+    var digest: String {
+        var lines: [String] = []
+        Self.collect(self, Self(), at: "", into: &lines)
+        // FNV-1a.
+        var hash: UInt64 = 0xCBF2_9CE4_8422_2325
+        for byte in lines.joined(separator: "\n").utf8 { hash = (hash ^ UInt64(byte)) &* 0x100_0000_01B3 }
+        return String(hash, radix: 16)
+    }
+
+    /// The parts of a value that are not what they are by default, each with the way to it.
+    private static func collect(_ value: Any, _ standard: Any, at path: String, into lines: inout [String]) {
+        let (mirror, other) = (Mirror(reflecting: value), Mirror(reflecting: standard))
+        guard mirror.displayStyle == .struct, mirror.subjectType == other.subjectType, !mirror.children.isEmpty else {
+            let text = String(describing: value)
+            if text != String(describing: standard) { lines.append("\(path) \(text)") }
+            return
+        }
+        for (part, otherPart) in zip(mirror.children, other.children) {
+            collect(part.value, otherPart.value, at: "\(path).\(part.label ?? "")", into: &lines)
+        }
+    }
+}

@@ -1,0 +1,66 @@
+import Glibc
+
+/// The kernel's news of the directories that files are in (inotify(7)); closed with its last reference.
+///
+/// A directory tells of a file that is replaced at once, by a rename, as well as of one that is written in place.
+final class FileNews: Sendable {
+    let descriptor: CInt
+
+    /// `nil` when the kernel has no more of them to give; `errno` says why.
+    init?() {
+        descriptor = inotify_init1(Int32(IN_NONBLOCK | IN_CLOEXEC))
+        if descriptor < 0 { return nil }
+    }
+
+    deinit {
+        if descriptor >= 0 { close(descriptor) }
+    }
+
+    /// Watches the directory of a file, and where that is a link, the directory that it leads to: the next one above, if
+    /// there is none yet. To be called again when the link may have changed.
+    /// - Returns: whether the directory of the file itself can be watched; if not, `errno` says why.
+    @discardableResult
+    func watch(_ path: String) -> Bool {
+        guard inotify_add_watch(descriptor, Self.directory(of: path), Self.events) >= 0 else { return false }
+        // The directory says nothing of a file that is mounted over another one, as resolv.conf is in containers.
+        _ = inotify_add_watch(descriptor, path, UInt32(IN_CLOSE_WRITE))
+        guard var target = Self.target(of: path) else { return true }
+        repeat {
+            target = Self.directory(of: target)
+        } while inotify_add_watch(descriptor, target, Self.events) < 0 && errno == ENOENT && target != "/"
+        return true
+    }
+
+    /// Passes over what waits to be read.
+    /// - Returns: whether there can be more later.
+    func drain() -> Bool {
+        withUnsafeTemporaryAllocation(byteCount: 4096, alignment: 8) { buffer in
+            while true {
+                let count = read(descriptor, buffer.baseAddress, buffer.count)
+                if count > 0 || count < 0 && errno == EINTR { continue }
+                return count < 0 && errno == EAGAIN
+            }
+        }
+    }
+
+    private static let events = UInt32(IN_CLOSE_WRITE | IN_MOVED_TO | IN_CREATE | IN_ATTRIB)
+
+    static func directory(of path: String) -> String {
+        guard let slash = path.lastIndex(of: "/"), slash > path.startIndex else { return "/" }
+        return String(path[..<slash])
+    }
+
+    /// Where a link leads; as far as is known, if its end is not there. `nil` for what is no link.
+    private static func target(of path: String) -> String? {
+        if let resolved = realpath(path, nil) {
+            defer { free(resolved) }
+            let target = String(cString: resolved)
+            return target == path ? nil : target
+        }
+        var target = [CChar](repeating: 0, count: Int(PATH_MAX))
+        let length = readlink(path, &target, target.count)
+        guard length > 0 else { return nil }
+        let text = String(decoding: target.prefix(length).map { UInt8(bitPattern: $0) }, as: UTF8.self)
+        return text.hasPrefix("/") ? text : directory(of: path) + "/" + text
+    }
+}

@@ -1,0 +1,35 @@
+import ControlAPI
+import SessionCore
+import Transport
+
+// Sessions that may not use every network: what they dial is bound to an interface.
+
+extension SessionDriver {
+    /// The options of a connection, with the way that it has to take.
+    func bound(_ options: Connection.Options) -> Connection.Options {
+        guard configuration.network.isBinding else { return options }
+        var options = options
+        let (paths, name) = (surroundings.paths, name)
+        options.way = { paths.way(to: $0, of: name) }
+        return options
+    }
+
+    /// The session machine learns whether the kernel has a path that must not be used.
+    func noteExcluded(_ endpoint: EndpointIndex) {
+        guard configuration.network.isBinding else { return }
+        noteExcluded(endpoint, surroundings.paths.excluded(endpoint, of: name))
+    }
+
+    func noteExcluded(_ endpoint: EndpointIndex, _ path: Path?) {
+        if configuration.network.isBinding { take(.pathExcluded(endpoint, path)) }
+    }
+}
+
+extension SessionStatus.Network {
+    /// `nil` for a session that may use every network alike.
+    init?(_ policy: NetworkPolicy) {
+        guard policy.isBinding else { return nil }
+        self.init(
+            interfaces: policy.interfaces, types: policy.types.map(\.rawValue), metered: policy.metered.rawValue)
+    }
+}

@@ -1,0 +1,138 @@
+import ControlAPI
+import DurableStore
+import MQTT
+import SessionCore
+import Transport
+
+// Another configuration: sessions that are new, changed and gone.
+
+extension SessionRegistry {
+    /// - Throws: when a reload would be refused.
+    func checkReload() throws(RPCError) {
+        guard !isStopping else { throw .shuttingDown }
+        guard !isReloading else { throw .tooManyRequests("a reload is under way") }
+    }
+
+    /// Applies another configuration: sessions that are new, changed and gone; the others do not notice.
+    func apply(_ loaded: LoadedConfiguration) async throws(RPCError) -> DaemonReloadMethod.Result {
+        try checkReload()
+        isReloading = true
+        defer {
+            isReloading = false
+            sessionsChanged()
+        }
+        var result = DaemonReloadMethod.Result()
+        let wereUp = await stop(changedBy: loaded)
+        for name in entries.keys.sorted() where loaded.sessions[name] == nil {
+            entries[name] = nil
+            changed(name)
+            result.removed.append(name.description)
+        }
+        var failure: RPCError?
+        for (name, configuration) in loaded.sessions.sorted(by: { $0.key < $1.key }) {
+            defer { changed(name) }
+            do throws(StoreError) {
+                try await apply(configuration, to: name, wasUp: wereUp[name], &result)
+            } catch {
+                let sentence = "the state of session \(name) cannot be read: \(error)"
+                if changing[name] != nil { list(name, as: .unreadable(sentence, since: clock.wallClock())) }
+                failure = failure ?? .internalError(sentence)
+            }
+        }
+        if let failure {
+            statusMayHaveChanged()
+            throw failure
+        }
+        result.errors = loaded.errors.map { error in
+            ConfigurationProblem(
+                session: loaded.session(of: error)?.description, file: error.file, line: error.line,
+                column: error.column,
+                message: error.message + (error.suggestion.map { "; did you mean \"\($0)\"?" } ?? ""))
+        }
+        statusMayHaveChanged()
+        return result
+    }
+
+    /// Stops the sessions that are gone or others now, all at once: each may need its time to say goodbye.
+    ///
+    /// - Returns: of each that was stopped, whether it was up, or tried to be.
+    private func stop(changedBy loaded: LoadedConfiguration) async -> [SessionName: Bool] {
+        var wereUp: [SessionName: Bool] = [:]
+        await withTaskGroup(of: Void.self) { group in
+            for (name, entry) in entries {
+                guard case .running(let driver) = entry else { continue }
+                var code = SessionCore.ReasonCode.configurationChanged
+                var forGood = true
+                switch loaded.sessions[name] {
+                case nil: break
+                case .success(driver.configuration)?: continue
+                // Another server gets what the session publishes, and the old one shall not keep it.
+                case .success(let new)?:
+                    forGood = Set(driver.configuration.endpoints).isDisjoint(with: new.endpoints)
+                case .failure?: (code, forGood) = (.badConfiguration, false)
+                }
+                let state = await driver.machine.status.state
+                wereUp[name] = state != .disconnected && state != .disconnecting
+                // Until `changed`, whoever asks for it waits.
+                changing[name] = []
+                let (reason, isForGood) = (code, forGood)
+                group.addTask { await self.stop(driver, reason, forGood: isForGood) }
+            }
+        }
+        return wereUp
+    }
+
+    /// - Parameter wasUp: `nil` for a session that was not stopped.
+    private func apply(
+        _ configuration: Result<SessionConfiguration, ConfigurationErrors>, to name: SessionName, wasUp: Bool?,
+        _ result: inout DaemonReloadMethod.Result
+    ) async throws(StoreError) {
+        switch (entries[name], configuration) {
+        case (.running(let driver)?, .success(let new)):
+            guard let wasUp else { return }
+            try await forgetFailure(of: name)
+            // A session that the server may have under another client id was never ours: it is not to be resumed.
+            if driver.configuration.clientID != new.clientID {
+                try await surroundings?.store.commit([(session: name, changes: [.setEstablished(false)])])
+            }
+            try await start(name, new, wasUp: wasUp)
+            result.changed.append(name.description)
+        case (.running?, .failure(let errors)):
+            listBroken(name, errors)
+            result.changed.append(name.description)
+        case (.broken(let old, _)?, .failure(let errors)):
+            if old != errors { listBroken(name, errors) }
+        case (.unreadable?, .failure(let errors)):
+            listBroken(name, errors)
+            result.changed.append(name.description)
+        case (.broken?, .success(let new)), (.unreadable?, .success(let new)):
+            try await forgetFailure(of: name)
+            try await start(name, new)
+            result.changed.append(name.description)
+        case (nil, .success(let new)):
+            try await forgetFailure(of: name)
+            try await start(name, new)
+            result.added.append(name.description)
+        case (nil, .failure(let errors)):
+            listBroken(name, errors)
+            result.added.append(name.description)
+        }
+    }
+
+    /// A terminal state is over when the configuration changes; an explicit disconnect is not.
+    private func forgetFailure(of name: SessionName) async throws(StoreError) {
+        guard let store = surroundings?.store, let verdict = try await store.verdict(name),
+            verdict.state == SessionState.failed.rawValue
+        else { return }
+        try await store.setVerdict(name, nil)
+    }
+
+    private func stop(_ driver: SessionDriver, _ code: SessionCore.ReasonCode, forGood: Bool) async {
+        let consumers = await driver.stop(code, forGood: forGood)
+        parked[driver.name] = consumers.isEmpty ? nil : consumers
+    }
+
+    private func changed(_ name: SessionName) {
+        for waiter in changing.removeValue(forKey: name) ?? [] { waiter.resume() }
+    }
+}

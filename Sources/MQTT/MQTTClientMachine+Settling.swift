@@ -1,0 +1,69 @@
+// A connection that is about to be left for another one, while both work. What is in flight when a connection ends is sent
+// again on the next one, and a receiver of QoS 1 then has it twice. So the old connection finishes first what it has begun,
+// in both directions: it is given no new messages, and messages of the server that arrive now are neither delivered nor
+// acknowledged, for the server will send them on the new connection.
+//
+// The acknowledgements of what was delivered before must have reached the server when the new connection begins, and they
+// travel on the old one. A PINGREQ behind them proves it: the server works on what it reads in order.
+
+extension MQTTClientMachine {
+    struct Settling: Sendable {
+        enum Proof: Hashable, Sendable {
+            /// There are acknowledgements that were not sent yet.
+            case needed
+            /// The answer to a PINGREQ behind them is awaited.
+            case awaited
+            case given
+        }
+
+        var proof = Proof.needed
+        /// Messages that arrived meanwhile: taken after all if the connection stays.
+        var withheld: [Publish] = []
+        var isReported = false
+    }
+
+    /// Whether the connection is given nothing new.
+    public var isSettling: Bool { settling != nil }
+
+    mutating func settle() {
+        guard case .connected = connection, settling == nil else { return }
+        settling = Settling()
+    }
+
+    /// The connection stays.
+    mutating func goOn(_ step: inout Step) {
+        guard let withheld = settling?.withheld else { return }
+        settling = nil
+        for publish in withheld {
+            guard case .connected = connection, let id = publish.packetID else { return }
+            take(publish, id, &step)
+        }
+    }
+
+    /// Answers whether the message is not to be taken now. What has arrived counts for our Receive Maximum all the same, so
+    /// there is no more of it than the server may send anyway.
+    mutating func withhold(_ publish: Publish) -> Bool {
+        guard let settling else { return false }
+        if !settling.withheld.contains(where: { $0.packetID == publish.packetID }) {
+            self.settling?.withheld.append(publish)
+        }
+        return true
+    }
+
+    /// Asks for the proof when everything else was sent, and tells once that nothing is in flight.
+    mutating func noteSettled(_ step: inout Step) {
+        guard let settling, !settling.isReported, case .connected = connection else { return }
+        switch settling.proof {
+        case .needed:
+            guard work.isEmpty, collection.isIdle else { return }
+            ping(.settling, &step)
+            self.settling?.proof = .awaited
+        case .awaited:
+            return
+        case .given:
+            guard outbox.counts.inFlight == 0, !isAnnouncing else { return }
+            self.settling?.isReported = true
+            step.emit(.settled)
+        }
+    }
+}

@@ -1,0 +1,62 @@
+import NIOCore
+
+/// What a session needs of a store when nothing has to survive the process: the messages and identifiers in memory.
+///
+/// It carries out the machine's `commit` and `load` actions at once, so each can be answered as soon as it was given. With
+/// a store on disk in its place the session survives the process, and the host; its changes are the same ones.
+public struct MemoryStore: Sendable {
+    private var messages: [MessageSequence: StoredMessage] = [:]
+
+    public init() {}
+
+    /// Carries out the changes of one `commit`, all of them; answer `committed` then.
+    public mutating func commit(_ changes: [DurableChange]) {
+        for change in changes { apply(change) }
+    }
+
+    /// What a `load` asks for, which `loaded` answers.
+    public func load(after: MessageSequence, messages limit: Int, bytes: Int) -> [StoredMessage] {
+        var found: [StoredMessage] = []
+        var size = 0
+        for sequence in messages.keys.sorted() where sequence > after {
+            guard let stored = messages[sequence], stored.state == .queued else { continue }
+            size += stored.message.size
+            // One message of any size always comes.
+            guard found.isEmpty || (found.count < limit && size <= bytes) else { break }
+            found.append(stored)
+        }
+        return found
+    }
+
+    /// The messages that are there, in order of acceptance: queued, under way or quarantined.
+    public var outbox: [StoredMessage] {
+        messages.values.sorted { $0.sequence < $1.sequence }
+    }
+
+    private mutating func apply(_ change: DurableChange) {
+        switch change {
+        case .insert(let stored): messages[stored.sequence] = stored
+        case .assign(let sequence, let id): messages[sequence]?.state = .inFlight(id)
+        case .unassign(let sequence): messages[sequence]?.state = .queued
+        case .release(let sequence):
+            guard case .inFlight(let id)? = messages[sequence]?.state else { return }
+            messages[sequence]?.state = .released(id)
+            messages[sequence]?.message.payload.clear()
+        case .remove(let sequence): messages[sequence] = nil
+        case .quarantine(let sequence, let code, let sentence):
+            messages[sequence]?.state = .quarantined(code, sentence)
+        case .requeue(let old, as: let new, at: let time):
+            guard var stored = messages.removeValue(forKey: old) else { return }
+            stored.message.acceptedAt = time
+            messages[new] = StoredMessage(sequence: new, message: stored.message)
+        case .shiftTimes(by: let milliseconds, acceptedWithin: let range):
+            for (sequence, stored) in messages where range.contains(stored.message.acceptedAt) {
+                messages[sequence]?.message.acceptedAt = stored.message.acceptedAt.advanced(by: milliseconds)
+                messages[sequence]?.message.expiresAt = stored.message.expiresAt?.advanced(by: milliseconds)
+            }
+        default:
+            // What only a machine that starts anew asks for: identifiers, subscriptions, whether there was a session.
+            break
+        }
+    }
+}

@@ -1,0 +1,43 @@
+// Subscription Identifiers (3.8.2.1.2): which of our filters the server sends a message for.
+//
+// Where filters overlap, a server may send a message once for each of them [3.3.4]. Without identifiers each copy would
+// match every filter, and what one program subscribes to would make another one's messages come twice.
+
+extension TopicFilter {
+    /// 1 to 268,435,455, made of the filter's bytes (FNV-1a): the same after a restart, for what the server has queued
+    /// meanwhile. Two filters may have the same one, and then every copy is for both that match its topic.
+    var subscriptionID: UInt32 {
+        var hash: UInt32 = 2_166_136_261
+        for byte in string.utf8 { hash = (hash ^ UInt32(byte)) &* 16_777_619 }
+        return max(1, (hash >> 28) ^ (hash & 0x0FFF_FFFF))
+    }
+}
+
+extension Subscriptions {
+    /// The filters that a message was sent for, whatever their topics; `nil` if the server does not say, or names only
+    /// those that nobody wants any more, and then it is for every filter that matches.
+    func filters(of publish: Publish) -> Set<TopicFilter>? {
+        var filters: Set<TopicFilter> = []
+        for id in publish.properties.subscriptionIDs { filters.formUnion(identified[id] ?? []) }
+        return filters.isEmpty ? nil : filters
+    }
+
+    mutating func want(_ subscription: Subscription, for filter: TopicFilter) {
+        wanted[filter] = subscription
+        identified[filter.subscriptionID, default: []].insert(filter)
+    }
+
+    mutating func unwant(_ filter: TopicFilter) {
+        guard wanted.removeValue(forKey: filter) != nil else { return }
+        let id = filter.subscriptionID
+        identified[id]?.remove(filter)
+        if identified[id]?.isEmpty == true { identified[id] = nil }
+    }
+}
+
+extension MQTTClientMachine.InboundMessage {
+    /// Whether the server sent the message for this filter.
+    public func isFor(_ filter: TopicFilter) -> Bool {
+        filter.matches(topic: topic) && filters?.contains(filter) != false
+    }
+}

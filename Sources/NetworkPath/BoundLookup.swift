@@ -1,0 +1,55 @@
+import SessionCore
+
+// Lookups for sessions that may not use every network.
+
+extension RouteLookup {
+    /// The path to one address that a session may use, the best that there is.
+    /// - Parameters:
+    ///   - own: the kernel's own path.
+    ///   - links: the interfaces that the host has.
+    private mutating func path(
+        to address: IPAddress, own: Path?, for policy: NetworkPolicy, among links: [NetworkLink]
+    ) -> Path? {
+        for link in policy.preferred(among: links, own: own?.link) {
+            if let path = link.index == own?.interfaceIndex ? own : path(to: address, by: link) { return path }
+        }
+        return nil
+    }
+
+    /// The path that counts for a session: by the interface of the first address that has one.
+    mutating func observe(
+        _ addresses: [IPAddress], orAnywhere: Bool, for policy: NetworkPolicy, among links: [NetworkLink]
+    ) -> PathClassifier.Observation {
+        guard policy.isBinding else { return observe(addresses, orAnywhere: orAnywhere) }
+        var observation = PathClassifier.Observation()
+        for address in addresses + (addresses.isEmpty || orAnywhere ? Self.anywhere : []) {
+            guard !observation.families.contains(address.family) else { continue }
+            let own = path(to: address)
+            guard let path = path(to: address, own: own, for: policy, among: links) else {
+                observation.excluded = observation.excluded ?? own
+                continue
+            }
+            let first = observation.path ?? path
+            observation.path = first
+            // A connection is bound to one interface: an address that is reached by another is none of its.
+            if path.interfaceIndex == first.interfaceIndex { observation.families.insert(address.family) }
+        }
+        if observation.path != nil { observation.excluded = nil }
+        return observation
+    }
+
+    /// The paths to the addresses that are reached by the interface of the first one that is reached at all; `nil` for
+    /// the others.
+    mutating func paths(
+        to addresses: [IPAddress], for policy: NetworkPolicy, among links: [NetworkLink]
+    ) -> [Path?] {
+        var interface: Int32?
+        return addresses.map { address in
+            guard let path = path(to: address, own: path(to: address), for: policy, among: links),
+                path.interfaceIndex == interface ?? path.interfaceIndex
+            else { return nil }
+            interface = path.interfaceIndex
+            return path
+        }
+    }
+}

@@ -1,0 +1,37 @@
+/// How soon one hand-over may follow another. Each costs the server a login and the session a round trip, and between two
+/// uplinks that take turns a session that followed every turn would do nothing else.
+///
+/// A leaf machine: when the path moved, and when the session followed.
+struct HandoverPacing: Hashable, Sendable {
+    /// The pause after the first hand-over; it doubles with each one, up to `longest`.
+    static let first: Duration = .seconds(5)
+    static let longest: Duration = .seconds(5 * 60)
+
+    /// How long the path has to stay where it is for all this to be forgotten.
+    private let calm: Duration
+    private var count = 0
+    private var lastMove: Instant?
+    private var lastHandover: Instant?
+
+    init(calm: Duration) {
+        self.calm = calm
+    }
+
+    /// The path moved.
+    mutating func pathMoved(at now: Instant) {
+        if let lastMove, lastMove.duration(to: now) >= calm { count = 0 }
+        lastMove = now
+    }
+
+    /// When the next hand-over may begin: `now`, or later.
+    func earliest(at now: Instant) -> Instant {
+        guard count > 0, let lastHandover else { return now }
+        let pause = min(Self.first * (1 << min(count - 1, 10)), Self.longest)
+        return max(now, lastHandover.advanced(by: pause))
+    }
+
+    mutating func handedOver(at now: Instant) {
+        count += 1
+        lastHandover = now
+    }
+}

@@ -1,0 +1,171 @@
+// Make before break: the path to the endpoint in use moved, and the connection may live all the same. The transport of the
+// next connection is set up beside it, over the new path, and takes over when it is ready. The old one carries messages
+// until then, and is kept if the new path leads nowhere.
+//
+//     path moved ──▶ waiting ──▶ preparing ──prepared──▶ settling ──settled──▶ authenticating, as any attempt
+//                    (pacing)        └── failed: the old connection stays
+//
+// There is one second connection at most, and it is wanted only as long as the machine names it (`successor`): whatever
+// leads away from connected, or changes the path again, drops it. If the old connection dies meanwhile, the second one
+// becomes the attempt, however far it has come.
+
+extension SessionMachine {
+    /// The way to the connection that is to take over.
+    enum Handover: Hashable, Sendable {
+        /// Another one was too short a while ago.
+        case waiting(until: Instant)
+        /// Everything before CONNECT is under way. The deadline guards against a transport that never answers.
+        case preparing(Attempt, Phase, until: Instant)
+        /// The transport is ready, and the old connection finishes what it has begun. If it cannot, that does not keep
+        /// the new one waiting for long.
+        case settling(Attempt, until: Instant)
+
+        var deadline: Instant {
+            switch self {
+            case .waiting(let until), .preparing(_, _, let until), .settling(_, let until): until
+            }
+        }
+
+        /// The attempt that would take over, and how far it has come.
+        var successor: (attempt: Attempt, phase: Phase)? {
+            switch self {
+            case .waiting: nil
+            case .preparing(let attempt, let phase, _): (attempt, phase)
+            case .settling(let attempt, _): (attempt, .authenticating)
+            }
+        }
+    }
+
+    /// The attempt whose transport is set up beside the connection in use, or is ready there. One that is not this is of
+    /// no use any more.
+    public var successor: Generation? {
+        guard case .connected(let connected) = state else { return nil }
+        return connected.handover?.successor?.attempt.generation
+    }
+
+    /// Whether the connection in use is to be given nothing new, because it is about to be left.
+    public var isSettling: Bool {
+        guard case .connected(let connected) = state, case .settling = connected.handover else { return false }
+        return true
+    }
+
+    // MARK: The path
+
+    /// The kernel would take another way to the endpoint now, or the one that the connection was made on once more.
+    mutating func pathMoved(at now: Instant, into actions: inout [Action]) {
+        guard case .connected(var connected) = state, let path = paths[connected.attempt.endpoint.rawValue] else {
+            return
+        }
+        handovers.pathMoved(at: now)
+        connected.handover = nil
+        connected.path = connected.path ?? path
+        if connected.path?.leadsLike(path) == false {
+            connected.handover = .waiting(until: max(handovers.earliest(at: now), kicks.nextKick(at: now)))
+        }
+        state = .connected(connected)
+        prepareIfDue(at: now, into: &actions)
+    }
+
+    private mutating func prepareIfDue(at now: Instant, into actions: inout [Action]) {
+        guard case .connected(var connected) = state, case .waiting(let until) = connected.handover, now >= until else {
+            return
+        }
+        kicks.kicked(at: now)
+        lastGeneration.rawValue += 1
+        let attempt = Attempt(
+            generation: lastGeneration, endpoint: connected.attempt.endpoint, number: 1, discardsSession: false)
+        let limit = timeouts.credential + timeouts.dial
+        connected.handover = .preparing(attempt, .resolving, until: now.advanced(by: limit))
+        state = .connected(connected)
+        actions.append(.prepare(attempt))
+    }
+
+    // MARK: The second connection
+
+    /// - Returns: `false` if the progress is not that of a second connection.
+    mutating func successorProgressed(_ generation: Generation, to phase: Phase, at now: Instant) -> Bool {
+        guard case .connected(var connected) = state, case .preparing(let attempt, _, _) = connected.handover,
+            attempt.generation == generation
+        else { return false }
+        connected.handover = .preparing(attempt, phase, until: now.advanced(by: limit(of: phase)))
+        state = .connected(connected)
+        return true
+    }
+
+    mutating func prepared(_ generation: Generation, at now: Instant, into actions: inout [Action]) {
+        guard case .connected(var connected) = state, case .preparing(let attempt, _, _) = connected.handover,
+            attempt.generation == generation
+        else { return }
+        connected.handover = .settling(attempt, until: now.advanced(by: connected.heartbeat.usualAnswer))
+        state = .connected(connected)
+        actions.append(.settle(connected.attempt.generation))
+    }
+
+    /// The new path leads nowhere, yet. The probe says whether the old connection is good for anything.
+    mutating func preparationFailed(_ generation: Generation) {
+        guard case .connected(var connected) = state, connected.handover?.successor?.attempt.generation == generation
+        else { return }
+        connected.handover = nil
+        state = .connected(connected)
+    }
+
+    /// Nothing is in flight on the old connection any more.
+    mutating func settled(_ generation: Generation, at now: Instant, into actions: inout [Action]) {
+        guard case .connected(let connected) = state, connected.attempt.generation == generation,
+            case .settling = connected.handover
+        else { return }
+        handOver(connected, at: now, into: &actions)
+    }
+
+    mutating func handOverIfDue(at now: Instant, into actions: inout [Action]) {
+        guard case .connected(var connected) = state, let handover = connected.handover, now >= handover.deadline else {
+            return
+        }
+        switch handover {
+        case .waiting:
+            prepareIfDue(at: now, into: &actions)
+        case .preparing:
+            connected.handover = nil
+            state = .connected(connected)
+        case .settling:
+            handOver(connected, at: now, into: &actions)
+        }
+    }
+
+    private mutating func handOver(_ connected: Connected, at now: Instant, into actions: inout [Action]) {
+        handovers.handedOver(at: now)
+        actions.append(.leave(connected.attempt.generation))
+        lose(
+            connected,
+            because: Reason(.pathMoved, "the route to the endpoint moved, and a connection over it takes over"),
+            at: now, into: &actions)
+    }
+
+    // MARK: Taking over
+
+    /// The old connection is gone: the one beside it becomes the attempt, unless the reason is one that the server gave,
+    /// or that wants to be looked into first.
+    ///
+    /// A hand-over that was prepared to the end does not look for other devices: the session was there all the time, and
+    /// would have been told.
+    mutating func goOnWithSuccessor(
+        _ trying: Trying, after connected: Connected, _ ending: Ending, at now: Instant, into actions: inout [Action]
+    ) -> Bool {
+        let code = ending.reason.code
+        guard let (attempt, phase) = connected.handover?.successor, [.network, .liveness].contains(code.group),
+            ending.retryAfter == nil, ending.pace == .byReason, !ending.leavesEndpoint, !ending.triesOtherWay,
+            code == .pathMoved || rivalry.look(cause: code, last: code) == nil
+        else { return false }
+        var trying = trying
+        backoff.restart()
+        reason = ending.reason
+        counters.attempts += 1
+        trying.attempts += 1
+        trying.kick = Reason(.pathMoved)
+        trying.activity = .attempting(
+            attempt, phase: phase, deadline: now.advanced(by: limit(of: phase)), established: nil)
+        state = .trying(trying)
+        actions.append(.open(attempt))
+        return true
+    }
+}

@@ -1,0 +1,29 @@
+public import NIOCore
+
+extension Connection {
+    /// How a connection that may not use every network is made: by one interface, which it cannot leave.
+    public struct Way: Hashable, Sendable {
+        /// The name of the interface that the connection's sockets are bound to (SO_BINDTODEVICE of socket(7)).
+        public var interface: String
+        /// Those of the addresses that are reached by it. Not empty.
+        public var addresses: [SocketAddress]
+
+        /// - Parameters:
+        ///   - interface: the name of the interface, at most 15 bytes.
+        ///   - addresses: those that are reached by it; not empty.
+        public init(interface: String, addresses: [SocketAddress]) {
+            self.interface = interface
+            self.addresses = addresses
+        }
+    }
+}
+
+/// The name of an interface as the kernel takes it: `char[IFNAMSIZ]`.
+struct InterfaceName: Sendable {
+    private var bytes: (UInt64, UInt64) = (0, 0)
+
+    /// Only the first 15 bytes of the name count.
+    init(_ name: String) {
+        withUnsafeMutableBytes(of: &bytes) { $0.copyBytes(from: name.utf8.prefix(15)) }
+    }
+}

@@ -1,0 +1,94 @@
+import Glibc
+import NIOCore
+import NIOPosix
+import Testing
+
+@testable import Agent
+
+/// Real files, watched by the kernel.
+@Suite(.timeLimit(.minutes(1))) struct ResolverWatchTests {
+    /// Changes the file in several ways, and expects as many news as `change` says, after which one more must come.
+    private func news(
+        of path: String, _ change: () throws -> Void, end: () throws -> Void
+    ) async throws -> Int {
+        let loop = MultiThreadedEventLoopGroup.singleton.next()
+        let (changes, continuation) = AsyncStream.makeStream(of: String.self)
+        let watch = ResolverWatch(path: path, eventLoop: loop) {
+            continuation.yield(ResolverWatch.settings(of: path) ?? "")
+        }
+        #expect(await watch.start())
+        try change()
+        try end()
+        var count = 0
+        for await settings in changes {
+            count += 1
+            if settings == "nameserver 192.0.2.99" { break }
+        }
+        await watch.stop()
+        return count
+    }
+
+    @Test func `tells that a file was replaced`() async throws {
+        let scratch = try CredentialScratch()
+        let path = try scratch.write("resolv.conf", "nameserver 192.0.2.1\n")
+        let count = try await news(of: path) {
+        } end: {
+            rename(try scratch.write("new", "nameserver 192.0.2.99\n"), path)
+        }
+        #expect(count == 1)
+    }
+
+    @Test func `is silent when the file says the same again`() async throws {
+        let scratch = try CredentialScratch()
+        let path = try scratch.write("resolv.conf", "nameserver 192.0.2.1\n")
+        let count = try await news(of: path) {
+            rename(try scratch.write("new", "# by the DHCP client, at noon\n\nnameserver 192.0.2.1\n"), path)
+            chmod(path, 0o600)
+            try scratch.write("something-else", "x")
+            unlink(path)
+            try scratch.write("resolv.conf", "nameserver 192.0.2.1\n")
+        } end: {
+            rename(try scratch.write("new", "nameserver 192.0.2.99\n"), path)
+        }
+        #expect(count == 1)
+    }
+
+    @Test func `tells of a file that was not there`() async throws {
+        let scratch = try CredentialScratch()
+        let path = "\(scratch.path)/resolv.conf"
+        let count = try await news(of: path) {
+        } end: {
+            try scratch.write("resolv.conf", "nameserver 192.0.2.99\n")
+        }
+        #expect(count == 1)
+    }
+
+    @Test func `follows a link to where the file is written, also if that is not there yet`() async throws {
+        let scratch = try TemporaryDirectory()
+        defer { scratch.remove() }
+        let path = "\(scratch.path)/resolv.conf"
+        let run = "\(scratch.path)/run"
+        mkdir(run, 0o700)
+        symlink("run/resolve/stub.conf", path)
+        let loop = MultiThreadedEventLoopGroup.singleton.next()
+        let (changes, continuation) = AsyncStream.makeStream(of: String.self)
+        let watch = ResolverWatch(path: path, eventLoop: loop) {
+            continuation.yield(ResolverWatch.settings(of: path) ?? "")
+        }
+        #expect(await watch.start())
+        mkdir("\(run)/resolve", 0o700)
+        try scratch.write("run/resolve/stub.conf", "nameserver 192.0.2.1\n")
+        var iterator = changes.makeAsyncIterator()
+        #expect(await iterator.next(isolation: nil) == "nameserver 192.0.2.1")
+        try scratch.write("run/resolve/stub.conf", "nameserver 192.0.2.99\n")
+        #expect(await iterator.next(isolation: nil) == "nameserver 192.0.2.99")
+        await watch.stop()
+    }
+
+    @Test func `a directory that is not there cannot be watched`() async throws {
+        let watch = ResolverWatch(
+            path: "/nonexistent/resolv.conf", eventLoop: MultiThreadedEventLoopGroup.singleton.next()
+        ) {}
+        #expect(await !watch.start())
+    }
+}

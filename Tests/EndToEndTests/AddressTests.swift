@@ -1,0 +1,205 @@
+import ControlAPI
+import Foundation
+import Support
+import Testing
+
+/// An endpoint whose name has several addresses, of one family or both. The path of a session is that of the address in
+/// use; while it has no connection, all of them count.
+extension EndToEnd {
+    @Suite struct Addresses {}
+}
+
+extension EndToEnd.Addresses {
+    private static let name = "server.test"
+    private static let endpoint = "mqtt://\(name):1883"
+
+    /// A session that makes no attempt by itself but the first one, nor looks whether somebody is back: what it does
+    /// later, a change of the network made it do.
+    private func idleSession(_ daemon: Daemon) throws {
+        try daemon.writeSession(
+            "main",
+            """
+            endpoints = ["\(Self.endpoint)"]
+            user = "main"
+            [reconnect]
+            delays = ["600s"]
+            spread = "0s"
+            watch = "never"
+            [heartbeat]
+            interval = "600s"
+            timeout = "600s"
+            [timeouts]
+            dial = "2s"
+            """)
+    }
+
+    @Test func `the first address that answers is used, and the path is that of this one`() async throws {
+        try await withLab { lab, daemon in
+            let server = try await LabServer(lab)
+            try await server.start()
+            // Nobody hears of those that are sent there, and the way there is the other uplink.
+            try await lab.router.nft(
+                "add table ip hole; add chain ip hole pass { type filter hook forward priority 0; }; "
+                    + "add rule ip hole pass ip daddr { 10.77.9.7, 10.77.9.8 } drop")
+            try await lab.host.ip(
+                "route add 10.77.9.7/32 via 10.77.1.254", "route add 10.77.9.8/32 via 10.77.1.254")
+            try lab.host.hosts(
+                "10.77.9.7 \(Self.name)", "10.77.9.8 \(Self.name)", "\(Lab.serverAddress) \(Self.name)")
+            try daemon.session(endpoint: Self.endpoint, heartbeat: "600s")
+            try await daemon.start()
+            let events = try await daemon.events()
+            let connected = try await events.until(.connected)
+            #expect(connected.path?.interface == "up0")
+            #expect(try await daemon.status().counters.attempts == 1)
+            // What becomes of the way to the others is no news, what becomes of this one's is.
+            try await lab.host.ip("link set up1 down")
+            try await lab.host.ip("link set up1 up")
+            try await until("up1 is up") { try await lab.host.ip("link show up1").contains("state UP") }
+            _ = await events.rest()
+            try await lab.host.ip("route add \(Lab.serverAddress)/32 via 10.77.1.254")
+            let moved = try await events.until("told that the path moved") { $0.event == .pathChanged }
+            #expect(moved.change == "moved-source-kept")
+            let told = await events.all
+            #expect(told.filter { $0.event == .pathChanged }.count == 1)
+        }
+    }
+
+    @Test func `when one family leads nowhere, the other one is used`() async throws {
+        try await withLab { lab, daemon in
+            try await lab.addIPv6()
+            let server = try await LabServer(lab)
+            try await server.start()
+            try await lab.router.nft(
+                "add table ip6 hole; add chain ip6 hole pass { type filter hook forward priority 0; }; "
+                    + "add rule ip6 hole pass drop")
+            try lab.host.hosts("\(LabFamily.ipv6.server) \(Self.name)", "\(Lab.serverAddress) \(Self.name)")
+            try daemon.session(endpoint: Self.endpoint, heartbeat: "600s")
+            try await daemon.start()
+            let connected = try await daemon.events().until(.connected)
+            #expect(connected.path?.source == LabFamily.ipv4.source(0))
+            let status = try await daemon.status()
+            #expect(status.counters.attempts == 1)
+            let network = try await daemon.call(NetworkStatusMethod.self, .init())
+            #expect(network.paths.map(\.source) == [LabFamily.ipv4.source(0)])
+        }
+    }
+
+    @Test func `when the family in use is lost for good, the other one is used`() async throws {
+        try await withLab { lab, daemon in
+            try await lab.addIPv6()
+            let server = try await LabServer(lab)
+            try await server.start()
+            try lab.host.hosts("\(LabFamily.ipv6.server) \(Self.name)", "\(Lab.serverAddress) \(Self.name)")
+            // So that it is not the first one in use.
+            try await lab.breakNetwork()
+            try idleSession(daemon)
+            try await daemon.start()
+            let events = try await daemon.events()
+            let connected = try await events.until(.connected)
+            #expect(connected.path?.source == LabFamily.ipv6.source(0))
+            try await lab.healNetwork()
+            try await lab.host.ip("route del \(LabFamily.ipv6.defaultRoute(0))")
+            let lost = try await events.until("told that the path is lost") { $0.event == .pathChanged }
+            #expect(lost.change == "lost")
+            let again = try await events.until("connected by the other family") {
+                $0.state == .connected && $0.path?.source == LabFamily.ipv4.source(0)
+            }
+            #expect(again.resumed == true)
+            #expect(try await daemon.status().counters.attempts == 2)
+        }
+    }
+
+    @Test func `maybe: a family that comes while a session waits is tried early`() async throws {
+        try await withLab { lab, daemon in
+            try await lab.addIPv6(isOnHost: false)
+            let server = try await LabServer(lab)
+            try await server.start()
+            try await lab.breakNetwork()
+            try lab.host.hosts("\(LabFamily.ipv6.server) \(Self.name)", "\(Lab.serverAddress) \(Self.name)")
+            try idleSession(daemon)
+            try await daemon.start()
+            let events = try await daemon.events()
+            try await events.until("waiting after a dial without an answer") {
+                $0.phase == .waiting && $0.reason?.code == "dial-timeout"
+            }
+            try await lab.addIPv6ToHost()
+            let told = try await events.until("told that there may be another way") { $0.event == .pathChanged }
+            #expect(told.change == "maybe")
+            let connected = try await events.until(.connected)
+            #expect(connected.path?.source == LabFamily.ipv6.source(0))
+            #expect(try await daemon.status().counters.attempts == 2)
+        }
+    }
+
+    @Test func `maybe: a default route that moves is worth an early attempt while the name does not resolve`()
+        async throws
+    {
+        try await withLab { lab, daemon in
+            let server = try await LabServer(lab)
+            try await server.start()
+            try lab.host.hosts("127.0.0.1 localhost")
+            try idleSession(daemon)
+            try await daemon.start()
+            let events = try await daemon.events()
+            try await events.until("waiting for the name") { $0.phase == .waiting && $0.reason?.code == "dns-failed" }
+            try lab.host.hosts("\(Lab.serverAddress) \(Self.name)")
+            try await lab.host.ip("route replace \(LabFamily.ipv4.defaultRoute(1))")
+            let told = try await events.until("told that the name may resolve now") { $0.event == .pathChanged }
+            #expect(told.change == "maybe")
+            let connected = try await events.until(.connected)
+            #expect(connected.path?.source == LabFamily.ipv4.source(1))
+            #expect(try await daemon.status().counters.attempts == 2)
+        }
+    }
+
+    @Test func `maybe: another configuration of the resolver is worth an early attempt`() async throws {
+        try await withLab { lab, daemon in
+            let server = try await LabServer(lab)
+            try await server.start()
+            try lab.host.hosts("127.0.0.1 localhost")
+            try lab.host.resolver("nameserver \(Lab.serverAddress)")
+            try idleSession(daemon)
+            try await daemon.start()
+            let events = try await daemon.events()
+            try await events.until("waiting for the name") { $0.phase == .waiting && $0.reason?.code == "dns-failed" }
+            try lab.host.hosts("\(Lab.serverAddress) \(Self.name)")
+            // Written again as it was, as at the renewal of a lease, it is no news.
+            try lab.host.resolver("nameserver \(Lab.serverAddress)")
+            try lab.host.resolver("nameserver \(Lab.serverAddress)", "search test")
+            let told = try await events.until("told that the name may resolve now") { $0.event == .pathChanged }
+            #expect(told.change == "maybe")
+            try await events.until(.connected)
+            #expect(try await daemon.status().counters.attempts == 2)
+            // When the session is connected, it is worth a probe.
+            try lab.host.resolver("nameserver \(Lab.serverAddress)")
+            try await events.until("told of the resolver again") { $0.change == "maybe" }
+            try await until("the server is probed") { await server.log.contains("Received PINGREQ") }
+            #expect(try await daemon.status().counters.outages == 0)
+        }
+    }
+
+    @Test func `a name that leads elsewhere in another network is followed there`() async throws {
+        try await withLab { lab, daemon in
+            try await lab.addIPv6(isOnHost: false)
+            let server = try await LabServer(lab)
+            try await server.start()
+            try lab.host.hosts("\(Lab.serverAddress) \(Self.name)")
+            try idleSession(daemon)
+            try await daemon.start()
+            let events = try await daemon.events()
+            try await events.until(.connected)
+            try await lab.uplinkDown()
+            try await events.until(.waitingForNetwork)
+            // The next network has IPv6 only, and so has the name there.
+            try lab.host.hosts("\(LabFamily.ipv6.server) \(Self.name)")
+            try await lab.host.ip("link set up0 up")
+            try await lab.uplinkIsUp()
+            try await lab.addIPv6ToHost()
+            let gained = try await events.until("told that there is a path") { $0.event == .pathChanged }
+            #expect(gained.change == "gained")
+            let connected = try await events.until(.connected)
+            #expect(connected.path?.source == LabFamily.ipv6.source(0))
+            #expect(connected.resumed == true)
+        }
+    }
+}

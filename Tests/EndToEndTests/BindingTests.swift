@@ -1,0 +1,148 @@
+import ControlAPI
+import Support
+import Testing
+
+// Sessions that may not use every network. The host has two uplinks of type ethernet; a tunnel, as a VPN has one, and what
+// passes for a modem, are made where a test needs them.
+
+extension EndToEnd {
+    @Test func `a session for ethernet waits while the default route is a VPN's, and says why`() async throws {
+        try await withLab { lab, daemon in
+            let server = try await LabServer(lab)
+            try await server.start()
+            try daemon.session(heartbeat: "20s", tables: "[network]\ntypes = [\"ethernet\"]")
+            try await daemon.start()
+            let events = try await daemon.events()
+            try await events.until(.connected)
+            #expect(try await daemon.status().network?.types == ["ethernet"])
+
+            let tunnel = try await LabTunnel("tun7", address: "10.50.0.1/24", in: lab.host)
+            let capture = try await LabCapture(lab)
+            try await lab.host.ip("route replace default dev tun7")
+            try await events.until("told that the path is lost") { $0.change == "lost" }
+            let waiting = try await events.until(.waitingForNetwork)
+            #expect(waiting.state == .reconnecting)
+            #expect(waiting.reason?.code == "network-not-allowed")
+            #expect(waiting.reason?.message.contains("tun7 (vpn)") == true)
+            let network = try await daemon.call(NetworkStatusMethod.self, .init())
+            #expect(network.paths.first?.interface == nil)
+            #expect(network.paths.first?.excluded?.interface == "tun7")
+            let shown = try await daemon.ctl("status", "main")
+            #expect(shown.output.contains("no network that it may use"))
+            #expect(shown.output.contains("only ethernet"))
+            let before = try await daemon.status()
+            try await Task.sleep(for: .seconds(2))
+            #expect(try await daemon.status().counters.attempts == before.counters.attempts)
+            #expect(capture.connects.isEmpty)
+
+            try await lab.host.ip("route replace default via 10.77.0.254")
+            let connected = try await events.until(.connected)
+            #expect(connected.path?.interface == "up0")
+            #expect(connected.resumed == true)
+            withExtendedLifetime(tunnel) {}
+        }
+    }
+
+    @Test func `a session for one interface uses it although the default route is another's`() async throws {
+        try await withLab { lab, daemon in
+            let server = try await LabServer(lab)
+            try await server.start()
+            try daemon.session(heartbeat: "20s", tables: "[network]\ninterfaces = [\"up1\"]")
+            try await lab.host.ip("route add default via 10.77.1.254 metric 100")
+            try await daemon.start()
+            let events = try await daemon.events()
+            let connected = try await events.until(.connected)
+            #expect(connected.path?.interface == "up1")
+            let far = try await LabSubscriber(lab, filter: "bound")
+            try await daemon.publish("1", to: "bound", wait: .delivered)
+            try await far.received("the message is there") { $0.count == 1 }
+            #expect(await server.log.contains("from 10.77.1.1"))
+            #expect(await !server.log.contains("10.77.0.1"))
+
+            // The default route's interface is none of the session's business.
+            try await lab.uplinkDown()
+            try await daemon.publish("2", to: "bound", wait: .delivered)
+            #expect(try await daemon.status().counters.connects == 1)
+
+            // And the one that it may use is not replaced by another.
+            try await lab.uplinkUp()
+            try await lab.host.ip("link set up1 down")
+            try await events.until(.waitingForNetwork)
+            #expect(try await daemon.status().reason?.code == "network-not-allowed")
+            try await lab.host.ip("link set up1 up", "route add default via 10.77.1.254 metric 100")
+            #expect(try await events.until(.connected).path?.interface == "up1")
+        }
+    }
+
+    @Test func `a session follows the host from one allowed interface to the other at once`() async throws {
+        try await withLab { lab, daemon in
+            let server = try await LabServer(lab)
+            try await server.start()
+            try daemon.session(heartbeat: "20s", tables: "[network]\ninterfaces = [\"up0\", \"up1\"]")
+            try await daemon.start()
+            let events = try await daemon.events()
+            #expect(try await events.until(.connected).path?.interface == "up0")
+            try await lab.host.ip("route replace default via 10.77.1.254")
+            let lost = try await events.until(.reconnecting)
+            #expect(lost.reason?.code == "path-moved")
+            let connected = try await events.until(.connected)
+            #expect(connected.path?.interface == "up1")
+            #expect(connected.resumed == true)
+        }
+    }
+
+    @Test func `a metered network is used only while there is no other`() async throws {
+        try await withLab { lab, daemon in
+            let server = try await LabServer(lab)
+            try await server.start()
+            try daemon.session(heartbeat: "20s", tables: "[network]\nmetered = \"avoid\"")
+            // The second uplink is a modem to the daemon: sysfs says so.
+            let modem = try lab.write("modem", "DEVTYPE=wwan\nINTERFACE=up1\nIFINDEX=0\n")
+            try await daemon.start(after: "mount --bind \(modem) /sys/class/net/up1/uevent")
+            let events = try await daemon.events()
+            #expect(try await events.until(.connected).path?.interface == "up0")
+
+            // The kernel prefers the modem now, and the session does not.
+            try await lab.host.ip(
+                "route add default via 10.77.0.254 metric 100", "route replace default via 10.77.1.254")
+            try await daemon.publish("1", to: "metered", wait: .delivered)
+            #expect(try await daemon.status().path?.interface == "up0")
+            #expect(try await daemon.status().counters.connects == 1)
+
+            // Without the other, the modem will do.
+            try await lab.uplinkDown()
+            let metered = try await events.until("connected by the modem") {
+                $0.state == .connected && $0.path?.interface == "up1"
+            }
+            #expect(metered.path?.type == "cellular")
+
+            try await lab.host.ip("link set up0 up", "route add default via 10.77.0.254 metric 100")
+            let back = try await events.until("connected without the modem") {
+                $0.state == .connected && $0.path?.interface == "up0"
+            }
+            #expect(back.resumed == true)
+        }
+    }
+
+    @Test func `a reload of the networks takes effect`() async throws {
+        try await withLab { lab, daemon in
+            let server = try await LabServer(lab)
+            try await server.start()
+            try daemon.session()
+            try await lab.host.ip("route add default via 10.77.1.254 metric 100")
+            try await daemon.start()
+            let events = try await daemon.events()
+            #expect(try await events.until(.connected).path?.interface == "up0")
+            try daemon.session(tables: "[network]\ninterfaces = [\"up1\"]")
+            _ = try await daemon.ctl("reload")
+            let connected = try await events.until("connected by up1") {
+                $0.state == .connected && $0.path?.interface == "up1"
+            }
+            #expect(connected.resumed == true)
+            try daemon.session(tables: "[network]\ninterfaces = [\"wlan0\"]")
+            _ = try await daemon.ctl("reload")
+            let waiting = try await events.until(.waitingForNetwork)
+            #expect(waiting.reason?.code == "network-not-allowed")
+        }
+    }
+}

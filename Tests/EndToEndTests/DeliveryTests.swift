@@ -1,0 +1,100 @@
+import ControlAPI
+import Foundation
+import Glibc
+import Support
+import Testing
+
+// Connections that die, or do not, with data on their way.
+
+extension EndToEnd {
+    /// Prints how long it took; what is asserted is why the session was lost.
+    @Test func `a network that goes silent is noticed by what is sent, long before the heartbeat`() async throws {
+        try await withLab { lab, daemon in
+            let server = try await LabServer(lab)
+            try await server.start()
+            try daemon.session(heartbeat: "60s")
+            try await daemon.start()
+            let events = try await daemon.events()
+            try await events.until(.connected)
+            let far = try await LabSubscriber(lab, filter: "delivery")
+            try await daemon.publish("1", to: "delivery", wait: .delivered)
+            try await lab.breakNetwork()
+            let sent = Int64(Date.now.timeIntervalSince1970 * 1000)
+            try await daemon.publish("2", to: "delivery")
+            try await events.until("told that nothing comes back") { $0.quality == .lost }
+            let lost = try await events.until(.reconnecting)
+            #expect(lost.reason?.code == "unacknowledged")
+            #expect(lost.reason?.group == "liveness")
+            print("silent network, from the message to the loss, ms: \(lost.time.milliseconds - sent)")
+            try await lab.healNetwork()
+            #expect(try await events.until(.connected).resumed == true)
+            try await far.received("the message is there") { $0.map(\.payload).contains("2") }
+        }
+    }
+
+    @Test func `a network that was silent for a moment costs no reconnect`() async throws {
+        try await withLab { lab, daemon in
+            let server = try await LabServer(lab)
+            try await server.start()
+            try daemon.session(heartbeat: "60s")
+            try await daemon.start()
+            let events = try await daemon.events()
+            try await events.until(.connected)
+            // A machine that stalls makes a moment longer than it should be, which then says nothing.
+            for number in 1...5 {
+                let before = try await daemon.status().counters.connects
+                let start = ContinuousClock.now
+                try await lab.breakNetwork()
+                try await daemon.publish("\(number)", to: "moment")
+                try await Task.sleep(for: .seconds(1))
+                try await lab.healNetwork()
+                let wasShort = start.duration(to: .now) < .milliseconds(2500)
+                try await daemon.publish("\(number)b", to: "moment", wait: .delivered)
+                guard wasShort else { continue }
+                #expect(try await daemon.status().counters.connects == before)
+                return
+            }
+            Issue.record("the machine was too slow five times")
+        }
+    }
+
+    @Test func `a link whose queue fills up is not taken for a dead one`() async throws {
+        try await withLab { lab, daemon in
+            let server = try await LabServer(lab)
+            try await server.start()
+            try daemon.session(heartbeat: "60s")
+            try await daemon.start()
+            let events = try await daemon.events()
+            try await events.until(.connected)
+            try await daemon.publish("1", to: "queue", wait: .delivered)
+            // 2000 bytes a second, and 7000 bytes of somebody else in the queue: a round trip of 3 s, all of a sudden.
+            try await lab.router.run([
+                "tc", "qdisc", "add", "dev", "far", "root", "tbf", "rate", "16kbit", "burst", "1600", "latency", "60s",
+            ])
+            try await lab.host.run(["bash", "-c", "head -c 7000 /dev/zero > /dev/udp/\(Lab.serverAddress)/9"])
+            let small = ContinuousClock.now
+            try await daemon.publish("2", to: "queue", wait: .delivered)
+            #expect(small.duration(to: .now) > .seconds(2), "the queue was there")
+            try await daemon.publish(String(repeating: "x", count: 16_000), to: "queue", wait: .delivered)
+            #expect(try await daemon.status().counters.connects == 1)
+            #expect(await !events.all.contains { $0.state == .reconnecting })
+        }
+    }
+
+    @Test func `a server that has stopped is left to the heartbeat`() async throws {
+        try await withLab { lab, daemon in
+            let server = try await LabServer(lab)
+            try await server.start()
+            try daemon.session(heartbeat: "8s")
+            try await daemon.start()
+            let events = try await daemon.events()
+            try await events.until(.connected)
+            await server.pause()
+            try await daemon.publish("1", to: "stopped")
+            let lost = try await events.until(.reconnecting)
+            #expect(lost.reason?.code == "heartbeat-timeout")
+            await server.resume()
+            try await events.until(.connected)
+        }
+    }
+}

@@ -1,0 +1,67 @@
+import Foundation
+import MQTT
+import NIOPosix
+import Support
+import Testing
+
+/// The example of the module MQTT, which is built on nothing but that and NIO.
+extension EndToEnd {
+    /// It writes into a file, and is read while it runs.
+    private static let example = ["stdbuf", "-oL", "\(Daemon.programs)/mqtt-client"]
+
+    @Test func `the example of the module MQTT waits for a real server, and gets back what it published`() async throws
+    {
+        try await withLab { lab, _ in
+            let program = try await lab.start(
+                "mqtt-client", Self.example + ["127.0.0.1", "1883", "100"], in: lab.server)
+            try await until("it is refused") { program.output.contains("onnection refused") }
+            let server = try await LabServer(lab)
+            try await server.start()
+            #expect(try await program.ended(within: .seconds(60)) == .exited(0))
+            for number in 1...100 {
+                for qos in 1...2 {
+                    let line = "received \(number) of QoS \(qos)\n"
+                    #expect(program.output.ranges(of: line).count == 1)
+                }
+            }
+        }
+    }
+
+    @Test func `the example of the module MQTT goes on where it was when the model server drops it`() async throws {
+        let server = LoopbackServer(eventLoop: MultiThreadedEventLoopGroup.singleton.next())
+        try await server.start()
+        await server.set { $0.answersMessages = false }
+        try await withLab { lab, _ in
+            let program = try await lab.start(
+                "mqtt-client", Self.example + ["127.0.0.1", "\(await server.port)", "1"], in: nil)
+            try await until("it has subscribed") { program.output.contains("subscribed example: ") }
+            await server.set { $0.answersMessages = true }
+            await server.drop()
+            try await until("everything is acknowledged") {
+                (1...3).allSatisfy { program.output.contains("delivered \($0): ") }
+            }
+            #expect(program.output.contains("connected, resumed\n"))
+            for payload in ["1 of QoS 1", "1 of QoS 2"] { await server.publish("example", payload) }
+            #expect(try await program.ended(within: .seconds(60)) == .exited(0))
+        }
+        try await server.stop()
+    }
+
+    @Test func `what the article shows is the example`() throws {
+        let root = URL(fileURLWithPath: #filePath).deletingLastPathComponent().deletingLastPathComponent()
+            .deletingLastPathComponent()
+        let article = try String(
+            contentsOf: root.appendingPathComponent("Sources/MQTT/MQTT.docc/A-client-in-fifty-lines.md"),
+            encoding: .utf8)
+        let example = try String(
+            contentsOf: root.appendingPathComponent("Examples/MQTTClient/Session.swift"), encoding: .utf8)
+        let blocks = article.components(separatedBy: "```swift\n").dropFirst()
+            .compactMap { $0.components(separatedBy: "\n```").first }
+        #expect(blocks.count >= 4)
+        for block in blocks {
+            let lines = block.split(separator: "\n").map { $0.trimmingCharacters(in: .whitespaces) }
+            let all = example.split(separator: "\n").map { $0.trimmingCharacters(in: .whitespaces) }
+            #expect(all.firstRange(of: lines) != nil, "\(block)")
+        }
+    }
+}

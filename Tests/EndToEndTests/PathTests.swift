@@ -1,0 +1,221 @@
+import ControlAPI
+import Foundation
+import Support
+import Testing
+
+/// What a change of the kernel's tables means for a session: every row of the class table, with the real kernel. What the
+/// session did is told by its events and counters and by the server's log, not by the time that it took.
+extension EndToEnd {
+    @Suite struct Paths {}
+}
+
+extension EndToEnd.Paths {
+    /// A session that is connected by the first uplink, and sends nothing by itself for as long as the test takes.
+    private func withQuietSession(
+        _ family: LabFamily = .ipv4,
+        _ body: (Lab, Daemon, LabServer, EventFeed) async throws -> Void
+    ) async throws {
+        try await withLab { lab, daemon in
+            if family == .ipv6 { try await lab.addIPv6() }
+            let server = try await LabServer(lab)
+            try await server.start()
+            try daemon.session(endpoint: family.endpoint, heartbeat: "600s")
+            try await daemon.start()
+            let events = try await daemon.events()
+            let connected = try await events.until(.connected)
+            #expect(connected.path?.source == family.source(0))
+            #expect(connected.path?.interface == "up0")
+            try await body(lab, daemon, server, events)
+        }
+    }
+
+    /// What tells that nothing was lost: no outage, and a message goes through.
+    private func expectNoOutage(_ lab: Lab, _ daemon: Daemon, _ events: EventFeed) async throws {
+        try await daemon.publish("still here", to: "path", wait: .delivered)
+        #expect(try await daemon.status().counters.outages == 0)
+        let told = await events.all
+        #expect(!told.contains { $0.state == .reconnecting })
+    }
+
+    private func probed(_ server: LabServer) async throws {
+        try await until("the server is asked for a sign of life") { await server.log.contains("Received PINGREQ") }
+    }
+
+    // MARK: The rows
+
+    @Test func `none: five hundred containers that come and go are no news`() async throws {
+        try await withQuietSession { lab, daemon, server, events in
+            let (before, log) = (try await daemon.status(), await daemon.log)
+            // As for 500 containers: a pair each, with an address at one end, up, and gone.
+            try await lab.host.ip(
+                (0..<500).map { "link add c\($0) group 7 type veth peer name d\($0) group 7" } + ["link set group 7 up"]
+                    + (0..<500).map { "addr add 10.88.\($0 / 250).\($0 % 250)/32 dev c\($0)" })
+            try await lab.host.ip("link del group 7")
+
+            // All of that is understood when what really matters has been.
+            try await lab.host.ip("route del \(LabFamily.ipv4.defaultRoute(0))")
+            try await events.until("told that the path is lost") { $0.event == .pathChanged }
+            let told = await events.all
+            #expect(told.filter { $0.event == .pathChanged }.map(\.change) == ["lost"])
+            #expect(!told.contains { $0.event == .stateChanged && $0.state != .connected })
+            let network = try await daemon.call(NetworkStatusMethod.self, .init())
+            #expect(network.changes.map(\.class) == ["lost"])
+            #expect(try #require(network.counters["hints"]) >= 2000)
+            #expect(try #require(network.counters["none"]) > 0)
+            #expect(await !server.log.contains("Received PINGREQ"))
+            #expect(try await daemon.status().counters.attempts == before.counters.attempts)
+            #expect(await daemon.log == log)
+        }
+    }
+
+    @Test(arguments: LabFamily.allCases)
+    func `moved, source kept: the server is asked, and the connection is not dropped unless it does not answer`(
+        _ family: LabFamily
+    ) async throws {
+        try await withQuietSession(family) { lab, daemon, server, events in
+            try await lab.host.ip("route replace \(family.defaultRoute(1))")
+            let moved = try await events.until("told that the path moved") { $0.event == .pathChanged }
+            #expect(moved.change == "moved-source-kept")
+            #expect(moved.path?.interface == "up1")
+            try await probed(server)
+            try await daemon.publish("still here", to: "path", wait: .delivered)
+            // Whoever changes over to the new path by himself says so.
+            let told = await events.all
+            #expect(told.allSatisfy { $0.state != .reconnecting || $0.reason?.code == "path-moved" })
+        }
+    }
+
+    @Test(arguments: LabFamily.allCases)
+    func `moved, source gone: the connection is dropped, and one attempt is enough`(_ family: LabFamily) async throws {
+        try await withQuietSession(family) { lab, daemon, server, events in
+            let before = try await daemon.status()
+            try await lab.host.ip("route add \(family.defaultRoute(1)) metric 2000", family.removal(0))
+            let lost = try await events.until(.reconnecting)
+            #expect(lost.reason?.code == "path-moved")
+            let connected = try await events.until(.connected)
+            #expect(connected.path?.source == family.source(1))
+            #expect(connected.resumed == true)
+            let told = await events.all
+            #expect(told.contains { $0.change == "moved-source-gone" })
+            #expect(try await daemon.status().counters.attempts == before.counters.attempts + 1)
+        }
+    }
+
+    @Test(arguments: LabFamily.allCases)
+    func `lost and returned: the connection is held, and probed when the path is back`(
+        _ family: LabFamily
+    ) async throws {
+        try await withQuietSession(family) { lab, daemon, server, events in
+            try await lab.host.ip("route del \(family.defaultRoute(0))")
+            let lost = try await events.until("told that the path is lost") { $0.event == .pathChanged }
+            #expect(lost.change == "lost")
+            #expect(try await daemon.status().state == .connected)
+            try await lab.host.ip("route add \(family.defaultRoute(0))")
+            let returned = try await events.until("told that the path is back") { $0.event == .pathChanged }
+            #expect(returned.change == "returned")
+            try await probed(server)
+            try await expectNoOutage(lab, daemon, events)
+        }
+    }
+
+    @Test(arguments: LabFamily.allCases)
+    func `lost and returned: a carrier that goes and comes leaves the routes, and costs nothing`(
+        _ family: LabFamily
+    ) async throws {
+        try await withQuietSession(family) { lab, daemon, server, events in
+            try await lab.router.ip("link set near0 down")
+            let lost = try await events.until("told that the path is lost") { $0.event == .pathChanged }
+            #expect(lost.change == "lost")
+            let routes = try await lab.host.ip(family == .ipv4 ? "route" : "-6 route")
+            #expect(routes.split(separator: "\n").contains { $0.hasPrefix("default") && $0.contains("linkdown") })
+            // The host knows nothing of the address there, which is gone with the link.
+            try await lab.router.ip(
+                ["link set near0 up"] + (family == .ipv4 ? [] : ["addr add 2001:db8:77:a0::fe/64 dev near0 nodad"]))
+            let returned = try await events.until("told that the path is back") { $0.event == .pathChanged }
+            #expect(returned.change == "returned")
+            try await probed(server)
+            try await expectNoOutage(lab, daemon, events)
+        }
+    }
+
+    @Test(arguments: LabFamily.allCases)
+    func `lost for long: the session waits for the network, and gained: it connects at once`(
+        _ family: LabFamily
+    ) async throws {
+        try await withQuietSession(family) { lab, daemon, server, events in
+            let before = try await daemon.status()
+            try await lab.host.ip("route del \(family.defaultRoute(0))")
+            let lost = try await events.until("told that the path is lost") { $0.event == .pathChanged }
+            #expect(lost.change == "lost")
+            let waiting = try await events.until(.waitingForNetwork)
+            #expect(waiting.reason?.code == "path-lost")
+            #expect(waiting.retryIn == nil)
+            #expect(try await daemon.status().counters.attempts == before.counters.attempts)
+            try await lab.host.ip("route add \(family.defaultRoute(0))")
+            let gained = try await events.until("told that there is a path") { $0.event == .pathChanged }
+            #expect(gained.change == "gained")
+            let connected = try await events.until(.connected)
+            #expect(connected.resumed == true)
+            #expect(try await daemon.status().counters.attempts == before.counters.attempts + 1)
+        }
+    }
+
+    // MARK: More news than the kernel can deliver
+
+    @Test func `two thousand routes at once overrun the socket, and a change among them is noticed`() async throws {
+        try await withQuietSession { lab, daemon, server, events in
+            await daemon.pause()
+            // 1 MiB of news may wait to be read; whatever comes then is lost.
+            for round in 0..<4 {
+                let routes = (0..<2000).map { "10.\(100 + $0 / 250).\($0 % 250).0/24 dev up1" }
+                try await lab.host.ip(routes.map { "route \(round % 2 == 0 ? "add" : "del") \($0)" })
+            }
+            try await lab.host.ip("route del \(LabFamily.ipv4.defaultRoute(0))")
+            await daemon.resume()
+            let lost = try await events.until("told that the path is lost") { $0.event == .pathChanged }
+            #expect(lost.change == "lost")
+            let network = try await daemon.call(NetworkStatusMethod.self, .init())
+            #expect(try #require(network.counters["overruns"]) > 0)
+            // And it goes on listening.
+            try await lab.host.ip("route add \(LabFamily.ipv4.defaultRoute(0))")
+            let returned = try await events.until("told that the path is back") { $0.event == .pathChanged }
+            #expect(returned.change == "returned")
+            try await expectNoOutage(lab, daemon, events)
+        }
+    }
+
+    // MARK: For people
+
+    @Test func `the last 32 changes are shown with their class`() async throws {
+        try await withQuietSession { lab, daemon, server, events in
+            let route = LabFamily.ipv4.defaultRoute(0)
+            for _ in 1...20 {
+                try await lab.host.ip("route del \(route)")
+                try await events.until("told that the path is lost") { $0.change == "lost" }
+                try await lab.host.ip("route add \(route)")
+                try await events.until("told that the path is back") { $0.change == "returned" }
+            }
+            try await lab.host.ip("route del \(route)")
+            try await events.until("told that the path is lost") { $0.change == "lost" }
+
+            let network = try await daemon.call(NetworkStatusMethod.self, .init())
+            #expect(network.changes.map(\.class) == (1...32).map { $0 % 2 == 1 ? "returned" : "lost" })
+            #expect(network.changes.allSatisfy { $0.session == "main" })
+            #expect(
+                network.changes.allSatisfy {
+                    ($0.class == "lost" ? $0.from : $0.to)?.interface == "up0"
+                        && ($0.class == "lost" ? $0.to : $0.from) == nil
+                })
+            #expect(zip(network.changes, network.changes.dropFirst()).allSatisfy { $0.time <= $1.time })
+            #expect(network.paths.map(\.interface) == [nil])
+
+            let (ending, output, errors) = try await daemon.ctl("network")
+            #expect(ending == .exited(0), "\(errors)")
+            let lines = output.split(separator: "\n")
+            #expect(lines.filter { $0.hasSuffix("main: returned, none → up0") }.count == 16)
+            #expect(lines.filter { $0.hasSuffix("main: lost, up0 → none") }.count == 16)
+            #expect(lines.last?.hasSuffix("main: lost, up0 → none") == true)
+            #expect(lines.first == "There is no path to any endpoint.")
+        }
+    }
+}

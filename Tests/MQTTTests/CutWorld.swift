@@ -1,0 +1,185 @@
+import MQTT
+import NIOCore
+import Support
+
+/// The machine and a server, joined by a link that is cut when so many bytes have passed in one direction.
+///
+/// The disk is at once, and so is the kernel: what a test is about here are the bytes on the way and the packets that one
+/// side has answered and the other has not seen. (The random walks have the slow disks.)
+struct CutWorld {
+    enum Direction: CaseIterable {
+        case toServer, toClient
+    }
+
+    /// Where the link is cut.
+    struct Cut: CustomStringConvertible {
+        var direction: Direction
+        /// So many bytes arrive, and not one more.
+        var byte: Int
+        /// Whether the server still works on what has arrived, or dies with it in its hands.
+        var isAnswered = true
+
+        var description: String {
+            "cut \(direction == .toServer ? "to the server" : "to the client") after \(byte) bytes"
+                + (isAnswered ? "" : ", which are not answered")
+        }
+    }
+
+    private(set) var machine: MQTTClientMachine
+    private(set) var store = ModelStore()
+    private(set) var server = ModelServer()
+    private let configuration: MQTTClientMachine.Configuration
+    private let now = Timestamp(rawValue: 1_700_000_000_000)
+
+    private var answers: [MQTTClientMachine.Input] = []
+    private var uplink = ByteBuffer()
+    private var downlink = ByteBuffer()
+    private var cut: Cut?
+    private var wantsClose = false
+    private(set) var isOpen = false
+    /// Bytes that have arrived on this connection.
+    private(set) var arrived: [Direction: Int] = [:]
+
+    private(set) var delivered: [MessageSequence: Int] = [:]
+    private(set) var inbox: [String] = []
+    private(set) var violations: [String] = []
+
+    /// A client that has subscribed, at a server that has its session.
+    init(_ version: ProtocolVersion) throws {
+        configuration = MQTTClientMachine.Configuration(version: version, clientID: "me")
+        machine = MQTTClientMachine(configuration: configuration)
+        try subscribe()
+        connect()
+        close()
+    }
+
+    mutating func subscribe() throws {
+        var actions: [MQTTClientMachine.Action] = []
+        try machine.subscribe(Subscription(filter: "to/client", qos: .exactlyOnce), at: now, into: &actions)
+        carryOut(actions)
+    }
+
+    mutating func publish(_ payload: String, _ qos: QoS) throws {
+        var actions: [MQTTClientMachine.Action] = []
+        _ = try machine.publish(
+            OutboundMessage(topic: "t", payload: ByteBuffer(string: payload), qos: qos), at: now, into: &actions)
+        carryOut(actions)
+        settle()
+    }
+
+    mutating func publishToClient(_ payload: String, _ qos: QoS) {
+        if !server.publish(payload, qos: qos) { violations.append("the server has no session to keep \(payload)") }
+        settle()
+    }
+
+    /// Until it is cut, or nothing is on the way any more.
+    mutating func connect(until cut: Cut? = nil) {
+        self.cut = cut
+        arrived = [.toServer: 0, .toClient: 0]
+        isOpen = true
+        server.connectionOpened()
+        handle(.connectionOpened(MQTTCredentials(), forceCleanStart: false))
+        settle()
+    }
+
+    mutating func close(answering: Int = 0) {
+        guard isOpen else { return }
+        isOpen = false
+        wantsClose = false
+        server.connectionClosed(answering: answering)
+        uplink.clear()
+        downlink.clear()
+        handle(.connectionClosed)
+        settle()
+    }
+
+    mutating func loseServersSession() {
+        server.loseSession()
+    }
+
+    /// The client is killed and starts anew from what is on its disk.
+    mutating func killClient() throws {
+        machine = MQTTClientMachine(configuration: configuration, restoring: store.session)
+        answers = []
+        try subscribe()
+        settle()
+    }
+
+    // MARK: Carrying out
+
+    private mutating func handle(_ input: MQTTClientMachine.Input) {
+        var actions: [MQTTClientMachine.Action] = []
+        machine.handle(input, at: now, into: &actions)
+        carryOut(actions)
+    }
+
+    private mutating func carryOut(_ actions: [MQTTClientMachine.Action]) {
+        for action in actions {
+            switch action {
+            case .event(.delivered(let sequence, _)): delivered[sequence, default: 0] += 1
+            case .event(.received(let message)): inbox.append(String(buffer: message.payload))
+            case .event(.protocolViolation(_, let sentence)): violations.append(sentence)
+            case .event: break
+            case .commit(let changes, let number):
+                store.commit(changes)
+                answers.append(.committed(number))
+            case .load(let after, let messages, let bytes):
+                answers.append(.loaded(store.load(after: after, messages: messages, bytes: bytes)))
+            case .send(let bytes, let flush):
+                if isOpen { uplink.writeImmutableBuffer(bytes) }
+                if let flush { answers.append(.flushed(flush)) }
+            case .close: wantsClose = true
+            }
+        }
+    }
+
+    private mutating func settle() {
+        while true {
+            if !answers.isEmpty {
+                handle(answers.removeFirst())
+            } else if wantsClose {
+                return close()
+            } else if isOpen, let bytes = next(.toServer) {
+                server.receive(bytes)
+                if isCut(.toServer) { return close(answering: cut?.isAnswered == true ? server.unansweredCount : 0) }
+            } else if isOpen, server.unansweredCount > 0 {
+                // One by one, so that there is a moment between any two packets.
+                server.answerNext()
+                takeOutput()
+            } else if isOpen, takeOutput(), let bytes = next(.toClient) {
+                handle(.received(bytes))
+                if isCut(.toClient) {
+                    // The machine's disk is at once.
+                    while !answers.isEmpty { handle(answers.removeFirst()) }
+                    return close()
+                }
+            } else {
+                return
+            }
+        }
+    }
+
+    @discardableResult
+    private mutating func takeOutput() -> Bool {
+        var output = server.takeOutput()
+        downlink.writeBuffer(&output)
+        return downlink.readableBytes > 0
+    }
+
+    private func isCut(_ direction: Direction) -> Bool {
+        cut?.direction == direction && cut?.byte == arrived[direction]
+    }
+
+    /// What arrives of the bytes on the way: no more than up to the cut.
+    private mutating func next(_ direction: Direction) -> ByteBuffer? {
+        var length = direction == .toServer ? uplink.readableBytes : downlink.readableBytes
+        guard length > 0 else { return nil }
+        let passed = arrived[direction] ?? 0
+        if let cut, cut.direction == direction { length = min(length, cut.byte - passed) }
+        arrived[direction] = passed + length
+        switch direction {
+        case .toServer: return uplink.readSlice(length: length)
+        case .toClient: return downlink.readSlice(length: length)
+        }
+    }
+}

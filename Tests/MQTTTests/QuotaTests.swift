@@ -1,0 +1,200 @@
+import MQTT
+import NIOCore
+import Testing
+
+/// A server that refuses messages with 0x97, and goes on or does not.
+struct QuotaTests {
+    private static let window = Connack.Properties(receiveMaximum: 8)
+
+    private static func refusal(_ id: UInt16, _ qos: QoS) -> Packet {
+        qos == .atLeastOnce ? .puback(answer(id, .quotaExceeded)) : .pubrec(answer(id, .quotaExceeded))
+    }
+
+    @Test(arguments: [QoS.atLeastOnce, .exactlyOnce])
+    func `a message that is refused waits until the server has shown that it goes on, and is quarantined then`(
+        qos: QoS
+    ) throws {
+        var client = MQTTClientHarness()
+        client.connect(Connack.Properties(receiveMaximum: 1))
+        try client.publish("a", qos: qos)
+        try client.publish("b", qos: qos)
+        #expect(client.server(Self.refusal(1, qos)) == ["PINGREQ"], "nothing follows it meanwhile")
+        #expect(client.machine.counts == .init(queued: 2, bytes: 4))
+        #expect(client.server(.pingresp) == ["rejected 1 97", "PUBLISH b id 2"])
+        #expect(client.machine.counts == .init(inFlight: 1, quarantined: 1, bytes: 4))
+        #expect(client.machine.reasonIfEnded == nil)
+        client.handle(.connectionClosed)
+        #expect(client.connect(resumed: true) == ["connected resumed", "restored", "PUBLISH b id 2 DUP"])
+    }
+
+    @Test func `a heartbeat that was asked for before proves nothing`() throws {
+        var client = MQTTClientHarness()
+        client.connect()
+        try client.publish("a")
+        client.handle(.ping)
+        #expect(client.server(Self.refusal(1, .atLeastOnce)) == ["PINGREQ"])
+        #expect(client.server(.pingresp) == ["ping answered"])
+        #expect(client.server(.pingresp) == ["rejected 1 97"])
+    }
+
+    @Test(arguments: [QoS.atLeastOnce, .exactlyOnce])
+    func `a message that is refused with the connection goes out as a new one, in its place, and fewer at once`(
+        qos: QoS
+    ) throws {
+        var client = MQTTClientHarness()
+        client.connect(Self.window)
+        for payload in ["a", "b", "c", "d", "e", "f"] { try client.publish(payload, qos: qos) }
+        client.server(Self.refusal(1, qos), Self.refusal(2, qos))
+        #expect(client.machine.reasonIfEnded?.remedies == [.window(4)])
+        #expect(client.handle(.connectionClosed).isEmpty)
+        #expect(client.machine.counts == .init(queued: 2, inFlight: 4, bytes: 12))
+        // The identifiers are free, and the exchanges with them are over: no DUP.
+        #expect(
+            client.connect(resumed: true, Self.window) == [
+                "connected resumed", "restored", "PUBLISH a id 7", "PUBLISH b id 8", "PUBLISH c id 3 DUP",
+                "PUBLISH d id 4 DUP",
+            ])
+    }
+
+    @Test func `after a crash in between it is a new message, too`() throws {
+        var client = MQTTClientHarness()
+        client.connect()
+        try client.publish("a", qos: .exactlyOnce)
+        client.server(Self.refusal(1, .exactlyOnce))
+        #expect(client.changes.last == .unassign(MessageSequence(rawValue: 1)))
+    }
+
+    @Test func `what waits keeps its place among messages of QoS 0`() throws {
+        var client = MQTTClientHarness()
+        client.connect(Self.window)
+        try client.publish("a")
+        try client.publish("b", qos: .atMostOnce)
+        client.server(Self.refusal(1, .atLeastOnce))
+        try client.publish("c", qos: .atMostOnce)
+        client.handle(.connectionClosed)
+        #expect(
+            client.connect(resumed: true) == [
+                "connected resumed", "restored", "PUBLISH a id 2", "PUBLISH b", "PUBLISH c",
+            ])
+    }
+
+    /// What is in the store: "a" and "b".
+    private static let queue = (1...2).map { number in
+        StoredMessage(
+            sequence: MessageSequence(rawValue: number),
+            message: OutboundMessage(
+                topic: "t", payload: ByteBuffer(string: number == 1 ? "a" : "b"), qos: .exactlyOnce))
+    }
+
+    /// Refuses the first message of each connection and closes, until the session begins anew.
+    private func stuck(_ client: inout MQTTClientHarness, connections: Int) -> [[Remedy]] {
+        var remedies: [[Remedy]] = []
+        for _ in 0..<connections {
+            client.publishes = []
+            let begins = remedies.last == [.cleanStart]
+            client.open(force: begins)
+            client.server(.connack(Connack(sessionPresent: !begins, properties: Self.window)))
+            if begins { client.handle(.loaded(Self.queue)) }
+            if let id = client.publishes.first?.packetID { client.server(Self.refusal(id.rawValue, .exactlyOnce)) }
+            remedies.append(client.machine.reasonIfEnded?.remedies ?? [])
+            client.handle(.connectionClosed)
+        }
+        return remedies
+    }
+
+    @Test func `after three resumed connections that took nothing the session begins anew`() throws {
+        var client = MQTTClientHarness()
+        client.connect(Self.window)
+        client.handle(.connectionClosed)
+        for payload in ["a", "b"] { try client.publish(payload, qos: .exactlyOnce) }
+        #expect(stuck(&client, connections: 3) == [[.window(4)], [.window(2)], [.cleanStart]])
+        client.open(force: true)
+        client.server(.connack(Connack(properties: Self.window)))
+        #expect(client.handle(.loaded(Self.queue)) == ["PUBLISH a id 5", "PUBLISH b id 6"])
+        client.server(.pubrec(answer(5)), .pubrec(answer(6)))
+        client.server(.pubcomp(answer(5)), .pubcomp(answer(6)))
+        #expect(client.machine.counts == .init(), "and nothing was set aside")
+    }
+
+    @Test func `a server that takes some of them is asked for fewer, and keeps the session`() throws {
+        var client = MQTTClientHarness()
+        client.connect(Self.window)
+        for payload in 1...40 { try client.publish("\(payload)") }
+        var windows: [[Remedy]] = []
+        while client.machine.counts.inFlight > 0 || client.machine.counts.queued > 0, windows.count < 40 {
+            // It has room for two at a time.
+            let waiting = client.publishes.compactMap(\.packetID)
+            client.publishes = []
+            client.server(.puback(Acknowledgement(packetID: waiting[0])))
+            if waiting.count > 1 { client.server(.puback(Acknowledgement(packetID: waiting[1]))) }
+            guard waiting.count > 2 else { continue }
+            client.server(.puback(Acknowledgement(packetID: waiting[2], reasonCode: .quotaExceeded)))
+            windows.append(client.machine.reasonIfEnded?.remedies ?? [])
+            client.handle(.connectionClosed)
+            client.publishes = []
+            client.connect(resumed: true, Self.window)
+        }
+        #expect(windows == [[.window(4)], [.window(2)]])
+        #expect(client.machine.counts == .init())
+    }
+
+    @Test func `a window that was too large is tried again after a connection that ended otherwise`() throws {
+        var client = MQTTClientHarness()
+        client.connect(Self.window)
+        for payload in 1...9 { try client.publish("\(payload)") }
+        client.server(Self.refusal(1, .atLeastOnce))
+        for expected in [4, 8] {
+            client.handle(.connectionClosed)
+            client.publishes = []
+            client.connect(resumed: true, Self.window)
+            #expect(client.publishes.count == expected)
+        }
+    }
+
+    @Test func `a server that refuses in a new session, too, has one message at a time set aside`() throws {
+        var client = MQTTClientHarness()
+        client.connect(Self.window)
+        client.handle(.connectionClosed)
+        for payload in ["a", "b"] { try client.publish(payload, qos: .exactlyOnce) }
+        let remedies = stuck(&client, connections: 6)
+        #expect(remedies == [[.window(4)], [.window(2)], [.cleanStart], [.window(4)], [.window(2)], []])
+        #expect(client.machine.counts == .init(inFlight: 1, quarantined: 1, bytes: 4))
+    }
+
+    @Test func `an announcement is refused only if the server goes on`() {
+        var client = MQTTClientHarness()
+        client.connect(Self.window)
+        func announce() -> [String] {
+            var actions: [MQTTClientMachine.Action] = []
+            client.machine.announce(
+                Announcement(topic: "p", payload: ByteBuffer(string: "x")), at: client.now, into: &actions)
+            return client.describe(actions)
+        }
+        _ = announce()
+        #expect(client.server(Self.refusal(1, .atLeastOnce)) == ["PINGREQ"])
+        #expect(client.machine.isAnnouncing)
+        #expect(client.machine.reasonIfEnded?.remedies == [.window(4)])
+        #expect(client.handle(.connectionClosed).isEmpty)
+        client.connect(resumed: true, Self.window)
+        let word = announce()
+        #expect(word == ["PUBLISH x id 2"])
+        #expect(client.server(Self.refusal(2, .atLeastOnce)) == ["PINGREQ"])
+        #expect(client.server(.pingresp) == ["announced p 97"])
+    }
+
+    @Test func `a DISCONNECT after the refusal says it in words, and leads to the same`() throws {
+        var client = MQTTClientHarness()
+        client.connect(Self.window)
+        try client.publish("a")
+        client.server(Self.refusal(1, .atLeastOnce))
+        #expect(
+            client.server(.disconnect(Disconnect(reasonCode: .quotaExceeded))) == [
+                "disconnected by server 97: from now on 4 messages are sent at a time", "close",
+            ])
+        client.handle(.connectionClosed)
+        client.publishes = []
+        for payload in 1...5 { try client.publish("\(payload)") }
+        client.connect(resumed: true, Self.window)
+        #expect(client.publishes.count == 4)
+    }
+}

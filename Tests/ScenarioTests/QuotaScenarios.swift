@@ -1,0 +1,63 @@
+import ControlAPI
+import MQTT
+import NIOCore
+import SessionCore
+import Support
+import Testing
+
+@testable import Agent
+@testable import SimulationSupport
+
+/// A server that has no room for any message of the session, and closes the connection for each.
+@Suite("Quota", .timeLimit(.minutes(1)))
+struct QuotaScenarios {
+    @Test(arguments: [MessageQoS.atLeastOnce, .exactlyOnce])
+    func `a server whose session is full of old exchanges gets a new one, and every message`(
+        qos: MessageQoS
+    ) async throws {
+        try await Scenario.run { scenario in
+            let a = try await scenario.host("A")
+            try await a.until(.connected)
+            try await a.subscribe("u")
+            scenario.with { broker, _ in broker.fill("a") }
+            for number in 1...30 { try await a.publish("t", "\(number)", qos: qos) }
+            let narrowed = try await a.until(.reconnecting)
+            #expect(narrowed.reason?.code == "server-error")
+            #expect(narrowed.reason?.serverCode == 0x97)
+            #expect(narrowed.reason?.message.contains("messages are sent at a time") == true)
+            #expect(narrowed.mode == .quick)
+            let anew = try await a.until("the session is given up") { $0.reason?.code == "state-mismatch" }
+            #expect(anew.mode == .full)
+            #expect(anew.reason?.message.contains("the session at the server is given up") == true)
+            let back = try await a.until("connected anew", within: .seconds(5)) {
+                $0.state == .connected && $0.resumed == false
+            }
+            #expect(back.reason?.code == "state-mismatch")
+            await scenario.sleep(.seconds(1))
+            let outbox = try await a.status().outbox
+            #expect(outbox.queued == 0 && outbox.inFlight == 0 && outbox.quarantined == 0)
+            let arrived = scenario.broker().published.filter { $0.topic == "t" }.map { String(buffer: $0.payload) }
+            #expect(arrived == (1...30).map { "\($0)" })
+            #expect(scenario.broker().subscriptions(of: "a") == ["u"])
+            #expect(await a.told(.messageRejected).isEmpty)
+        }
+    }
+
+    @Test func `in a room, too, where the session's own presence is refused`() async throws {
+        try await Scenario.run { scenario in
+            let a = try await scenario.host("A", ZEGOScenarios.room)
+            try await a.until(.connected)
+            scenario.with { broker, _ in broker.fill("a") }
+            try await a.publish("~/t", "x")
+            try await a.until(.reconnecting)
+            let back = try await a.until("connected anew", within: .seconds(300)) {
+                $0.state == .connected && $0.resumed == false
+            }
+            #expect(back.reason?.code == "state-mismatch")
+            await scenario.sleep(.seconds(1))
+            #expect(try await a.status().outbox.quarantined == 0)
+            #expect(try await a.status().outbox.queued == 0)
+            #expect(scenario.broker().retained.keys.contains { $0.contains("presence") })
+        }
+    }
+}

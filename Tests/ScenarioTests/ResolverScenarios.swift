@@ -1,0 +1,46 @@
+import ControlAPI
+import SessionCore
+import Support
+import Testing
+
+@testable import Agent
+@testable import SimulationSupport
+
+/// The host's resolver is configured anew: it may matter to sessions, and nobody knows.
+@Suite("Resolver", .timeLimit(.minutes(1)))
+struct ResolverScenarios {
+    @Test func `a session that waits tries once at once, and then goes on waiting`() async throws {
+        try await Scenario.run { scenario in
+            let a = try await scenario.host("A", "reconnect.watch = \"never\"\nreconnect.spread = \"0s\"")
+            try await a.until(.connected)
+            scenario.stop()
+            try await a.until(.reconnecting)
+            await scenario.sleep(.seconds(600))
+            while try await a.status().phase != .waiting { await scenario.sleep(.milliseconds(100)) }
+            let before = try await a.status()
+            let path = scenario.path(of: "A")
+            await a.pathChanged(.maybe, from: path, to: path)
+            await scenario.sleep(.seconds(1))
+            let after = try await a.status()
+            #expect(after.counters.attempts == before.counters.attempts + 1)
+            #expect(after.phase == .waiting)
+            #expect((after.retryIn ?? 0) > 30, "the table did not start from its beginning")
+        }
+    }
+
+    @Test func `a connected session asks for a sign of life and stays`() async throws {
+        try await Scenario.run { scenario in
+            let a = try await scenario.host("A")
+            try await a.until(.connected)
+            await scenario.sleep(.seconds(10))
+            let path = scenario.path(of: "A")
+            await a.pathChanged(.maybe, from: path, to: path)
+            #expect(try await a.status().doubt == .probing)
+            await scenario.sleep(.seconds(1))
+            let status = try await a.status()
+            #expect(status.doubt == nil)
+            #expect((status.lastHeard ?? .infinity) < 1.5)
+            #expect(status.counters.connects == 1)
+        }
+    }
+}

@@ -1,0 +1,179 @@
+import ControlAPI
+import Glibc
+import MQTT
+import SessionCore
+import Support
+import Testing
+
+@testable import Agent
+@testable import SimulationSupport
+
+/// What is remembered over a restart of the daemon, and what another configuration makes of it.
+@Suite("Restarts", .timeLimit(.minutes(1)))
+struct RestartScenarios {
+    private static func file(user: String = "a", _ extra: String = "") -> String {
+        "endpoints = [\"\(Scenario.ServerName.one.endpoint)\"]\nuser = \"\(user)\"\n\(extra)\n"
+    }
+
+    /// A host whose session has failed because of its credential, and whose daemon does not run.
+    private static func failed(
+        _ body: @Sendable (isolated Scenario, _ a: Host, _ service: TokenService) async throws -> Void
+    ) async throws {
+        try await Scenario.run { scenario in
+            let service = TokenService(scenario.loop)
+            scenario.with { broker, _ in broker.password = "second" }
+            let a = try await scenario.host("A", CredentialScenarios.session + "\nautoconnect = false")
+            await a.use(service)
+            try await a.connect()
+            #expect(try await a.until(.failed).reason?.code == "credential-rejected")
+            await scenario.sleep(.milliseconds(100))
+            await a.kill()
+            await a.forget()
+            try await body(scenario, a, service)
+        }
+    }
+
+    @Test func `a failure stays over a restart, for a helper's token, too`() async throws {
+        try await Self.failed { scenario, a, service in
+            let dials = scenario.dials["A"]
+            await service.set("second")
+            try await a.start()
+            await scenario.sleep(.seconds(3600))
+            #expect(try await a.status().state == .failed)
+            #expect(scenario.dials["A"] == dials)
+            try await a.connect()
+            try await a.until(.connected)
+        }
+    }
+
+    @Test(arguments: [
+        "username = \"other\"", "[tls]\nserver-name = \"one.example\"", "[timeouts]\nauthenticate = \"11s\"",
+    ])
+    func `a failure is over when the file was corrected while the daemon did not run`(line: String) async throws {
+        try await Self.failed { scenario, a, service in
+            await service.set("second")
+            try await a.write("main", Self.file(CredentialScenarios.session + "\nautoconnect = false\n" + line))
+            try await a.start()
+            let connecting = try await a.until(.connecting)
+            #expect(connecting.reason?.code == "configuration-changed")
+            try await a.until(.connected)
+            await a.kill()
+            await a.forget()
+            try await a.start()
+            #expect(try await a.status().state == .disconnected, "there is no verdict any more, and no autoconnect")
+        }
+    }
+
+    @Test func `a file that says the same in other words changes nothing`() async throws {
+        try await Self.failed { scenario, a, service in
+            let text = """
+                # The same.
+                insecure   = true
+                autoconnect = false
+                user = 'a'
+                password = "exec:/usr/bin/token"
+                endpoints = ["\(Scenario.ServerName.one.endpoint)",]
+                [timeouts]
+                dial = "10s"
+                """
+            try await a.write("main", text)
+            try await a.start()
+            await scenario.sleep(.seconds(60))
+            #expect(try await a.status().state == .failed)
+        }
+    }
+
+    @Test func `an explicit disconnect is not over when the file changes`() async throws {
+        try await Scenario.run { scenario in
+            let a = try await scenario.host("A")
+            try await a.until(.connected)
+            try await a.disconnect()
+            await a.kill()
+            try await a.write("main", Self.file("[timeouts]\ndial = \"11s\""))
+            try await a.start()
+            await scenario.sleep(.seconds(60))
+            #expect(try await a.status().state == .disconnected)
+        }
+    }
+
+    @Test func `a disconnect that cannot be remembered is done, and told as an error`() async throws {
+        try await Scenario.run { scenario in
+            let a = try await scenario.host("A")
+            try await a.until(.connected)
+            try await a.breakStore()
+            await #expect {
+                try await a.disconnect()
+            } throws: { error in
+                (error as? RPCError)?.data?.code == "store-full"
+            }
+            try await a.until(.disconnected)
+        }
+    }
+
+    @Test func `after a disconnect no secret is kept`() async throws {
+        try await Scenario.run { scenario in
+            let service = TokenService(scenario.loop)
+            let a = try await scenario.host("A", CredentialScenarios.session + "\nautoconnect = false")
+            await a.use(service)
+            try await a.connect()
+            try await a.until(.connected)
+            #expect(try await a.keepsSecret())
+            try await a.disconnect()
+            try await a.until(.disconnected)
+            #expect(try await !a.keepsSecret())
+        }
+    }
+
+    @Test func `a reload stops all sessions that change at once`() async throws {
+        try await Scenario.run { scenario in
+            let names = ["one", "two", "three", "four"]
+            let a = try await scenario.host(
+                "A",
+                sessions: Dictionary(
+                    uniqueKeysWithValues: names.map { ($0, Self.file(user: $0, ZEGOScenarios.room)) }))
+            await scenario.sleep(.seconds(1))
+            for name in names { #expect(try await a.status(name).state == .connected) }
+            scenario.silence(a)
+            for name in names {
+                try await a.write(name, Self.file(user: name, ZEGOScenarios.room + "\ndevice = \"another\""))
+            }
+            let begun = scenario.now
+            let result = try await a.reload()
+            #expect(result.changed == names.sorted())
+            #expect(begun.duration(to: scenario.now) < .seconds(6))
+            scenario.unsilence(a)
+            await scenario.sleep(.seconds(60))
+            for name in names { #expect(try await a.status(name).state == .connected) }
+        }
+    }
+
+    @Test func `a session whose state cannot be read in a reload is told, and the others go on`() async throws {
+        try await Scenario.run { scenario in
+            let names = ["one", "two"]
+            let a = try await scenario.host(
+                "A", sessions: Dictionary(uniqueKeysWithValues: names.map { ($0, Self.file(user: $0)) }))
+            await scenario.sleep(.seconds(1))
+            for name in names { #expect(try await a.status(name).state == .connected) }
+            try await a.breakStore()
+            try await a.write("one", Self.file(user: "one", "device = \"another\""))
+            await #expect(throws: RPCError.self) { try await a.reload() }
+            let status = try await a.status("one")
+            #expect(status.state == .failed)
+            #expect(status.reason?.message.contains("cannot be read") == true)
+            #expect(try await a.status("two").state == .connected)
+        }
+    }
+}
+
+extension Host {
+    fileprivate func reload() async throws -> DaemonReloadMethod.Result {
+        try await registry().apply(configuration())
+    }
+
+    /// From now on verdicts can be neither written nor read.
+    fileprivate func breakStore() throws { try executeInStore("DROP TABLE verdict") }
+
+    fileprivate func keepsSecret() async throws -> Bool {
+        try await registry().driver("main").rooms.lastOpened != nil
+    }
+}

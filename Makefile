@@ -52,9 +52,9 @@ scenarios: ## what LiveKit, Nexconn, Agora and ZEGO document, story by story, in
 	$(SWIFT) test --skip-build --disable-xctest --filter ScenarioTests
 
 test-servers: ## run the same cases at every make of server, and a cluster whose node is killed
-	scripts/setup build test
+	scripts/setup build test servers
 	$(SWIFT) build --build-tests
-	HOLDFAST_REQUIRE_ALL=1 $(SWIFT) test --skip-build --disable-xctest --filter EndToEnd/Servers
+	HOLDFAST_REQUIRE_ALL=1 HOLDFAST_SERVERS=all $(SWIFT) test --skip-build --disable-xctest --filter EndToEnd/Servers
 
 # How often the daemon and the server are killed, and the seed of the moments.
 DAEMON ?= 1000

@@ -24,9 +24,12 @@ enum Credential {
     }
 
     static func fetch(
-        _ reference: SecretReference, on threadPool: NIOThreadPool
+        _ reference: SecretReference, on threadPool: NIOThreadPool,
+        timeLimit: Duration = CredentialHelper.timeLimit
     ) async throws(Failure) -> Fetched {
-        if case .exec(let command) = reference { return try await CredentialHelper.fetch(command) }
+        if case .exec(let command) = reference {
+            return try await CredentialHelper.fetch(command, timeLimit: timeLimit)
+        }
         do {
             return try await threadPool.runIfActive {
                 // Looked at before it is read: a version that comes between the two is a change.

@@ -232,11 +232,15 @@ extension MQTTClientMachine {
         /// Whether messages may have properties: content type, response topic, correlation data, user properties.
         public var messageProperties: Bool
 
+        /// A server that speaks MQTT 3.1.1 cannot say how many messages it takes before the first is finished, and closes
+        /// the connection at one more. mosquitto takes 20 unless it is told otherwise, and few take less.
+        static let olderReceiveMaximum = 20
+
         /// - Parameters:
         ///   - connack: what the server said.
         ///   - version: MQTT 3.1.1 has no shared subscriptions, and no properties of messages.
         public init(_ connack: Connack.Properties = Connack.Properties(), _ version: ProtocolVersion = .five) {
-            receiveMaximum = Int(connack.receiveMaximum ?? .max)
+            receiveMaximum = version == .five ? Int(connack.receiveMaximum ?? .max) : Self.olderReceiveMaximum
             maximumQoS = connack.maximumQoS ?? .exactlyOnce
             retainAvailable = connack.retainAvailable ?? true
             maximumPacketSize = connack.maximumPacketSize.map { Int($0) } ?? Packet.maximumLength

@@ -40,7 +40,8 @@ import Testing
         let scratch = try CredentialScratch()
         let pool = NIOThreadPool(numberOfThreads: 1)
         pool.start()
-        let fetched = try await Credential.fetch(.exec(try scratch.helper("echo s3cret")), on: pool)
+        let fetched = try await Credential.fetch(
+            .exec(try scratch.helper("echo s3cret")), on: pool, timeLimit: Self.patience)
         #expect(fetched.secret == Array("s3cret".utf8))
         #expect(fetched.mark == nil)
         let file = try await Credential.fetch(.file(try scratch.write("token", "of a file\n")), on: pool)

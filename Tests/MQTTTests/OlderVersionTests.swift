@@ -42,6 +42,16 @@ struct OlderVersionTests {
         #expect(throws: UnencodablePacket.notInVersion(.threeOneOne)) { try packet.checkEncodable(as: .threeOneOne) }
     }
 
+    @Test func `no more is in flight than a server takes that cannot say how much it takes`() throws {
+        var harness = Self.machine()
+        harness.open()
+        harness.server(.connack(Connack()))
+        for number in 1...25 { try harness.publish("\(number)", qos: .exactlyOnce) }
+        #expect(harness.publishes.count == 20)
+        harness.server(.pubrec(answer(1)), .pubcomp(answer(1)))
+        #expect(harness.publishes.count == 21)
+    }
+
     // MARK: The beginning of a session
 
     @Test func `a session that never was begins without Clean Session, so that the server keeps it`() {

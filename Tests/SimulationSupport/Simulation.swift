@@ -168,7 +168,9 @@ actor Simulation {
     private func take(_ fact: ModelBroker.Fact, _ server: Scenario.ServerName) {
         switch fact {
         case .accepted(let client, let resumed):
-            if resident(client) != nil { acceptances[client, default: 0] += 1 }
+            // Where the server ends every connection, nobody is displaced by it.
+            let isKept = scenario.here { !$0.broker(server).closesAfterConnack }
+            if isKept, resident(client) != nil { acceptances[client, default: 0] += 1 }
             coverage.countAcceptance(resumed: resumed)
         case .answered(let client, let publish, let code):
             if !world.sharesIdentity, resident(client) != nil { ledger.answered(publish, code, by: server.rawValue) }

@@ -168,8 +168,11 @@ actor Simulation {
     private func take(_ fact: ModelBroker.Fact, _ server: Scenario.ServerName) {
         switch fact {
         case .accepted(let client, let resumed):
-            // Where the server ends every connection, nobody is displaced by it.
-            let isKept = scenario.here { !$0.broker(server).closesAfterConnack }
+            // Where nobody can stay, because the server ends every connection or claims a session, nobody is displaced.
+            let isKept = scenario.here { scenario in
+                let broker = scenario.broker(server)
+                return !broker.closesAfterConnack && !broker.claimsSession
+            }
             if isKept, resident(client) != nil { acceptances[client, default: 0] += 1 }
             coverage.countAcceptance(resumed: resumed)
         case .answered(let client, let publish, let code):

@@ -18,7 +18,8 @@ RELEASE_FLAGS   = --configuration release --static-swift-stdlib --scratch-path $
                   -Xlinker --gc-sections -Xlinker -s
 RELEASE         = $(RELEASE_SCRATCH)/release
 
-SCRIPTS = scripts/setup scripts/docs scripts/demo scripts/check-imports scripts/check-manuals .ci/run
+SCRIPTS = scripts/setup scripts/docs scripts/demo scripts/simulate-mutants scripts/check-imports scripts/check-manuals \
+          .ci/run
 BENCHMARKS = Benchmarks/Recovery/bench-recovery $(wildcard Benchmarks/Recovery/*.py)
 MAN1 = man/holdfastctl.1
 MAN5 = man/holdfast.toml.5 man/holdfast-session.5
@@ -26,7 +27,8 @@ MAN7 = man/holdfast-rpc.7
 MAN8 = man/holdfastd.8
 
 .DEFAULT_GOAL = help
-.PHONY: help demo test scenarios test-servers soak-kills fuzz bench-recovery docs lint build install uninstall clean
+.PHONY: help demo test scenarios test-servers soak-kills fuzz simulate simulate-mutants bench-recovery docs lint build \
+        install uninstall clean
 
 help: ## list these targets
 	@echo 'Holdfast. Targets:'
@@ -40,6 +42,7 @@ demo: ## set up, build a release, and show a session survive its server being ki
 
 test: ## set up, and run every test; HOLDFAST_REQUIRE_ALL=1 makes a skipped test fail
 	scripts/setup build test
+	scripts/simulate-mutants --check
 	$(SWIFT) build --build-tests
 	$(SWIFT) test --skip-build --disable-xctest
 
@@ -83,6 +86,24 @@ fuzz: ## feed TARGET with bytes for SECONDS, with libFuzzer and the address sani
 	mkdir -p $(FUZZ_SCRATCH)/corpus/$(TARGET)
 	SWIFT_BACKTRACE=enable=no $(FUZZ_SCRATCH)/release/fuzz $(TARGET) -max_total_time=$(SECONDS) -timeout=10 \
 	    -rss_limit_mb=2048 -max_len=8192 -print_final_stats=1 $(FUZZ_SCRATCH)/corpus/$(TARGET) Tests/Fuzz/Corpus/$(TARGET)
+
+# The simulator needs what only tests may see of the modules, in a release.
+SIMULATE_SCRATCH = .build-simulate
+SIMULATE_FLAGS   = --configuration release --scratch-path $(SIMULATE_SCRATCH) -Xswiftc -enable-testing
+# Which runs, and how long each; JOBS at once. ARGUMENTS: see `simulate --help`.
+SEEDS     ?= 0..<1000
+STEPS     ?= 1000
+JOBS      ?= 2
+ARGUMENTS ?=
+
+simulate: ## run SEEDS (A..<B) of STEPS steps each of daemons in a simulated world, and check every invariant
+	scripts/setup build
+	$(SWIFT) build $(SIMULATE_FLAGS) --product simulate
+	$(SIMULATE_SCRATCH)/release/simulate --seeds '$(SEEDS)' --steps $(STEPS) --jobs $(JOBS) $(ARGUMENTS)
+
+simulate-mutants: ## build the simulator with known mistakes, one by one, and show how soon each is found
+	scripts/setup build
+	scripts/simulate-mutants
 
 bench-recovery: ## how long after a fault a session is back, beside its peers; as root, 40 minutes; OUTAGES=2 REPEAT=1: two
 	scripts/setup build bench
@@ -136,4 +157,4 @@ uninstall: ## remove what install installed, but not configuration and state
 	@echo 'Kept: $(DESTDIR)$(SYSCONFDIR)/holdfast, $(DESTDIR)/var/lib/holdfast, the user and the groups.'
 
 clean: ## remove everything that was built
-	rm -rf .build .build-servers $(RELEASE_SCRATCH) $(FUZZ_SCRATCH)
+	rm -rf .build .build-servers $(RELEASE_SCRATCH) $(FUZZ_SCRATCH) $(SIMULATE_SCRATCH) .build-mutants

@@ -117,13 +117,27 @@ let package = Package(
             dependencies: ["MQTT", "ControlAPI", "NetworkPath", "SessionCore", "Agent", "Support", nioCore],
             path: "Tests/FuzzTargets", swiftSettings: settings),
         tests("FuzzTests", ["FuzzTargets"]),
-        // Whole daemons, with a model of the server and the network around them, in virtual time.
+        // Whole daemons, with a model of the server, the network and the disk around them, in virtual time; and random
+        // schedules of what can happen to them. In a release it is built with -enable-testing only: see `make simulate`.
+        .target(
+            name: "SimulationSupport",
+            dependencies: [
+                "Agent", "Support", "SessionCore", "MQTT", "ControlAPI", "NetworkPath", "Systemd", "DurableStore",
+                "Transport", nioCore, logging,
+            ], path: "Tests/SimulationSupport", swiftSettings: settings),
+        .executableTarget(
+            name: "simulate", dependencies: ["SimulationSupport", argumentParser], path: "Tests/Simulate",
+            swiftSettings: settings),
         tests(
             "ScenarioTests",
             [
-                "Agent", "Support", "SessionCore", "MQTT", "ControlAPI", "NetworkPath", "Systemd", "DurableStore",
-                "Transport", nioCore, logging,
+                "Agent", "SimulationSupport", "Support", "SessionCore", "MQTT", "ControlAPI", "NetworkPath",
+                "Transport",
+                nioCore,
             ]),
+        .testTarget(
+            name: "SimulationTests", dependencies: ["SimulationSupport"], exclude: ["Mutants", "Open", "Schedules"],
+            swiftSettings: settings),
         // The programs are what it runs: they are built with it and found beside it.
         tests(
             "EndToEndTests",

@@ -25,7 +25,7 @@ actor CommitQueue {
     nonisolated let eventLoop: any EventLoop
     nonisolated var unownedExecutor: UnownedSerialExecutor { eventLoop.executor.asUnownedSerialExecutor() }
 
-    private let store: DurableStore
+    private let store: any SessionStore
     private var waiting: [Entry] = []
     private var isRunning = false
     /// Why not even a transaction without new messages succeeds; `nil` when it does.
@@ -38,7 +38,7 @@ actor CommitQueue {
     /// - Parameter failureChanged: called on the loop with the first error when transactions begin to fail, and with `nil`
     ///   when messages can be committed again.
     init(
-        store: DurableStore, eventLoop: any EventLoop,
+        store: any SessionStore, eventLoop: any EventLoop,
         failureChanged: @escaping @Sendable (StoreError?) -> Void
     ) {
         self.store = store
@@ -83,7 +83,7 @@ actor CommitQueue {
                 if !isFailureTold { tell(error) }
                 if isWithoutInserts {
                     failure = error
-                    try? await Task.sleep(for: Self.retryInterval)
+                    await eventLoop.pause(for: Self.retryInterval)
                 } else {
                     isWithoutInserts = true
                 }
@@ -98,6 +98,16 @@ actor CommitQueue {
     private func tell(_ error: StoreError?) {
         isFailureTold = error != nil
         failureChanged(error)
+    }
+}
+
+extension EventLoop {
+    /// Returns after the time has passed, or when the loop ends before.
+    func pause(for duration: Duration) async {
+        await withCheckedContinuation { continuation in
+            scheduleTask(in: .nanoseconds(duration.nanoseconds)) {}
+                .futureResult.whenComplete { _ in continuation.resume() }
+        }
     }
 }
 

@@ -14,7 +14,7 @@ actor HistoryQueue {
     nonisolated let eventLoop: any EventLoop
     nonisolated var unownedExecutor: UnownedSerialExecutor { eventLoop.executor.asUnownedSerialExecutor() }
 
-    private let store: DurableStore
+    private let store: any SessionStore
     private let logger: Logger
     private var waiting: [HistoryEntry] = []
     private var isRunning = false
@@ -22,7 +22,7 @@ actor HistoryQueue {
     private var idleWaiters: [CheckedContinuation<Void, Never>] = []
     private var lastSignOfLife: Instant?
 
-    init(store: DurableStore, logger: Logger, eventLoop: any EventLoop) {
+    init(store: any SessionStore, logger: Logger, eventLoop: any EventLoop) {
         self.store = store
         self.logger = logger
         self.eventLoop = eventLoop

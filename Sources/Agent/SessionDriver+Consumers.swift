@@ -183,7 +183,7 @@ extension SessionDriver {
             } catch {
                 guard error != .closed else { return [] }
                 surroundings.logger.error("\(name): the inbox cannot be read: \(error)")
-                try? await Task.sleep(for: CommitQueue.retryInterval)
+                await eventLoop.pause(for: CommitQueue.retryInterval)
             }
         }
     }

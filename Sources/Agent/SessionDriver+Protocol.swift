@@ -77,7 +77,7 @@ extension SessionDriver {
                 } catch {
                     guard error != .closed else { return }
                     surroundings.logger.error("\(name): the outbox cannot be read: \(error)")
-                    try? await Task.sleep(for: CommitQueue.retryInterval)
+                    await eventLoop.pause(for: CommitQueue.retryInterval)
                 }
             }
         }

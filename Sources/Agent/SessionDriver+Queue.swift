@@ -63,7 +63,7 @@ extension SessionDriver {
     }
 
     private func read<Value: Sendable>(
-        _ body: (DurableStore) async throws(StoreError) -> Value
+        _ body: (any SessionStore) async throws(StoreError) -> Value
     ) async throws(RPCError) -> Value {
         do throws(StoreError) {
             return try await body(surroundings.store)
@@ -159,7 +159,8 @@ extension SessionDriver {
                 missing = wanted.filter { !found.contains($0) }.map { .unknown($0) }
             case .all(let state):
                 messages = try await read { store throws(StoreError) in
-                    try await store.summaries(self.name, .init(state), limit: Self.decisions + 1)
+                    try await store.summaries(
+                        self.name, .init(state), after: .zero, limit: Self.decisions + 1)
                 }
             }
             try checkRunning()

@@ -180,6 +180,10 @@ actor SessionRegistry {
             await withCheckedContinuation { changing[session]?.append($0) }
         }
         guard !isStopping else { throw .shuttingDown }
+        return try runningDriver(name)
+    }
+
+    func runningDriver(_ name: String) throws(RPCError) -> SessionDriver {
         switch try entry(name) {
         case .running(let driver):
             return driver
@@ -305,8 +309,9 @@ actor SessionRegistry {
     }
 
     /// A daemon that was killed, or lost its power, could not record its end.
-    private func recordEndBefore(_ name: SessionName, _ store: DurableStore) async throws(StoreError) {
-        guard let last = try await store.history(session: name, limit: 1).last else { return }
+    private func recordEndBefore(_ name: SessionName, _ store: any SessionStore) async throws(StoreError) {
+        let newest = try await store.history(session: name, since: nil, until: nil, limit: 1)
+        guard let last = newest.last else { return }
         record(
             HistoryRecorder.unrecordedEnd(
                 after: last, lastAlive: store.openReport.lastAlive,
@@ -329,7 +334,7 @@ actor SessionRegistry {
     }
 
     private func stored(
-        _ store: DurableStore, _ session: SessionName?, since: RFC3339? = nil, until: RFC3339? = nil, limit: Int
+        _ store: any SessionStore, _ session: SessionName?, since: RFC3339? = nil, until: RFC3339? = nil, limit: Int
     ) async throws(RPCError) -> [HistoryEntry] {
         do throws(StoreError) {
             return try await store.history(

@@ -16,7 +16,7 @@ extension SessionDriver {
     struct Surroundings: Sendable {
         var eventLoop: any EventLoop
         var clock = HostClock.system
-        var store: DurableStore
+        var store: any SessionStore
         var commits: CommitQueue
         var paths: any PathSource
         var dial: Dial
@@ -91,6 +91,40 @@ extension TransportConnection {
 }
 
 extension Connection: TransportConnection {}
+
+/// The disk, as sessions see it; see ``DurableStore`` for the meaning.
+protocol SessionStore: Actor {
+    nonisolated var openReport: OpenReport { get }
+
+    func commit(_ batch: [(session: SessionName, changes: [DurableChange])]) async throws(StoreError)
+    func session(_ name: SessionName) async throws(StoreError) -> DurableSession
+    func load(
+        _ session: SessionName, after sequence: MessageSequence, maxCount: Int, maxBytes: Int
+    ) async throws(StoreError) -> [StoredMessage]
+    func message(_ session: SessionName, _ sequence: MessageSequence) async throws(StoreError) -> StoredMessage?
+    func summaries(
+        _ session: SessionName, _ filter: DurableStore.MessageFilter, after sequence: MessageSequence, limit: Int
+    ) async throws(StoreError) -> [StoredMessageSummary]
+    func summaries(
+        _ session: SessionName, of sequences: [MessageSequence]
+    ) async throws(StoreError) -> [StoredMessageSummary]
+    func collected(
+        _ session: SessionName, for consumer: ConsumerName, after sequence: InboxSequence, maxCount: Int, maxBytes: Int
+    ) async throws(StoreError) -> [CollectedMessage]
+
+    func verdict(_ session: SessionName) async throws(StoreError) -> Verdict?
+    func setVerdict(_ session: SessionName, _ verdict: Verdict?) async throws(StoreError)
+    func chosenRoom(_ session: SessionName) async throws(StoreError) -> ChosenRoom?
+    func setChosenRoom(_ session: SessionName, _ chosen: ChosenRoom?) async throws(StoreError)
+
+    func record(_ entries: [HistoryEntry]) async throws(StoreError)
+    func history(
+        session: SessionName?, since: Timestamp?, until: Timestamp?, limit: Int
+    ) async throws(StoreError) -> [HistoryEntry]
+    func noteAlive()
+}
+
+extension DurableStore: SessionStore {}
 
 /// Where a driver learns the paths to its session's endpoints.
 protocol PathSource: Sendable {

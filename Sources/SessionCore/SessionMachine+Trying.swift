@@ -114,7 +114,15 @@ extension SessionMachine {
     /// fault or the way's; unless the budget is spent.
     mutating func failed(_ attempt: Attempt, of trying: Trying, _ ending: Ending, at now: Instant) {
         var trying = trying
-        if ending.reason.code != .credentialUnreadable { cursor = endpoint(after: attempt.endpoint) }
+        if ending.reason.code == .stateMismatch, trying.mismatchedAt != attempt.endpoint {
+            // Its session is discarded, and the next attempt begins a new one there. Elsewhere it would meet another old
+            // one, and the one after that this one again.
+            trying.mismatchedAt = attempt.endpoint
+            cursor = attempt.endpoint
+        } else {
+            trying.mismatchedAt = nil
+            if ending.reason.code != .credentialUnreadable { cursor = endpoint(after: attempt.endpoint) }
+        }
         watch.failed(attempt.endpoint, because: ending.reason.code, at: now)
         if paths[attempt.endpoint.rawValue] != nil { trying.failures += 1 }
         if let budget = policy.giveUpAttempts, trying.failures >= budget {

@@ -139,6 +139,8 @@ extension SessionMachine {
         var failures = 0
         /// The endpoint that served until the session left it for the first one.
         var returnsFrom: EndpointIndex?
+        /// The endpoint whose server had another session than was expected, when the last attempt was made there.
+        var mismatchedAt: EndpointIndex?
         /// Whether a rejected credential was already renewed since the last success.
         var hasRenewedCredential = false
         /// What the server said about the credential that was used last, until the next attempt has another one.

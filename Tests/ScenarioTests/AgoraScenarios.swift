@@ -5,6 +5,7 @@ import Support
 import Testing
 
 @testable import Agent
+@testable import SimulationSupport
 
 /// What Agora's documentation says of "Connection status management": `onConnectionLost` after 10 seconds while the SDK
 /// goes on, `FAILED` after 20 minutes, a reason with every change of state, and what the others see.

@@ -5,6 +5,7 @@ import Support
 import Testing
 
 @testable import Agent
+@testable import SimulationSupport
 
 /// A program that comes and goes, a daemon that is killed, a room that changes: a durable consumer gets everything.
 @Suite("Durable consumers", .timeLimit(.minutes(1)))

@@ -6,6 +6,7 @@ import Support
 import Testing
 
 @testable import Agent
+@testable import SimulationSupport
 
 /// Tokens that end, and helpers that do not do what they should, in the middle of everything else.
 @Suite("Credentials", .timeLimit(.minutes(1)))

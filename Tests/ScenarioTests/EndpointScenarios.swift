@@ -6,6 +6,7 @@ import Support
 import Testing
 
 @testable import Agent
+@testable import SimulationSupport
 
 /// Lists of endpoints, and servers that come and go.
 @Suite("Endpoints", .timeLimit(.minutes(1)))

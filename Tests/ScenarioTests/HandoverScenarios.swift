@@ -6,6 +6,7 @@ import Support
 import Testing
 
 @testable import Agent
+@testable import SimulationSupport
 
 /// Make before break: the default route moves to another uplink and the old address stays, while messages stream in both
 /// directions with QoS 1 and 2.
@@ -68,9 +69,9 @@ struct HandoverScenarios {
         }
     }
 
-    @Test(arguments: [Scenario.Uplink.Dialing.refused, .hangs])
+    @Test(arguments: [Scenario.Dialing.refused, .hangs])
     func `a path that leads nowhere changes nothing as long as the old connection works`(
-        _ dialing: Scenario.Uplink.Dialing
+        _ dialing: Scenario.Dialing
     ) async throws {
         try await Scenario.run { scenario in
             var stream = try await Stream(scenario)
@@ -125,7 +126,7 @@ struct HandoverScenarios {
             await scenario.shift(stream.host)
             try await stream.run(scenario, moment, pace: .milliseconds(1))
             let wasLeft = moment >= 30
-            scenario.reset(stream.host)
+            scenario.resetOldest(stream.host)
             try await stream.run(scenario, 40)
             await scenario.sleep(.seconds(3))
             if !wasLeft {

@@ -6,6 +6,7 @@ import Support
 import Testing
 
 @testable import Agent
+@testable import SimulationSupport
 
 /// What LiveKit documents of reconnection: quick ("resume") and full reconnects, both announced when they start and when
 /// they complete; what survives them; and what the server may order.

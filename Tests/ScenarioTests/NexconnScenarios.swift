@@ -5,6 +5,7 @@ import Support
 import Testing
 
 @testable import Agent
+@testable import SimulationSupport
 
 /// What Nexconn (RongCloud) documents: the table of delays, no attempt without a network, a table that begins anew when the
 /// network changes or the application wakes, and `reconnectKickEnable` with its story of the devices A and B.

@@ -5,6 +5,7 @@ import Support
 import Testing
 
 @testable import Agent
+@testable import SimulationSupport
 
 /// What becomes of messages that wait for long: age, room, and a person's decision, over outages and restarts.
 @Suite("The outbox", .timeLimit(.minutes(1)))

@@ -5,6 +5,7 @@ import Support
 import Testing
 
 @testable import Agent
+@testable import SimulationSupport
 
 /// What LiveKit documents of published tracks: a quick reconnect keeps them, a full one publishes them again, and they go
 /// when they are unpublished and when the participant leaves.

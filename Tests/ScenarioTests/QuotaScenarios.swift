@@ -6,6 +6,7 @@ import Support
 import Testing
 
 @testable import Agent
+@testable import SimulationSupport
 
 /// A server that has no room for any message of the session, and closes the connection for each.
 @Suite("Quota", .timeLimit(.minutes(1)))

@@ -7,6 +7,7 @@ import Testing
 
 @testable import Agent
 @testable import SessionCore
+@testable import SimulationSupport
 
 /// Stories that nobody wrote: everything that can happen to a host, its daemon and its server, in an order drawn from a
 /// seed. When all faults have healed, the session is connected, and nothing that was accepted is missing.
@@ -118,7 +119,7 @@ struct RandomStory {
             return await scenario.move(host)
         }
         let strands = Bool.random(using: &random)
-        let ways: [Scenario.Uplink.Dialing] = [.works, .works, .hangs, .refused]
+        let ways: [Scenario.Dialing] = [.works, .works, .hangs, .refused]
         let dialing = ways.randomElement(using: &random) ?? .works
         trace.append("move, the old address stays\(strands ? " and is stranded" : ""); the new path \(dialing)")
         await scenario.shift(host, strands: strands, dialing)

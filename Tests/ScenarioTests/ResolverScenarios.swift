@@ -4,6 +4,7 @@ import Support
 import Testing
 
 @testable import Agent
+@testable import SimulationSupport
 
 /// The host's resolver is configured anew: it may matter to sessions, and nobody knows.
 @Suite("Resolver", .timeLimit(.minutes(1)))

@@ -6,6 +6,7 @@ import Support
 import Testing
 
 @testable import Agent
+@testable import SimulationSupport
 
 /// What is remembered over a restart of the daemon, and what another configuration makes of it.
 @Suite("Restarts", .timeLimit(.minutes(1)))

@@ -5,6 +5,7 @@ import Support
 import Testing
 
 @testable import Agent
+@testable import SimulationSupport
 
 /// What ZEGO's documentation says of the connection to a room: "Room connection status description", with A who loses the
 /// network and B who is in the same room.

@@ -6,12 +6,12 @@ public import NIOCore
 ///
 /// It is given bytes and the time and answers with what it does, so that a test decides when and whether that arrives.
 /// It is friendly: what a client does wrong is noted and answered by closing the connection.
-public struct ModelBroker {
+public struct ModelBroker: Sendable {
     public struct ConnectionID: Hashable, Sendable {
         public let rawValue: Int
     }
 
-    public enum Action {
+    public enum Action: Sendable {
         case send(ConnectionID, ByteBuffer)
         /// After what was sent before.
         case close(ConnectionID)
@@ -32,6 +32,8 @@ public struct ModelBroker {
         var endsAt: Time?
         var will: (will: Will, at: Time)?
         var connection: ConnectionID?
+        /// Counts the sessions of all clients: exactly once can be promised within one only.
+        var epoch = 0
         /// It counts exchanges that were finished, as many as it allows.
         var isFull = false
     }
@@ -40,7 +42,8 @@ public struct ModelBroker {
         var id: PacketID
         var publish: Publish
         var isReleased = false
-        var wasSent = false
+        var isOnWire = false
+        var wasAttempted = false
     }
 
     private struct Connection {
@@ -49,6 +52,27 @@ public struct ModelBroker {
         var will: Will?
         var keepAlive: UInt16 = 0
         var heardAt: Time
+        /// The client's Receive Maximum, and what it was told of the server's.
+        var window = Int(UInt16.max)
+        var limit = Int(UInt16.max)
+        /// Identifiers of the client that were not answered for good on this connection.
+        var busy: Set<PacketID> = []
+        /// Why nothing but a goodbye may come any more.
+        var mustEnd: String?
+    }
+
+    /// What a test may follow, in order.
+    public enum Fact: Sendable {
+        /// A message arrived for the first time in this session of the client's.
+        case arrived(client: String, epoch: Int, Publish)
+        /// The client took over a message: PUBACK, or PUBREC.
+        case taken(client: String, Publish)
+        /// A message was sent to a client, with the number of its session.
+        case sent(client: String, epoch: Int, Publish)
+        /// The server has welcomed the client.
+        case accepted(client: String, resumed: Bool)
+        /// Answered to a message of the client: it is the server's, or refused.
+        case answered(client: String, Publish, ReasonCode)
     }
 
     // MARK: What a test may set
@@ -64,6 +88,16 @@ public struct ModelBroker {
     public var connackProperties = Connack.Properties()
     /// Closes the older connection of a client without a word, as mosquitto 2.0.11 does.
     public var takesOverSilently = false
+    /// Says that it has the session, whatever is true.
+    public var claimsSession = false
+    /// Welcomes clients and closes the connection after that.
+    public var closesAfterConnack = false
+    /// Keeps its answers to messages to itself, until `releaseAnswers`.
+    public var holdsAnswers = false {
+        didSet { if !holdsAnswers { releaseAnswers(.max) } }
+    }
+    /// Whether `takeFacts` will be called.
+    public var recordsFacts = false
     /// What a server does that speaks MQTT 3.1.1 only; `nil` speaks both.
     public var refusalOfFive: RefusalOfFive?
 
@@ -86,7 +120,10 @@ public struct ModelBroker {
     private var sessions: [String: Session] = [:]
     private var connections: [ConnectionID: Connection] = [:]
     private var lastConnection = 0
+    private var lastEpoch = 0
     private var actions: [Action] = []
+    private var facts: [Fact] = []
+    private var held: [(id: ConnectionID, packet: Packet)] = []
 
     public init() {}
 
@@ -101,6 +138,28 @@ public struct ModelBroker {
         return actions
     }
 
+    public mutating func takeFacts() -> [Fact] {
+        defer { facts = [] }
+        return facts
+    }
+
+    /// How many messages to the client are not acknowledged.
+    public func outgoingCount(of client: String) -> Int { sessions[client]?.outgoing.count ?? 0 }
+    public func epoch(of client: String) -> Int? { sessions[client]?.epoch }
+
+    /// Sends so many of the answers that were held.
+    public mutating func releaseAnswers(_ count: Int) {
+        for _ in 0..<min(count, held.count) {
+            let (id, packet) = held.removeFirst()
+            sendAnswer(packet, to: id)
+        }
+    }
+
+    /// Sends a packet that nobody asked for.
+    public mutating func say(_ packet: Packet, to client: String) {
+        if let id = sessions[client]?.connection { send(packet, to: id) }
+    }
+
     // MARK: Connections
 
     public mutating func opened(at now: Time) -> ConnectionID {
@@ -112,6 +171,7 @@ public struct ModelBroker {
 
     /// The connection is gone; without DISCONNECT before, the will is due.
     public mutating func closed(_ id: ConnectionID, at now: Time) {
+        held.removeAll { $0.id == id }
         guard let connection = connections.removeValue(forKey: id), let client = connection.client else { return }
         leave(client, will: connection.will, at: now)
     }
@@ -150,6 +210,7 @@ public struct ModelBroker {
     public mutating func crash(keepingState: Bool, at now: Time) {
         connections = [:]
         actions = []
+        held = []
         guard keepingState else {
             sessions = [:]
             retained = [:]
@@ -220,6 +281,9 @@ public struct ModelBroker {
             accept(connect, on: id, at: now)
             return
         }
+        if let reason = connections[id]?.mustEnd, packet.kind != .disconnect {
+            violations.append("\(packet.kind) although \(reason)")
+        }
         guard let client = connections[id]?.client else {
             violations.append("\(packet.kind) before CONNECT")
             end(id, .protocolError, at: now)
@@ -230,16 +294,20 @@ public struct ModelBroker {
         case .pubrel(let answer):
             let isKnown = sessions[client]?.received.remove(answer.packetID) != nil
             let code = isKnown ? ReasonCode.success : .packetIdentifierNotFound
-            send(.pubcomp(Acknowledgement(packetID: answer.packetID, reasonCode: code)), to: id)
+            hold(.pubcomp(Acknowledgement(packetID: answer.packetID, reasonCode: code)), to: id)
         case .puback(let answer), .pubcomp(let answer):
+            if packet.kind == .puback { noteTaken(answer.packetID, .atLeastOnce, by: client) }
             sessions[client]?.outgoing.removeAll { $0.id == answer.packetID }
+            sendOutgoing(to: client)
         case .pubrec(let answer):
+            noteTaken(answer.packetID, .exactlyOnce, by: client)
             if let index = sessions[client]?.outgoing.firstIndex(where: { $0.id == answer.packetID }) {
                 sessions[client]?.outgoing[index].isReleased = true
             }
             send(.pubrel(Acknowledgement(packetID: answer.packetID)), to: id)
         case .subscribe(let subscribe): received(subscribe, of: client, on: id)
         case .unsubscribe(let unsubscribe):
+            checkFree(unsubscribe.packetID, on: id)
             let codes = unsubscribe.filters.map { text -> ReasonCode in
                 guard let filter = try? TopicFilter(text) else { return .topicFilterInvalid }
                 let wasThere = sessions[client]?.subscriptions.removeValue(forKey: filter) != nil
@@ -285,46 +353,129 @@ public struct ModelBroker {
         }
         if connect.cleanStart { sessions[client] = nil }
         let isPresent = sessions[client] != nil
-        var session = sessions[client] ?? Session()
+        if !isPresent { lastEpoch += 1 }
+        var session = sessions[client] ?? Session(epoch: lastEpoch)
         session.expiry =
             version == .five ? connect.properties.sessionExpiryInterval ?? 0 : connect.cleanStart ? 0 : .max
         (session.endsAt, session.will, session.connection) = (nil, nil, id)
-        for index in session.outgoing.indices { session.outgoing[index].publish.duplicate = true }
-        let pending = session.outgoing
+        for index in session.outgoing.indices { session.outgoing[index].isOnWire = false }
         sessions[client] = session
         connections[id]?.client = client
         connections[id]?.will = connect.will
         connections[id]?.keepAlive =
             version == .five ? connackProperties.serverKeepAlive ?? connect.keepAlive : connect.keepAlive
-        send(.connack(Connack(sessionPresent: isPresent, properties: connackProperties)), to: id)
-        for message in pending {
-            if message.isReleased {
-                send(.pubrel(Acknowledgement(packetID: message.id)), to: id)
-            } else {
-                send(.publish(message.publish), to: id)
-            }
+        connections[id]?.window = version == .five ? Int(connect.properties.receiveMaximum ?? .max) : .max
+        if version == .five { connections[id]?.limit = Int(connackProperties.receiveMaximum ?? .max) }
+        let claimed = isPresent || claimsSession
+        // A look at the presence has no session, and takes none up.
+        if claimed, connect.cleanStart, session.expiry > 0 {
+            connections[id]?.mustEnd = "the server claims a session after Clean Start"
         }
+        if recordsFacts { facts.append(.accepted(client: client, resumed: claimed)) }
+        send(.connack(Connack(sessionPresent: claimed, properties: connackProperties)), to: id)
+        if closesAfterConnack {
+            end(id, nil, at: now)
+            return
+        }
+        for message in sessions[client]?.outgoing ?? [] where message.isReleased {
+            send(.pubrel(Acknowledgement(packetID: message.id)), to: id)
+        }
+        sendOutgoing(to: client)
+    }
+
+    /// As much of what waits for the client as its Receive Maximum allows, in order.
+    private mutating func sendOutgoing(to client: String) {
+        guard var session = sessions[client], let id = session.connection, let window = connections[id]?.window else {
+            return
+        }
+        var room = window - session.outgoing.count { $0.isOnWire || $0.isReleased }
+        for index in session.outgoing.indices where room > 0 {
+            guard !session.outgoing[index].isOnWire, !session.outgoing[index].isReleased else { continue }
+            room -= 1
+            var publish = session.outgoing[index].publish
+            publish.duplicate = session.outgoing[index].wasAttempted
+            session.outgoing[index].isOnWire = true
+            session.outgoing[index].wasAttempted = true
+            send(.publish(publish), to: id)
+        }
+        sessions[client] = session
+    }
+
+    // MARK: What the client owes
+
+    /// PUBACK, and PUBREC, come in the order in which the messages were sent [MQTT-4.6.0-2].
+    private mutating func noteTaken(_ packetID: PacketID, _ qos: QoS, by client: String) {
+        guard let outgoing = sessions[client]?.outgoing, let index = outgoing.firstIndex(where: { $0.id == packetID })
+        else { return }
+        let first = outgoing.first { $0.isOnWire && !$0.isReleased && $0.publish.qos == qos }
+        if let first, first.id != packetID, !outgoing[index].isReleased {
+            violations.append("\(packetID) was acknowledged before \(first.id)")
+        }
+        if recordsFacts { facts.append(.taken(client: client, outgoing[index].publish)) }
+    }
+
+    private mutating func checkFree(_ packetID: PacketID, on id: ConnectionID) {
+        guard connections[id]?.busy.contains(packetID) == true else { return }
+        violations.append("identifier \(packetID) was used twice at once")
+    }
+
+    private mutating func begin(_ publish: Publish, _ packetID: PacketID, of client: String, on id: ConnectionID) {
+        checkFree(packetID, on: id)
+        connections[id]?.busy.insert(packetID)
+        if let limit = connections[id]?.limit, let count = connections[id]?.busy.count, count > limit {
+            violations.append("\(count) messages exceed the Receive Maximum of \(limit)")
+        }
+        if !publish.duplicate, sessions[client]?.received.contains(packetID) == true {
+            violations.append("identifier \(packetID) was used again before PUBREL")
+        }
+    }
+
+    private mutating func hold(_ packet: Packet, to id: ConnectionID) {
+        if holdsAnswers { held.append((id, packet)) } else { sendAnswer(packet, to: id) }
+    }
+
+    private mutating func sendAnswer(_ packet: Packet, to id: ConnectionID) {
+        switch packet {
+        case .puback(let answer), .pubcomp(let answer): connections[id]?.busy.remove(answer.packetID)
+        case .pubrec(let answer) where answer.reasonCode.isError: connections[id]?.busy.remove(answer.packetID)
+        default: break
+        }
+        if connections[id] != nil { send(packet, to: id) }
     }
 
     private mutating func received(_ publish: Publish, of client: String, on id: ConnectionID, at now: Time) {
         let isFull = sessions[client]?.isFull ?? false
-        let refusal = isFull ? .quotaExceeded : refusedTopics[publish.topic]
+        // MQTT 3.1.1 has no way to say so.
+        let refused = connections[id]?.decoder.version == .five ? refusedTopics[publish.topic] : nil
+        let refusal = isFull ? .quotaExceeded : refused
         guard let packetID = publish.packetID else {
             if refusal == nil { spread(publish) }
             return
         }
+        begin(publish, packetID, of: client, on: id)
         let answer = Acknowledgement(packetID: packetID, reasonCode: refusal ?? .success)
+        if recordsFacts { facts.append(.answered(client: client, publish, answer.reasonCode)) }
         if publish.qos == .atLeastOnce {
-            if refusal == nil { spread(publish) }
-            send(.puback(answer), to: id)
+            if refusal == nil { arrived(publish, of: client) }
+            hold(.puback(answer), to: id)
         } else {
-            if refusal == nil, sessions[client]?.received.insert(packetID).inserted == true { spread(publish) }
-            send(.pubrec(answer), to: id)
+            if refusal == nil, sessions[client]?.received.insert(packetID).inserted == true {
+                arrived(publish, of: client)
+            }
+            hold(.pubrec(answer), to: id)
         }
         if isFull { end(id, nil, at: now) }
     }
 
+    private mutating func arrived(_ publish: Publish, of client: String) {
+        if recordsFacts {
+            facts.append(.arrived(client: client, epoch: sessions[client]?.epoch ?? 0, publish))
+        }
+        spread(publish)
+    }
+
     private mutating func received(_ subscribe: Subscribe, of client: String, on id: ConnectionID) {
+        checkFree(subscribe.packetID, on: id)
         var codes: [ReasonCode] = []
         var granted: [TopicFilter] = []
         for subscription in subscribe.subscriptions {
@@ -386,7 +537,12 @@ public struct ModelBroker {
             session.outgoing.append(Outgoing(id: id, publish: copy))
             sessions[client] = session
         }
-        if let connection = session.connection { send(.publish(copy), to: connection) }
+        if recordsFacts { facts.append(.sent(client: client, epoch: session.epoch, copy)) }
+        if copy.packetID != nil {
+            sendOutgoing(to: client)
+        } else if let connection = session.connection {
+            send(.publish(copy), to: connection)
+        }
     }
 
     private mutating func send(_ packet: Packet, to id: ConnectionID) {

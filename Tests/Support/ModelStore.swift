@@ -4,7 +4,7 @@ public import MQTT
 /// see every commit that was issued before, and after a crash there is what was committed and nothing else.
 ///
 /// It checks on the way that each change is possible.
-public struct ModelStore {
+public struct ModelStore: Sendable {
     public private(set) var messages: [MessageSequence: StoredMessage] = [:]
     public private(set) var established = false
     public private(set) var assignedClientID: String?
@@ -13,6 +13,8 @@ public struct ModelStore {
     /// What waits for each durable consumer, in order.
     public private(set) var inboxes: [ConsumerName: [CollectedMessage]] = [:]
     public private(set) var consumers: [ConsumerName: DurableConsumer] = [:]
+    public private(set) var publications: [String: Publication] = [:]
+    public private(set) var retainedTopics: Set<String> = []
     public private(set) var nextInboxSequence = InboxSequence(rawValue: 1)
     public private(set) var nextSequence = MessageSequence(rawValue: 1)
     /// What was wrong with the changes; empty if nothing.
@@ -25,7 +27,7 @@ public struct ModelStore {
     public mutating func commit(_ changes: [DurableChange], refusingInserts: Bool = false) {
         for change in changes {
             switch change {
-            case .insert, .collect: if refusingInserts { continue }
+            case .insert, .collect, .putPublication: if refusingInserts { continue }
             default: break
             }
             apply(change)
@@ -100,8 +102,10 @@ public struct ModelStore {
             consumers[name] = nil
             inboxes[name] = nil
         case .setGiven(let name, let through): consumers[name]?.givenThrough = through
-        // The session's own, not the protocol machine's.
-        case .putPublication, .removePublication, .rememberRetained, .forgetRetained: break
+        case .putPublication(let publication): publications[publication.topic] = publication
+        case .removePublication(let topic): publications[topic] = nil
+        case .rememberRetained(let topic): retainedTopics.insert(topic)
+        case .forgetRetained(let topic): retainedTopics.remove(topic)
         }
     }
 
@@ -151,6 +155,8 @@ public struct ModelStore {
             established: established, assignedClientID: assignedClientID, nextSequence: nextSequence,
             inboundIDs: inboundIDs, rememberedSubscriptions: rememberedSubscriptions, consumers: consumers,
             nextInboxSequence: nextInboxSequence)
+        session.publications = publications.values.sorted { $0.topic < $1.topic }
+        session.retainedTopics = retainedTopics
         for stored in messages.values.sorted(by: { $0.sequence < $1.sequence }) {
             switch stored.state {
             case .queued:

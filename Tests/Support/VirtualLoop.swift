@@ -1,6 +1,7 @@
 public import Dispatch
 import Foundation
 public import NIOCore
+import Synchronization
 
 /// An event loop whose time is virtual: it goes on only when nothing is left to be done now, and then at once to the next
 /// timer. Twenty minutes of outage take milliseconds, and the same run is the same to the last step.
@@ -24,7 +25,8 @@ public final class VirtualLoop: NIOSerialEventLoopExecutor, TaskExecutor, @unche
     private var timers: [Timer] = []
     private var lastTimer: UInt64 = 0
     private var isStopped = false
-    private var thread: Thread?
+    /// The loop's thread; 0 before it runs.
+    private let owner = Atomic<UInt>(0)
     private var time: NIODeadline
     /// How often somebody came from another thread. While somebody is there, the time may go on without waiting for them:
     /// a test whose participants do that is not the same each time.
@@ -35,7 +37,6 @@ public final class VirtualLoop: NIOSerialEventLoopExecutor, TaskExecutor, @unche
         time = .uptimeNanoseconds(UInt64(uptime.nanoseconds))
         let thread = Thread { [self] in run() }
         thread.stackSize = 8 << 20
-        self.thread = thread
         thread.start()
     }
 
@@ -48,6 +49,8 @@ public final class VirtualLoop: NIOSerialEventLoopExecutor, TaskExecutor, @unche
     }
 
     private func run() {
+        owner.store(UInt(pthread_self()), ordering: .relaxed)
+        ThreadOfLoop.enter(self)
         while let job = next() { job() }
         let dropped = condition.withLock {
             defer { (ready, timers) = ([], []) }
@@ -70,6 +73,8 @@ public final class VirtualLoop: NIOSerialEventLoopExecutor, TaskExecutor, @unche
         }
     }
 
+    fileprivate var hasEnded: Bool { condition.withLock { isStopped } }
+
     // MARK: Executor
 
     public func enqueue(_ job: consuming ExecutorJob) {
@@ -81,7 +86,7 @@ public final class VirtualLoop: NIOSerialEventLoopExecutor, TaskExecutor, @unche
 
     // MARK: EventLoop
 
-    public var inEventLoop: Bool { Thread.current === thread }
+    public var inEventLoop: Bool { owner.load(ordering: .relaxed) == UInt(pthread_self()) }
 
     public var now: NIODeadline { condition.withLock { time } }
 
@@ -133,10 +138,53 @@ public final class VirtualLoop: NIOSerialEventLoopExecutor, TaskExecutor, @unche
         queue.async { callback(nil) }
     }
 
+    /// When the next timer is due.
+    public var nextTimer: NIODeadline? { condition.withLock { timers.last?.deadline } }
+
+    // When the loop ends, those who wait are forgotten.
+
+    /// Returns when what is to be done already was begun.
+    public func turn() async {
+        await withUnsafeContinuation { continuation in execute { continuation.resume() } }
+    }
+
+    /// Returns when nothing is left to be done before the time goes on.
+    public func settle() async { await sleep(until: now) }
+
     /// Returns when the virtual time has come.
     public func sleep(until deadline: NIODeadline) async {
-        await withCheckedContinuation { continuation in
+        await withUnsafeContinuation { continuation in
             _ = scheduleTask(deadline: deadline) { continuation.resume() }
         }
+    }
+}
+
+/// What begins on the thread of a virtual loop stays there. Who waits for a continuation in an unstructured task, as the
+/// daemon does, would otherwise be woken on another thread first, and come back from there at any time.
+private enum ThreadOfLoop {
+    private typealias Original = @convention(thin) (UnownedJob) -> Void
+    private typealias Hook = @convention(thin) (UnownedJob, Original) -> Void
+
+    private static let key: pthread_key_t = {
+        var key = pthread_key_t()
+        guard pthread_key_create(&key, nil) == 0 else { fatalError("there is no room for one more key of threads") }
+        // The runtime's own door for this; it is asked with every job that has no executor of its own.
+        guard let address = dlsym(dlopen(nil, RTLD_LAZY), "swift_task_enqueueGlobal_hook") else {
+            fatalError("this runtime has no hook for jobs without an executor")
+        }
+        address.assumingMemoryBound(to: Hook?.self).pointee = { job, original in
+            // Who goes on after the end of the loop does not belong to it any more.
+            guard let loop = ThreadOfLoop.present, !loop.hasEnded else { return original(job) }
+            loop.execute { job.runSynchronously(on: loop.asUnownedSerialExecutor()) }
+        }
+        return key
+    }()
+
+    static func enter(_ loop: VirtualLoop) {
+        pthread_setspecific(key, Unmanaged.passUnretained(loop).toOpaque())
+    }
+
+    private static var present: VirtualLoop? {
+        pthread_getspecific(key).map { Unmanaged<VirtualLoop>.fromOpaque($0).takeUnretainedValue() }
     }
 }

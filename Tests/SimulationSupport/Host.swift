@@ -7,7 +7,6 @@ import NetworkPath
 import SessionCore
 import Support
 import Systemd
-import Testing
 import Transport
 
 @testable import Agent
@@ -24,8 +23,16 @@ actor Host {
     }
 
     private let directory: String
-    private var daemon: (registry: SessionRegistry, store: DurableStore)?
-    private var life = 0
+    private var daemon: (registry: SessionRegistry, store: DiskAccess)?
+    /// Counts the daemons.
+    private(set) var life = 0
+    nonisolated let disk: Disk
+    nonisolated let isDiskModelled: Bool
+    /// Instead of the files.
+    private var configurations: [SessionName: Result<SessionConfiguration, ConfigurationErrors>]?
+    private var secret: [UInt8]?
+    private var onEvent: (SessionEvent) -> Void = { _ in }
+    private var logger = Logger(label: "scenario") { _ in SwiftLogNoOpLogHandler() }
     private var paths: ScenarioPaths
     private var tokens: TokenService?
     /// By how much somebody has set the wall clock.
@@ -39,7 +46,9 @@ actor Host {
     private(set) var lastGiven: Int64?
     private(set) var takenOver: [SubscriptionID] = []
 
-    init(_ name: String, in scenario: Scenario) throws {
+    /// - Parameter modelsDisk: whether the disk is a model as well.
+    init(_ name: String, in scenario: Scenario, modelsDisk: Bool = false) throws {
+        isDiskModelled = modelsDisk
         self.name = name
         self.scenario = scenario
         var template = Array("/tmp/holdfast-scenario-XXXXXX".utf8CString)
@@ -47,6 +56,7 @@ actor Host {
         directory = String(cString: made)
         mkdir("\(directory)/sessions.d", 0o700)
         paths = ScenarioPaths(host: name, scenario: scenario)
+        disk = Disk(scenario.loop)
     }
 
     // MARK: The daemon's life
@@ -59,11 +69,28 @@ actor Host {
         fclose(file)
     }
 
-    func start(bootID: String = "boot") async throws {
+    /// - Parameters:
+    ///   - configurations: of the sessions, instead of what is in the files.
+    ///   - secret: the credential of all sessions.
+    ///   - onEvent: takes the events, which are not kept then.
+    func prepare(
+        _ configurations: [SessionName: SessionConfiguration], logger: Logger, secret: [UInt8],
+        onEvent: @escaping @Sendable (SessionEvent) -> Void
+    ) {
+        self.configurations = configurations.mapValues { .success($0) }
+        self.logger = logger
+        self.secret = secret
+        self.onEvent = onEvent
+    }
+
+    func start(bootID: String = "boot", seed: UInt64 = 0) async throws {
         life += 1
-        let (loop, life) = (scenario.loop, life)
-        let log = Logger(label: "scenario") { _ in SwiftLogNoOpLogHandler() }
-        let store = try DurableStore(directory: "\(directory)/state", durability: .normal, executor: loop.executor)
+        let (loop, life, log) = (scenario.loop, life, logger)
+        var real: DurableStore?
+        if !isDiskModelled {
+            real = try DurableStore(directory: "\(directory)/state", durability: .normal, executor: loop.executor)
+        }
+        let store = DiskAccess(disk, to: real)
         let registry = SessionRegistry(
             notifier: StatusNotifier(notifier: Notifier(), eventLoop: loop), logger: log, eventLoop: loop)
         daemon = (registry, store)
@@ -89,12 +116,13 @@ actor Host {
             },
             credentials: ScenarioCredentials(host: self),
             logger: log, bootID: bootID, deviceID: "device-\(name.lowercased())",
-            seed: { UInt64(name.utf8.reduce(0) { $0 + Int($1) }) })
+            seed: { seed &+ UInt64(name.utf8.reduce(0) { $0 + Int($1) }) })
         let watch = await registry.watch(nil, since: nil) { [weak self] event in
             self?.assumeIsolated { if $0.life == life { $0.take(event) } }
         }
         _ = try watch.get()
-        try await registry.start(ConfigurationLoader.load(directory: directory).sessions, in: surroundings)
+        try await registry.start(
+            configurations ?? ConfigurationLoader.load(directory: directory).sessions, in: surroundings)
     }
 
     /// 2026-01-01, and then as the hours pass.
@@ -103,10 +131,12 @@ actor Host {
     }
 
     /// Killed with SIGKILL: the kernel closes its connections, and nothing else is done.
-    func kill() async {
+    /// - Parameter landing: whether what the disk was asked for still gets there.
+    /// - Parameter silently: the servers are not told, as when the power fails.
+    func kill(landing: Bool = false, silently: Bool = false) async {
         life += 1
-        await scenario.dropConnections(of: name, tellingServers: true)
-        try? await daemon?.store.close()
+        await scenario.dropConnections(of: name, tellingServers: !silently)
+        await daemon?.store.die(landing: landing)
         daemon = nil
     }
 
@@ -157,6 +187,15 @@ actor Host {
         await daemon?.registry.hostWoke(slept: duration)
     }
 
+    var isRunning: Bool { daemon != nil }
+    var runningRegistry: SessionRegistry? { daemon?.registry }
+
+    /// The driver of a session that runs.
+    func driver(_ session: String = "main") -> SessionDriver? {
+        guard let registry = daemon?.registry else { return nil }
+        return registry.assumeIsolated { try? $0.runningDriver(session) }
+    }
+
     // MARK: What a program asks
 
     /// The sessions' credentials come from there, whatever their files name.
@@ -165,6 +204,7 @@ actor Host {
     }
 
     fileprivate func fetchCredential() async throws(Credential.Failure) -> Credential.Fetched {
+        if let secret { return Credential.Fetched(secret: secret, end: nil, mark: nil) }
         guard let tokens else { throw Credential.Failure(description: "the host has no token service") }
         return try await tokens.fetch(at: scenario.now)
     }
@@ -282,6 +322,8 @@ actor Host {
     // MARK: What it is told
 
     private func take(_ event: SessionEvent) {
+        onEvent(event)
+        guard configurations == nil else { return }
         events.append((scenario.now, event))
         guard let waiter, let found = next(waiter.isWanted) else { return }
         self.waiter = nil

@@ -1,0 +1,246 @@
+import MQTT
+import NIOCore
+import SessionCore
+import Support
+
+@testable import Agent
+@testable import DurableStore
+
+/// The disk of a host: what is durable on it, and what is wrong with it.
+///
+/// What is durable is known to a model, whether or not there is a real store as well: a test looks at it at any moment.
+actor Disk {
+    enum Fault: Int, CaseIterable {
+        /// There is no room for anything new.
+        case full
+        /// Nothing can be written.
+        case failing
+        /// Nothing can be read either.
+        case dead
+    }
+
+    nonisolated let loop: VirtualLoop
+    nonisolated var unownedExecutor: UnownedSerialExecutor { loop.asUnownedSerialExecutor() }
+
+    private(set) var sessions: [SessionName: ModelStore] = [:]
+    var verdicts: [SessionName: Verdict] = [:]
+    var rooms: [SessionName: ChosenRoom] = [:]
+    var newest: [SessionName: HistoryEntry] = [:]
+    var fault: Fault?
+    /// How long everything takes.
+    var delay: TimeAmount = .zero
+    private(set) var commits = 0
+    /// Called before a change is made, with the message that it is about.
+    var onChange: (SessionName, DurableChange, StoredMessage?) -> Void = { _, _, _ in }
+
+    init(_ loop: VirtualLoop) { self.loop = loop }
+
+    func apply(_ batch: [(session: SessionName, changes: [DurableChange])]) {
+        commits += 1
+        for (session, changes) in batch {
+            for change in changes {
+                onChange(session, change, change.sequence.flatMap { sessions[session]?.messages[$0] })
+                sessions[session, default: ModelStore()].commit([change])
+            }
+        }
+    }
+
+    func store(_ session: SessionName) -> ModelStore { sessions[session] ?? ModelStore() }
+}
+
+/// What one daemon has of the disk. When the daemon is killed, what it still asks for is nothing.
+actor DiskAccess: SessionStore {
+    nonisolated let disk: Disk
+    /// The real thing behind the faults; without it the model is all there is.
+    nonisolated let real: DurableStore?
+    nonisolated var unownedExecutor: UnownedSerialExecutor { disk.loop.asUnownedSerialExecutor() }
+    nonisolated var openReport: OpenReport { real?.openReport ?? OpenReport(isNew: false) }
+
+    private var isDead = false
+    /// What the disk is writing.
+    private var writing: [[(session: SessionName, changes: [DurableChange])]] = []
+
+    init(_ disk: Disk, to real: DurableStore?) { (self.disk, self.real) = (disk, real) }
+
+    func die(landing: Bool) async {
+        isDead = true
+        if landing, real == nil {
+            for batch in writing { disk.here { $0.apply(batch) } }
+        }
+        writing = []
+        try? await real?.close()
+    }
+
+    /// Takes the time that the disk takes.
+    /// - Returns: whether the daemon lives still.
+    private func reach(writing batch: [(session: SessionName, changes: [DurableChange])] = []) async -> Bool {
+        let delay = disk.here { $0.delay }
+        guard delay > .zero, !isDead else { return !isDead }
+        if !batch.isEmpty { writing.append(batch) }
+        await disk.loop.sleep(until: disk.loop.now + delay)
+        if !batch.isEmpty, !isDead { writing.removeFirst() }
+        return !isDead
+    }
+
+    private func check(isFor what: Purpose) throws(StoreError) {
+        switch (disk.here { $0.fault }, what) {
+        case (.full?, .inserting): throw .full(path: "model", cause: "the model says so")
+        case (.failing?, .writing), (.failing?, .inserting), (.dead?, _):
+            throw .failed(path: "model", cause: "the model says so")
+        default: break
+        }
+    }
+
+    private enum Purpose { case reading, writing, inserting }
+
+    // MARK: Messages
+
+    func commit(_ batch: [(session: SessionName, changes: [DurableChange])]) async throws(StoreError) {
+        let inserts = batch.contains { $0.changes.contains { $0.needsRoom } }
+        // What the disk would refuse does not land either.
+        let isRefused = disk.here { $0.fault != nil && ($0.fault != .full || inserts) }
+        guard await reach(writing: isRefused ? [] : batch) else { return }
+        try check(isFor: inserts ? .inserting : .writing)
+        try await real?.commit(batch)
+        disk.here { $0.apply(batch) }
+    }
+
+    func session(_ name: SessionName) async throws(StoreError) -> DurableSession {
+        if let real { return try await real.session(name) }
+        return disk.here { $0.store(name).session }
+    }
+
+    func load(
+        _ session: SessionName, after sequence: MessageSequence, maxCount: Int, maxBytes: Int
+    ) async throws(StoreError) -> [StoredMessage] {
+        guard await reach() else { return [] }
+        try check(isFor: .reading)
+        if let real { return try await real.load(session, after: sequence, maxCount: maxCount, maxBytes: maxBytes) }
+        return disk.here { $0.store(session).load(after: sequence, messages: maxCount, bytes: maxBytes) }
+    }
+
+    func message(_ session: SessionName, _ sequence: MessageSequence) async throws(StoreError) -> StoredMessage? {
+        guard await reach() else { return nil }
+        try check(isFor: .reading)
+        if let real { return try await real.message(session, sequence) }
+        return disk.here { $0.store(session).messages[sequence] }
+    }
+
+    func summaries(
+        _ session: SessionName, _ filter: DurableStore.MessageFilter, after sequence: MessageSequence, limit: Int
+    ) async throws(StoreError) -> [StoredMessageSummary] {
+        guard await reach() else { return [] }
+        try check(isFor: .reading)
+        if let real { return try await real.summaries(session, filter, after: sequence, limit: limit) }
+        let messages = disk.here { $0.store(session).messages.values }
+        return messages.filter { $0.sequence > sequence && filter.includes($0.state) }
+            .sorted { $0.sequence < $1.sequence }.prefix(limit).map { StoredMessageSummary($0) }
+    }
+
+    func summaries(
+        _ session: SessionName, of sequences: [MessageSequence]
+    ) async throws(StoreError) -> [StoredMessageSummary] {
+        guard await reach() else { return [] }
+        try check(isFor: .reading)
+        if let real { return try await real.summaries(session, of: sequences) }
+        let messages = disk.here { $0.store(session).messages }
+        return sequences.compactMap { messages[$0].map { StoredMessageSummary($0) } }
+    }
+
+    func collected(
+        _ session: SessionName, for consumer: ConsumerName, after sequence: InboxSequence, maxCount: Int, maxBytes: Int
+    ) async throws(StoreError) -> [CollectedMessage] {
+        guard await reach() else { return [] }
+        try check(isFor: .reading)
+        if let real {
+            return try await real.collected(
+                session, for: consumer, after: sequence, maxCount: maxCount, maxBytes: maxBytes)
+        }
+        var bytes = 0
+        var found: [CollectedMessage] = []
+        for message in disk.here({ $0.store(session).inboxes[consumer] ?? [] })
+        where message.sequence > sequence {
+            bytes += message.size
+            guard found.isEmpty || (found.count < maxCount && bytes <= maxBytes) else { break }
+            found.append(message)
+        }
+        return found
+    }
+
+    // MARK: Beside the messages
+
+    func verdict(_ session: SessionName) async throws(StoreError) -> Verdict? {
+        if let real { return try await real.verdict(session) }
+        return disk.here { $0.verdicts[session] }
+    }
+
+    func setVerdict(_ session: SessionName, _ verdict: Verdict?) async throws(StoreError) {
+        guard await reach() else { return }
+        try check(isFor: .writing)
+        try await real?.setVerdict(session, verdict)
+        disk.here { $0.verdicts[session] = verdict }
+    }
+
+    func chosenRoom(_ session: SessionName) async throws(StoreError) -> ChosenRoom? {
+        if let real { return try await real.chosenRoom(session) }
+        return disk.here { $0.rooms[session] }
+    }
+
+    func setChosenRoom(_ session: SessionName, _ chosen: ChosenRoom?) async throws(StoreError) {
+        guard await reach() else { return }
+        try check(isFor: .writing)
+        try await real?.setChosenRoom(session, chosen)
+        disk.here { $0.rooms[session] = chosen }
+    }
+
+    func record(_ entries: [HistoryEntry]) async throws(StoreError) {
+        guard await reach() else { return }
+        try check(isFor: .inserting)
+        try await real?.record(entries)
+        disk.here { disk in
+            for entry in entries { disk.newest[entry.session] = entry }
+        }
+    }
+
+    func history(
+        session: SessionName?, since: Timestamp?, until: Timestamp?, limit: Int
+    ) async throws(StoreError) -> [HistoryEntry] {
+        if let real { return try await real.history(session: session, since: since, until: until, limit: limit) }
+        return disk.here { disk in
+            session.map { [disk.newest[$0]].compactMap(\.self) } ?? Array(disk.newest.values)
+        }
+    }
+
+    func noteAlive() {}
+}
+
+extension DurableChange {
+    /// The message that it is about.
+    var sequence: MessageSequence? {
+        switch self {
+        case .insert(let stored): stored.sequence
+        case .assign(let sequence, _), .unassign(let sequence), .release(let sequence), .remove(let sequence),
+            .quarantine(let sequence, _, _), .requeue(let sequence, _, _):
+            sequence
+        default: nil
+        }
+    }
+
+    fileprivate var needsRoom: Bool {
+        switch self {
+        case .insert, .collect, .putPublication: true
+        default: false
+        }
+    }
+}
+
+extension DurableStore.MessageFilter {
+    fileprivate func includes(_ state: StoredMessage.State) -> Bool {
+        switch (self, state) {
+        case (.all, _), (.queued, .queued), (.inFlight, .inFlight), (.inFlight, .released),
+            (.quarantined, .quarantined):
+            true
+        default: false
+        }
+    }
+}

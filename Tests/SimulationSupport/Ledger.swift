@@ -1,0 +1,371 @@
+import NIOCore
+import SessionCore
+
+@testable import MQTT
+
+/// What must never be seen, with the number of the invariant in the design.
+public struct Violation: Hashable, Sendable, CustomStringConvertible {
+    public enum Invariant: Int, CaseIterable, Sendable {
+        case nothingLost = 1
+        case exactlyOnceInOrder
+        case committedFirst
+        case heals
+        case terminalIsTerminal
+        case statusIsTrue
+        case bounded
+        case offlineIsFree
+        case secretsStaySecret
+        case sameSeedSameRun
+        /// None of the ten: the client broke the protocol, or the store was asked for something impossible.
+        case standard
+
+        var sentence: String {
+            switch self {
+            case .nothingLost: "nothing accepted is lost"
+            case .exactlyOnceInOrder: "QoS 2 exactly once, and in order"
+            case .committedFirst: "nothing is acknowledged before it is committed"
+            case .heals: "everything heals"
+            case .terminalIsTerminal: "a terminal reason and a disconnect stop all attempts"
+            case .statusIsTrue: "status never lies"
+            case .bounded: "every queue has a limit"
+            case .offlineIsFree: "offline costs nothing"
+            case .secretsStaySecret: "secrets are nowhere"
+            case .sameSeedSameRun: "same seed, same run"
+            case .standard: "the standard is kept"
+            }
+        }
+    }
+
+    public var invariant: Invariant
+    public var sentence: String
+    /// The step after which it was seen; the number of steps, when it was at the end.
+    public var step: Int
+
+    public init(invariant: Invariant, sentence: String, step: Int) {
+        (self.invariant, self.sentence, self.step) = (invariant, sentence, step)
+    }
+
+    public var description: String {
+        "step \(step), invariant \(invariant.rawValue) (\(invariant.sentence)): \(sentence)"
+    }
+}
+
+/// What became of every message of a run, in both directions: invariants 1, 2 and 3.
+struct Ledger {
+    /// A message that a program published.
+    struct Outgoing {
+        enum Answer {
+            /// The daemon was killed before it answered, or has not answered yet.
+            case unknown
+            case accepted
+            case refused
+        }
+
+        let topic: String
+        let qos: QoS
+        let host: String
+        var answer = Answer.unknown
+        /// Whether it was committed at any time.
+        var wasStored = false
+        var hasArrived = false
+        /// A server has answered it with success.
+        var isAnswered = false
+        /// A server refused it, or ended the connection for it.
+        var isRejected = false
+        /// It was reported dropped, or a person dropped it.
+        var isDropped = false
+        /// A person had it sent again: it has another place in the order.
+        var wasRetried = false
+    }
+
+    /// A message that a server had for a host: one of the copies, where filters overlap.
+    struct Incoming {
+        let name: String
+        let topic: String
+        /// The subscription that the server sent it for, if it says so.
+        let subscriptionIDs: [UInt32]
+        let qos: QoS
+        /// When it was sent for the first time, as a number of this ledger.
+        let sentAt: Int
+        let server: String
+        let epoch: Int
+        /// How many there are that nothing tells apart: without identifiers, one for each filter.
+        var count = 0
+
+        /// Whether everybody with this filter must get this copy. One for a filter that nobody wants any more may go to
+        /// anybody.
+        func isFor(_ filter: TopicFilter) -> Bool {
+            filter.matches(topic: topic) && (subscriptionIDs.isEmpty || subscriptionIDs.contains(filter.subscriptionID))
+        }
+    }
+
+    struct Place: Hashable {
+        var host: String
+        var name: String
+    }
+
+    private struct Arrival: Hashable {
+        var server: String
+        var epoch: Int
+        var number: Int
+    }
+
+    private(set) var problems: [(Violation.Invariant, String)] = []
+    private(set) var outgoing: [Int: Outgoing] = [:]
+    private var numbers: [Place: Int] = [:]
+    private var arrivals: Set<Arrival> = []
+    private var lastArrived: [Place: Int] = [:]
+    private(set) var lastNumber = 0
+
+    /// By the copy.
+    private(set) var incoming: [Place: Incoming] = [:]
+    /// By the message, all copies together: MQTT 3.1.1 does not say which one it is, whatever it was sent for.
+    private var copies: [Place: Incoming] = [:]
+    private var time = 0
+    /// When the durable consumers of the hosts became durable.
+    private var consumers: [Place: (since: Int, filter: TopicFilter)] = [:]
+    /// What was committed for a consumer, by the copy of the message: how often.
+    private var collections: [Place: [String: Int]] = [:]
+    private var collectedNames: [Place: Set<String>] = [:]
+    private var lastCollected: [Place: Int] = [:]
+    /// What programs have acknowledged, so that it must not be given again.
+    private var finished: [Place: Set<Int64>] = [:]
+    /// What programs have begun to acknowledge.
+    private var finishing: [Place: Set<Int64>] = [:]
+    private var live: [String: (since: Int, life: Int, filter: TopicFilter)] = [:]
+    private var seen: [String: Set<String>] = [:]
+    /// Sessions of servers that a host was connected in.
+    private var noticed: Set<Place> = []
+
+    mutating func takeProblems() -> [(Violation.Invariant, String)] {
+        defer { problems = [] }
+        return problems
+    }
+
+    mutating func note(_ invariant: Violation.Invariant, _ sentence: String) { problems.append((invariant, sentence)) }
+
+    // MARK: From programs to servers
+
+    mutating func asked(_ topic: String, _ qos: QoS, on host: String) -> Int {
+        lastNumber += 1
+        outgoing[lastNumber] = Outgoing(topic: topic, qos: qos, host: host)
+        return lastNumber
+    }
+
+    mutating func answered(_ number: Int, accepted: Bool) {
+        outgoing[number]?.answer = accepted ? .accepted : .refused
+        guard let message = outgoing[number] else { return }
+        if accepted, !message.wasStored { note(.committedFirst, "\(number) was accepted and is not committed") }
+        if !accepted, message.hasArrived { note(.nothingLost, "\(number) was refused and has arrived") }
+    }
+
+    mutating func dropped(_ sequence: Int64, on host: String) {
+        if let number = numbers[Place(host: host, name: "\(sequence)")] { outgoing[number]?.isDropped = true }
+    }
+
+    /// A change of the outbox is about to be committed.
+    mutating func changing(_ change: DurableChange, _ before: StoredMessage?, on host: String) {
+        time += 1
+        switch change {
+        case .insert(let stored):
+            guard let number = Int(String(buffer: stored.message.payload)) else { return }
+            outgoing[number]?.wasStored = true
+            numbers[Place(host: host, name: "\(stored.sequence.rawValue)")] = number
+        case .requeue(let old, let new, _):
+            guard let number = numbers[Place(host: host, name: "\(old.rawValue)")] else { return }
+            outgoing[number]?.wasRetried = true
+            outgoing[number]?.isRejected = false
+            numbers[Place(host: host, name: "\(new.rawValue)")] = number
+        case .remove(let sequence):
+            guard before != nil, let number = numbers[Place(host: host, name: "\(sequence.rawValue)")],
+                let message = outgoing[number], message.qos != .atMostOnce
+            else { return }
+            if !message.isAnswered, !message.isDropped {
+                note(.nothingLost, "\(number) (\(message.qos)) left the outbox and no server has answered it")
+            }
+        case .quarantine(let sequence, let code, _):
+            if let number = numbers[Place(host: host, name: "\(sequence.rawValue)")] {
+                outgoing[number]?.isRejected = true
+            }
+            if !code.isError { note(.nothingLost, "\(sequence) was rejected with \(code)") }
+        case .putConsumer(let name, let filter, _):
+            let place = Place(host: host, name: name.description)
+            guard let filter = try? TopicFilter(filter) else { return }
+            if consumers[place]?.filter != filter { consumers[place] = (time, filter) }
+        case .removeConsumer(let name): forget(Place(host: host, name: name.description))
+        case .collect(let message, let names, _):
+            for name in names { collected(message.message, Place(host: host, name: name.description)) }
+        case .removeCollected(let sequence, let name):
+            let place = Place(host: host, name: name.description)
+            if finishing[place]?.contains(sequence.rawValue) != true, consumers[place] != nil {
+                note(.nothingLost, "\(sequence) left the inbox of \(name) and no program acknowledged it")
+            }
+        default: break
+        }
+    }
+
+    /// A server has answered a message.
+    mutating func answered(_ publish: Publish, _ code: MQTT.ReasonCode, by server: String) {
+        guard let number = number(publish) else { return }
+        if outgoing[number]?.wasStored == false {
+            note(.committedFirst, "\(number) was sent and is not committed")
+        }
+        if code.isError { outgoing[number]?.isRejected = true } else { outgoing[number]?.isAnswered = true }
+    }
+
+    mutating func arrived(_ publish: Publish, epoch: Int, at server: String) {
+        guard let number = number(publish), let message = outgoing[number] else { return }
+        if message.answer == .refused { note(.nothingLost, "\(number) was refused and has arrived") }
+        if publish.qos == .exactlyOnce,
+            !arrivals.insert(Arrival(server: server, epoch: epoch, number: number)).inserted
+        {
+            note(.exactlyOnceInOrder, "\(number) (QoS 2) has arrived twice at server \(server)")
+        }
+        guard !message.hasArrived else { return }
+        outgoing[number]?.hasArrived = true
+        guard !message.wasRetried, message.qos != .atMostOnce else { return }
+        let place = Place(host: message.host, name: message.topic)
+        if let last = lastArrived[place], last > number {
+            note(.exactlyOnceInOrder, "\(number) has arrived after \(last) on \(message.topic)")
+        }
+        lastArrived[place] = max(number, lastArrived[place] ?? 0)
+    }
+
+    private func number(_ publish: Publish) -> Int? {
+        publish.topic.hasPrefix("out/") ? Int(String(buffer: publish.payload)) : nil
+    }
+
+    /// Everything that was accepted has arrived, or it is known why not.
+    mutating func checkOutgoing(left: (String) -> Set<Int>) {
+        var inStore: [String: Set<Int>] = [:]
+        for (number, message) in outgoing.sorted(by: { $0.key < $1.key })
+        where message.answer == .accepted && message.qos != .atMostOnce {
+            if message.hasArrived || message.isRejected || message.isDropped { continue }
+            let stored = inStore[message.host] ?? left(message.host)
+            inStore[message.host] = stored
+            if !stored.contains(number) { note(.nothingLost, "\(number) (\(message.qos)) was accepted and is lost") }
+        }
+    }
+
+    // MARK: From servers to programs
+
+    mutating func sent(_ publish: Publish, epoch: Int, by server: String, to host: String) {
+        guard publish.topic.hasPrefix("in/"), publish.qos != .atMostOnce, !publish.retain else { return }
+        time += 1
+        let (name, ids) = (String(buffer: publish.payload), publish.properties.subscriptionIDs)
+        func new(_ ids: [UInt32]) -> Incoming {
+            Incoming(
+                name: name, topic: publish.topic, subscriptionIDs: ids, qos: publish.qos, sentAt: time, server: server,
+                epoch: epoch)
+        }
+        incoming[Place(host: host, name: Self.copy(name, ids)), default: new(ids)].count += 1
+        copies[Place(host: host, name: name), default: new([])].count += 1
+    }
+
+    private static func copy(_ name: String, _ ids: [UInt32]) -> String { "\(name) \(ids)" }
+
+    /// Whether this copy was collected, or one that came without its identifiers.
+    private func hasCollected(_ sent: Incoming, _ place: Place) -> Bool {
+        let all = collections[place] ?? [:]
+        return all[Self.copy(sent.name, sent.subscriptionIDs)] != nil || all[Self.copy(sent.name, [])] != nil
+    }
+
+    private mutating func collected(_ message: MQTTClientMachine.InboundMessage, _ place: Place) {
+        let name = String(buffer: message.payload)
+        let ids = message.properties.subscriptionIDs
+        let copy = Self.copy(name, ids)
+        let count = collections[place]?[copy] ?? 0
+        collections[place, default: [:]][copy] = count + 1
+        let isFirst = collectedNames[place, default: []].insert(name).inserted
+        let whole = copies[Place(host: place.host, name: name)]
+        guard let sent = ids.isEmpty ? whole : incoming[Place(host: place.host, name: copy)] else { return }
+        if message.qos == .exactlyOnce, count >= sent.count {
+            note(.exactlyOnceInOrder, "\(name) (QoS 2) was collected \(count + 1) times for \(place.name)")
+        }
+        guard let filter = consumers[place]?.filter else { return }
+        let others = consumers.filter { $0.key.host == place.host && $0.key != place && sent.isFor($0.value.filter) }
+        if !sent.isFor(filter), let other = others.keys.first {
+            note(.exactlyOnceInOrder, "\(name), which was sent for \(other.name), was collected for \(place.name)")
+        }
+        guard isFirst, sent.isFor(filter), let number = Int(name.dropFirst()) else { return }
+        let order = Place(host: place.host, name: "\(place.name) \(sent.topic) \(sent.server) \(sent.epoch)")
+        if let last = lastCollected[order], last > number {
+            note(.exactlyOnceInOrder, "\(name) was collected after \(last) for \(place.name)")
+        }
+        lastCollected[order] = max(number, lastCollected[order] ?? 0)
+    }
+
+    /// The server was told that the client has taken over a message.
+    mutating func taken(_ publish: Publish, by host: String, life: Int, atServer server: String) {
+        let name = String(buffer: publish.payload)
+        let copy = Self.copy(name, publish.properties.subscriptionIDs)
+        guard let sent = incoming[Place(host: host, name: copy)] else { return }
+        for (place, consumer) in consumers
+        where place.host == host && consumer.since < sent.sentAt && sent.isFor(consumer.filter) {
+            if sent.qos == .exactlyOnce, !noticed.contains(session(sent, of: host)) { continue }
+            guard !hasCollected(sent, place) else { continue }
+            note(.committedFirst, "\(name) was acknowledged and is not committed for \(place.name)")
+        }
+        if let live = live[host], live.life == life, live.since < sent.sentAt, publish.qos == .atLeastOnce,
+            sent.isFor(live.filter), seen[host]?.contains(name) != true
+        {
+            note(.committedFirst, "\(name) was acknowledged and no program was given it")
+        }
+    }
+
+    private func session(_ sent: Incoming, of host: String) -> Place {
+        Place(host: host, name: "\(sent.server) \(sent.epoch)")
+    }
+
+    mutating func connected(_ host: String, at server: String, epoch: Int) {
+        noticed.insert(Place(host: host, name: "\(server) \(epoch)"))
+    }
+
+    mutating func subscribed(_ host: String, _ filter: TopicFilter, life: Int) {
+        time += 1
+        live[host] = (time, life, filter)
+        seen[host] = []
+    }
+
+    mutating func unsubscribed(_ host: String) { live[host] = nil }
+
+    mutating func saw(_ name: String, on host: String) { seen[host, default: []].insert(name) }
+
+    private mutating func forget(_ place: Place) {
+        consumers[place] = nil
+        collections[place] = nil
+        collectedNames[place] = nil
+        finished[place] = nil
+        finishing[place] = nil
+        lastCollected = lastCollected.filter { $0.key.host != place.host }
+    }
+
+    /// A durable consumer's program was given a message.
+    mutating func given(_ id: Int64, to name: String, on host: String) {
+        if finished[Place(host: host, name: name)]?.contains(id) == true {
+            note(.exactlyOnceInOrder, "\(id) was acknowledged by \(name) and given again")
+        }
+    }
+
+    mutating func acknowledging(_ ids: [Int64], by name: String, on host: String) {
+        finishing[Place(host: host, name: name), default: []].formUnion(ids)
+    }
+
+    mutating func acknowledged(_ ids: [Int64], by name: String, on host: String) {
+        finished[Place(host: host, name: name), default: []].formUnion(ids)
+    }
+
+    /// Everything that the servers have sent in their present sessions has come to everybody who wants it.
+    mutating func checkIncoming(present: (_ host: String, _ server: String) -> Int?) {
+        for (place, sent) in incoming.sorted(by: { $0.value.sentAt < $1.value.sentAt })
+        where present(place.host, sent.server) == sent.epoch {
+            if sent.qos == .exactlyOnce, !noticed.contains(session(sent, of: place.host)) { continue }
+            for (consumer, wanted) in consumers
+            where consumer.host == place.host && wanted.since < sent.sentAt
+                && sent.isFor(wanted.filter) && !hasCollected(sent, consumer)
+            {
+                note(.nothingLost, "\(sent.name) was sent by the server and never came to \(consumer.name)")
+            }
+        }
+    }
+}

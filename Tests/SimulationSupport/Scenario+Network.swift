@@ -1,0 +1,232 @@
+import Glibc
+import NIOCore
+import SessionCore
+import Support
+
+@testable import Agent
+@testable import Transport
+
+// The network between hosts and servers: TCP as both ends see it, and what can be wrong with it.
+
+extension Scenario {
+    func put(_ item: Wire.Item, on id: Int, toServer: Bool) {
+        guard wires[id] != nil else { return }
+        if toServer { wires[id]?.toServer.append(item) } else { wires[id]?.toHost.append(item) }
+        arriveLater(on: id, toServer ? .toServer : .toHost)
+    }
+
+    func arriveLater(on id: Int, _ direction: Direction) {
+        let latency = wires[id].flatMap { $0.latency ?? uplinks[$0.host]?.latency } ?? Self.latency
+        _ = loop.scheduleTask(in: latency) { [weak self] in
+            self?.assumeIsolated { $0.arrive(on: id, direction) }
+        }
+    }
+
+    /// The first of what is on its way.
+    func arrive(on id: Int, _ direction: Direction) {
+        guard var wire = wires[id], let uplink = uplinks[wire.host] else { return }
+        guard uplink.carries(direction), !wire.isStranded else {
+            wires[id]?.swallowed.append(direction)
+            return
+        }
+        guard let first = direction == .toServer ? wire.toServer.first : wire.toHost.first else { return }
+        if direction == .toServer { wire.toServer.removeFirst() } else { wire.toHost.removeFirst() }
+        var item = first
+        var breaks = false
+        if case .bytes(var bytes) = item {
+            let limit = min(uplink.piece ?? .max, uplink.resetAfter[direction] ?? .max)
+            breaks = uplink.resetAfter[direction].map { $0 <= bytes.readableBytes } ?? false
+            if !wire.isKnock, let left = uplink.resetAfter[direction] {
+                uplinks[wire.host]?.resetAfter[direction] = breaks ? nil : left - min(limit, bytes.readableBytes)
+            }
+            if limit < bytes.readableBytes, let head = bytes.readSlice(length: limit) {
+                item = .bytes(head)
+                if direction == .toServer {
+                    wire.toServer.insert(.bytes(bytes), at: 0)
+                } else {
+                    wire.toHost.insert(.bytes(bytes), at: 0)
+                }
+                arriveLater(on: id, direction)
+            }
+        }
+        wires[id] = wire
+        switch direction {
+        case .toServer: arriveAtServer(item, on: id, wire)
+        case .toHost: arriveAtHost(item, on: id, wire)
+        }
+        if breaks { reset(id) }
+    }
+
+    func arriveAtServer(_ item: Wire.Item, on id: Int, _ wire: Wire) {
+        guard let connection = wire.broker, servers[wire.server]?.isUp == true else {
+            // Nobody knows the connection any more.
+            put(.close, on: id, toServer: false)
+            return
+        }
+        guard servers[wire.server]?.isHung == false else {
+            servers[wire.server]?.unread.append((item, id))
+            return
+        }
+        switch item {
+        case .bytes(let bytes):
+            digest.mix(1, bytes, at: now)
+            with(wire.server) { broker, now in broker.received(bytes, from: connection, at: now) }
+        case .close:
+            wires[id]?.broker = nil
+            with(wire.server) { broker, now in broker.closed(connection, at: now) }
+            if wires[id]?.isOpenAtHost == false { wires[id] = nil } else { put(.close, on: id, toServer: false) }
+        }
+    }
+
+    func arriveAtHost(_ item: Wire.Item, on id: Int, _ wire: Wire) {
+        guard wire.isOpenAtHost else { return }
+        switch item {
+        case .bytes(let bytes):
+            guard bytes.readableBytes > 0 else { return }
+            digest.mix(2, bytes, at: now)
+            wires[id]?.heardAt = now
+            wire.onEvent(.received(bytes))
+        case .close:
+            wires[id]?.isOpenAtHost = false
+            if wires[id]?.broker == nil { wires[id] = nil }
+            wire.onEvent(.closed(.closedByPeer))
+        }
+    }
+
+    /// - Parameter tellingServer: otherwise the server finds out by its Keep Alive, or never.
+    func forget(_ id: Int, tellingServer: Bool) {
+        guard let wire = wires[id] else { return }
+        wires[id]?.isOpenAtHost = false
+        if uplinks[wire.host]?.abortLoses == true { wires[id]?.toServer = [] }
+        if tellingServer, wire.broker != nil, uplinks[wire.host]?.works == true, !wire.isStranded {
+            put(.close, on: id, toServer: true)
+        } else {
+            wires[id] = nil
+        }
+    }
+
+    // MARK: What a daemon does with the network
+
+    func dial(
+        _ endpoint: Endpoint, from host: String, _ options: Connection.Options,
+        onEvent: @escaping (ConnectionEvent) -> Void
+    ) -> Int {
+        lastWire += 1
+        let id = lastWire
+        let timeout = options.dialTimeout
+        if options.stopsWhenReached {
+            knocks[host, default: []].append(now)
+        } else {
+            dials[host, default: []].append(now)
+        }
+        guard let server = ServerName.allCases.first(where: { $0.address == endpoint.host }) else {
+            preconditionFailure("a scenario's endpoints are its servers")
+        }
+        wires[id] = Wire(host: host, server: server, isKnock: options.stopsWhenReached, onEvent: onEvent)
+        digest.mix(3, UInt64(id), at: now)
+        if !options.stopsWhenReached { onDial(host) }
+        tell(.dialing, on: id, after: .zero)
+        guard let uplink = uplinks[host], uplink.path != nil else {
+            fail(id, .unreachable, "no route to host", after: .zero)
+            return id
+        }
+        if let fault = uplink.dialFault {
+            uplinks[host]?.dialFault = nil
+            guard let code = fault.code else { return id }
+            let isSlow = fault == .dialTimeout || fault == .tlsTimeout
+            fail(id, code, "\(fault)", after: isSlow ? .nanoseconds(timeout.nanoseconds) : uplink.latency * 2)
+            return id
+        }
+        guard uplink.works, uplink.dialing != .hangs else {
+            fail(id, .dialTimeout, "no answer", after: .nanoseconds(timeout.nanoseconds))
+            return id
+        }
+        guard servers[server]?.isUp == true, uplink.dialing == .works else {
+            fail(id, .refused, "connection refused", after: uplink.latency * 2)
+            return id
+        }
+        _ = loop.scheduleTask(in: uplink.latency * 2) { [weak self] in self?.assumeIsolated { $0.opened(id) } }
+        return id
+    }
+
+    func opened(_ id: Int) {
+        guard let wire = wires[id], wire.isOpenAtHost else { return }
+        guard servers[wire.server]?.isUp == true else {
+            fail(id, .refused, "connection refused", after: .zero)
+            return
+        }
+        guard let peer = try? SocketAddress(ipAddress: wire.server.address, port: 1883) else {
+            preconditionFailure("this is an address")
+        }
+        guard !wire.isKnock else {
+            wire.onEvent(.reached(peer))
+            return
+        }
+        wires[id]?.broker = with(wire.server) { broker, now in broker.opened(at: now) }
+        wires[id]?.heardAt = now
+        guard
+            let local = try? SocketAddress(ipAddress: uplinks[wire.host]?.path?.source ?? "127.0.0.1", port: 40_000)
+        else { preconditionFailure("these are addresses") }
+        wire.onEvent(.opened(Opened(peer: peer, local: local, tlsVersion: nil)))
+    }
+
+    /// An attempt goes on with the connection of a look.
+    func proceed(_ id: Int, onEvent: @escaping (ConnectionEvent) -> Void) -> Bool {
+        guard let wire = wires[id], wire.isKnock, wire.isOpenAtHost else { return false }
+        dials[wire.host, default: []].append(now)
+        wires[id]?.isKnock = false
+        wires[id]?.onEvent = onEvent
+        loop.execute { [weak self] in self?.assumeIsolated { $0.opened(id) } }
+        return true
+    }
+
+    func tell(_ event: ConnectionEvent, on id: Int, after delay: TimeAmount) {
+        _ = loop.scheduleTask(in: delay) { [weak self] in
+            self?.assumeIsolated { scenario in
+                guard let wire = scenario.wires[id], wire.isOpenAtHost else { return }
+                wire.onEvent(event)
+            }
+        }
+    }
+
+    func fail(_ id: Int, _ code: TransportFailure.Code, _ message: String, after delay: TimeAmount) {
+        _ = loop.scheduleTask(in: delay) { [weak self] in
+            self?.assumeIsolated { scenario in
+                guard let wire = scenario.wires.removeValue(forKey: id), wire.isOpenAtHost else { return }
+                wire.onEvent(.closed(.failed(TransportFailure(code, message))))
+            }
+        }
+    }
+
+    func send(_ bytes: ByteBuffer, on id: Int) {
+        guard wires[id]?.isOpenAtHost == true else { return }
+        put(.bytes(bytes), on: id, toServer: true)
+    }
+
+    func close(_ id: Int, _ mode: Connection.CloseMode) {
+        guard wires[id]?.isOpenAtHost == true else { return }
+        forget(id, tellingServer: true)
+        guard mode == .afterFlush, let onEvent = wires[id]?.onEvent else { return }
+        loop.execute(boxed { onEvent(.closed(.closedLocally)) })
+    }
+
+    /// Everything is on one loop: what is not Sendable never leaves it.
+    func boxed(_ action: @escaping () -> Void) -> @Sendable () -> Void {
+        nonisolated(unsafe) let action = action
+        return { action() }
+    }
+
+    /// The host lost its power, or the daemon was killed: the kernel closes its connections, or nobody does.
+    func dropConnections(of host: String, tellingServers: Bool) {
+        for (id, wire) in wires.sorted(by: { $0.key < $1.key }) where wire.host == host {
+            forget(id, tellingServer: tellingServers)
+        }
+    }
+
+    // MARK: What can be looked at
+
+    /// When a host last heard anything on a connection to a server that is open.
+    func lastHeard(_ host: String) -> Instant? {
+        wires.values.filter { $0.host == host && $0.isOpenAtHost && !$0.isKnock }.compactMap(\.heardAt).max()
+    }
+}

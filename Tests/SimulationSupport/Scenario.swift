@@ -1,0 +1,421 @@
+import Glibc
+import MQTT
+import NIOCore
+import SessionCore
+import Support
+
+@testable import Agent
+@testable import Transport
+
+/// Hosts with a daemon each, servers, and the network between them, all in virtual time.
+///
+///     host "A" ── session ──┐                      ┌── server "one" (192.0.2.1)
+///     host "B" ── session ──┼── 5 ms each way ─────┤
+///      …                    ┘                      └── server "two" (192.0.2.2)
+///
+/// The daemons are the real ones, from the configuration file to the disk: the same registry, drivers and machines. What
+/// is a model is the server, the network and the clock. Everything runs on one virtual loop, this actor and the body of
+/// the test as well, so that between two `await`s of a test nothing happens.
+actor Scenario {
+    nonisolated let loop: VirtualLoop
+    nonisolated var unownedExecutor: UnownedSerialExecutor { loop.asUnownedSerialExecutor() }
+
+    /// One way.
+    static let latency = TimeAmount.milliseconds(5)
+
+    /// One TCP connection, as its two ends see it.
+    struct Wire {
+        enum Item {
+            case bytes(ByteBuffer)
+            case close
+        }
+
+        let host: String
+        let server: ServerName
+        var broker: ModelBroker.ConnectionID?
+        var isOpenAtHost = true
+        /// What is on its way, each direction in order.
+        var toServer: [Item] = []
+        var toHost: [Item] = []
+        /// When anything arrived at the host last.
+        var heardAt: Instant?
+        /// How many arrivals the network swallowed: TCP sends again when it works.
+        var swallowed: [Direction] = []
+        /// A look: the connection stops where the server has answered.
+        var isKnock = false
+        /// One way, where the host is on another path by now than the connection was made on.
+        var latency: TimeAmount?
+        /// The network does not take its packets any more.
+        var isStranded = false
+        var onEvent: (ConnectionEvent) -> Void
+    }
+
+    enum Direction: CaseIterable {
+        case toServer, toHost
+    }
+
+    /// Where a host's network is, and what is wrong with it.
+    struct Uplink {
+        var path: Path?
+        /// The path looks fine, and nothing gets through in these directions.
+        var swallows: Set<Direction> = []
+        /// One way.
+        var latency = Scenario.latency
+        /// TCP hands over so many bytes at once at most.
+        var piece: Int?
+        /// After so many bytes the connection that carries them is reset.
+        var resetAfter: [Direction: Int] = [:]
+        /// What becomes of the next dial.
+        var dialFault: DialFault?
+        /// What becomes of all of them.
+        var dialing = Dialing.works
+        /// What was sent before an abort is lost with the connection.
+        var abortLoses = false
+
+        var works: Bool { path != nil && swallows.isEmpty }
+        func carries(_ direction: Direction) -> Bool { path != nil && !swallows.contains(direction) }
+    }
+
+    enum Dialing {
+        case works, hangs, refused
+    }
+
+    enum DialFault: Int, CaseIterable {
+        case dnsFailed, unreachable, refused, reset, dialTimeout, tlsTimeout, tlsFailed
+        /// Nothing is ever heard of it.
+        case none
+
+        var code: TransportFailure.Code? {
+            switch self {
+            case .dnsFailed: .dnsFailed
+            case .unreachable: .unreachable
+            case .refused: .refused
+            case .reset: .reset
+            case .dialTimeout: .dialTimeout
+            case .tlsTimeout: .tlsTimeout
+            case .tlsFailed: .tlsFailed
+            case .none: nil
+            }
+        }
+    }
+
+    enum ServerName: String, CaseIterable {
+        case one, two
+
+        var address: String { self == .one ? "192.0.2.1" : "192.0.2.2" }
+        var endpoint: String { "mqtt://\(address):1883" }
+    }
+
+    struct Server {
+        var broker = ModelBroker()
+        var isUp = true
+        /// It takes bytes and does nothing with them, until it goes on.
+        var isHung = false
+        var unread: [(item: Wire.Item, wire: Int)] = []
+    }
+
+    var servers: [ServerName: Server] = [.one: Server(), .two: Server()]
+    var uplinks: [String: Uplink] = [:]
+    var wires: [Int: Wire] = [:]
+    var lastWire = 0
+    var brokerTimers: [ServerName: Scheduled<Void>] = [:]
+    /// When each host began an attempt's connection.
+    var dials: [String: [Instant]] = [:]
+    /// When each host looked whether a server answers.
+    var knocks: [String: [Instant]] = [:]
+    var hosts: [Host] = []
+    /// The paths that the daemons of these hosts believe in still.
+    var unnoticed: [String: Path?] = [:]
+    /// Called with what a server did and heard.
+    var onFact: (ServerName, ModelBroker.Fact) -> Void = { _, _ in }
+    /// Called with the name of a host that dials.
+    var onDial: (String) -> Void = { _ in }
+    /// Everything that happened, in one number.
+    var digest = Digest()
+
+    private init(loop: VirtualLoop) {
+        self.loop = loop
+    }
+
+    /// Runs a story from its beginning to its end.
+    static func run<Value: Sendable>(
+        _ body: @Sendable (isolated Scenario) async throws -> Value
+    ) async throws -> Value {
+        let loop = VirtualLoop()
+        defer { loop.stop() }
+        let scenario = Scenario(loop: loop)
+        return try await withTaskExecutorPreference(loop) {
+            try await scenario.perform(body)
+        }
+    }
+
+    private func perform<Value: Sendable>(
+        _ body: @Sendable (isolated Scenario) async throws -> Value
+    ) async throws -> Value {
+        let result: Result<Value, any Error>
+        do {
+            let value = try await body(self)
+            // The beginning, and nothing else: otherwise the run would depend on the machine's mood.
+            guard loop.jobsFromOutside == 1 else {
+                throw Host.Failure(description: "\(loop.jobsFromOutside - 1) jobs came from other threads")
+            }
+            result = .success(value)
+        } catch {
+            result = .failure(error)
+        }
+        for host in hosts { await host.end() }
+        // They know the scenario, and would keep it for ever.
+        hosts = []
+        wires = [:]
+        (onFact, onDial) = ({ _, _ in }, { _ in })
+        return try result.get()
+    }
+
+    // MARK: Time
+
+    nonisolated var now: Instant { Instant(nanoseconds: Int64(loop.now.uptimeNanoseconds)) }
+    /// The model servers' clock.
+    private var milliseconds: ModelBroker.Time { now.nanoseconds / 1_000_000 }
+
+    func sleep(_ duration: Duration) async {
+        await loop.sleep(until: loop.now + .nanoseconds(duration.nanoseconds))
+    }
+
+    // MARK: Hosts
+
+    /// A host with a daemon that has the session `main`; more of the session's file in `extra`.
+    func host(_ name: String, _ extra: String = "", endpoints: [ServerName] = [.one], user: String? = nil) async throws
+        -> Host
+    {
+        let list = endpoints.map { "\"\($0.endpoint)\"" }.joined(separator: ", ")
+        return try await host(
+            name, sessions: ["main": "endpoints = [\(list)]\nuser = \"\(user ?? name.lowercased())\"\n\(extra)\n"])
+    }
+
+    /// A host whose sessions have these files.
+    func host(_ name: String, sessions: [String: String]) async throws -> Host {
+        let host = try addHost(name)
+        for (session, text) in sessions { try await host.write(session, text) }
+        try await host.start()
+        return host
+    }
+
+    /// A host whose daemon is not started yet.
+    func addHost(_ name: String, modelsDisk: Bool = false) throws -> Host {
+        uplinks[name] = Uplink(path: Self.path())
+        let host = try Host(name, in: self, modelsDisk: modelsDisk)
+        hosts.append(host)
+        return host
+    }
+
+    static func path(interface: String = "wlan0", source: String = "198.51.100.7") -> Path {
+        Path(
+            interface: interface, interfaceIndex: interface == "wlan0" ? 3 : 2,
+            type: interface == "wlan0" ? .wifi : .ethernet, source: source, gateway: "198.51.100.1", table: 254)
+    }
+
+    func path(of host: String) -> Path? { uplinks[host]?.path }
+
+    // MARK: What happens to the network
+
+    /// The kernel says that there is no path any more.
+    func cut(_ host: Host) async {
+        let old = uplinks[host.name]?.path
+        unnoticed.removeValue(forKey: host.name)
+        uplinks[host.name]?.path = nil
+        await host.pathChanged(.lost, from: old, to: nil)
+    }
+
+    /// The kernel says that there is a path again.
+    func mend(_ host: Host) async {
+        unnoticed.removeValue(forKey: host.name)
+        uplinks[host.name]?.path = Self.path()
+        uplinks[host.name]?.dialing = .works
+        sendAgain(of: host.name)
+        await host.pathChanged(.gained, from: nil, to: Self.path())
+    }
+
+    /// From one network to another; the old address is gone, and with it all connections.
+    func move(_ host: Host) async {
+        let old = uplinks[host.name]?.path
+        let new = Self.path(interface: old?.interface == "wlan0" ? "eth0" : "wlan0", source: "203.0.113.40")
+        unnoticed.removeValue(forKey: host.name)
+        uplinks[host.name]?.path = new
+        for (id, wire) in wires.sorted(by: { $0.key < $1.key }) where wire.host == host.name {
+            forget(id, tellingServer: false)
+        }
+        await host.pathChanged(.movedSourceGone, from: old, to: new)
+    }
+
+    /// The default route moves to another uplink, and the address that was used before stays.
+    ///
+    /// - Parameters:
+    ///   - strands: the network there takes nothing from the old address, so what is connected is dead.
+    ///   - dialing: what becomes of connections over the new path.
+    func shift(
+        _ host: Host, to interface: String? = nil, strands: Bool = false, _ dialing: Dialing = .works,
+        latency: TimeAmount = Scenario.latency
+    ) async {
+        guard var uplink = uplinks[host.name] else { return }
+        let old = uplink.path
+        let interface = interface ?? (old?.interface == "wlan0" ? "eth0" : "wlan0")
+        let sources = ["wlan0": "198.51.100.7", "eth0": "203.0.113.40", "wwan0": "192.0.2.99"]
+        let new = Self.path(interface: interface, source: sources[interface] ?? "")
+        unnoticed.removeValue(forKey: host.name)
+        for (id, wire) in wires where wire.host == host.name {
+            wires[id]?.latency = wire.latency ?? uplink.latency
+            wires[id]?.isStranded = strands
+        }
+        (uplink.path, uplink.dialing, uplink.latency) = (new, dialing, latency)
+        uplinks[host.name] = uplink
+        await host.pathChanged(.movedSourceKept, from: old, to: new)
+    }
+
+    /// From one network to another, and the daemon has not been told yet: the kernel's message is still to be read.
+    func moveUnnoticed(_ host: Host) {
+        let old = uplinks[host.name]?.path
+        let new = Self.path(interface: old?.interface == "wlan0" ? "eth0" : "wlan0", source: "203.0.113.41")
+        uplinks[host.name]?.path = new
+        unnoticed[host.name] = unnoticed[host.name] ?? old
+    }
+
+    func tellUnnoticed(_ host: String) {
+        guard let old = unnoticed.removeValue(forKey: host), let told = hosts.first(where: { $0.name == host }) else {
+            return
+        }
+        let new = uplinks[host]?.path
+        told.assumeIsolated { $0.pathChanged(old == nil ? .gained : .movedSourceKept, from: old, to: new) }
+    }
+
+    /// Nothing gets through, and the kernel does not know.
+    func silence(_ host: Host, _ directions: Set<Direction> = Set(Direction.allCases)) {
+        uplinks[host.name]?.swallows.formUnion(directions)
+    }
+
+    func unsilence(_ host: Host) {
+        uplinks[host.name]?.swallows = []
+        uplinks[host.name]?.dialing = .works
+        sendAgain(of: host.name)
+    }
+
+    func withUplink(_ host: Host, _ change: (inout Uplink) -> Void) {
+        guard var uplink = uplinks[host.name] else { return }
+        change(&uplink)
+        uplinks[host.name] = uplink
+    }
+
+    func uplink(_ host: Host) -> Uplink { uplinks[host.name] ?? Uplink() }
+
+    /// The present connections of a host break, and both sides are told.
+    func reset(_ host: Host) {
+        for id in wires.keys.sorted() where wires[id]?.host == host.name { reset(id) }
+    }
+
+    /// The host's oldest connection is reset, by whatever is between it and the server.
+    func resetOldest(_ host: Host) {
+        let open = wires.filter { $0.value.host == host.name && $0.value.isOpenAtHost && $0.value.broker != nil }
+        guard let (id, wire) = open.min(by: { $0.key < $1.key }) else { return }
+        put(.close, on: id, toServer: true)
+        wires[id]?.isOpenAtHost = false
+        wire.onEvent(.closed(.failed(TransportFailure(.reset, "reset"))))
+    }
+
+    func reset(_ id: Int) {
+        guard let wire = wires.removeValue(forKey: id) else { return }
+        if let connection = wire.broker, servers[wire.server]?.isUp == true {
+            with(wire.server) { broker, now in broker.closed(connection, at: now) }
+        }
+        guard wire.isOpenAtHost else { return }
+        wire.onEvent(.closed(.failed(TransportFailure(.reset, "connection reset by peer"))))
+    }
+
+    func sendAgain(of host: String) {
+        for id in wires.keys.sorted() where wires[id]?.host == host {
+            let swallowed = wires[id]?.swallowed ?? []
+            wires[id]?.swallowed = []
+            for direction in swallowed { arriveLater(on: id, direction) }
+        }
+    }
+
+    // MARK: What happens to a server
+
+    func with<Result: Sendable>(
+        _ server: ServerName = .one, _ change: (inout ModelBroker, ModelBroker.Time) throws -> Result
+    ) rethrows -> Result {
+        var broker = servers[server]?.broker ?? ModelBroker()
+        defer {
+            servers[server]?.broker = broker
+            carryOut(server)
+        }
+        return try change(&broker, milliseconds)
+    }
+
+    func broker(_ server: ServerName = .one) -> ModelBroker { servers[server]?.broker ?? ModelBroker() }
+
+    /// Killed: its connections break, and nobody listens.
+    func stop(_ server: ServerName = .one, keepingState: Bool = true) {
+        servers[server]?.isUp = false
+        servers[server]?.isHung = false
+        servers[server]?.unread = []
+        servers[server]?.broker.crash(keepingState: keepingState, at: milliseconds)
+        brokerTimers.removeValue(forKey: server)?.cancel()
+        for id in wires.keys.sorted() where wires[id]?.server == server {
+            wires[id]?.broker = nil
+            put(.close, on: id, toServer: false)
+        }
+    }
+
+    func start(_ server: ServerName = .one) {
+        servers[server]?.isUp = true
+        carryOut(server)
+    }
+
+    func isUp(_ server: ServerName) -> Bool { servers[server]?.isUp ?? false }
+
+    /// The server does not do anything any more, and its connections stay open.
+    func hang(_ server: ServerName) {
+        guard servers[server]?.isUp == true else { return }
+        servers[server]?.isHung = true
+        brokerTimers.removeValue(forKey: server)?.cancel()
+    }
+
+    func goOn(_ server: ServerName) {
+        guard servers[server]?.isHung == true else { return }
+        servers[server]?.isHung = false
+        let unread = servers[server]?.unread ?? []
+        servers[server]?.unread = []
+        for (item, id) in unread {
+            guard let wire = wires[id] else { continue }
+            arriveAtServer(item, on: id, wire)
+        }
+        carryOut(server)
+    }
+
+    func carryOut(_ server: ServerName) {
+        for fact in servers[server]?.broker.takeFacts() ?? [] { onFact(server, fact) }
+        for action in servers[server]?.broker.takeActions() ?? [] {
+            switch action {
+            case .send(let connection, let bytes):
+                if let id = wire(of: connection, at: server) { put(.bytes(bytes), on: id, toServer: false) }
+            case .close(let connection):
+                guard let id = wire(of: connection, at: server) else { break }
+                wires[id]?.broker = nil
+                put(.close, on: id, toServer: false)
+            }
+        }
+        brokerTimers.removeValue(forKey: server)?.cancel()
+        guard servers[server]?.isUp == true, servers[server]?.isHung == false,
+            let deadline = servers[server]?.broker.nextDeadline
+        else { return }
+        let wait = max(0, deadline - milliseconds)
+        brokerTimers[server] = loop.scheduleTask(in: .milliseconds(wait)) { [weak self] in
+            self?.assumeIsolated { scenario in
+                scenario.with(server) { broker, now in broker.timeReached(at: now) }
+            }
+        }
+    }
+
+    func wire(of connection: ModelBroker.ConnectionID, at server: ServerName) -> Int? {
+        wires.first { $0.value.server == server && $0.value.broker == connection }?.key
+    }
+}

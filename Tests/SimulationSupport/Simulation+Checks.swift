@@ -1,0 +1,188 @@
+import ControlAPI
+import Support
+
+@testable import Agent
+@testable import MQTT
+@testable import SessionCore
+
+// What must be true after each step, of each session by itself: invariants 5 to 8.
+
+extension Simulation {
+    /// As many dials in so short a time are an attack, whatever the server does.
+    static let dialWindow: Duration = .seconds(30)
+    static let dialsPerWindow = 24
+    /// How often clients with one identity may displace each other without anybody's doing.
+    static let displacements = 30
+
+    func noteContext(of step: Step) {
+        guard step.disturbs else { return }
+        disturbedAt = scenario.now
+        acceptances = [:]
+        for index in residents.indices { residents[index].watch.disturbed() }
+    }
+
+    /// What is looked at.
+    private struct View {
+        var status: SessionMachine.Status
+        var heartbeat: Duration?
+        var timeout: Duration
+        var deadline: Instant?
+        var hasPath: Bool
+        /// A second client says goodbye for a session that cannot do that itself any more.
+        var isLooking: Bool
+        var counts: MQTTClientMachine.Counts
+        var inbox: MQTTClientMachine.InboxCounts
+        /// Messages that are not durable yet, and take nobody's place before they are.
+        var undecided: Int
+
+        init(_ driver: isolated SessionDriver) {
+            status = driver.machine.status
+            if case .connected(let connected) = driver.machine.state { heartbeat = connected.heartbeat.interval }
+            timeout = driver.configuration.heartbeat.timeout
+            deadline = driver.machine.nextDeadline
+            hasPath = driver.machine.hasPath
+            isLooking = driver.looking != nil
+            undecided = driver.mqtt.acceptances.count
+            (counts, inbox) = (driver.mqtt.counts, driver.mqtt.inboxCounts)
+        }
+    }
+
+    func checkStatus(of index: Int) {
+        let resident = residents[index]
+        guard let driver = resident.host.here({ $0.driver() }) else { return }
+        let view = driver.here { View($0) }
+        scenario.here { scenario in
+            scenario.digest.mix(UInt64(view.status.attempt))
+            scenario.digest.mix(UInt64(view.counts.queued) << 32 | UInt64(view.counts.inFlight))
+        }
+        checkLife(view, resident)
+        checkBounds(view, resident)
+        checkOffline(view, index)
+        checkPace(index)
+    }
+
+    private func checkLife(_ view: View, _ resident: Resident) {
+        let (name, state) = (resident.host.name, view.status.state)
+        let heard = scenario.here { $0.lastHeard(name) }
+        switch state {
+        case .disconnected, .failed:
+            if heard != nil, !view.isLooking {
+                note(.terminalIsTerminal, "\(name) is \(state.rawValue) and has a connection")
+            }
+        case .connecting, .reconnecting, .disconnecting:
+            if resident.rest == .disconnected, state != .disconnecting {
+                note(.terminalIsTerminal, "\(name) was disconnected and is \(state.rawValue)")
+            }
+        case .connected:
+            if resident.rest == .disconnected {
+                note(.terminalIsTerminal, "\(name) was disconnected and is \(state.rawValue)")
+            }
+            checkConnected(view, heard, name)
+        }
+    }
+
+    /// "Connected" means that something was heard within the heartbeat's bound, or that there is doubt.
+    private func checkConnected(_ view: View, _ heard: Instant?, _ name: String) {
+        guard let heard else {
+            note(.statusIsTrue, "\(name) is connected and has no connection")
+            return
+        }
+        guard view.status.doubt == nil, let interval = view.heartbeat else { return }
+        let silence = heard.duration(to: scenario.now)
+        if silence > interval + view.timeout + .seconds(1) {
+            note(.statusIsTrue, "\(name) is connected and has heard nothing for \(silence)")
+        }
+    }
+
+    private func checkBounds(_ view: View, _ resident: Resident) {
+        let (counts, outbox, name) = (view.counts, resident.configuration.outbox, resident.host.name)
+        if counts.queued < 0 || counts.inFlight < 0 || counts.bytes < 0 || counts.quarantined < 0 {
+            note(.bounded, "\(name) counts \(counts)")
+        }
+        let waiting = outbox.whenFull == .dropOldest ? counts.queued - view.undecided : counts.queued + counts.inFlight
+        if waiting > outbox.maxMessages {
+            note(.bounded, "\(name) has \(waiting) messages in an outbox for \(outbox.maxMessages)")
+        }
+        let limit = resident.configuration.inbox.maxMessages
+        // One message of any size, for everybody who wants it, always has room.
+        if view.inbox.messages > max(limit, Self.consumers.count) {
+            note(.bounded, "\(name) has \(view.inbox.messages) messages in an inbox for \(limit)")
+        }
+        if world[.version] == 0, view.inbox.withheld > resident.configuration.mqtt.receiveMaximum {
+            note(.bounded, "\(name) withholds \(view.inbox.withheld) acknowledgements")
+        }
+    }
+
+    /// Without a path there is the end of the hold, the report of the loss, the end of the budget, and one attempt in
+    /// five minutes.
+    private func checkOffline(_ view: View, _ index: Int) {
+        let (host, now) = (residents[index].host, scenario.now)
+        guard !view.hasPath else {
+            residents[index].watch.offlineSince = nil
+            return
+        }
+        if residents[index].watch.offlineSince == nil || scenario.now == disturbedAt {
+            residents[index].watch.offlineSince = now
+            residents[index].watch.deadlines = []
+            residents[index].watch.dialsOffline = 0
+        }
+        if view.status.phase == .waitingForNetwork, let deadline = view.deadline {
+            residents[index].watch.deadlines.insert(deadline)
+        }
+        guard let since = residents[index].watch.offlineSince else { return }
+        let attempts = Int(since.duration(to: now) / .seconds(300)) + 2
+        if residents[index].watch.dialsOffline > 2 * attempts {
+            note(
+                .offlineIsFree,
+                "\(host.name) dialed \(residents[index].watch.dialsOffline) times in \(since.duration(to: now)) offline"
+            )
+        }
+        if residents[index].watch.deadlines.count > attempts + 3 {
+            note(.offlineIsFree, "\(host.name) had \(residents[index].watch.deadlines.count) deadlines offline")
+        }
+    }
+
+    /// Nobody hammers, and after a long time without a network the table begins at its start.
+    private func checkPace(_ index: Int) {
+        let resident = residents[index]
+        let dials = resident.watch.dials(within: Self.dialWindow, of: scenario.now)
+        if dials > Self.dialsPerWindow {
+            note(.heals, "\(resident.host.name) dialed \(dials) times in \(Self.dialWindow)")
+        }
+        if let wait = resident.watch.firstWait {
+            residents[index].watch.firstWait = nil
+            let policy = resident.configuration.reconnect
+            let longest = max(policy.delays[0], policy.spread) + policy.jitter + .milliseconds(1)
+            let isNetwork = SessionCore.ReasonCode(rawValue: wait.reason)?.group == .network
+            if isNetwork, Duration.seconds(wait.seconds) > longest {
+                note(
+                    .heals,
+                    "\(resident.host.name) waits \(wait.seconds) s after \(wait.reason) although the network is back")
+            }
+        }
+    }
+
+    /// Two with one identity do not fight for it.
+    func checkPeace() {
+        // Who is not told, and cannot look, can only be slow.
+        guard world.sharesIdentity, world.isInRoom || (world[.silentTakeOver] == 0 && world[.version] != 2) else {
+            return
+        }
+        for (client, count) in acceptances where count > Self.displacements {
+            note(.terminalIsTerminal, "\(client) was connected \(count) times and nobody did anything")
+        }
+    }
+}
+
+extension Step {
+    /// Whether sessions may answer it with attempts, so that it is no wonder if there are many.
+    var disturbs: Bool {
+        switch what {
+        case .settle, .turn, .next, .pass, .publish, .send, .acknowledge, .attach, .detach, .foreign, .subscribe,
+            .unsubscribe, .putPublication, .removePublication, .diskDelay, .diskFault, .diskMended, .releaseAnswers,
+            .holdAnswers, .latency, .piece:
+            false
+        default: true
+        }
+    }
+}

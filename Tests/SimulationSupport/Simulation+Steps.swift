@@ -1,0 +1,331 @@
+import ControlAPI
+import MQTT
+import NIOCore
+import Support
+
+@testable import Agent
+@testable import SessionCore
+
+// What each step of a schedule does.
+
+extension Simulation {
+    /// In milliseconds.
+    static let pauses: [Int64] = [0, 1, 3, 10, 30, 100, 300, 1000, 5000, 20_000, 120_000, 600_000]
+
+    func carryOut(_ step: Step) async throws {
+        let index = step.number(0) % residents.count
+        switch step.what {
+        case .settle: await scenario.loop.settle()
+        case .turn: await scenario.loop.turn()
+        case .next: for _ in 0...step.number(0) { await passToNextEvent() }
+        case .pass: await pass(.milliseconds(Self.pauses[step.number(0) % Self.pauses.count]))
+
+        case .publish: publish(on: index, step.number(1), step.number(2))
+        case .send:
+            for _ in 0..<step.number(3) { publish(on: index, step.number(1), step.number(2)) }
+        case .subscribe: subscribe(on: index)
+        case .unsubscribe: unsubscribe(on: index)
+        case .attach: attach(step.number(1), on: index)
+        case .detach: detach(step.number(1), on: index)
+        case .acknowledge: acknowledge(step.number(1), step.number(2), on: index)
+        case .endConsumer: endConsumer(step.number(1), on: index)
+        case .putPublication: putPublication(step.number(1), on: index)
+        case .removePublication: removePublication(step.number(1), on: index)
+        case .retry: decide(retry: true, on: index)
+        case .drop: decide(retry: false, on: index)
+        case .connect: connect(index)
+        case .disconnect: disconnect(index)
+        case .reconnect: reconnect(step.number(1), index)
+        case .switchRoom: switchRoom(step.number(1), index)
+
+        case .foreign: foreign(step.number(0) % 2 == 0 ? .one : .two, step.number(1), step.number(2))
+
+        case .diskFault: onDisk(index) { $0.fault = Disk.Fault(rawValue: step.number(1) % 3) }
+        case .diskMended: onDisk(index) { $0.fault = nil }
+        case .diskDelay: onDisk(index) { $0.delay = .milliseconds([0, 1, 20, 500][step.number(1) % 4]) }
+        case .kill: await kill(index, landing: step.number(1) == 1)
+        case .start: try await start(index)
+        case .restartDaemon: try await restart(index)
+        case .reboot: try await reboot(index)
+        case .sleep: await sleep(index, Self.pauses[step.number(1) % Self.pauses.count], announced: step.number(2) == 0)
+        case .clock: setClock(index, by: [-3600, 3600, -5, 5, -86_400, 86_400][step.number(1) % 6])
+        default:
+            if !(await changeNetwork(step, residents[index].host)) { changeServer(step) }
+        }
+    }
+
+    // MARK: Time
+
+    func pass(_ duration: TimeAmount) async {
+        await scenario.loop.sleep(until: scenario.loop.now + duration)
+    }
+
+    /// At most ten minutes, when nothing is planned.
+    private func passToNextEvent() async {
+        let limit = scenario.loop.now + .minutes(10)
+        await scenario.loop.sleep(until: min(scenario.loop.nextTimer ?? limit, limit))
+    }
+
+    // MARK: Hosts
+
+    private func onDisk(_ index: Int, _ change: @Sendable (isolated Disk) -> Void) {
+        residents[index].host.disk.here { change($0) }
+    }
+
+    private func isRunning(_ index: Int) -> Bool { residents[index].host.here { $0.isRunning } }
+
+    private func kill(_ index: Int, landing: Bool, silently: Bool = false) async {
+        guard isRunning(index) else { return }
+        await residents[index].host.kill(landing: landing, silently: silently)
+        forgetPrograms(index)
+    }
+
+    /// What a daemon that is gone knew, and what of it must be known to the next one.
+    private func forgetPrograms(_ index: Int) {
+        let resident = residents[index]
+        residents[index].live = nil
+        residents[index].attached = [:]
+        residents[index].given = [:]
+        residents[index].watch = Watch()
+        ledger.unsubscribed(resident.host.name)
+        let isRemembered = resident.host.disk.here { !$0.verdicts.isEmpty }
+        // A disk that could not be written could not remember; what a person was told was logged as such.
+        if !isRemembered { residents[index].rest = nil }
+    }
+
+    func start(_ index: Int) async throws {
+        guard !isRunning(index) else { return }
+        let disk = residents[index].host.disk
+        // A daemon does not start without its disk.
+        guard disk.here({ $0.fault }) == nil else { return }
+        try await residents[index].host.start(bootID: "boot \(residents[index].boots)", seed: seed)
+    }
+
+    /// As the service manager does it, whose patience ends.
+    private func restart(_ index: Int) async throws {
+        guard isRunning(index), let registry = residents[index].host.here({ $0.runningRegistry }) else {
+            return
+        }
+        residents[index].isStopping = true
+        Task {
+            await registry.stop()
+            residents[index].isStopping = false
+        }
+        for _ in 0..<50 where residents[index].isStopping { await pass(.milliseconds(200)) }
+        await kill(index, landing: true)
+        try await start(index)
+    }
+
+    private func reboot(_ index: Int) async throws {
+        await kill(index, landing: false, silently: true)
+        residents[index].boots += 1
+        residents[index].rest = nil
+        try await start(index)
+    }
+
+    private func sleep(_ index: Int, _ milliseconds: Int64, announced: Bool) async {
+        let host = residents[index].host
+        guard let registry = host.here({ $0.runningRegistry }) else { return }
+        if announced {
+            Task(executorPreference: scenario.loop) { await registry.hostWillSleep() }
+            await pass(.seconds(2))
+        }
+        let wasSilent = scenario.here { scenario in
+            defer { scenario.silence(host) }
+            return scenario.uplink(host).swallows
+        }
+        await pass(.milliseconds(milliseconds))
+        scenario.here { scenario in
+            scenario.unsilence(host)
+            scenario.silence(host, wasSilent)
+        }
+        registry.here { $0.hostWoke(slept: .milliseconds(milliseconds)) }
+    }
+
+    private func setClock(_ index: Int, by seconds: Int) {
+        let host = residents[index].host
+        host.here { host in
+            host.setClock(by: .seconds(seconds))
+            host.runningRegistry?.here { $0.clockStepped() }
+        }
+    }
+
+    // MARK: The network
+
+    private func changeNetwork(_ step: Step, _ host: Host) async -> Bool {
+        let number = step.number(1)
+        switch step.what {
+        case .cut: await cut(host)
+        case .mend: await mend(host)
+        case .move:
+            if scenario.here({ $0.path(of: host.name) }) != nil { await scenario.move(host) }
+        case .moveUnnoticed: scenario.here { $0.moveUnnoticed(host) }
+        case .silence: scenario.here { $0.silence(host) }
+        case .halfOpen: scenario.here { $0.silence(host, number == 0 ? [.toServer] : [.toHost]) }
+        case .unsilence: scenario.here { $0.unsilence(host) }
+        case .reset: scenario.here { $0.reset(host) }
+        case .latency: onUplink(host) { $0.latency = .milliseconds([1, 5, 50, 400, 3000][number % 5]) }
+        case .piece: onUplink(host) { $0.piece = [nil, 1, 2, 3, 7, 50][number % 6] }
+        case .resetAfter: onUplink(host) { $0.resetAfter[number == 0 ? .toServer : .toHost] = max(1, step.number(2)) }
+        case .dialFault: onUplink(host) { $0.dialFault = Scenario.DialFault(rawValue: number % 8) }
+        case .abortLoses: onUplink(host) { $0.abortLoses = number == 1 }
+        default: return false
+        }
+        return true
+    }
+
+    private func onUplink(_ host: Host, _ change: @Sendable (inout Scenario.Uplink) -> Void) {
+        scenario.here { $0.withUplink(host, change) }
+    }
+
+    private func cut(_ host: Host) async {
+        guard scenario.here({ $0.path(of: host.name) }) != nil else { return }
+        await scenario.cut(host)
+    }
+
+    func mend(_ host: Host) async {
+        scenario.here { $0.tellUnnoticed(host.name) }
+        guard scenario.here({ $0.path(of: host.name) }) == nil,
+            let index = residents.firstIndex(where: { $0.host.name == host.name })
+        else { return }
+        let since = residents[index].watch.offlineSince
+        let mayKick = since.map { $0.duration(to: scenario.now) > .seconds(61) } ?? false
+        let driver = host.here { $0.driver() }
+        residents[index].watch.isFresh =
+            mayKick && (driver?.here { $0.machine.isWaitingForNetworkOnly(at: scenario.now) } ?? false)
+        await scenario.mend(host)
+    }
+
+    // MARK: Servers
+
+    /// The code for a number of a step: every one of the standard, and the frequent ones more often.
+    static func code(_ number: Int) -> MQTT.ReasonCode? {
+        switch number {
+        case ...0: nil
+        case 1...35: MQTT.ReasonCode(rawValue: UInt8(0x7F + number))
+        case 36: .normalDisconnection
+        case 37: .serverBusy
+        case 38: .serverShuttingDown
+        case 39: .sessionTakenOver
+        case 40: .protocolError
+        default: nil
+        }
+    }
+
+    private func changeServer(_ step: Step) {
+        let server: Scenario.ServerName = step.number(0) % 2 == 0 ? .one : .two
+        let (first, second) = (step.number(1), step.number(2))
+        let client = residents[first % residents.count].clientID
+        let what = step.what
+        scenario.here { scenario in
+            switch what {
+            case .crash: if scenario.isUp(server) { scenario.stop(server, keepingState: first < 2) }
+            case .restart: if !scenario.isUp(server) { scenario.start(server) }
+            case .hang: scenario.hang(server)
+            case .goOn: scenario.goOn(server)
+            default: if scenario.isUp(server) { Self.change(scenario, what, client, first, second, server) }
+            }
+        }
+    }
+
+    private static func change(
+        _ scenario: isolated Scenario, _ what: Step.What, _ client: String, _ first: Int, _ second: Int,
+        _ server: Scenario.ServerName
+    ) {
+        scenario.with(server) { broker, now in change(&broker, what, client, first, second, server, at: now) }
+    }
+
+    private static func change(
+        _ broker: inout ModelBroker, _ what: Step.What, _ client: String, _ first: Int, _ second: Int,
+        _ server: Scenario.ServerName, at now: ModelBroker.Time
+    ) {
+        let other: Scenario.ServerName = server == .one ? .two : .one
+        switch what {
+        case .forget:
+            broker.disconnect(client, nil, at: now)
+            broker.forget(client)
+        case .end: broker.disconnect(client, Self.code(second), at: now)
+        case .refuse: broker.refusals[client] = Self.code(second) ?? .serverUnavailable
+        case .welcome: broker.refusals = [:]
+        case .refuseTopic: broker.refusedTopics["out/2"] = Self.code(first).flatMap { $0.isError ? $0 : nil }
+        case .refuseFilter: broker.refusedFilters["in/1"] = Self.code(first).flatMap { $0.isError ? $0 : nil }
+        case .redirect where second == 2:
+            broker.refusals[client] = .useAnotherServer
+            broker.connackProperties.serverReference = other.address
+        case .redirect:
+            broker.disconnect(
+                client, second == 0 ? .serverMoved : .useAnotherServer, .init(serverReference: other.address), at: now)
+        case .intrude: intrude(&broker, client, at: now)
+        case .limits: broker.connackProperties = Self.limits(first)
+        case .lie: broker.claimsSession.toggle()
+        case .acceptAndClose: broker.closesAfterConnack = first == 1
+        case .holdAnswers: broker.holdsAnswers = first == 1
+        case .releaseAnswers: broker.releaseAnswers(first)
+        case .nonsense: broker.say(Self.nonsense(second), to: client)
+        default: preconditionFailure("\(what) is no business of a server")
+        }
+    }
+
+    /// Another device comes with the client's identity.
+    private static func intrude(_ broker: inout ModelBroker, _ client: String, at now: ModelBroker.Time) {
+        let id = broker.opened(at: now)
+        var connect = Connect(clientID: client, cleanStart: false)
+        connect.keepAlive = 0
+        connect.properties.sessionExpiryInterval = 86_400
+        connect.password = broker.password.map { ByteBuffer(string: $0) }
+        connect.username = connect.password == nil ? nil : client
+        var bytes = ByteBuffer()
+        Packet.connect(connect).encode(into: &bytes, as: .five)
+        broker.received(bytes, from: id, at: now)
+    }
+
+    static func limits(_ number: Int) -> Connack.Properties {
+        var limits = Connack.Properties()
+        switch number % 8 {
+        case 1: limits.receiveMaximum = 1
+        case 2: limits.receiveMaximum = 3
+        case 3: limits.maximumPacketSize = 30
+        case 4: limits.maximumQoS = .atLeastOnce
+        case 5: limits.serverKeepAlive = 3
+        case 6: limits.serverKeepAlive = 90
+        case 7: limits.sessionExpiryInterval = 5
+        default: break
+        }
+        return limits
+    }
+
+    /// What nobody asked for, and what it does to no message of ours.
+    static func nonsense(_ number: Int) -> Packet {
+        guard let id = PacketID(rawValue: 60_001) else { return .pingresp }
+        let answer = Acknowledgement(packetID: id)
+        return switch number {
+        case 0: .puback(answer)
+        case 1: .pubrec(answer)
+        case 2: .pubrel(answer)
+        case 3: .pubcomp(answer)
+        case 4: .suback(Suback(packetID: id, reasonCodes: [.success]))
+        case 5: .unsuback(Unsuback(packetID: id, reasonCodes: [.success]))
+        case 6: .connack(Connack())
+        case 7: .publish(Publish(topic: "", payload: ByteBuffer(), qos: .atMostOnce))
+        case 8: .disconnect(Disconnect(reasonCode: .normalDisconnection))
+        default: .pingresp
+        }
+    }
+
+    /// Somebody else publishes.
+    func foreign(_ server: Scenario.ServerName, _ topic: Int, _ qos: Int) {
+        foreignCount += 1
+        let (payload, qos) = ("i\(foreignCount)", QoS(rawValue: UInt8(qos % 3)) ?? .atLeastOnce)
+        scenario.here { scenario in
+            guard scenario.isUp(server) else { return }
+            scenario.with(server) { broker, _ in broker.publish("in/\(topic)", payload, qos: qos) }
+        }
+    }
+}
+
+extension SessionMachine {
+    /// Whether it waits for the network, and for nothing else.
+    func isWaitingForNetworkOnly(at now: Instant) -> Bool {
+        status.phase == .waitingForNetwork && (notBefore ?? now) <= now
+    }
+}

@@ -1,0 +1,258 @@
+import ControlAPI
+import Logging
+import MQTT
+import NIOCore
+import Support
+
+@testable import Agent
+@testable import SessionCore
+
+/// One run: daemons, servers, networks and disks of a world, to which the steps of a schedule happen. After each step
+/// everything that must be true is looked at.
+actor Simulation {
+    nonisolated let scenario: Scenario
+    nonisolated var unownedExecutor: UnownedSerialExecutor { scenario.loop.asUnownedSerialExecutor() }
+    let world: World
+    let seed: UInt64
+
+    /// A host, with what its programs have done, and what is expected of its session.
+    struct Resident {
+        /// Why the session must not try to connect.
+        enum Rest: Hashable {
+            case disconnected
+            case failed(String)
+        }
+
+        let host: Host
+        let configuration: SessionConfiguration
+        var rest: Rest?
+        /// Counts what was asked, so that late answers are known as such.
+        var commands = 0
+        var boots = 1
+        var isStopping = false
+        var live: SubscriptionID?
+        var attached: [String: SubscriptionID] = [:]
+        /// What programs were given and have not acknowledged.
+        var given: [String: [Int64]] = [:]
+        var state = SessionState.disconnected
+        var watch = Watch()
+
+        var clientID: String { configuration.clientID }
+    }
+
+    var residents: [Resident] = []
+    var ledger = Ledger()
+    var coverage = Coverage()
+    var position = 0
+    var foreignCount = 0
+    var lastSubscription = 0
+    private(set) var violations: [Violation] = []
+    /// When something happened last that a session may answer with an attempt.
+    var disturbedAt: Instant
+    /// The connections of each client that were accepted since then.
+    var acceptances: [String: Int] = [:]
+    private var checkedViolations: [Scenario.ServerName: Int] = [:]
+    /// What is told of a run that is replayed.
+    var trace: [String]?
+
+    init(_ schedule: Schedule, in scenario: Scenario, traces: Bool) {
+        self.scenario = scenario
+        world = schedule.world
+        seed = schedule.seed
+        disturbedAt = scenario.now
+        trace = traces ? [] : nil
+    }
+
+    // MARK: Beginning
+
+    func prepare(modelsDisk: Bool) async throws {
+        let servers = Scenario.ServerName.allCases
+        let silent = world[.silentTakeOver] == 1
+        let secret = world[.password] == 1 ? World.secret : nil
+        scenario.here { scenario in
+            scenario.onFact = { [weak self] server, fact in self?.here { $0.take(fact, server) } }
+            scenario.onDial = { [weak self] host in self?.here { $0.dialed(host) } }
+            for server in servers {
+                scenario.with(server) { broker, _ in
+                    broker.recordsFacts = true
+                    broker.takesOverSilently = silent
+                    broker.password = secret
+                }
+            }
+        }
+        for name in world.hosts {
+            let host = try scenario.here { try $0.addHost(name, modelsDisk: modelsDisk) }
+            let configuration = try world.configuration(of: name)
+            residents.append(Resident(host: host, configuration: configuration))
+            let index = residents.count - 1
+            let logger = Logger(label: "simulation") { _ in
+                SecretSearch { [weak self] line in
+                    self?.here { $0.ledger.note(.secretsStaySecret, "in the log: \(line)") }
+                }
+            }
+            await host.prepare(
+                ["main": configuration].reduce(into: [:]) { result, element in
+                    if let name = SessionName(element.key) { result[name] = element.value }
+                }, logger: logger, secret: Array(World.secret.utf8)
+            ) { [weak self] event in
+                self?.here { $0.take(event, of: index) }
+            }
+            host.disk.here { disk in
+                disk.onChange = { [weak self] _, change, before in
+                    self?.here { $0.changing(change, before, of: index) }
+                }
+            }
+            try await host.start(bootID: "boot 1", seed: seed)
+        }
+    }
+
+    // MARK: The course
+
+    /// - Returns: whether the run may go on.
+    func run(_ step: Step) async throws -> Bool {
+        trace?.append("\(position): \(step)")
+        coverage.count(step)
+        noteContext(of: step)
+        try await carryOut(step)
+        check()
+        position += 1
+        return violations.isEmpty
+    }
+
+    func mix(_ number: UInt64) { scenario.here { $0.digest.mix(number) } }
+
+    // MARK: What is told
+
+    private func take(_ event: SessionEvent, of index: Int) {
+        let resident = residents[index]
+        scenario.here { scenario in
+            scenario.digest.mix(event.line)
+            scenario.digest.mix(UInt64(bitPattern: scenario.now.nanoseconds))
+        }
+        trace?.append("        \(scenario.now.nanoseconds / 1_000_000) \(resident.host.name) \(event.line)")
+        if let text = event.reason?.message, text.contains(World.secret) {
+            ledger.note(.secretsStaySecret, "in an event: \(text)")
+        }
+        switch event.event {
+        case .stateChanged:
+            guard let state = event.state else { return }
+            coverage.count(event)
+            let new = SessionState(rawValue: state.rawValue) ?? .disconnected
+            residents[index].state = new
+            residents[index].watch.changed(event)
+            if state == .failed, event.from != .failed {
+                residents[index].rest = .failed(event.reason?.code ?? "")
+            }
+            if state == .connected, event.from != .connected { noteConnected(index, event.endpoint) }
+        case .messageDropped:
+            if let id = event.id { ledger.dropped(id, on: resident.host.name) }
+        default: break
+        }
+    }
+
+    private func noteConnected(_ index: Int, _ endpoint: String?) {
+        let resident = residents[index]
+        for server in Scenario.ServerName.allCases where endpoint?.contains(server.address) == true {
+            let epoch = scenario.here { $0.broker(server).epoch(of: resident.clientID) }
+            if let epoch { ledger.connected(resident.host.name, at: server.rawValue, epoch: epoch) }
+        }
+    }
+
+    private func changing(_ change: DurableChange, _ before: StoredMessage?, of index: Int) {
+        trace?.append("        \(scenario.now.nanoseconds / 1_000_000) \(residents[index].host.name) commits \(change)")
+        // With one identity, each of two hosts goes on with what the other has begun: nothing of this can be promised.
+        guard !world.sharesIdentity else { return }
+        ledger.changing(change, before, on: residents[index].host.name)
+    }
+
+    private func take(_ fact: ModelBroker.Fact, _ server: Scenario.ServerName) {
+        switch fact {
+        case .accepted(let client, let resumed):
+            // Where nobody can stay, because the server ends every connection or claims a session, nobody is displaced.
+            let isKept = scenario.here { scenario in
+                let broker = scenario.broker(server)
+                return !broker.closesAfterConnack && !broker.claimsSession
+            }
+            if isKept, resident(client) != nil { acceptances[client, default: 0] += 1 }
+            coverage.countAcceptance(resumed: resumed)
+        case .answered(let client, let publish, let code):
+            if !world.sharesIdentity, resident(client) != nil { ledger.answered(publish, code, by: server.rawValue) }
+        case .arrived(let client, let epoch, let publish):
+            if !world.sharesIdentity, resident(client) != nil {
+                ledger.arrived(publish, epoch: epoch, at: server.rawValue)
+            }
+        case .sent(let client, let epoch, let publish):
+            guard !world.sharesIdentity, let index = resident(client) else { return }
+            ledger.sent(publish, epoch: epoch, by: server.rawValue, to: residents[index].host.name)
+        case .taken(let client, let publish):
+            guard !world.sharesIdentity, let index = resident(client) else { return }
+            let host = residents[index].host
+            let life = host.here { $0.life }
+            ledger.taken(publish, by: host.name, life: life, atServer: server.rawValue)
+        }
+    }
+
+    private func resident(_ client: String) -> Int? { residents.firstIndex { $0.clientID == client } }
+
+    private func dialed(_ host: String) {
+        guard let index = residents.firstIndex(where: { $0.host.name == host }) else { return }
+        if residents[index].rest != nil {
+            // What it dials for is known when it has dialed.
+            scenario.loop.execute { [weak self] in self?.assumeIsolated { $0.checkDial(of: index) } }
+        }
+        residents[index].watch.dialed(at: scenario.now)
+    }
+
+    /// Only a second client may come, to say goodbye in the room for a session that was displaced.
+    private func checkDial(of index: Int) {
+        let host = residents[index].host
+        guard let rest = residents[index].rest, let driver = host.here({ $0.driver() }),
+            !driver.here({ $0.looking != nil })
+        else { return }
+        note(.terminalIsTerminal, "\(host.name) dials, and it is \(rest)")
+    }
+
+    // MARK: Looking
+
+    /// After each step.
+    private func check() {
+        for index in residents.indices { checkStatus(of: index) }
+        checkPeace()
+        for server in Scenario.ServerName.allCases where !world.sharesIdentity {
+            let found = scenario.here { $0.broker(server).violations }
+            for sentence in found.dropFirst(checkedViolations[server] ?? 0) {
+                ledger.note(.standard, "server \(server.rawValue): \(sentence)")
+            }
+            checkedViolations[server] = found.count
+        }
+        for (invariant, sentence) in ledger.takeProblems() {
+            violations.append(Violation(invariant: invariant, sentence: sentence, step: position))
+        }
+    }
+
+    func note(_ invariant: Violation.Invariant, _ sentence: String) { ledger.note(invariant, sentence) }
+
+    func finish() {
+        position += 1
+        check()
+    }
+}
+
+/// Looks for the secret in everything that is logged.
+struct SecretSearch: LogHandler {
+    let found: @Sendable (String) -> Void
+    var metadata: Logger.Metadata = [:]
+    var logLevel = Logger.Level.info
+
+    init(found: @escaping @Sendable (String) -> Void) { self.found = found }
+
+    subscript(metadataKey key: String) -> Logger.Metadata.Value? {
+        get { metadata[key] }
+        set { metadata[key] = newValue }
+    }
+
+    func log(event: LogEvent) {
+        if "\(event.message)".contains(World.secret) { found("\(event.message)") }
+        for (key, value) in event.metadata ?? [:] where "\(value)".contains(World.secret) { found("\(key)=\(value)") }
+    }
+}

@@ -1,0 +1,38 @@
+import ControlAPI
+
+@testable import SessionCore
+
+/// What is seen of one session over time, as far as it tells whether the session keeps to its policy.
+struct Watch {
+    private(set) var dials: [Instant] = []
+    /// Since when there has been no path; `nil` while there is one.
+    var offlineSince: Instant?
+    /// The deadlines for which the session asked to be woken while it was offline.
+    var deadlines: Set<Instant> = []
+    var dialsOffline = 0
+    /// The path was gained after a long time without one, and nothing has gone wrong since.
+    var isFresh = false
+    /// The first wait after that, in seconds.
+    var firstWait: (seconds: Double, reason: String)?
+
+    mutating func dialed(at now: Instant) {
+        dials.append(now)
+        if offlineSince != nil { dialsOffline += 1 }
+    }
+
+    mutating func changed(_ event: SessionEvent) {
+        guard isFresh else { return }
+        if event.state == .connected || event.state == .disconnected || event.state == .failed { isFresh = false }
+        guard event.phase == .waiting, let retryIn = event.retryIn else { return }
+        isFresh = false
+        firstWait = (retryIn, event.reason?.code ?? "")
+    }
+
+    /// Since something happened that the session may answer with attempts.
+    mutating func disturbed() { dials.removeAll(keepingCapacity: true) }
+
+    /// How many dials there were in the time before now.
+    func dials(within duration: Duration, of now: Instant) -> Int {
+        dials.reversed().prefix { $0.duration(to: now) <= duration }.count
+    }
+}

@@ -1,0 +1,122 @@
+@testable import Agent
+@testable import SessionCore
+
+/// What is the same throughout a run: hosts, servers and configurations, drawn from the run's seed.
+public struct World: Hashable, Sendable {
+    /// What can be chosen, with how many possibilities.
+    public enum Trait: String, CaseIterable, Sendable {
+        /// A second host: none, in the same room under a name of its own, or with the same identity.
+        case second
+        case endpoints
+        /// Whether the session may be sent to the second server.
+        case redirects
+        case room
+        case timing
+        case version
+        case outbox
+        case inbox
+        case receiveMaximum = "receive-maximum"
+        case kick
+        /// Whether servers close the older connection of a client without a word.
+        case silentTakeOver = "silent-take-over"
+        case password
+
+        var choices: Int {
+            switch self {
+            case .second, .version, .receiveMaximum: 3
+            case .timing: 6
+            case .outbox: 5
+            default: 2
+            }
+        }
+
+        /// How often the first choice is made rather than any other, in a hundred.
+        var usually: Int {
+            switch self {
+            case .second: 60
+            case .version: 70
+            case .receiveMaximum, .kick, .silentTakeOver, .inbox: 70
+            default: 50
+            }
+        }
+    }
+
+    public private(set) var traits: [Trait: Int] = [:]
+
+    public init() {}
+
+    init(_ random: inout SplitMix64) {
+        for trait in Trait.allCases {
+            let isUsual = Int.random(in: 0..<100, using: &random) < trait.usually
+            let other = Int.random(in: 1..<trait.choices, using: &random)
+            self[trait] = isUsual ? 0 : other
+        }
+    }
+
+    public subscript(trait: Trait) -> Int {
+        get { traits[trait] ?? 0 }
+        set { traits[trait] = newValue == 0 ? nil : min(max(newValue, 0), trait.choices - 1) }
+    }
+
+    var hosts: [String] { self[.second] == 0 ? ["A"] : ["A", "B"] }
+    var sharesIdentity: Bool { self[.second] == 2 }
+    /// Two with one identity in a room, or with a server that tells them, must not fight.
+    var isInRoom: Bool { self[.room] == 1 || self[.second] == 1 }
+
+    /// What nobody but the server may ever see.
+    static let secret = "open-sesame-4711"
+
+    func user(of host: String) -> String { sharesIdentity ? "a" : host.lowercased() }
+
+    /// The session's file on a host.
+    func file(of host: String) -> String {
+        var servers = ["192.0.2.1"]
+        if self[.endpoints] == 1 { servers.append("192.0.2.2") }
+        var lines = [
+            "endpoints = [\(servers.map { "\"mqtt://\($0):1883\"" }.joined(separator: ", "))]",
+            "user = \"\(user(of: host))\"",
+        ]
+        let preset = [nil, "agora", "zego", "livekit", nil, nil][self[.timing]]
+        if let preset { lines.append("preset = \"\(preset)\"") }
+        if self[.password] == 1 { lines += ["password = \"exec:/model\"", "insecure = true"] }
+        if isInRoom { lines.append("room = \"r\"") }
+        if self[.kick] == 1, isInRoom { lines += ["[reconnect]", "kick = \"yield\""] }
+        if self[.timing] == 4 { lines += ["[heartbeat]", "interval = \"2s\"", "timeout = \"1s\""] }
+        if self[.timing] == 5 { lines += ["[heartbeat]", "interval = \"60s\"", "timeout = \"10s\""] }
+        lines += ["[mqtt]", "version = \"\(["5", "auto", "3.1.1"][self[.version]])\""]
+        if self[.version] != 2 {
+            if self[.redirects] == 1 { lines.append("redirects = [\"192.0.2.2\"]") }
+            lines.append("receive-maximum = \([1024, 1, 4][self[.receiveMaximum]])")
+        }
+        switch self[.outbox] {
+        case 0: break
+        case 4: lines += ["[outbox]", "max-age = \"100s\""]
+        case let small:
+            let behaviour = ["refuse", "drop-oldest", "drop-new"][small - 1]
+            lines += ["[outbox]", "max-messages = 12", "when-full = \"\(behaviour)\""]
+        }
+        if self[.inbox] == 1 { lines += ["[inbox]", "max-messages = 6"] }
+        return lines.joined(separator: "\n") + "\n"
+    }
+
+    func configuration(of host: String) throws -> SessionConfiguration {
+        try SessionConfiguration(ConfigurationFile(path: "main.toml", text: file(of: host)))
+    }
+}
+
+extension World: LosslessStringConvertible {
+    public var description: String {
+        let chosen = Trait.allCases.compactMap { trait in traits[trait].map { "\(trait.rawValue)=\($0)" } }
+        return chosen.filter { !$0.hasSuffix("=0") }.joined(separator: " ")
+    }
+
+    public init?(_ text: String) {
+        for word in text.split(separator: " ") {
+            let parts = word.split(separator: "=")
+            guard parts.count == 2, let trait = Trait(rawValue: String(parts[0])), let value = Int(parts[1]) else {
+                return nil
+            }
+            self[trait] = value
+        }
+    }
+}

@@ -1,0 +1,49 @@
+import Foundation
+import SimulationSupport
+import Testing
+
+/// Random schedules of everything that can happen to hosts, daemons, servers and disks; `make simulate` runs as many as
+/// one likes.
+///
+/// One after the other: each run has a thread of its own, and many at once would starve what runs in real time beside them.
+@Suite("Simulation", .serialized, .timeLimit(.minutes(30)))
+struct SimulationTests {
+    @Test(arguments: 0..<UInt64(40))
+    func `no invariant is violated`(seed: UInt64) async throws {
+        let outcome = try await Simulator.run(Schedule(seed: seed, steps: 200))
+        #expect(outcome.violation == nil)
+    }
+
+    @Test(arguments: 1000..<UInt64(1004))
+    func `nor with the real store`(seed: UInt64) async throws {
+        let outcome = try await Simulator.run(Schedule(seed: seed, steps: 150), modelsDisk: false)
+        #expect(outcome.violation == nil)
+    }
+
+    @Test(arguments: 2000..<UInt64(2004))
+    func `the same seed gives the same run`(seed: UInt64) async throws {
+        let schedule = Schedule(seed: seed, steps: 150)
+        let first = try await Simulator.run(schedule)
+        let second = try await Simulator.run(schedule)
+        #expect(first.digest == second.digest)
+    }
+
+    @Test func `a schedule survives being written down`() throws {
+        let schedule = Schedule(seed: 7, steps: 100)
+        #expect(Schedule(schedule.description) == schedule)
+    }
+
+    /// What was found once.
+    static let schedules: [String] = {
+        let directory = URL(filePath: #filePath).deletingLastPathComponent().appending(path: "Schedules")
+        let files = (try? FileManager.default.contentsOfDirectory(at: directory, includingPropertiesForKeys: nil)) ?? []
+        return files.map(\.path).filter { $0.hasSuffix(".txt") }.sorted()
+    }()
+
+    @Test(arguments: schedules)
+    func `what was found once is not there any more`(file: String) async throws {
+        let schedule = try #require(Schedule(try String(contentsOfFile: file, encoding: .utf8)))
+        let outcome = try await Simulator.run(schedule)
+        #expect(outcome.violation == nil)
+    }
+}

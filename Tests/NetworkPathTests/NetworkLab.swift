@@ -224,8 +224,14 @@ struct NetworkLab: Sendable {
         var arguments = words.map { strdup($0) }
         defer { arguments.forEach { free($0) } }
         arguments.append(nil)
+        // Sockets of other tests are not closed on exec.
+        var actions = posix_spawn_file_actions_t()
+        posix_spawn_file_actions_init(&actions)
+        defer { posix_spawn_file_actions_destroy(&actions) }
+        let limit = CInt(min(8192, sysconf(CInt(_SC_OPEN_MAX))))
+        for descriptor in (STDERR_FILENO + 1)..<limit { posix_spawn_file_actions_addclose(&actions, descriptor) }
         var process = pid_t()
-        let failure = posix_spawnp(&process, words[0], nil, nil, arguments, environ)
+        let failure = posix_spawnp(&process, words[0], &actions, nil, arguments, environ)
         guard failure == 0 else { throw Failure.command(words.joined(separator: " "), status: failure) }
         var status: Int32 = 0
         while waitpid(process, &status, 0) < 0, errno == EINTR {}

@@ -133,7 +133,8 @@ public actor LabProcess {
         posix_spawn_file_actions_addopen(&actions, STDOUT_FILENO, output, flags, 0o644)
         posix_spawn_file_actions_addopen(&actions, STDERR_FILENO, errors, flags, 0o644)
         // NIO's sockets are not closed on exec: a connection of another test would stay open as long as this program.
-        for descriptor in (STDERR_FILENO + 1)..<1024 { posix_spawn_file_actions_addclose(&actions, descriptor) }
+        let limit = CInt(min(8192, sysconf(CInt(_SC_OPEN_MAX))))
+        for descriptor in (STDERR_FILENO + 1)..<limit { posix_spawn_file_actions_addclose(&actions, descriptor) }
         var arguments = words.map { strdup($0) }
         defer { arguments.forEach { free($0) } }
         arguments.append(nil)

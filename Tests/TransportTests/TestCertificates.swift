@@ -78,8 +78,14 @@ private func shell(_ script: String, _ argument: String) throws {
     var arguments = ["sh", "-c", wrapped, "sh", argument].map { (text: String) in strdup(text) }
     arguments.append(nil)
     defer { for argument in arguments { free(argument) } }
+    // Sockets of other tests are not closed on exec.
+    var actions = posix_spawn_file_actions_t()
+    posix_spawn_file_actions_init(&actions)
+    defer { posix_spawn_file_actions_destroy(&actions) }
+    let limit = CInt(min(8192, sysconf(CInt(_SC_OPEN_MAX))))
+    for descriptor in (STDERR_FILENO + 1)..<limit { posix_spawn_file_actions_addclose(&actions, descriptor) }
     var process: pid_t = 0
-    guard posix_spawn(&process, "/bin/sh", nil, nil, arguments, environ) == 0 else {
+    guard posix_spawn(&process, "/bin/sh", &actions, nil, arguments, environ) == 0 else {
         throw Unexpected(event: "cannot start sh: \(errno)")
     }
     var status: CInt = 0

@@ -38,8 +38,9 @@ actor HistoryQueue {
 
     /// Returns when all that was given is in the store, or dropped.
     func everythingRecorded() async {
-        guard isRunning else { return }
-        await withCheckedContinuation { idleWaiters.append($0) }
+        await withCheckedContinuation { continuation in
+            if isRunning { idleWaiters.append(continuation) } else { continuation.resume() }
+        }
     }
 
     /// Called when the daemon is awake anyway: there is no timer for it.

@@ -39,14 +39,14 @@ extension SessionDriver {
 
     /// Asks the server, and waits for its answer while connected; `nil` without one.
     func askFor(_ filter: TopicFilter, _ qos: QoS) async -> MQTT.ReasonCode? {
-        var actions: [MQTTClientMachine.Action] = []
-        subscribe(to: filter, qos: wantedQoS(of: filter) ?? qos, into: &actions)
-        guard machine.status.state == .connected else {
-            run(actions)
-            return nil
-        }
-        return await withCheckedContinuation { continuation in
-            consumers.await(filter) { continuation.resume(returning: $0) }
+        await withCheckedContinuation { continuation in
+            if machine.status.state == .connected {
+                consumers.await(filter) { continuation.resume(returning: $0) }
+            } else {
+                continuation.resume(returning: nil)
+            }
+            var actions: [MQTTClientMachine.Action] = []
+            subscribe(to: filter, qos: wantedQoS(of: filter) ?? qos, into: &actions)
             run(actions)
         }
     }

@@ -24,26 +24,33 @@ extension SessionDriver {
         if let responseTopic = parameters.properties?.responseTopic {
             parameters.properties?.responseTopic = try resolve(responseTopic)
         }
+        let resolved = parameters
+        let result: Result<MessagePublishMethod.Result, RPCError> = await withCheckedContinuation { continuation in
+            publish(resolved) { continuation.resume(returning: $0) }
+        }
+        return try result.get()
+    }
+
+    /// What the protocol machine decides is carried out before anything else can happen: commits are in its order.
+    private func publish(
+        _ parameters: MessagePublishMethod.Parameters,
+        answer: @escaping (Result<MessagePublishMethod.Result, RPCError>) -> Void
+    ) {
         checkClock()
         let message = OutboundMessage(parameters, at: timestamp)
         if !mqtt.hasRoom(for: message.size) { run(.timePassed) }
         var actions: [MQTTClientMachine.Action] = []
-        let sequence: MessageSequence
         do throws(MQTTClientMachine.PublishError) {
-            sequence = try mqtt.publish(message, at: timestamp, into: &actions)
+            let sequence = try mqtt.publish(message, at: timestamp, into: &actions)
+            publishers[sequence] = Publisher(wait: parameters.wait, answer: answer)
         } catch {
             if error == .dropped { droppedNew(parameters.topic) }
-            throw RPCError(error, session: name, topic: parameters.topic)
+            return answer(.failure(RPCError(error, session: name, topic: parameters.topic)))
         }
         publishedCount += 1
+        run(actions)
         // Whatever becomes of the message, and however soon.
         if notesUses, !machine.isUsed(for: .messages) { take(.useBegan(.messages)) }
-        let wait = parameters.wait
-        let result: Result<MessagePublishMethod.Result, RPCError> = await withCheckedContinuation { continuation in
-            publishers[sequence] = Publisher(wait: wait) { continuation.resume(returning: $0) }
-            run(actions)
-        }
-        return try result.get()
     }
 
     func accepted(_ sequence: MessageSequence) {

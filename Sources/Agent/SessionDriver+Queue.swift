@@ -134,8 +134,7 @@ extension SessionDriver {
 
     /// One decision at a time: each reads what the one before it has committed.
     private func takeQueueTurn() async {
-        guard !queueTurns.begin() else { return }
-        await withCheckedContinuation { queueTurns.waiters.append($0) }
+        await withCheckedContinuation { queueTurns.begin($0) }
     }
 
     /// The messages as they are now, and those that are not there. Nothing happens between this and the caller.
@@ -175,13 +174,13 @@ extension SessionDriver {
 /// Whose turn it is to decide about the messages of an outbox.
 struct QueueTurns {
     private var isTaken = false
-    var waiters: [CheckedContinuation<Void, Never>] = []
+    private var waiters: [CheckedContinuation<Void, Never>] = []
 
-    /// Answers whether it is the caller's turn at once; else it has to wait.
-    mutating func begin() -> Bool {
-        guard !isTaken else { return false }
+    /// Resumes the caller when it is its turn.
+    mutating func begin(_ waiter: CheckedContinuation<Void, Never>) {
+        guard !isTaken else { return waiters.append(waiter) }
         isTaken = true
-        return true
+        waiter.resume()
     }
 
     mutating func end() {

@@ -40,8 +40,18 @@ extension SessionDriver {
     /// The host is about to sleep; returns when the session is down, if it goes down at all.
     func hostWillSleep() async {
         take(.hostWillSleep)
-        guard machine.status.state == .disconnecting else { return }
-        await withCheckedContinuation { stopWaiters.append($0) }
+        await untilDown()
+    }
+
+    /// Returns when the session is not on its way down any more.
+    func untilDown() async {
+        await withCheckedContinuation { continuation in
+            if machine.status.state == .disconnecting {
+                stopWaiters.append(continuation)
+            } else {
+                continuation.resume()
+            }
+        }
     }
 
     /// The host is awake.

@@ -77,8 +77,9 @@ extension SessionDriver {
     }
 
     func everythingRemembered() async {
-        guard memory.isWriting else { return }
-        await withCheckedContinuation { memory.waiters.append($0) }
+        await withCheckedContinuation { continuation in
+            if memory.isWriting { memory.waiters.append(continuation) } else { continuation.resume() }
+        }
     }
 
     private func verdict(_ state: SessionState, _ reason: Reason) -> Verdict {

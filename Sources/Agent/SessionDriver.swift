@@ -217,9 +217,7 @@ actor SessionDriver {
         case .disconnecting where machine.isResting: run(.session(.disconnect(Reason(code))))
         case .disconnecting, .disconnected, .failed: break
         }
-        if machine.status.state == .disconnecting {
-            await withCheckedContinuation { stopWaiters.append($0) }
-        }
+        await untilDown()
         dropLink()
         stopLooking()
         credentialWatch = nil

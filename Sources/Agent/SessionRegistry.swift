@@ -177,7 +177,9 @@ actor SessionRegistry {
     /// - Throws: `unknown-session`, or `wrong-state` when its configuration is broken.
     func driver(_ name: String) async throws(RPCError) -> SessionDriver {
         while !isStopping, let session = SessionName(name), changing[session] != nil {
-            await withCheckedContinuation { changing[session]?.append($0) }
+            await withCheckedContinuation { continuation in
+                if changing[session] == nil { continuation.resume() } else { changing[session]?.append(continuation) }
+            }
         }
         guard !isStopping else { throw .shuttingDown }
         return try runningDriver(name)

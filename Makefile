@@ -10,6 +10,7 @@ mandir      = $(PREFIX)/share/man
 docdir      = $(PREFIX)/share/doc/holdfast
 
 SWIFT ?= swift
+export SWIFT
 
 # The release is one file per program: the Swift runtime is linked in, what nobody calls is left out, and so are the
 # symbols. It needs only glibc, libsystemd and libsqlite3 of the host.
@@ -18,8 +19,8 @@ RELEASE_FLAGS   = --configuration release --static-swift-stdlib --scratch-path $
                   -Xlinker --gc-sections -Xlinker -s
 RELEASE         = $(RELEASE_SCRATCH)/release
 
-SCRIPTS = scripts/setup scripts/docs scripts/demo scripts/simulate-mutants scripts/check-imports scripts/check-manuals \
-          .ci/run
+SCRIPTS = scripts/setup scripts/test scripts/docs scripts/demo scripts/simulate-mutants scripts/check-imports \
+          scripts/check-manuals .ci/run
 BENCHMARKS = Benchmarks/Recovery/bench-recovery $(wildcard Benchmarks/Recovery/*.py)
 MAN1 = man/holdfastctl.1
 MAN5 = man/holdfast.toml.5 man/holdfast-session.5
@@ -44,17 +45,17 @@ test: ## set up, and run every test; HOLDFAST_REQUIRE_ALL=1 makes a skipped test
 	scripts/setup build test
 	scripts/simulate-mutants --check
 	$(SWIFT) build --build-tests
-	$(SWIFT) test --skip-build --disable-xctest
+	scripts/test
 
 scenarios: ## what LiveKit, Nexconn, Agora and ZEGO document, story by story, in virtual time
 	scripts/setup build
 	$(SWIFT) build --build-tests
-	$(SWIFT) test --skip-build --disable-xctest --filter ScenarioTests
+	scripts/test --filter ScenarioTests
 
 test-servers: ## run the same cases at every make of server, and a cluster whose node is killed
 	scripts/setup build test servers
 	$(SWIFT) build --build-tests
-	HOLDFAST_REQUIRE_ALL=1 HOLDFAST_SERVERS=all $(SWIFT) test --skip-build --disable-xctest --filter EndToEnd/Servers
+	HOLDFAST_REQUIRE_ALL=1 HOLDFAST_SERVERS=all scripts/test --filter EndToEnd/Servers
 
 # How often the daemon and the server are killed, and the seed of the moments.
 DAEMON ?= 1000
@@ -65,7 +66,7 @@ soak-kills: ## kill the daemon DAEMON times and the server SERVER times in mid-s
 	scripts/setup build test
 	$(SWIFT) build --build-tests
 	HOLDFAST_REQUIRE_ALL=1 HOLDFAST_KILLS='$(DAEMON) $(SERVER) $(SEED)' \
-	    $(SWIFT) test --skip-build --disable-xctest --filter EndToEnd/Kills
+	    scripts/test --filter EndToEnd/Kills
 
 DOCS = .build/docs
 

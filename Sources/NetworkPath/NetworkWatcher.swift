@@ -43,7 +43,8 @@ public actor NetworkWatcher {
     /// - Parameters:
     ///   - executor: where everything runs; the daemon's event loop.
     ///   - now: the boot clock.
-    ///   - sleep: a one-shot timer; it is used for 20 ms to 1 s after hints, and not at all in a quiet network.
+    ///   - sleep: a one-shot timer; it is used for 20 ms to 1 s after hints, and not at all in a quiet network. It need
+    ///     not end when its task is cancelled.
     ///   - receiveBuffer: bytes of kernel messages that may wait to be read.
     ///   - pathChanged: called on `executor` for every change of a target's path, within a millisecond of the kernel's
     ///     message. Never with class `none`.
@@ -211,9 +212,10 @@ public actor NetworkWatcher {
             return
         }
         let delay = max(.zero, now().duration(to: deadline))
-        let task = Task { [weak self, sleep] in
+        // With a weak self it would begin on another thread, which has to be made just when the session dials.
+        let task = Task {
             do { try await sleep(delay) } catch { return }
-            await self?.deadlineReached()
+            if !Task.isCancelled { deadlineReached() }
         }
         timer = (deadline, task)
     }

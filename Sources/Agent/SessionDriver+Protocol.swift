@@ -68,6 +68,7 @@ extension SessionDriver {
 
     private func read(after: MessageSequence, messages: Int, bytes: Int) {
         Task {
+            var told: StoreError?
             while true {
                 do throws(StoreError) {
                     run(
@@ -76,7 +77,8 @@ extension SessionDriver {
                     return
                 } catch {
                     guard error != .closed else { return }
-                    surroundings.logger.error("\(name): the outbox cannot be read: \(error)")
+                    if error != told { surroundings.logger.error("\(name): the outbox cannot be read: \(error)") }
+                    told = error
                     await eventLoop.pause(for: CommitQueue.retryInterval)
                 }
             }

@@ -182,6 +182,6 @@ extension DurableStore {
     }
 
     func damage(_ cause: String) -> StoreError {
-        .corrupt(path: "\(directory.path)/\(Self.fileName)", cause: cause)
+        .damaged(path: "\(directory.path)/\(Self.fileName)", cause: cause)
     }
 }

@@ -85,6 +85,13 @@ extension SessionDriver {
         }
     }
 
+    /// It is durable before anything is sent that only this server knows.
+    private func noteHome(resumed: Bool) {
+        guard let address = link?.address, homes.connected(to: address, resumed: resumed) else { return }
+        let (commits, name, addresses) = (surroundings.commits, name, homes.addresses)
+        commits.assumeIsolated { $0.commit([.setHomes(addresses)], of: name) { _ in } }
+    }
+
     // MARK: Events
 
     /// What the server's reason to refuse or end the connection means for the session.
@@ -122,7 +129,7 @@ extension SessionDriver {
             if let link { protocols.connected(mqtt.version, at: link.address) }
             publications.connected(isKept: connected.resumed && connected.isCertain)
             redirections.connected()
-            if let address = link?.address { homes.connected(to: address, resumed: connected.resumed) }
+            noteHome(resumed: connected.resumed)
             roomConnected(resumed: connected.resumed)
             tellSession {
                 .established(

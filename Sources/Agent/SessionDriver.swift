@@ -66,7 +66,7 @@ actor SessionDriver {
     var log: SessionLog
     private let tlsContexts = TLSContextCache()
     var redirections: Redirections
-    var homes = SessionHomes()
+    var homes: SessionHomes
     var protocols: ProtocolChoice
     private var work: [Work] = []
     private var isWorking = false
@@ -136,6 +136,7 @@ actor SessionDriver {
             configuration: MQTTClientMachine.Configuration(configuration), restoring: durable)
         clientID = durable.assignedClientID ?? configuration.clientID
         redirections = Redirections(configuration)
+        homes = SessionHomes(durable.homes)
         protocols = ProtocolChoice(configuration.mqtt.version)
         log = SessionLog(session: name, logger: surroundings.logger)
         remembered = durable.rememberedSubscriptions

@@ -4,7 +4,7 @@
 /// `in_flight` or `quarantine` with the same key. A message with neither is queued.
 enum Schema {
     /// The statements that lead from one version to the next, from nothing (version 0) on.
-    static let migrations: [String] = [version1, version2, version3, version4, version5]
+    static let migrations: [String] = [version1, version2, version3, version4, version5, version6, version7]
 
     private static let version1 = """
         CREATE TABLE session (
@@ -151,6 +151,26 @@ enum Schema {
     private static let version5 = """
         ALTER TABLE verdict ADD COLUMN configuration TEXT;
         ALTER TABLE verdict ADD COLUMN credential TEXT;
+        """
+
+    /// Packet identifiers of ours that the server may hold on to.
+    private static let version6 = """
+        CREATE TABLE retired (
+            session INTEGER NOT NULL,
+            packet_id INTEGER NOT NULL,
+            PRIMARY KEY (session, packet_id)
+        ) STRICT, WITHOUT ROWID;
+        """
+
+    /// The servers that have a session, or an old copy of it.
+    private static let version7 = """
+        CREATE TABLE home (
+            session INTEGER NOT NULL,
+            -- 0: where it is; then those with an old copy.
+            position INTEGER NOT NULL,
+            address TEXT NOT NULL,
+            PRIMARY KEY (session, position)
+        ) STRICT, WITHOUT ROWID;
         """
 
     /// The version of the file, 0 for a new one.

@@ -33,10 +33,20 @@ extension DurableStore {
             session.inboundIDs.insert(try self.packetID(row.integer(0)))
             return true
         }
+        try database.query("SELECT packet_id FROM retired WHERE session = ?", .integer(id)) {
+            row throws(StoreError) in
+            session.retiredIDs.insert(try self.packetID(row.integer(0)))
+            return true
+        }
         try database.query("SELECT filter FROM subscription WHERE session = ?", .integer(id)) {
             row throws(StoreError) in
             guard let filter = try? TopicFilter(row.text(0)) else { throw self.damage("a topic filter is invalid") }
             session.rememberedSubscriptions.insert(filter)
+            return true
+        }
+        try database.query("SELECT address FROM home WHERE session = ? ORDER BY position", .integer(id)) {
+            row throws(StoreError) in
+            session.homes.append(row.text(0))
             return true
         }
         try readPublications(of: id, into: &session)

@@ -65,7 +65,7 @@ extension DurableStore {
                 removed = database.changes
             }
             try forgetConsumers(of: id, in: database)
-            for table in ["inbound", "subscription", "verdict", "publication", "retained", "chosen_room"] {
+            for table in ["inbound", "retired", "home", "subscription", "verdict", "publication", "retained", "chosen_room"] {
                 try database.run("DELETE FROM \(table) WHERE session = ?", .integer(id))
             }
             try database.run("DELETE FROM session WHERE id = ?", .integer(id))

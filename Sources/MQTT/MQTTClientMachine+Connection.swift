@@ -238,6 +238,8 @@ extension MQTTClientMachine {
         }
         if !outbox.inFlight.isEmpty { outbox.sessionLost() }
         packetIDs.freeAll()
+        if hasRetiredIDs { step.changes.append(.freeRetiredIdentifiers) }
+        hasRetiredIDs = false
         identifierClashes = 0
         quotaSessionLost()
         if inbox.sessionLost() { step.changes.append(.removeAllInbound) }

@@ -199,7 +199,7 @@ extension MQTTClientMachine {
                 } else {
                     guard hasRoom(entry.sequence), let message = entry.message else { return }
                     if let refusal = refusal(of: message, session.limits) {
-                        quarantine(id, refusal.code, refusal.sentence, &step)
+                        setAside(id, refusal.code, refusal.sentence, &step)
                     } else {
                         outbox.resend.removeFirst()
                         letThrough(Outbox.Queued(sequence: entry.sequence, message: message), id, step)
@@ -384,6 +384,14 @@ extension MQTTClientMachine {
         if Consequence(of: answer.reasonCode, in: .acknowledgement).measures.contains(.retireIdentifier) {
             _ = identifierIsTaken(answer.packetID, &step)
         }
+    }
+
+    /// A message that the server has not answered is quarantined. One of QoS 2 it may have, and then it would take the next
+    /// one with the same identifier for this one.
+    mutating func setAside(_ id: PacketID, _ code: ReasonCode, _ sentence: String?, _ step: inout Step) {
+        guard let entry = outbox.inFlight[id] else { return }
+        quarantine(id, code, sentence, &step)
+        if entry.wasAttempted, entry.message?.qos == .exactlyOnce { retire(id, &step) }
     }
 
     mutating func quarantine(_ id: PacketID, _ code: ReasonCode, _ sentence: String?, _ step: inout Step) {

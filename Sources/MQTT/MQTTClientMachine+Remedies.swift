@@ -56,7 +56,7 @@ extension MQTTClientMachine {
             isolateThrough = max(isolateThrough ?? last, last)
             return .isolation
         }
-        quarantine(suspect.key, code, sentence ?? "the server ended the connection for this message", &step)
+        setAside(suspect.key, code, sentence ?? "the server ended the connection for this message", &step)
         return .quarantine
     }
 
@@ -102,10 +102,17 @@ extension MQTTClientMachine {
 
     // MARK: Packet identifiers
 
+    /// Nothing is sent with this identifier in this session any more.
+    mutating func retire(_ id: PacketID, _ step: inout Step) {
+        packetIDs.reserve(id)
+        hasRetiredIDs = true
+        step.changes.append(.retireIdentifier(id))
+    }
+
     /// The server holds on to an identifier that we think is free. Once it is left alone; if that happens again in the
     /// same session, there is more amiss, and the session is begun anew. Answers whether the connection goes on.
     mutating func identifierIsTaken(_ id: PacketID, _ step: inout Step) -> Bool {
-        packetIDs.reserve(id)
+        retire(id, &step)
         identifierClashes += 1
         guard identifierClashes > 1 else { return true }
         step.emit(.stateMismatch("the server has \(identifierClashes) packet identifiers in use that are free here"))

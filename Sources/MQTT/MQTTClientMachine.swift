@@ -67,6 +67,8 @@ public struct MQTTClientMachine: Sendable {
     var keepAliveInForce: UInt16 = 0
     /// Set while the connection is given nothing new.
     var settling: Settling?
+    /// Whether there are identifiers that the server may hold on to although nothing is in flight with them.
+    var hasRetiredIDs: Bool
     /// How many identifiers the server called in use that were free here, in this session.
     var identifierClashes = 0
 
@@ -88,6 +90,8 @@ public struct MQTTClientMachine: Sendable {
         inbox = InboundExchanges(durable.inboundIDs)
         collection = Collection(durable)
         subscriptions = Subscriptions(remembered: durable.rememberedSubscriptions)
+        hasRetiredIDs = !durable.retiredIDs.isEmpty
+        for id in durable.retiredIDs { packetIDs.reserve(id) }
         let identifiers = outbox.identifiersInOrder
         for id in identifiers { packetIDs.reserve(id) }
         if let last = identifiers.last { packetIDs.resume(after: last) }

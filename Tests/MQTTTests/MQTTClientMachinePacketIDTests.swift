@@ -46,6 +46,30 @@ import Testing
         #expect(client.machine.packetIDs.isUsed(id(1)))
     }
 
+    /// 0002: the server takes what has the same identifier for the same message.
+    @Test func `the identifier of a QoS 2 message that the server may hold is not used again in this session`() throws {
+        var client = MQTTClientHarness()
+        client.connect()
+        var actions: [MQTTClientMachine.Action] = []
+        let message = OutboundMessage(topic: "t", qos: .exactlyOnce, retain: true)
+        _ = try client.machine.publish(message, at: client.now, into: &actions)
+        #expect(client.describe(actions).contains("PUBLISH  id 1"))
+        client.handle(.connectionClosed)
+        let words = client.connect(resumed: true, Connack.Properties(retainAvailable: false))
+        #expect(words.contains("rejected 1 9A"))
+        #expect(client.machine.packetIDs.isUsed(id(1)))
+        #expect(client.changes.contains(.retireIdentifier(id(1))))
+
+        var restarted = MQTTClientHarness(durable: DurableSession(established: true, retiredIDs: [id(1)]))
+        restarted.connect(resumed: true)
+        try restarted.publish("x", qos: .exactlyOnce)
+        #expect(restarted.publishes.map(\.packetID) == [id(2)])
+        restarted.handle(.connectionClosed)
+        restarted.connect()
+        #expect(!restarted.machine.packetIDs.isUsed(id(1)), "the server's new session has none")
+        #expect(restarted.changes.contains(.freeRetiredIdentifiers))
+    }
+
     static let spans: [(Int64, Int64, UInt32)] = [
         (0, 1000, 1), (0, 1001, 2), (0, 0, 0), (5, 4, 0), (0, .max, .max), (.min, .max, .max), (.max, .min, 0),
     ]

@@ -27,6 +27,8 @@ extension MQTTClientMachine {
         guard case .quarantined = stored.state else {
             preconditionFailure("only a quarantined message can be retried")
         }
+        // Nobody wants it any more, and a person who had it sent again would only have it dropped.
+        if let expiresAt = stored.message.expiresAt, expiresAt <= now { throw .expired }
         try check(stored.message)
         return step(at: now, into: &actions) { machine, step in
             machine.outbox.counts.quarantined -= 1

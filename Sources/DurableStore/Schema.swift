@@ -1,3 +1,5 @@
+internal import Glibc
+
 /// The versions of the file's layout. A version is never changed after its release; the next one is appended.
 ///
 /// A message is written once and deleted once, however large it is: what happens to it in between is a small row in
@@ -182,18 +184,41 @@ enum Schema {
         return found
     }
 
+    /// Copies the file, or leaves nothing: a daemon that is started again and again must not fill the disk with halves.
+    private static func copy(
+        _ database: Database, to name: String, in directory: borrowing StateDirectory, reserve: UInt64
+    ) throws(StoreError) {
+        let path = "\(directory.path)/\(name)"
+        let pages = (try database.integer("PRAGMA page_count") ?? 0) - (try database.integer("PRAGMA freelist_count") ?? 0)
+        let needed = UInt64(max(0, pages * (try database.integer("PRAGMA page_size") ?? 4096)))
+        if let available = directory.space?.available, available < reserve + needed {
+            throw .full(
+                path: path,
+                cause:
+                    "before the file's layout is changed it is copied, which takes \(needed) bytes, and \(available) are "
+                    + "left, of which \(reserve) are kept for acknowledgements")
+        }
+        do throws(StoreError) {
+            try database.run("VACUUM INTO ?", .text(path))
+        } catch {
+            for file in [path, path + "-journal"] { unlink(file) }
+            throw error
+        }
+    }
+
     /// Brings the file to the newest version, one transaction per step; a file with an older version is copied first.
     ///
     /// - Returns: the name of the copy, if there was something to copy.
     static func migrate(
-        _ database: Database, to migrations: [String], backupName: (Int) -> String, directory: String
+        _ database: Database, to migrations: [String], backupName: (Int) -> String, directory: borrowing StateDirectory,
+        reserve: UInt64
     ) throws(StoreError) -> String? {
         let found = try version(of: database, known: migrations.count)
         guard found < migrations.count else { return nil }
         var backup: String?
         if found > 0 {
             let name = backupName(found)
-            try database.run("VACUUM INTO ?", .text("\(directory)/\(name)"))
+            try copy(database, to: name, in: directory, reserve: reserve)
             backup = name
         }
         for (version, statements) in migrations.enumerated().dropFirst(found) {

@@ -33,13 +33,35 @@ extension SessionDriver {
     private func send(_ bytes: ByteBuffer, _ flush: FlushNumber?) {
         guard let link, let connection = link.connection else { return }
         machine.sent(link.generation, at: now)
-        guard let flush else {
-            connection.send(bytes)
-            return
-        }
+        let (generation, count) = (link.generation, bytes.readableBytes)
+        self.link?.unflushed += count
         connection.send(bytes) { [weak self] in
-            self?.assumeIsolated { $0.run(.flushed(flush)) }
+            self?.assumeIsolated { $0.flushed(count, flush, on: generation) }
         }
+    }
+
+    private func flushed(_ count: Int, _ flush: FlushNumber?, on generation: Generation) {
+        if link?.generation == generation { link?.unflushed -= count }
+        if let flush { run(.flushed(flush)) } else { adjustReading() }
+    }
+
+    /// Bytes of answers to a server that does not read them, before it is not read either. The heartbeat finds such a server.
+    private static let maximumUnflushedAnswers = 1 << 20
+
+    /// Lets the server wait, for as long as it has to. Messages of ours on a slow link are no reason: they have a limit of
+    /// their own, and the server must be heard meanwhile.
+    func adjustReading() {
+        guard let link, let connection = link.connection else { return }
+        let limit = link.isReading ? Self.maximumUnflushedAnswers : Self.maximumUnflushedAnswers / 2
+        let reads = link.unflushed - mqtt.unflushedMessageBytes <= limit && mqtt.wantsToRead
+        guard reads != link.isReading else { return }
+        self.link?.isReading = reads
+        if reads { connection.resumeReading() } else { connection.pauseReading() }
+    }
+
+    /// Messages that had no room even to wait come again on another connection, when there is room.
+    func fetchLeftOut() {
+        if mqtt.hasRoomForLeftOut, machine.status.state == .connected { renew(because: Reason(.inboxRoom)) }
     }
 
     private func commit(_ changes: [DurableChange], _ number: CommitNumber) {

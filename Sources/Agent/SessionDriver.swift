@@ -32,6 +32,10 @@ actor SessionDriver {
         var renewal: Credential.Fetched?
         var renewalTimer: Scheduled<Void>?
         var opened: Opened?
+        /// Bytes that were given to the connection, and that the kernel has not taken.
+        var unflushed = 0
+        /// Whether the server is read, or has to wait.
+        var isReading = true
 
         var generation: Generation { attempt.generation }
     }
@@ -275,9 +279,11 @@ actor SessionDriver {
             while !work.isEmpty { carryOut(work.removeFirst()) }
             noteUses()
             endSettling()
+            fetchLeftOut()
         } while !work.isEmpty
         dropUnwantedKnocks()
         dropUnwantedSuccessor()
+        adjustReading()
         isWorking = false
         schedule()
     }

@@ -32,6 +32,20 @@ extension MQTTClientMachine {
         InboxCounts(messages: collection.messages, bytes: collection.bytes, withheld: collection.withheld)
     }
 
+    /// Whether the driver is to read on. Not while a commit is under way, which has an end, and as much waits for it as there
+    /// is room for in memory. Never for want of room in the inbox: that may last, and the connection has to be heard.
+    public var wantsToRead: Bool {
+        work.count < Self.maximumWork
+            && (collection.batch == nil || collection.waitingBytes <= configuration.maximumWaitingBytes)
+    }
+
+    /// Packets that wait for commits, before the server is read no further.
+    private static var maximumWork: Int { 16_384 }
+
+    /// Whether there is room for messages that found none to wait in, and were left out. The server sends them again on
+    /// another connection, and it is time for that.
+    public var hasRoomForLeftOut: Bool { collection.hasRoomForLeftOut }
+
     /// How many messages wait for a consumer, and their size.
     public func backlog(of consumer: ConsumerName) -> (messages: Int, bytes: Int) {
         collection.collectors[consumer].map { ($0.messages, $0.bytes) } ?? (0, 0)
@@ -63,7 +77,7 @@ extension MQTTClientMachine {
         let consumers = consumers(of: publish)
         guard !consumers.isEmpty else { return }
         let isBlocked = collection.isPaused || (collection.isIdle && !hasRoom(publish, for: consumers))
-        if isBlocked || !collection.wait(publish) { step.emit(.inboxDropped(publish.topic)) }
+        if isBlocked || !collection.wait(publish, for: consumers) { step.emit(.inboxDropped(publish.topic)) }
     }
 
     /// The durable consumers that the message was sent for.
@@ -87,12 +101,10 @@ extension MQTTClientMachine {
         var entries: [Collection.Entry] = []
         var through: InboxSequence?
         var bytes = 0
-        while let publish = collection.waiting.first, entries.count < Collection.batchMessages,
-            bytes < Collection.batchBytes
-        {
-            var entry = Collection.Entry(publish: publish)
+        while var entry = collection.first, entries.count < Collection.batchMessages, bytes < Collection.batchBytes {
+            let publish = entry.publish
             let isNew = publish.qos != .exactlyOnce || inbox.isNew(publish)
-            if isNew { entry.consumers = consumers(of: publish) }
+            if !isNew { entry.consumers = [] }
             if !entry.consumers.isEmpty {
                 guard hasRoom(publish, for: entry.consumers) else {
                     guard publish.packetID == nil else { break }
@@ -122,11 +134,9 @@ extension MQTTClientMachine {
             // Sent before, but never taken.
             message.duplicate = false
         }
-        entry.size = message.size
         let sequence = collection.nextSequence
         collection.nextSequence = sequence.next
         collection.add(entry.size, for: entry.consumers)
-        entry.generations = entry.consumers.map { collection.collectors[$0]?.generation ?? 0 }
         step.changes.append(
             .collect(CollectedMessage(sequence: sequence, message: message), for: entry.consumers, exchange))
         return sequence
@@ -166,7 +176,7 @@ extension MQTTClientMachine {
                 _ = inbox.end(id)
                 if entry.wasDoubtful { step.changes.append(.removeInbound(id)) }
             }
-            if !batch.isStale { collection.waitAgain(entry.publish) }
+            if !batch.isStale { collection.waitAgain(entry) }
         }
         collection.isPaused = true
         step.emit(.collectingPaused)

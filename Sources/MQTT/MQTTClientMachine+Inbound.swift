@@ -23,11 +23,13 @@ extension MQTTClientMachine {
     mutating func take(_ publish: Publish, _ id: PacketID, _ step: inout Step) {
         // It has this identifier until it is acknowledged, so this is the same message once more.
         guard !collection.isWaiting(id) else { return }
+        guard !collection.leaveOut(publish, id, above: configuration.maximumWaitingBytes) else { return }
         if publish.qos == .atLeastOnce { deliver(publish, &step) }
-        if collection.isIdle, consumers(of: publish).isEmpty {
+        let consumers = consumers(of: publish)
+        if collection.isIdle, consumers.isEmpty {
             acknowledge(publish, &step)
         } else {
-            _ = collection.wait(publish)
+            _ = collection.wait(publish, for: consumers)
         }
     }
 

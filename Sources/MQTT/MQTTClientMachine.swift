@@ -129,6 +129,9 @@ public struct MQTTClientMachine: Sendable {
     /// How many messages there are, and in which state.
     public var counts: Counts { outbox.counts }
 
+    /// Bytes of messages that were given to the driver and are not flushed, or are just about to be given.
+    public var unflushedMessageBytes: Int { outbox.backlogBytes }
+
     /// Whether a CONNACK with success was received and the connection was not ended since.
     public var isConnected: Bool {
         if case .connected = connection { true } else { false }

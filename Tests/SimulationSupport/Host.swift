@@ -397,7 +397,7 @@ final class ScenarioConnection: TransportConnection, Sendable {
 
     func send(_ buffer: ByteBuffer, flushed: (() -> Void)?) {
         scenario.assumeIsolated { $0.send(buffer, on: wire) }
-        guard let flushed else { return }
+        guard let flushed, !scenario.assumeIsolated({ $0.holdsFlushes }) else { return }
         // It never leaves the loop.
         nonisolated(unsafe) let callback = flushed
         scenario.loop.execute { callback() }
@@ -411,6 +411,10 @@ final class ScenarioConnection: TransportConnection, Sendable {
     }
 
     func measure() -> TCPMeasurement? { nil }
+
+    func pauseReading() { scenario.assumeIsolated { $0.read(wire, false) } }
+
+    func resumeReading() { scenario.assumeIsolated { $0.read(wire, true) } }
 }
 
 /// The secrets of a host's sessions.

@@ -93,6 +93,7 @@ extension MQTTClientMachine {
 
     mutating func sendUnacknowledgedAnnouncement(_ step: inout Step) {
         guard let announcement = announcements.unacknowledged.popFirst() else { return }
+        reading.sendUnanswerable()
         send(announcement, nil, &step)
         step.emit(.announced(announcement, .success))
     }

@@ -83,6 +83,7 @@ extension MQTTClientMachine {
 
     mutating func connectionClosed() {
         quotaConnectionClosed()
+        reading = Reading()
         connection = .closed
         work.removeAll()
         outbox.connectionClosed()

@@ -45,6 +45,8 @@ public struct MQTTClientMachine: Sendable {
     /// While messages up to this one are unanswered they are sent one by one, to find the one that the server ends the
     /// connection for.
     var isolateThrough: MessageSequence?
+    /// What the server has read of this connection, as far as it is known.
+    var reading = Reading()
     /// Cleared by 0x94.
     var usesAliases = true
     var aliases = TopicAliases()

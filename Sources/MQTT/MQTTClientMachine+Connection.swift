@@ -167,6 +167,10 @@ extension MQTTClientMachine {
                         serverReference: connack.properties.serverReference)))
             return end(&step)
         }
+        guard connack.reasonCode == .success else {
+            return violate(
+                .protocolError, "the server answered CONNECT with \(connack.reasonCode) (MQTT 5, 3.2.2.2)", &step)
+        }
         guard isProven(connack, &step) else { return }
         if connack.sessionPresent, connecting.cleanStart {
             return violate(

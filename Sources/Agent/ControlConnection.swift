@@ -160,7 +160,9 @@ actor ControlConnection {
 
     /// Closes when a peer that sends no more has all its answers, and neither watches nor subscribes.
     private func closeWhenDone() {
-        guard isInputClosed, calls == 0, unread + unreadDurable == 0, watches.isEmpty, subscriptions.isEmpty else { return }
+        guard isInputClosed, calls == 0, unread + unreadDurable == 0, watches.isEmpty, subscriptions.isEmpty else {
+            return
+        }
         channel.close(promise: nil)
     }
 

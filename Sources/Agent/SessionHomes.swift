@@ -31,7 +31,9 @@ struct SessionHomes: Hashable, Sendable {
     mutating func connected(to address: Endpoint, resumed: Bool) -> Bool {
         let before = self
         stale.removeAll { $0 == address }
-        if !resumed, let home, home != address { stale = (stale.filter { $0 != home } + [home]).suffix(Self.maximumStale) }
+        if !resumed, let home, home != address {
+            stale = (stale.filter { $0 != home } + [home]).suffix(Self.maximumStale)
+        }
         home = address
         return self != before
     }

@@ -189,8 +189,9 @@ enum Schema {
         _ database: Database, to name: String, in directory: borrowing StateDirectory, reserve: UInt64
     ) throws(StoreError) {
         let path = "\(directory.path)/\(name)"
-        let pages = (try database.integer("PRAGMA page_count") ?? 0) - (try database.integer("PRAGMA freelist_count") ?? 0)
-        let needed = UInt64(max(0, pages * (try database.integer("PRAGMA page_size") ?? 4096)))
+        let all = try database.integer("PRAGMA page_count") ?? 0
+        let free = try database.integer("PRAGMA freelist_count") ?? 0
+        let needed = UInt64(max(0, (all - free) * (try database.integer("PRAGMA page_size") ?? 4096)))
         if let available = directory.space?.available, available < reserve + needed {
             throw .full(
                 path: path,

@@ -151,7 +151,8 @@ struct `A disk` {
     }
 
     @Test(arguments: [400, 10_000])
-    func `that has no room for the copy before a migration is told clearly, and gets no fuller`(bytes: Int) async throws {
+    func `that has no room for the copy before a migration is told clearly, and gets no fuller`(bytes: Int) async throws
+    {
         let store = try open(reserve: 0)
         let accepted = try await insertUntilFull(store, bytes: bytes)
         try await store.close()

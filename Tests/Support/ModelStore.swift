@@ -158,7 +158,8 @@ public struct ModelStore: Sendable {
         }
         var session = DurableSession(
             established: established, assignedClientID: assignedClientID, nextSequence: nextSequence,
-            inboundIDs: inboundIDs, retiredIDs: retiredIDs, rememberedSubscriptions: rememberedSubscriptions, consumers: consumers,
+            inboundIDs: inboundIDs, retiredIDs: retiredIDs, rememberedSubscriptions: rememberedSubscriptions,
+            consumers: consumers,
             nextInboxSequence: nextInboxSequence)
         session.publications = publications.values.sorted { $0.topic < $1.topic }
         session.retainedTopics = retainedTopics

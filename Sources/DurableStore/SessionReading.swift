@@ -4,12 +4,6 @@ public import SessionCore
 
 /// What the store gives back.
 extension DurableStore {
-    /// Every session that anything is kept of, in alphabetical order, configured or not.
-    public func sessions() throws(StoreError) -> [SessionName] {
-        _ = try opened()
-        return sessionIDs.keys.sorted()
-    }
-
     /// The state of a session; the empty one of a session that never was, if the name is not known.
     public func session(_ name: SessionName) throws(StoreError) -> DurableSession {
         let database = try opened()

@@ -7,7 +7,7 @@ import NIOCore
 /// order in which it arrived [MQTT-4.6.0-2]. That is also how back-pressure works: without room in the inbox the messages
 /// just go on waiting, and the server's Receive Maximum ends it there. What waits dies with its connection; the server
 /// sends it again.
-struct Collection: Sendable {
+struct InboxIntake: Sendable {
     /// A durable consumer, and what it has in the inbox, committed or not.
     struct Collector: Sendable {
         /// `nil` while it stands for nothing: relative to a room, and there is none.
@@ -86,6 +86,19 @@ struct Collection: Sendable {
     /// Whether what waits gets no further by itself: only a program can make room, or a person.
     private var isStuck: Bool { batch == nil && (isFull || isPaused) }
 
+    /// How far it is with fetching what was left out.
+    enum Fetching: Hashable, Sendable {
+        /// There is no room, or nothing to fetch. Can transition to: asking.
+        case none
+        /// Whether the server has read the last acknowledgements: it would send again what it knows none of. Can transition
+        /// to: ready.
+        case asking
+        /// Another connection may begin.
+        case ready
+    }
+
+    var fetching = Fetching.none
+
     /// Whether there is room for what was left out.
     var hasRoomForLeftOut: Bool { !leftOut.isEmpty && isIdle && !isFull && !isPaused }
 
@@ -151,6 +164,7 @@ struct Collection: Sendable {
         waitingUnacknowledged = 0
         waitingBytes = 0
         leftOut.removeAll()
+        fetching = .none
         batch?.isStale = true
     }
 

@@ -88,7 +88,7 @@ extension MQTTClientMachine {
         work.removeAll()
         outbox.connectionClosed()
         inbox.connectionClosed()
-        collection.connectionClosed()
+        intake.connectionClosed()
         settling = nil
         for id in subscriptions.connectionClosed() + announcements.connectionClosed() { packetIDs.free(id) }
     }
@@ -97,7 +97,7 @@ extension MQTTClientMachine {
     private mutating func end(_ step: inout Step) {
         connection = .closing
         work.removeAll()
-        collection.connectionClosed()
+        intake.connectionClosed()
         step.closes = true
     }
 

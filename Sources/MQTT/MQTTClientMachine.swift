@@ -27,7 +27,7 @@ public struct MQTTClientMachine: Sendable {
     var decoder = PacketDecoder()
     var outbox: Outbox
     var inbox: InboundExchanges
-    var collection: Collection
+    var intake: InboxIntake
     var subscriptions: Subscriptions
     var packetIDs = PacketIDAllocator()
     var announcements = Announcements()
@@ -90,7 +90,7 @@ public struct MQTTClientMachine: Sendable {
         assignedClientID = durable.assignedClientID
         outbox = Outbox(durable)
         inbox = InboundExchanges(durable.inboundIDs)
-        collection = Collection(durable)
+        intake = InboxIntake(durable)
         subscriptions = Subscriptions(remembered: durable.rememberedSubscriptions)
         hasRetiredIDs = !durable.retiredIDs.isEmpty
         for id in durable.retiredIDs { packetIDs.reserve(id) }
@@ -123,7 +123,7 @@ public struct MQTTClientMachine: Sendable {
             case .keyDerived(let key): machine.respond(with: key, &step)
             case .reauthenticate(let exchange): machine.reauthenticate(exchange, &step)
             case .consumer(let name, let input): machine.handle(input, of: name, &step)
-            case .resumeCollecting: machine.collection.isPaused = false
+            case .resumeCollecting: machine.intake.isPaused = false
             }
         }
     }
@@ -227,6 +227,7 @@ extension MQTTClientMachine {
             pump(&step)
         } while drain(&step)
         noteSettled(&step)
+        fetchLeftOut(&step)
         if !step.changes.isEmpty {
             issuedCommit = nextCommit(step)
             step.actions.append(.commit(step.changes, issuedCommit))

@@ -166,7 +166,7 @@ public struct Lab: Sendable {
         _ words: [String], in namespace: Namespace?
     ) async throws -> (ending: LabProcess.Ending, output: String, errors: String) {
         let process = try await start("command", words, in: namespace)
-        let ending = try await process.ended(within: .seconds(60))
+        let ending = try await process.ended(within: .seconds(180))
         return (ending, process.output, process.errors)
     }
 
@@ -190,7 +190,7 @@ public struct Lab: Sendable {
 
 /// Waits until something has come true that tells nobody, looking often.
 public func until(
-    _ what: String, within limit: Duration = .seconds(60), _ condition: () async throws -> Bool
+    _ what: String, within limit: Duration = .seconds(180), _ condition: () async throws -> Bool
 ) async throws {
     let clock = ContinuousClock()
     let deadline = clock.now.advanced(by: limit)

@@ -46,7 +46,7 @@ extension SessionDriver {
     }
 
     /// Bytes of answers to a server that does not read them, before it is not read either. The heartbeat finds such a server.
-    private static let maximumUnflushedAnswers = 1 << 20
+    private static let maximumUnflushedAnswers = 256 << 10
 
     /// Lets the server wait, for as long as it has to. Messages of ours on a slow link are no reason: they have a limit of
     /// their own, and the server must be heard meanwhile.

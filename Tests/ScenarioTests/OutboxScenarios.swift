@@ -111,7 +111,7 @@ struct OutboxScenarios {
             let a = try await scenario.host("A")
             try await a.until(.connected)
             var bytes = ByteBuffer()
-            for _ in 0..<100_000 {
+            for _ in 0..<20_000 {
                 Packet.pubrel(Acknowledgement(packetID: try #require(PacketID(rawValue: 9))))
                     .encode(into: &bytes, as: .five)
             }
@@ -135,10 +135,11 @@ struct OutboxScenarios {
 
     @Test func `what a full inbox left out comes when there is room, on another connection`() async throws {
         try await Scenario.run { scenario in
-            let a = try await scenario.host("A", "[inbox]\nmax-bytes = \"4MiB\"")
+            let a = try await scenario.host("A", "[inbox]\nmax-messages = 8")
             try await a.until(.connected)
+            await a.limitWaiting(to: 64 << 10)
             let consumer = try await a.consume("billing", "t", qos: .exactlyOnce)
-            let large = String(repeating: "x", count: 500 << 10)
+            let large = String(repeating: "x", count: 8 << 10)
             for number in 1...40 {
                 scenario.with { broker, _ in broker.publish("t", "\(number) \(large)", qos: .exactlyOnce) }
             }

@@ -196,6 +196,12 @@ actor Host {
         return registry.assumeIsolated { try? $0.runningDriver(session) }
     }
 
+    /// As if there were less memory for what waits for the inbox.
+    func limitWaiting(to bytes: Int) {
+        guard let driver = driver() else { return }
+        driver.assumeIsolated { $0.mqtt.configuration.maximumWaitingBytes = bytes }
+    }
+
     // MARK: What a program asks
 
     /// The sessions' credentials come from there, whatever their files name.

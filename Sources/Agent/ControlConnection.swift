@@ -36,6 +36,8 @@ actor ControlConnection {
     /// The peer sends no more, as `nc -N` at the end of its input; it still wants its answers.
     private var isInputClosed = false
     private var unread = 0
+    /// Of messages of durable consumers: how many there are is bounded by what is acknowledged.
+    private var unreadDurable = 0
     /// Notifications of watches and subscriptions whose answer is not written yet: the peer must know them first.
     private var held: [String: Held] = [:]
     /// What was dropped, by watch or subscription, since the peer was last told.
@@ -130,7 +132,10 @@ actor ControlConnection {
             guard let feed = reply.feed else { continue }
             // Asked for and bounded by the log, so not subject to the marks for what comes unasked.
             for event in reply.missed { OutgoingLine.notification(event).map(write) }
-            for line in held.removeValue(forKey: feed)?.lines ?? [] { write(line) }
+            let isDurable = subscriptions[SubscriptionID(rawValue: feed)]?.consumer != nil
+            for line in held.removeValue(forKey: feed)?.lines ?? [] {
+                if isDurable { writeDurably(line) } else { write(line) }
+            }
         }
         tellDropped()
     }
@@ -155,7 +160,9 @@ actor ControlConnection {
 
     /// Closes when a peer that sends no more has all its answers, and neither watches nor subscribes.
     private func closeWhenDone() {
-        guard isInputClosed, calls == 0, unread == 0, watches.isEmpty, subscriptions.isEmpty else { return }
+        guard isInputClosed, calls == 0, unread + unreadDurable == 0, watches.isEmpty, subscriptions.isEmpty else {
+            return
+        }
         channel.close(promise: nil)
     }
 
@@ -170,10 +177,23 @@ actor ControlConnection {
             return
         }
         let count = line.count
-        let written = channel.writeAndFlush(ByteBuffer(bytes: line))
-        written.whenComplete { [weak self] _ in
+        channel.writeAndFlush(ByteBuffer(bytes: line)).whenComplete { [weak self] _ in
             self?.assumeIsolated {
                 $0.unread -= count
+                $0.closeWhenDone()
+            }
+        }
+    }
+
+    /// Does not count for what a peer may leave unread: one message may be all of that, and the peer has to be answered when
+    /// it acknowledges the one before.
+    private func writeDurably(_ line: [UInt8]) {
+        guard channel.isActive else { return }
+        let count = line.count
+        unreadDurable += count
+        channel.writeAndFlush(ByteBuffer(bytes: line)).whenComplete { [weak self] _ in
+            self?.assumeIsolated {
+                $0.unreadDurable -= count
                 $0.closeWhenDone()
             }
         }
@@ -193,7 +213,7 @@ actor ControlConnection {
     func deliverDurably(_ message: ReceivedMessage) {
         guard subscriptions[message.subscription] != nil, let line = OutgoingLine.notification(message) else { return }
         let feed = message.subscription.rawValue
-        if held[feed] != nil { held[feed]?.lines.append(line) } else { write(line) }
+        if held[feed] != nil { held[feed]?.lines.append(line) } else { writeDurably(line) }
     }
 
     /// The durable consumer of a subscription is another program's now, or gone.

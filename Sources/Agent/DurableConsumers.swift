@@ -85,8 +85,6 @@ struct DurableConsumers: Sendable {
 
     subscript(name: ConsumerName) -> Consumer? { consumers[name] }
 
-    func wants(_ filter: TopicFilter) -> Bool { consumers.values.contains { $0.filter == filter } }
-
     /// The highest QoS with which it is wanted.
     func qos(of filter: TopicFilter) -> QoS? {
         consumers.values.filter { $0.filter == filter }.map(\.qos).max()

@@ -26,8 +26,6 @@ struct LiveConsumers: Sendable {
 
     var isEmpty: Bool { consumers.isEmpty }
 
-    func wants(_ filter: TopicFilter) -> Bool { consumers.contains { $0.filter == filter } }
-
     /// Takes what is relative to the session's room along to another room.
     ///
     /// - Returns: what has to be subscribed to, and what nobody may want any more.

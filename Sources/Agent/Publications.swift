@@ -59,6 +59,8 @@ struct Publications: Sendable {
 
     /// In the order in which they were put.
     private(set) var entries: [Entry]
+    /// Those that are on their way to the disk.
+    private var arriving: [Publication] = []
     /// Where the server may hold a message of the session.
     private(set) var retained: Set<String>
     private var room: Room?
@@ -149,9 +151,20 @@ struct Publications: Sendable {
         return retained.filter { !wanted.contains($0) }.sorted()
     }
 
-    /// The sum of the sizes of all but one.
-    func bytes(without topic: String) -> Int {
-        entries.reduce(0) { $0 + ($1.publication.topic == topic ? 0 : $1.publication.size) }
+    /// Whether there is room for a publication, besides those that are on their way to the disk.
+    func hasRoom(for publication: Publication) -> Bool {
+        let all = entries.map(\.publication) + arriving + [publication]
+        // The last one of each topic is the one that stays.
+        let sizes = Dictionary(all.map { ($0.topic, $0.size) }, uniquingKeysWith: { _, last in last })
+        return sizes.count <= Self.maximumCount && sizes.values.reduce(0, +) <= Self.maximumBytes
+    }
+
+    /// A publication is on its way to the disk; `put` follows if it gets there.
+    mutating func arrive(_ publication: Publication) { arriving.append(publication) }
+
+    /// The disk has answered.
+    mutating func arrived(_ publication: Publication) {
+        if let index = arriving.firstIndex(of: publication) { arriving.remove(at: index) }
     }
 
     // MARK: The connection

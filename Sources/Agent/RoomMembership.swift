@@ -21,6 +21,15 @@ struct RoomMembership: Sendable {
     var presence: OwnPresence
     var participants: Participants
     var step = Step.done
+    private var correction = Correction.none
+
+    /// How far the correction of our own presence is, when somebody else has changed it.
+    private enum Correction: Hashable, Sendable {
+        /// Can transition to: underWay.
+        case none
+        /// The server has to answer. `again` if it was changed once more meanwhile. Can transition to: none, underWay.
+        case underWay(again: Bool)
+    }
 
     init(_ room: Room, presence: OwnPresence) {
         self.room = room
@@ -64,6 +73,29 @@ struct RoomMembership: Sendable {
         guard identity == presence.identity, !message.retain else { return .changes(change.map { [$0] } ?? []) }
         // Retained messages come before what is published after the subscription: our own message is their end.
         if presence.isOwn(content) { return .changes(participants.endSnapshot()) }
-        return content?.state != .online && step == .done ? .mustCorrect : .changes([])
+        guard content?.state != .online, step == .done else { return .changes([]) }
+        switch correction {
+        case .none:
+            correction = .underWay(again: false)
+            return .mustCorrect
+        case .underWay:
+            correction = .underWay(again: true)
+            return .changes([])
+        }
+    }
+
+    /// The server has answered our presence.
+    ///
+    /// - Returns: whether it has to be corrected once more.
+    mutating func presenceAnswered() -> Bool {
+        let isStale = correction == .underWay(again: true)
+        correction = isStale ? .underWay(again: false) : .none
+        return isStale
+    }
+
+    mutating func connectionClosed() {
+        presence.connectionClosed()
+        correction = .none
+        step = .done
     }
 }

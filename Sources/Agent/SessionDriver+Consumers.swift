@@ -176,13 +176,15 @@ extension SessionDriver {
     }
 
     private func read(_ load: DurableConsumers.Load) async -> [CollectedMessage] {
+        var told: StoreError?
         while true {
             do throws(StoreError) {
                 return try await surroundings.store.collected(
                     name, for: load.name, after: load.after, maxCount: load.messages, maxBytes: load.bytes)
             } catch {
                 guard error != .closed else { return [] }
-                surroundings.logger.error("\(name): the inbox cannot be read: \(error)")
+                if error != told { surroundings.logger.error("\(name): the inbox cannot be read: \(error)") }
+                told = error
                 await eventLoop.pause(for: CommitQueue.retryInterval)
             }
         }

@@ -171,6 +171,7 @@ extension RPCError {
                 .messageRejected(
                     "the server takes QoS \(maximum.rawValue) at most",
                     reasonCode: Int(MQTT.ReasonCode.qosNotSupported.rawValue))
+            case .expired: .messageDropped("it has expired", hint: "holdfastctl queue drop gives it up")
             case .propertiesNotSupported:
                 RPCError(
                     .messageRejected,

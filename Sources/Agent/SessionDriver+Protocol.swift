@@ -33,13 +33,35 @@ extension SessionDriver {
     private func send(_ bytes: ByteBuffer, _ flush: FlushNumber?) {
         guard let link, let connection = link.connection else { return }
         machine.sent(link.generation, at: now)
-        guard let flush else {
-            connection.send(bytes)
-            return
-        }
+        let (generation, count) = (link.generation, bytes.readableBytes)
+        self.link?.unflushed += count
         connection.send(bytes) { [weak self] in
-            self?.assumeIsolated { $0.run(.flushed(flush)) }
+            self?.assumeIsolated { $0.flushed(count, flush, on: generation) }
         }
+    }
+
+    private func flushed(_ count: Int, _ flush: FlushNumber?, on generation: Generation) {
+        if link?.generation == generation { link?.unflushed -= count }
+        if let flush { run(.flushed(flush)) } else { adjustReading() }
+    }
+
+    /// Bytes of answers to a server that does not read them, before it is not read either. The heartbeat finds such a server.
+    private static let maximumUnflushedAnswers = 256 << 10
+
+    /// Lets the server wait, for as long as it has to. Messages of ours on a slow link are no reason: they have a limit of
+    /// their own, and the server must be heard meanwhile.
+    func adjustReading() {
+        guard let link, let connection = link.connection else { return }
+        let limit = link.isReading ? Self.maximumUnflushedAnswers : Self.maximumUnflushedAnswers / 2
+        let reads = link.unflushed - mqtt.unflushedMessageBytes <= limit && mqtt.wantsToRead
+        guard reads != link.isReading else { return }
+        self.link?.isReading = reads
+        if reads { connection.resumeReading() } else { connection.pauseReading() }
+    }
+
+    /// Messages that had no room even to wait come again on another connection, when there is room.
+    func fetchLeftOut() {
+        if mqtt.hasRoomForLeftOut, machine.status.state == .connected { renew(because: Reason(.inboxRoom)) }
     }
 
     private func commit(_ changes: [DurableChange], _ number: CommitNumber) {
@@ -68,6 +90,7 @@ extension SessionDriver {
 
     private func read(after: MessageSequence, messages: Int, bytes: Int) {
         Task {
+            var told: StoreError?
             while true {
                 do throws(StoreError) {
                     run(
@@ -76,11 +99,19 @@ extension SessionDriver {
                     return
                 } catch {
                     guard error != .closed else { return }
-                    surroundings.logger.error("\(name): the outbox cannot be read: \(error)")
+                    if error != told { surroundings.logger.error("\(name): the outbox cannot be read: \(error)") }
+                    told = error
                     await eventLoop.pause(for: CommitQueue.retryInterval)
                 }
             }
         }
+    }
+
+    /// It is durable before anything is sent that only this server knows.
+    private func noteHome(resumed: Bool) {
+        guard let address = link?.address, homes.connected(to: address, resumed: resumed) else { return }
+        let (commits, name, addresses) = (surroundings.commits, name, homes.addresses)
+        commits.assumeIsolated { $0.commit([.setHomes(addresses)], of: name) { _ in } }
     }
 
     // MARK: Events
@@ -120,7 +151,7 @@ extension SessionDriver {
             if let link { protocols.connected(mqtt.version, at: link.address) }
             publications.connected(isKept: connected.resumed && connected.isCertain)
             redirections.connected()
-            if let address = link?.address { homes.connected(to: address, resumed: connected.resumed) }
+            noteHome(resumed: connected.resumed)
             roomConnected(resumed: connected.resumed)
             tellSession {
                 .established(

@@ -41,10 +41,7 @@ extension SessionDriver {
             throw RPCError(error, session: name, topic: topic)
         }
         if let resolved { try checkTopic(topic, resolved) }
-        let count = publications.entries.count + (publications[topic] == nil ? 1 : 0)
-        guard count <= Publications.maximumCount,
-            publications.bytes(without: topic) + publication.size <= Publications.maximumBytes
-        else {
+        guard publications.hasRoom(for: publication) else {
             throw RPCError(
                 .publicationsFull,
                 "session \(name) may have \(Publications.maximumCount) publications of \(Publications.maximumBytes >> 20) "
@@ -114,6 +111,7 @@ extension SessionDriver {
         _ changes: [DurableChange], _ completion: @escaping @Sendable (CommitQueue.Outcome) -> Void = { _ in }
     ) {
         let (commits, name) = (surroundings.commits, name)
+        for case .putPublication(let publication) in changes { publications.arrive(publication) }
         commits.assumeIsolated { commits in
             commits.commit(changes, of: name) { [weak self] outcome in
                 self?.assumeIsolated { $0.stored(changes, outcome) }
@@ -126,6 +124,7 @@ extension SessionDriver {
         for change in changes {
             switch change {
             case .putPublication(let publication):
+                publications.arrived(publication)
                 if outcome == .committed { publications.put(publication) }
             case .removePublication(let topic): publications.remove(topic)
             case .rememberRetained(let topic): publications.remembered(topic)

@@ -98,6 +98,8 @@ extension SessionDriver {
                 let sequence = try mqtt.retry(stored, at: timestamp, into: &actions)
                 result.retried.append(.init(id: summary.sequence.rawValue, newID: sequence.rawValue))
                 run(actions)
+            } catch .expired {
+                result.skipped.append(.expired(summary))
             } catch {
                 let reason = RPCError(error, session: name, topic: summary.topic)
                 result.skipped.append(
@@ -254,6 +256,13 @@ extension SkippedMessage {
             id: sequence.rawValue, code: "in-flight",
             message: "message \(sequence) is on its way: the server may have it already",
             hint: "wait for its delivery, or until it is quarantined")
+    }
+
+    fileprivate static func expired(_ summary: StoredMessageSummary) -> SkippedMessage {
+        .init(
+            id: summary.sequence.rawValue, code: "expired",
+            message: "message \(summary.sequence) has expired: its publisher does not want it sent any more",
+            hint: "drop it")
     }
 
     fileprivate static func notQuarantined(_ summary: StoredMessageSummary) -> SkippedMessage {

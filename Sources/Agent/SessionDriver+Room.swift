@@ -122,8 +122,7 @@ extension SessionDriver {
     func roomConnectionClosed() {
         isRestoring = false
         publications.connectionClosed()
-        rooms.membership?.presence.connectionClosed()
-        if rooms.membership?.step != .done { rooms.membership?.step = .done }
+        rooms.membership?.connectionClosed()
         endChange(.notConnected(name.description, hint: "it stays in its room; try again when it is connected"))
     }
 
@@ -169,6 +168,9 @@ extension SessionDriver {
             tell(rooms.membership?.participants.endSnapshot() ?? [])
         } else {
             rooms.membership?.presence.published(at: now)
+        }
+        if rooms.membership?.presenceAnswered() == true, let online = rooms.membership?.online {
+            order(.announce(online))
         }
         if rooms.membership?.step == .announcing {
             rooms.membership?.step = .done

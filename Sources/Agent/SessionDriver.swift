@@ -32,6 +32,10 @@ actor SessionDriver {
         var renewal: Credential.Fetched?
         var renewalTimer: Scheduled<Void>?
         var opened: Opened?
+        /// Bytes that were given to the connection, and that the kernel has not taken.
+        var unflushed = 0
+        /// Whether the server is read, or has to wait.
+        var isReading = true
 
         var generation: Generation { attempt.generation }
     }
@@ -66,7 +70,7 @@ actor SessionDriver {
     var log: SessionLog
     private let tlsContexts = TLSContextCache()
     var redirections: Redirections
-    var homes = SessionHomes()
+    var homes: SessionHomes
     var protocols: ProtocolChoice
     private var work: [Work] = []
     private var isWorking = false
@@ -136,6 +140,7 @@ actor SessionDriver {
             configuration: MQTTClientMachine.Configuration(configuration), restoring: durable)
         clientID = durable.assignedClientID ?? configuration.clientID
         redirections = Redirections(configuration)
+        homes = SessionHomes(durable.homes)
         protocols = ProtocolChoice(configuration.mqtt.version)
         log = SessionLog(session: name, logger: surroundings.logger)
         remembered = durable.rememberedSubscriptions
@@ -274,9 +279,11 @@ actor SessionDriver {
             while !work.isEmpty { carryOut(work.removeFirst()) }
             noteUses()
             endSettling()
+            fetchLeftOut()
         } while !work.isEmpty
         dropUnwantedKnocks()
         dropUnwantedSuccessor()
+        adjustReading()
         isWorking = false
         schedule()
     }

@@ -100,7 +100,7 @@ struct SessionLog {
     /// connection is there already, and a loss otherwise.
     private static func isPlanned(_ status: SessionMachine.Status) -> Bool {
         switch status.reason.code {
-        case .credentialRenewed, .returning, .switchRoom, .userReconnect, .serverMoved: true
+        case .credentialRenewed, .returning, .switchRoom, .inboxRoom, .userReconnect, .serverMoved: true
         case .pathMoved: status.phase == .authenticating
         default: false
         }

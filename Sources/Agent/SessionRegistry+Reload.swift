@@ -34,9 +34,9 @@ extension SessionRegistry {
             do throws(StoreError) {
                 try await apply(configuration, to: name, wasUp: wereUp[name], &result)
             } catch {
-                let sentence = "the state of session \(name) cannot be read: \(error)"
-                if changing[name] != nil { list(name, as: .unreadable(sentence, since: clock.wallClock())) }
-                failure = failure ?? .internalError(sentence)
+                let entry = unreadable(name, error)
+                if changing[name] != nil { list(name, as: entry) }
+                failure = failure ?? .internalError(entry.reason?.message ?? "\(error)")
             }
         }
         if let failure {

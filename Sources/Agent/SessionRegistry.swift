@@ -14,7 +14,7 @@ actor SessionRegistry {
         case running(SessionDriver)
         /// The session's file has errors; nothing is known of the session but these.
         case broken(ConfigurationErrors, since: RFC3339)
-        /// The session was stopped for a reload, and its state could not be read for the start.
+        /// The session's state could not be read for the start.
         case unreadable(String, since: RFC3339)
 
         /// Why there is no session; `nil` if there is one.
@@ -73,7 +73,14 @@ actor SessionRegistry {
         for name in sessions.keys.sorted() { try await recordEndBefore(name, surroundings.store) }
         for (name, result) in sessions.sorted(by: { $0.key < $1.key }) {
             switch result {
-            case .success(let configuration): try await start(name, configuration)
+            case .success(let configuration):
+                do throws(StoreError) {
+                    try await start(name, configuration)
+                } catch {
+                    // What is wrong with the rows of one session is no reason for the others to be down.
+                    guard case .damaged = error else { throw error }
+                    list(name, as: unreadable(name, error))
+                }
             case .failure(let errors): listBroken(name, errors)
             }
         }
@@ -108,6 +115,10 @@ actor SessionRegistry {
         entries[name] = .running(driver)
         await driver.start(verdict: verdict, chosenRoom: chosenRoom, wasUp: wasUp)
         record(history.started(await driver.status(), name, at: clock.wallClock()))
+    }
+
+    func unreadable(_ name: SessionName, _ error: StoreError) -> Entry {
+        .unreadable("the state of session \(name) cannot be read: \(error)", since: clock.wallClock())
     }
 
     func listBroken(_ name: SessionName, _ errors: ConfigurationErrors) {

@@ -84,6 +84,8 @@ protocol TransportConnection: AnyObject {
     /// - Returns: whether it goes on; `false` when it is over already.
     func proceed(onEvent: @escaping (ConnectionEvent) -> Void) -> Bool
     func measure() -> TCPMeasurement?
+    func pauseReading()
+    func resumeReading()
 }
 
 extension TransportConnection {

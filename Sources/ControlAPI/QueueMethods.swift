@@ -191,7 +191,7 @@ public struct MessageQueueParameters: ClosedObject {
 /// A message that was left as it is.
 public struct SkippedMessage: Codable, Hashable, Sendable {
     public var id: Int64
-    /// Stable and kebab-case: `unknown-message`, `in-flight`, `not-quarantined`, `message-rejected`.
+    /// Stable and kebab-case: `unknown-message`, `in-flight`, `not-quarantined`, `expired`, `message-rejected`.
     public var code: String
     /// Why, in one sentence without the final full stop.
     public var message: String

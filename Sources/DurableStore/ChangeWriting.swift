@@ -95,6 +95,12 @@ extension DurableStore {
                 .integer(packetID.rawValue))
         case .removeAllInbound:
             try database.run("DELETE FROM inbound WHERE session = ?", .integer(session))
+        case .retireIdentifier(let packetID):
+            try database.run(
+                "INSERT OR IGNORE INTO retired (session, packet_id) VALUES (?, ?)", .integer(session),
+                .integer(packetID.rawValue))
+        case .freeRetiredIdentifiers:
+            try database.run("DELETE FROM retired WHERE session = ?", .integer(session))
         case .rememberSubscription(let filter):
             try database.run(
                 "INSERT OR IGNORE INTO subscription (session, filter) VALUES (?, ?)", .integer(session),
@@ -110,6 +116,13 @@ extension DurableStore {
         case .setEstablished(let established):
             try database.run(
                 "UPDATE session SET established = ? WHERE id = ?", .integer(established ? 1 : 0), .integer(session))
+        case .setHomes(let addresses):
+            try database.run("DELETE FROM home WHERE session = ?", .integer(session))
+            for (position, address) in addresses.enumerated() {
+                try database.run(
+                    "INSERT INTO home (session, position, address) VALUES (?, ?, ?)", .integer(session),
+                    .integer(position), .text(address))
+            }
         case .putPublication(let publication):
             // A new row, so that the rows stay in the order in which they were put.
             try database.run(

@@ -66,9 +66,10 @@ public actor DurableStore {
         let lastAlive = ["", "-wal"].compactMap { directory.modified(Self.fileName + $0) }.max()
             .flatMap { written in directory.lastTouched.map { max(written, $0) } }
         var report = OpenReport(isNew: !directory.contains(Self.fileName), lastAlive: lastAlive)
+        let reserve = min(reserve, (directory.space?.total ?? .max) / 16)
         let database: Database
         do {
-            database = try Self.open(in: directory, durability, migrations, &report)
+            database = try Self.open(in: directory, durability, migrations, reserve, &report)
         } catch .corrupt(_, let cause) {
             let aside = "\(Self.fileName).corrupt-\(Self.now().rawValue)"
             for suffix in ["", "-wal", "-shm"] {
@@ -76,7 +77,7 @@ public actor DurableStore {
             }
             report = OpenReport(
                 isNew: true, movedAside: .init(path: "\(path)/\(aside)", cause: cause), lastAlive: lastAlive)
-            database = try Self.open(in: directory, durability, migrations, &report)
+            database = try Self.open(in: directory, durability, migrations, reserve, &report)
         }
         var sessionIDs: [SessionName: Int64] = [:]
         try database.query("SELECT id, name FROM session") { row throws(StoreError) in
@@ -85,7 +86,6 @@ public actor DurableStore {
         }
         self.sessionIDs = sessionIDs
         messages = Int(try database.integer("SELECT count(*) FROM message") ?? 0)
-        let reserve = min(reserve, (directory.space?.total ?? .max) / 16)
         // The log stays within half of what is kept free, so that it cannot take the room that its own contents need.
         let pages = min(max(reserve / 2 / 4096, 8), 1000)
         try database.execute("PRAGMA wal_autocheckpoint = \(pages); PRAGMA journal_size_limit = \(pages * 4096)")
@@ -101,7 +101,7 @@ public actor DurableStore {
 
     private static func open(
         in directory: borrowing StateDirectory, _ durability: Durability, _ migrations: [String],
-        _ report: inout OpenReport
+        _ reserve: UInt64, _ report: inout OpenReport
     ) throws(StoreError) -> Database {
         try directory.makePrivateFile(fileName)
         let database = try Database(path: "\(directory.path)/\(fileName)")
@@ -130,7 +130,7 @@ public actor DurableStore {
         report.backup = try Schema.migrate(
             database, to: migrations,
             backupName: { version in "\(fileName).version-\(version)-\(now().rawValue)" },
-            directory: directory.path
+            directory: directory, reserve: reserve
         ).map { "\(directory.path)/\($0)" }
         return database
     }

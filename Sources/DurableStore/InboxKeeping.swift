@@ -127,14 +127,4 @@ extension DurableStore {
             .integer(message.duplicate ? 1 : 0), .text(message.topic),
             StoredProperties.encode(message.properties).map { .blob($0) } ?? .null, .blob(message.payload))
     }
-
-    /// Forgets the durable consumers of a session, with all that waits for them.
-    func forgetConsumers(of session: Int64, in database: Database) throws(StoreError) {
-        try database.run(
-            """
-            DELETE FROM inbox WHERE key >> \(MessageKey.sequenceBits) IN (SELECT id FROM consumer WHERE session = ?)
-            """,
-            .integer(session))
-        try database.run("DELETE FROM consumer WHERE session = ?", .integer(session))
-    }
 }

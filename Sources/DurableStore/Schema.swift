@@ -1,10 +1,12 @@
+internal import Glibc
+
 /// The versions of the file's layout. A version is never changed after its release; the next one is appended.
 ///
 /// A message is written once and deleted once, however large it is: what happens to it in between is a small row in
 /// `in_flight` or `quarantine` with the same key. A message with neither is queued.
 enum Schema {
     /// The statements that lead from one version to the next, from nothing (version 0) on.
-    static let migrations: [String] = [version1, version2, version3, version4, version5]
+    static let migrations: [String] = [version1, version2, version3, version4, version5, version6, version7]
 
     private static let version1 = """
         CREATE TABLE session (
@@ -153,6 +155,26 @@ enum Schema {
         ALTER TABLE verdict ADD COLUMN credential TEXT;
         """
 
+    /// Packet identifiers of ours that the server may hold on to.
+    private static let version6 = """
+        CREATE TABLE retired (
+            session INTEGER NOT NULL,
+            packet_id INTEGER NOT NULL,
+            PRIMARY KEY (session, packet_id)
+        ) STRICT, WITHOUT ROWID;
+        """
+
+    /// The servers that have a session, or an old copy of it.
+    private static let version7 = """
+        CREATE TABLE home (
+            session INTEGER NOT NULL,
+            -- 0: where it is; then those with an old copy.
+            position INTEGER NOT NULL,
+            address TEXT NOT NULL,
+            PRIMARY KEY (session, position)
+        ) STRICT, WITHOUT ROWID;
+        """
+
     /// The version of the file, 0 for a new one.
     ///
     /// - Throws: ``StoreError/newerSchema(path:found:known:)``.
@@ -162,18 +184,42 @@ enum Schema {
         return found
     }
 
+    /// Copies the file, or leaves nothing: a daemon that is started again and again must not fill the disk with halves.
+    private static func copy(
+        _ database: Database, to name: String, in directory: borrowing StateDirectory, reserve: UInt64
+    ) throws(StoreError) {
+        let path = "\(directory.path)/\(name)"
+        let all = try database.integer("PRAGMA page_count") ?? 0
+        let free = try database.integer("PRAGMA freelist_count") ?? 0
+        let needed = UInt64(max(0, (all - free) * (try database.integer("PRAGMA page_size") ?? 4096)))
+        if let available = directory.space?.available, available < reserve + needed {
+            throw .full(
+                path: path,
+                cause:
+                    "before the file's layout is changed it is copied, which takes \(needed) bytes, and \(available) are "
+                    + "left, of which \(reserve) are kept for acknowledgements")
+        }
+        do throws(StoreError) {
+            try database.run("VACUUM INTO ?", .text(path))
+        } catch {
+            for file in [path, path + "-journal"] { unlink(file) }
+            throw error
+        }
+    }
+
     /// Brings the file to the newest version, one transaction per step; a file with an older version is copied first.
     ///
     /// - Returns: the name of the copy, if there was something to copy.
     static func migrate(
-        _ database: Database, to migrations: [String], backupName: (Int) -> String, directory: String
+        _ database: Database, to migrations: [String], backupName: (Int) -> String, directory: borrowing StateDirectory,
+        reserve: UInt64
     ) throws(StoreError) -> String? {
         let found = try version(of: database, known: migrations.count)
         guard found < migrations.count else { return nil }
         var backup: String?
         if found > 0 {
             let name = backupName(found)
-            try database.run("VACUUM INTO ?", .text("\(directory)/\(name)"))
+            try copy(database, to: name, in: directory, reserve: reserve)
             backup = name
         }
         for (version, statements) in migrations.enumerated().dropFirst(found) {

@@ -4,12 +4,6 @@ public import SessionCore
 
 /// What the store gives back.
 extension DurableStore {
-    /// Every session that anything is kept of, in alphabetical order, configured or not.
-    public func sessions() throws(StoreError) -> [SessionName] {
-        _ = try opened()
-        return sessionIDs.keys.sorted()
-    }
-
     /// The state of a session; the empty one of a session that never was, if the name is not known.
     public func session(_ name: SessionName) throws(StoreError) -> DurableSession {
         let database = try opened()
@@ -33,10 +27,20 @@ extension DurableStore {
             session.inboundIDs.insert(try self.packetID(row.integer(0)))
             return true
         }
+        try database.query("SELECT packet_id FROM retired WHERE session = ?", .integer(id)) {
+            row throws(StoreError) in
+            session.retiredIDs.insert(try self.packetID(row.integer(0)))
+            return true
+        }
         try database.query("SELECT filter FROM subscription WHERE session = ?", .integer(id)) {
             row throws(StoreError) in
             guard let filter = try? TopicFilter(row.text(0)) else { throw self.damage("a topic filter is invalid") }
             session.rememberedSubscriptions.insert(filter)
+            return true
+        }
+        try database.query("SELECT address FROM home WHERE session = ? ORDER BY position", .integer(id)) {
+            row throws(StoreError) in
+            session.homes.append(row.text(0))
             return true
         }
         try readPublications(of: id, into: &session)
@@ -182,6 +186,6 @@ extension DurableStore {
     }
 
     func damage(_ cause: String) -> StoreError {
-        .corrupt(path: "\(directory.path)/\(Self.fileName)", cause: cause)
+        .damaged(path: "\(directory.path)/\(Self.fileName)", cause: cause)
     }
 }

@@ -12,6 +12,8 @@ public enum StoreError: Error, Hashable, Sendable {
     case full(path: String, cause: String)
     /// The file is damaged. Opening the store again moves it aside.
     case corrupt(path: String, cause: String)
+    /// The file is sound, and something in it makes no sense: a person has to look at it.
+    case damaged(path: String, cause: String)
     /// The disk or the library failed otherwise.
     case failed(path: String, cause: String)
     /// The change contradicts what is stored, which is a mistake of the caller.
@@ -29,6 +31,7 @@ extension StoreError: CustomStringConvertible {
         case .newerSchema: "store-newer-schema"
         case .full: "store-full"
         case .corrupt: "store-corrupt"
+        case .damaged: "store-damaged"
         case .failed: "store-failed"
         case .inconsistent: "store-inconsistent"
         case .closed: "store-closed"
@@ -51,6 +54,8 @@ extension StoreError: CustomStringConvertible {
             "no room for \(path): \(cause); free space on its file system"
         case .corrupt(let path, let cause):
             "\(path) is damaged: \(cause); restart the daemon, which moves it aside"
+        case .damaged(let path, let cause):
+            "in \(path), \(cause): mend it with sqlite3, or stop the daemon and move the file away, with what is in it"
         case .failed(let path, let cause):
             "\(path): \(cause)"
         case .inconsistent(let sentence):

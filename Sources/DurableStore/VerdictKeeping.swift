@@ -49,28 +49,4 @@ extension DurableStore {
             throw error
         }
     }
-
-    /// Forgets a session that is not configured any more, with all its messages. Its sequences begin anew should it
-    /// ever come back.
-    public func forget(_ session: SessionName) throws(StoreError) {
-        let database = try opened()
-        guard let id = sessionIDs[session] else { return }
-        let range = MessageKey.range(of: id)
-        var removed = 0
-        try database.transaction { () throws(StoreError) in
-            for table in ["in_flight", "quarantine", "message"] {
-                try database.run(
-                    "DELETE FROM \(table) WHERE key BETWEEN ? AND ?", .integer(range.lowerBound),
-                    .integer(range.upperBound))
-                removed = database.changes
-            }
-            try forgetConsumers(of: id, in: database)
-            for table in ["inbound", "subscription", "verdict", "publication", "retained", "chosen_room"] {
-                try database.run("DELETE FROM \(table) WHERE session = ?", .integer(id))
-            }
-            try database.run("DELETE FROM session WHERE id = ?", .integer(id))
-        }
-        sessionIDs[session] = nil
-        messages -= removed
-    }
 }

@@ -93,6 +93,7 @@ extension MQTTClientMachine {
 
     mutating func sendUnacknowledgedAnnouncement(_ step: inout Step) {
         guard let announcement = announcements.unacknowledged.popFirst() else { return }
+        reading.sendUnanswerable()
         send(announcement, nil, &step)
         step.emit(.announced(announcement, .success))
     }
@@ -112,6 +113,9 @@ extension MQTTClientMachine {
         if doubt(announcement, answer, &step) { return true }
         if !answer.reasonCode.isError { messageTaken() }
         step.emit(.announced(announcement, answer.reasonCode))
+        if Consequence(of: answer.reasonCode, in: .acknowledgement).measures.contains(.retireIdentifier) {
+            _ = identifierIsTaken(answer.packetID, &step)
+        }
         return true
     }
 }

@@ -26,6 +26,11 @@ public enum DurableChange: Hashable, Sendable {
     /// An inbound QoS 2 identifier is free: before the PUBCOMP is sent.
     case removeInbound(PacketID)
     case removeAllInbound
+    /// The server may hold on to an identifier of ours that nothing is in flight with: it is not used in this session any
+    /// more.
+    case retireIdentifier(PacketID)
+    /// The server's session is a new one, and no identifier is retired.
+    case freeRetiredIdentifiers
     /// The server may from now on hold this subscription: before the SUBSCRIBE is sent. No error if it is there already.
     case rememberSubscription(TopicFilter)
     /// The server does not hold this subscription (any more).
@@ -46,6 +51,8 @@ public enum DurableChange: Hashable, Sendable {
     case setAssignedClientID(String)
     /// Whether we may claim a session at the server: Clean Start is 0 if so.
     case setEstablished(Bool)
+    /// The servers that have the session, or may have an old copy of it, as their addresses: first the one that it is at.
+    case setHomes([String])
     /// A publication of the session is new, or its content is. It needs room, like an insert.
     case putPublication(Publication)
     /// The session has no publication with this topic (any more); the topic as it was given.

@@ -10,6 +10,8 @@ public struct DurableSession: Hashable, Sendable {
     public var inFlight: [StoredMessage]
     /// Inbound QoS 2 identifiers between PUBREC and PUBREL.
     public var inboundIDs: Set<PacketID>
+    /// Identifiers of ours that the server may hold on to, and that nothing is in flight with.
+    public var retiredIDs: Set<PacketID>
     /// What the server may hold of our subscriptions.
     public var rememberedSubscriptions: Set<TopicFilter>
     /// Messages that are `queued`, and the sum of their `size`.
@@ -24,6 +26,8 @@ public struct DurableSession: Hashable, Sendable {
     public var publications: [Publication]
     /// The topics on which the server may hold a retained message of the session. Not the machine's business.
     public var retainedTopics: Set<String>
+    /// The addresses of the server that has the session, and of those that may have an old copy. Not the machine's business.
+    public var homes: [String]
     /// Its durable consumers, by name.
     public var consumers: [DurableConsumer]
     /// The sequence of the next message in the inbox: above every one that was ever there.
@@ -36,6 +40,7 @@ public struct DurableSession: Hashable, Sendable {
         nextSequence: MessageSequence = MessageSequence(rawValue: 1),
         inFlight: [StoredMessage] = [],
         inboundIDs: Set<PacketID> = [],
+        retiredIDs: Set<PacketID> = [],
         rememberedSubscriptions: Set<TopicFilter> = [],
         queuedCount: Int = 0,
         queuedBytes: Int = 0,
@@ -43,6 +48,7 @@ public struct DurableSession: Hashable, Sendable {
         quarantinedBytes: Int = 0,
         publications: [Publication] = [],
         retainedTopics: Set<String> = [],
+        homes: [String] = [],
         consumers: [DurableConsumer] = [],
         nextInboxSequence: InboxSequence = InboxSequence(rawValue: 1)
     ) {
@@ -51,6 +57,7 @@ public struct DurableSession: Hashable, Sendable {
         self.nextSequence = nextSequence
         self.inFlight = inFlight
         self.inboundIDs = inboundIDs
+        self.retiredIDs = retiredIDs
         self.rememberedSubscriptions = rememberedSubscriptions
         self.queuedCount = queuedCount
         self.queuedBytes = queuedBytes
@@ -58,6 +65,7 @@ public struct DurableSession: Hashable, Sendable {
         self.quarantinedBytes = quarantinedBytes
         self.publications = publications
         self.retainedTopics = retainedTopics
+        self.homes = homes
         self.consumers = consumers
         self.nextInboxSequence = nextInboxSequence
     }

@@ -29,29 +29,50 @@ extension MQTTClientMachine {
 
     /// What waits for durable consumers.
     public var inboxCounts: InboxCounts {
-        InboxCounts(messages: collection.messages, bytes: collection.bytes, withheld: collection.withheld)
+        InboxCounts(messages: intake.messages, bytes: intake.bytes, withheld: intake.withheld)
+    }
+
+    /// Whether the driver is to read on. Not while a commit is under way, which has an end, and as much waits for it as there
+    /// is room for in memory. Never for want of room in the inbox: that may last, and the connection has to be heard.
+    public var wantsToRead: Bool {
+        work.count < Self.maximumWork
+            && (intake.batch == nil || intake.waitingBytes <= configuration.maximumWaitingBytes)
+    }
+
+    /// Packets that wait for commits, before the server is read no further.
+    private static var maximumWork: Int { 16_384 }
+
+    /// Whether there is room for messages that found none to wait in, and were left out. The server sends them again on
+    /// another connection, and it is time for that.
+    public var hasRoomForLeftOut: Bool { intake.hasRoomForLeftOut && intake.fetching == .ready }
+
+    /// Another connection is the way to get them, and acknowledgements must not be lost on this one.
+    mutating func fetchLeftOut(_ step: inout Step) {
+        guard intake.hasRoomForLeftOut, intake.fetching == .none, work.isEmpty, isConnected else { return }
+        intake.fetching = .asking
+        ping(.fetching, &step)
     }
 
     /// How many messages wait for a consumer, and their size.
     public func backlog(of consumer: ConsumerName) -> (messages: Int, bytes: Int) {
-        collection.collectors[consumer].map { ($0.messages, $0.bytes) } ?? (0, 0)
+        intake.collectors[consumer].map { ($0.messages, $0.bytes) } ?? (0, 0)
     }
 
     mutating func handle(_ input: ConsumerInput, of name: ConsumerName, _ step: inout Step) {
         switch input {
         case .put(let text, let qos, let filter):
-            collection.put(name, filter)
+            intake.put(name, filter)
             step.changes.append(.putConsumer(name, filter: text, qos))
         case .matching(let filter):
-            collection.collectors[name]?.filter = filter
+            intake.collectors[name]?.filter = filter
         case .remove:
-            collection.remove(name)
+            intake.remove(name)
             step.changes.append(.removeConsumer(name))
         case .give(let sequence):
             step.changes.append(.setGiven(name, through: sequence))
         case .taken(let sequences, let bytes):
-            guard collection.collectors[name] != nil else { return }
-            collection.count(-sequences.count, -bytes, of: name)
+            guard intake.collectors[name] != nil else { return }
+            intake.count(-sequences.count, -bytes, of: name)
             for sequence in sequences { step.changes.append(.removeCollected(sequence, name)) }
         }
     }
@@ -62,58 +83,58 @@ extension MQTTClientMachine {
     mutating func collectUnacknowledged(_ publish: Publish, _ step: inout Step) {
         let consumers = consumers(of: publish)
         guard !consumers.isEmpty else { return }
-        let isBlocked = collection.isPaused || (collection.isIdle && !hasRoom(publish, for: consumers))
-        if isBlocked || !collection.wait(publish) { step.emit(.inboxDropped(publish.topic)) }
+        let isBlocked =
+            intake.isPaused || (intake.isIdle && !hasRoom(publish, for: consumers))
+            || intake.isOverfull(with: publish, above: configuration.maximumWaitingBytes)
+        if isBlocked || !intake.wait(publish, for: consumers) { step.emit(.inboxDropped(publish.topic)) }
     }
 
     /// The durable consumers that the message was sent for.
     func consumers(of publish: Publish) -> [ConsumerName] {
-        guard !collection.collectors.isEmpty else { return [] }
+        guard !intake.collectors.isEmpty else { return [] }
         let message = InboundMessage(publish, for: subscriptions.filters(of: publish))
-        return collection.collectors.filter { $0.value.filter.map(message.isFor) ?? false }.keys.sorted()
+        return intake.collectors.filter { $0.value.filter.map(message.isFor) ?? false }.keys.sorted()
     }
 
     private func hasRoom(_ publish: Publish, for consumers: [ConsumerName]) -> Bool {
         // One message of any size always has, for it would wait for ever.
-        guard collection.messages > 0 else { return true }
-        return collection.messages + consumers.count <= configuration.inboxMaxMessages
-            && collection.bytes + consumers.count * InboundMessage(publish).size <= configuration.inboxMaxBytes
+        guard intake.messages > 0 else { return true }
+        return intake.messages + consumers.count <= configuration.inboxMaxMessages
+            && intake.bytes + consumers.count * InboundMessage(publish).size <= configuration.inboxMaxBytes
     }
 
     /// Gives as much of what waits to the next commit as there is room for.
     mutating func collectWaiting(_ step: inout Step) {
         defer { noteFullness(&step) }
-        guard collection.batch == nil, !collection.isPaused, !collection.waiting.isEmpty else { return }
-        var entries: [Collection.Entry] = []
+        guard intake.batch == nil, !intake.isPaused, !intake.waiting.isEmpty else { return }
+        var entries: [InboxIntake.Entry] = []
         var through: InboxSequence?
         var bytes = 0
-        while let publish = collection.waiting.first, entries.count < Collection.batchMessages,
-            bytes < Collection.batchBytes
-        {
-            var entry = Collection.Entry(publish: publish)
+        while var entry = intake.first, entries.count < InboxIntake.batchMessages, bytes < InboxIntake.batchBytes {
+            let publish = entry.publish
             let isNew = publish.qos != .exactlyOnce || inbox.isNew(publish)
-            if isNew { entry.consumers = consumers(of: publish) }
+            if !isNew { entry.consumers = [] }
             if !entry.consumers.isEmpty {
                 guard hasRoom(publish, for: entry.consumers) else {
                     guard publish.packetID == nil else { break }
-                    collection.takeFirst()
+                    intake.takeFirst()
                     step.emit(.inboxDropped(publish.topic))
                     continue
                 }
                 through = collect(&entry, &step)
                 bytes += entry.size * entry.consumers.count
             }
-            collection.takeFirst()
+            intake.takeFirst()
             entries.append(entry)
         }
         if let through {
-            collection.batch = .init(commit: nextCommit(step), entries: entries, through: through)
+            intake.batch = .init(commit: nextCommit(step), entries: entries, through: through)
         } else {
             for entry in entries { acknowledge(entry.publish, &step) }
         }
     }
 
-    private mutating func collect(_ entry: inout Collection.Entry, _ step: inout Step) -> InboxSequence {
+    private mutating func collect(_ entry: inout InboxIntake.Entry, _ step: inout Step) -> InboxSequence {
         var message = InboundMessage(entry.publish)
         var exchange: PacketID?
         if let id = entry.publish.packetID, entry.publish.qos == .exactlyOnce {
@@ -122,11 +143,9 @@ extension MQTTClientMachine {
             // Sent before, but never taken.
             message.duplicate = false
         }
-        entry.size = message.size
-        let sequence = collection.nextSequence
-        collection.nextSequence = sequence.next
-        collection.add(entry.size, for: entry.consumers)
-        entry.generations = entry.consumers.map { collection.collectors[$0]?.generation ?? 0 }
+        let sequence = intake.nextSequence
+        intake.nextSequence = sequence.next
+        intake.add(entry.size, for: entry.consumers)
         step.changes.append(
             .collect(CollectedMessage(sequence: sequence, message: message), for: entry.consumers, exchange))
         return sequence
@@ -134,13 +153,13 @@ extension MQTTClientMachine {
 
     /// The commit with messages for the inbox is durable.
     mutating func collected(_ number: CommitNumber, _ step: inout Step) {
-        guard let batch = collection.batch, batch.commit <= number else { return }
-        collection.batch = nil
+        guard let batch = intake.batch, batch.commit <= number else { return }
+        intake.batch = nil
         step.emit(.collected(through: batch.through))
         for entry in batch.entries { finish(entry, acknowledging: !batch.isStale, &step) }
     }
 
-    private mutating func finish(_ entry: Collection.Entry, acknowledging: Bool, _ step: inout Step) {
+    private mutating func finish(_ entry: InboxIntake.Entry, acknowledging: Bool, _ step: inout Step) {
         let isCollected = !entry.consumers.isEmpty
         if isCollected, entry.publish.qos == .exactlyOnce { deliver(entry.publish, &step) }
         guard acknowledging, let id = entry.publish.packetID else { return }
@@ -152,12 +171,12 @@ extension MQTTClientMachine {
 
     /// The commit is durable without its messages: they wait again, until the driver says that it is time to try.
     mutating func notCollected(_ number: CommitNumber, _ step: inout Step) {
-        guard let batch = collection.batch, batch.commit == number else { return }
-        collection.batch = nil
+        guard let batch = intake.batch, batch.commit == number else { return }
+        intake.batch = nil
         let first = batch.entries.firstIndex { !$0.consumers.isEmpty } ?? batch.entries.endIndex
         for entry in batch.entries[..<first] { finish(entry, acknowledging: !batch.isStale, &step) }
         for entry in batch.entries[first...].reversed() {
-            collection.subtract(entry)
+            intake.subtract(entry)
             guard let id = entry.publish.packetID else {
                 step.emit(.inboxDropped(entry.publish.topic))
                 continue
@@ -166,23 +185,23 @@ extension MQTTClientMachine {
                 _ = inbox.end(id)
                 if entry.wasDoubtful { step.changes.append(.removeInbound(id)) }
             }
-            if !batch.isStale { collection.waitAgain(entry.publish) }
+            if !batch.isStale { intake.waitAgain(entry) }
         }
-        collection.isPaused = true
+        intake.isPaused = true
         step.emit(.collectingPaused)
     }
 
     /// Told once when acknowledgements begin to be withheld, and once when a quarter of the inbox is free again.
     private mutating func noteFullness(_ step: inout Step) {
-        let isBlocked = collection.batch == nil && !collection.isPaused && !collection.waiting.isEmpty
-        if isBlocked, !collection.isFull {
-            collection.isFull = true
+        let isBlocked = intake.batch == nil && !intake.isPaused && !intake.waiting.isEmpty
+        if isBlocked, !intake.isFull {
+            intake.isFull = true
             step.emit(.inboxFull(true))
-        } else if collection.isFull, !isBlocked,
-            collection.messages <= configuration.inboxMaxMessages * 3 / 4,
-            collection.bytes <= configuration.inboxMaxBytes / 4 * 3
+        } else if intake.isFull, !isBlocked,
+            intake.messages <= configuration.inboxMaxMessages * 3 / 4,
+            intake.bytes <= configuration.inboxMaxBytes / 4 * 3
         {
-            collection.isFull = false
+            intake.isFull = false
             step.emit(.inboxFull(false))
         }
     }

@@ -83,11 +83,12 @@ extension MQTTClientMachine {
 
     mutating func connectionClosed() {
         quotaConnectionClosed()
+        reading = Reading()
         connection = .closed
         work.removeAll()
         outbox.connectionClosed()
         inbox.connectionClosed()
-        collection.connectionClosed()
+        intake.connectionClosed()
         settling = nil
         for id in subscriptions.connectionClosed() + announcements.connectionClosed() { packetIDs.free(id) }
     }
@@ -96,7 +97,7 @@ extension MQTTClientMachine {
     private mutating func end(_ step: inout Step) {
         connection = .closing
         work.removeAll()
-        collection.connectionClosed()
+        intake.connectionClosed()
         step.closes = true
     }
 
@@ -165,6 +166,10 @@ extension MQTTClientMachine {
                         code: connack.reasonCode, reasonString: connack.properties.reasonString,
                         serverReference: connack.properties.serverReference)))
             return end(&step)
+        }
+        guard connack.reasonCode == .success else {
+            return violate(
+                .protocolError, "the server answered CONNECT with \(connack.reasonCode) (MQTT 5, 3.2.2.2)", &step)
         }
         guard isProven(connack, &step) else { return }
         if connack.sessionPresent, connecting.cleanStart {
@@ -238,6 +243,8 @@ extension MQTTClientMachine {
         }
         if !outbox.inFlight.isEmpty { outbox.sessionLost() }
         packetIDs.freeAll()
+        if hasRetiredIDs { step.changes.append(.freeRetiredIdentifiers) }
+        hasRetiredIDs = false
         identifierClashes = 0
         quotaSessionLost()
         if inbox.sessionLost() { step.changes.append(.removeAllInbound) }

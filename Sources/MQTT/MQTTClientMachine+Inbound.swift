@@ -22,12 +22,14 @@ extension MQTTClientMachine {
     /// Delivers a message that arrived, and answers it as soon as that may be.
     mutating func take(_ publish: Publish, _ id: PacketID, _ step: inout Step) {
         // It has this identifier until it is acknowledged, so this is the same message once more.
-        guard !collection.isWaiting(id) else { return }
+        guard !intake.isWaiting(id) else { return }
+        guard !intake.leaveOut(publish, id, above: configuration.maximumWaitingBytes) else { return }
         if publish.qos == .atLeastOnce { deliver(publish, &step) }
-        if collection.isIdle, consumers(of: publish).isEmpty {
+        let consumers = consumers(of: publish)
+        if intake.isIdle, consumers.isEmpty {
             acknowledge(publish, &step)
         } else {
-            _ = collection.wait(publish)
+            _ = intake.wait(publish, for: consumers)
         }
     }
 

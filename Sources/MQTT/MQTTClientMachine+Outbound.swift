@@ -27,6 +27,8 @@ extension MQTTClientMachine {
         guard case .quarantined = stored.state else {
             preconditionFailure("only a quarantined message can be retried")
         }
+        // Nobody wants it any more, and a person who had it sent again would only have it dropped.
+        if let expiresAt = stored.message.expiresAt, expiresAt <= now { throw .expired }
         try check(stored.message)
         return step(at: now, into: &actions) { machine, step in
             machine.outbox.counts.quarantined -= 1
@@ -171,16 +173,19 @@ extension MQTTClientMachine {
         min(limits.receiveMaximum, max(1, configuration.maximumInFlight), windowCap, quota.windowCap)
     }
 
+    /// Whether this message goes out alone, as those before it did.
+    private mutating func isIsolated(_ sequence: MessageSequence) -> Bool {
+        guard let last = isolateThrough else { return false }
+        if sequence <= last || outbox.inFlight.contains(where: { $0.value.sequence <= last }) { return true }
+        isolateThrough = nil
+        return false
+    }
+
     /// Whether this QoS 1 or 2 message may go out now, if nothing has to go before it.
     private mutating func hasRoom(_ sequence: MessageSequence) -> Bool {
         guard case .connected(let session) = connection else { return false }
         guard outbox.backlogBytes < max(1, configuration.maximumUnflushedBytes) else { return false }
-        if let last = isolateThrough {
-            if sequence <= last || outbox.inFlight.contains(where: { $0.value.sequence <= last }) {
-                return outbox.outstandingCount == 0
-            }
-            isolateThrough = nil
-        }
+        if isIsolated(sequence) { return outbox.outstandingCount == 0 }
         return outbox.outstandingCount + announcements.outstanding.count < window(session.limits)
     }
 
@@ -199,7 +204,7 @@ extension MQTTClientMachine {
                 } else {
                     guard hasRoom(entry.sequence), let message = entry.message else { return }
                     if let refusal = refusal(of: message, session.limits) {
-                        quarantine(id, refusal.code, refusal.sentence, &step)
+                        setAside(id, refusal.code, refusal.sentence, &step)
                     } else {
                         outbox.resend.removeFirst()
                         letThrough(Outbox.Queued(sequence: entry.sequence, message: message), id, step)
@@ -242,7 +247,8 @@ extension MQTTClientMachine {
             reject(queued.sequence, refusal.code, refusal.sentence, &step)
         } else {
             guard queued.message.qos == .atMostOnce,
-                outbox.unflushedCount < max(1, configuration.maximumUnflushedQoS0)
+                outbox.unflushedCount < max(1, configuration.maximumUnflushedQoS0),
+                !isIsolated(queued.sequence) || outbox.outstandingCount == 0
             else { return false }
             outbox.removeFirst()
             outbox.letThroughUnacknowledged(queued)
@@ -274,12 +280,14 @@ extension MQTTClientMachine {
         }
         outbox.inFlight[id]?.wasAttempted = true
         outbox.inFlight[id]?.progress = .onWire
+        outbox.inFlight[id]?.place = reading.send()
         write(message, id, duplicate: entry.wasAttempted, &step)
         return true
     }
 
     mutating func sendUnacknowledged(_ step: inout Step) {
         guard let message = outbox.nextToWrite() else { return }
+        reading.sendUnanswerable()
         write(message, nil, duplicate: false, &step)
     }
 
@@ -314,6 +322,7 @@ extension MQTTClientMachine {
         if receivedPubackOfAnnouncement(answer, &step) { return }
         let id = answer.packetID
         guard let entry = outbox.inFlight[id], entry.wasAttempted else { return }
+        reading.answered(entry.place)
         guard let message = entry.message, message.qos == .atLeastOnce || version == .threeOneOne else {
             return violate(.protocolError, "the server answered a QoS 2 PUBLISH with PUBACK", &step)
         }
@@ -332,6 +341,7 @@ extension MQTTClientMachine {
             if !answer.reasonCode.isError { enqueue(.pubrel(id, .packetIdentifierNotFound), step) }
             return
         }
+        reading.answered(entry.place)
         if let message = entry.message {
             guard message.qos == .exactlyOnce else {
                 return violate(.protocolError, "the server answered a QoS 1 PUBLISH with PUBREC", &step)
@@ -384,6 +394,14 @@ extension MQTTClientMachine {
         if Consequence(of: answer.reasonCode, in: .acknowledgement).measures.contains(.retireIdentifier) {
             _ = identifierIsTaken(answer.packetID, &step)
         }
+    }
+
+    /// A message that the server has not answered is quarantined. One of QoS 2 it may have, and then it would take the next
+    /// one with the same identifier for this one.
+    mutating func setAside(_ id: PacketID, _ code: ReasonCode, _ sentence: String?, _ step: inout Step) {
+        guard let entry = outbox.inFlight[id] else { return }
+        quarantine(id, code, sentence, &step)
+        if entry.wasAttempted, entry.message?.qos == .exactlyOnce { retire(id, &step) }
     }
 
     mutating func quarantine(_ id: PacketID, _ code: ReasonCode, _ sentence: String?, _ step: inout Step) {

@@ -44,6 +44,8 @@ enum PingPurpose: Sendable {
     case proof
     /// To see whether everything before it has reached the server.
     case settling
+    /// The same, before a connection that is made for messages that were left out.
+    case fetching
 }
 
 extension MQTTClientMachine {
@@ -114,6 +116,8 @@ extension MQTTClientMachine {
         case .settling:
             // An earlier one is of a settling that was given up.
             if settling?.proof == .awaited, !pings.contains(.settling) { settling?.proof = .given }
+        case .fetching:
+            intake.fetching = .ready
         case .proof:
             for refused in outbox.takeRefused() {
                 outbox.leaveQueue(size: refused.queued.message.size)

@@ -43,6 +43,28 @@ extension MQTTClientMachine {
             || outbox.first.map { $0.sequence <= last } ?? false
     }
 
+    /// How far the server has read, as its answers show: it reads in order. What nobody answers may be the reason for the end
+    /// of a connection as long as nothing behind it was answered.
+    struct Reading: Sendable {
+        /// PUBLISH packets of this connection.
+        private var sent = 0
+        private var lastUnanswerable = 0
+        private var provenThrough = 0
+
+        /// Whether it may be something that nobody answers.
+        var isInDoubt: Bool { lastUnanswerable > provenThrough }
+
+        /// Answers its place.
+        mutating func send() -> Int {
+            sent += 1
+            return sent
+        }
+
+        mutating func sendUnanswerable() { lastUnanswerable = send() }
+
+        mutating func answered(_ place: Int) { provenThrough = max(provenThrough, place) }
+    }
+
     /// Finds the message that the server ended the connection for: the only one that is unanswered. If there are more,
     /// they go out one by one on the next connection, so that no innocent message is quarantined.
     private mutating func blameMessage(_ code: ReasonCode, _ sentence: String?, _ step: inout Step) -> Remedy? {
@@ -51,12 +73,15 @@ extension MQTTClientMachine {
         // 0x81 and 0x82 may mean anything, unless the message was the first thing after a resume or went out alone.
         let isCertain =
             Consequence(of: code, in: .disconnect).class != .retryOnce || isolateThrough != nil || isFreshlyResumed
-        // It may have been an announcement, which is not a message of anybody. Who announces waits next time.
-        guard suspects.count == 1, isCertain, announcements.outstanding.isEmpty, let suspect = suspects.first else {
+        // It may have been an announcement, which is not a message of anybody, or a message of QoS 0, which is gone. Both
+        // wait next time.
+        guard suspects.count == 1, isCertain, announcements.outstanding.isEmpty, !reading.isInDoubt,
+            let suspect = suspects.first
+        else {
             isolateThrough = max(isolateThrough ?? last, last)
             return .isolation
         }
-        quarantine(suspect.key, code, sentence ?? "the server ended the connection for this message", &step)
+        setAside(suspect.key, code, sentence ?? "the server ended the connection for this message", &step)
         return .quarantine
     }
 
@@ -102,10 +127,17 @@ extension MQTTClientMachine {
 
     // MARK: Packet identifiers
 
+    /// Nothing is sent with this identifier in this session any more.
+    mutating func retire(_ id: PacketID, _ step: inout Step) {
+        packetIDs.reserve(id)
+        hasRetiredIDs = true
+        step.changes.append(.retireIdentifier(id))
+    }
+
     /// The server holds on to an identifier that we think is free. Once it is left alone; if that happens again in the
     /// same session, there is more amiss, and the session is begun anew. Answers whether the connection goes on.
     mutating func identifierIsTaken(_ id: PacketID, _ step: inout Step) -> Bool {
-        packetIDs.reserve(id)
+        retire(id, &step)
         identifierClashes += 1
         guard identifierClashes > 1 else { return true }
         step.emit(.stateMismatch("the server has \(identifierClashes) packet identifiers in use that are free here"))

@@ -55,7 +55,7 @@ extension MQTTClientMachine {
         guard let settling, !settling.isReported, case .connected = connection else { return }
         switch settling.proof {
         case .needed:
-            guard work.isEmpty, collection.isIdle else { return }
+            guard work.isEmpty, intake.isIdle else { return }
             ping(.settling, &step)
             self.settling?.proof = .awaited
         case .awaited:

@@ -23,9 +23,6 @@ extension MQTTClientMachine {
         }
     }
 
-    /// What is wanted.
-    public var wantedSubscriptions: [TopicFilter: Subscription] { subscriptions.wanted }
-
     /// From now on nothing is wanted of this filter. Without a connection `unsubscribed` comes at once, and the server is
     /// told on the next one.
     mutating func unsubscribe(_ filter: TopicFilter, _ step: inout Step) {

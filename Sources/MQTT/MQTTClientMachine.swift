@@ -27,7 +27,7 @@ public struct MQTTClientMachine: Sendable {
     var decoder = PacketDecoder()
     var outbox: Outbox
     var inbox: InboundExchanges
-    var collection: Collection
+    var intake: InboxIntake
     var subscriptions: Subscriptions
     var packetIDs = PacketIDAllocator()
     var announcements = Announcements()
@@ -45,6 +45,8 @@ public struct MQTTClientMachine: Sendable {
     /// While messages up to this one are unanswered they are sent one by one, to find the one that the server ends the
     /// connection for.
     var isolateThrough: MessageSequence?
+    /// What the server has read of this connection, as far as it is known.
+    var reading = Reading()
     /// Cleared by 0x94.
     var usesAliases = true
     var aliases = TopicAliases()
@@ -67,6 +69,8 @@ public struct MQTTClientMachine: Sendable {
     var keepAliveInForce: UInt16 = 0
     /// Set while the connection is given nothing new.
     var settling: Settling?
+    /// Whether there are identifiers that the server may hold on to although nothing is in flight with them.
+    var hasRetiredIDs: Bool
     /// How many identifiers the server called in use that were free here, in this session.
     var identifierClashes = 0
 
@@ -86,8 +90,10 @@ public struct MQTTClientMachine: Sendable {
         assignedClientID = durable.assignedClientID
         outbox = Outbox(durable)
         inbox = InboundExchanges(durable.inboundIDs)
-        collection = Collection(durable)
+        intake = InboxIntake(durable)
         subscriptions = Subscriptions(remembered: durable.rememberedSubscriptions)
+        hasRetiredIDs = !durable.retiredIDs.isEmpty
+        for id in durable.retiredIDs { packetIDs.reserve(id) }
         let identifiers = outbox.identifiersInOrder
         for id in identifiers { packetIDs.reserve(id) }
         if let last = identifiers.last { packetIDs.resume(after: last) }
@@ -117,13 +123,16 @@ public struct MQTTClientMachine: Sendable {
             case .keyDerived(let key): machine.respond(with: key, &step)
             case .reauthenticate(let exchange): machine.reauthenticate(exchange, &step)
             case .consumer(let name, let input): machine.handle(input, of: name, &step)
-            case .resumeCollecting: machine.collection.isPaused = false
+            case .resumeCollecting: machine.intake.isPaused = false
             }
         }
     }
 
     /// How many messages there are, and in which state.
     public var counts: Counts { outbox.counts }
+
+    /// Bytes of messages that were given to the driver and are not flushed, or are just about to be given.
+    public var unflushedMessageBytes: Int { outbox.backlogBytes }
 
     /// Whether a CONNACK with success was received and the connection was not ended since.
     public var isConnected: Bool {
@@ -218,6 +227,7 @@ extension MQTTClientMachine {
             pump(&step)
         } while drain(&step)
         noteSettled(&step)
+        fetchLeftOut(&step)
         if !step.changes.isEmpty {
             issuedCommit = nextCommit(step)
             step.actions.append(.commit(step.changes, issuedCommit))

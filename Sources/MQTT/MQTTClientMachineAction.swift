@@ -300,6 +300,8 @@ extension MQTTClientMachine {
         case retainNotSupported
         /// MQTT 3.1.1 has no properties of messages.
         case propertiesNotSupported
+        /// The time that its publisher gave it is up.
+        case expired
     }
 
     /// A message that was accepted and is not sent.

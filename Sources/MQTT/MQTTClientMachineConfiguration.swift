@@ -51,6 +51,8 @@ extension MQTTClientMachine {
         public var inboxMaxMessages: Int
         /// Bytes, see ``OutboundMessage/size``.
         public var inboxMaxBytes: Int
+        /// Bytes of messages that may wait for the inbox, besides the one that is more.
+        public var maximumWaitingBytes: Int
         /// Topic filters in one SUBSCRIBE or UNSUBSCRIBE, 1 or more. Some servers take no more than 8.
         public var filtersPerPacket: Int
         /// SUBSCRIBE and UNSUBSCRIBE packets that wait for their answers at once, 1 or more.
@@ -75,6 +77,7 @@ extension MQTTClientMachine {
             maximumAge: Int64? = nil,
             inboxMaxMessages: Int = 100_000,
             inboxMaxBytes: Int = 256 << 20,
+            maximumWaitingBytes: Int = 8 << 20,
             filtersPerPacket: Int = 8,
             maximumSubscribeRequests: Int = 64
         ) {
@@ -96,6 +99,7 @@ extension MQTTClientMachine {
             self.maximumAge = maximumAge
             self.inboxMaxMessages = inboxMaxMessages
             self.inboxMaxBytes = inboxMaxBytes
+            self.maximumWaitingBytes = maximumWaitingBytes
             self.filtersPerPacket = filtersPerPacket
             self.maximumSubscribeRequests = maximumSubscribeRequests
         }

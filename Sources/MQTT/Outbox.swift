@@ -20,6 +20,8 @@ struct Outbox: Sendable {
         /// It may have reached the server, on this connection or an earlier one: DUP is set from now on.
         var wasAttempted: Bool
         var progress = Progress.idle
+        /// Its place among what was sent on this connection.
+        var place = 0
         /// What PUBREC said.
         var answer = ReasonCode.success
 
@@ -394,7 +396,10 @@ struct Outbox: Sendable {
         flushes.removeAll()
         backlogBytes = 0
         resend.removeAll()
-        for id in inFlight.keys { inFlight[id]?.progress = .idle }
+        for id in inFlight.keys {
+            inFlight[id]?.progress = .idle
+            inFlight[id]?.place = 0
+        }
     }
 
     /// The server lost the session, and what was in flight is queued in the store: the queue is read anew.

@@ -7,9 +7,6 @@ struct PacketIDAllocator: Sendable {
     /// The identifier that was given out last.
     private var last: UInt16 = 0
 
-    /// How many identifiers are in use.
-    private(set) var count = 0
-
     init() {
         used = [UInt64](repeating: 0, count: 1024)
         used[0] = 1
@@ -36,9 +33,7 @@ struct PacketIDAllocator: Sendable {
 
     /// Marks an identifier as in use: one that was durable when the daemon started.
     mutating func reserve(_ id: PacketID) {
-        guard !isUsed(id) else { return }
         used[Int(id.rawValue) >> 6] |= 1 << UInt64(id.rawValue & 63)
-        count += 1
     }
 
     /// Goes on behind this identifier, so that ids of before a restart rest too.
@@ -47,16 +42,13 @@ struct PacketIDAllocator: Sendable {
     }
 
     mutating func free(_ id: PacketID) {
-        guard isUsed(id) else { return }
         used[Int(id.rawValue) >> 6] &= ~(1 << UInt64(id.rawValue & 63))
-        count -= 1
     }
 
     /// Frees all; the turn goes on.
     mutating func freeAll() {
         for index in used.indices { used[index] = 0 }
         used[0] = 1
-        count = 0
     }
 
     func isUsed(_ id: PacketID) -> Bool {

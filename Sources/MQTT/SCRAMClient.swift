@@ -127,11 +127,6 @@ public struct SCRAMClient: Hashable, Sendable {
         return Challenge(salt: salt, iterations: iterations)
     }
 
-    /// Whether a challenge waits for its response.
-    public var isChallenged: Bool {
-        if case .challenged = step { true } else { false }
-    }
-
     /// Answers client-final, with our proof; `nil` if there was no challenge.
     public mutating func respond(with key: Key) -> [UInt8]? {
         guard case .challenged(let serverFirst, let nonce) = step else { return nil }

@@ -102,12 +102,6 @@ public struct TopicFilter: Sendable {
     /// Whether this is a shared subscription: `$share/NAME/FILTER` (4.8.2).
     public var isShared: Bool { Self.isShared(string) }
 
-    /// NAME of `$share/NAME/FILTER`.
-    public var shareName: String? {
-        guard isShared else { return nil }
-        return String(Substring(string.utf8.dropFirst(Self.sharePrefix.utf8.count).prefix { $0 != Character8.slash }))
-    }
-
     /// Whether any level is `+` or `#`.
     public var hasWildcard: Bool { levels.contains(where: Character8.isWildcard) }
 

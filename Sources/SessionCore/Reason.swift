@@ -43,6 +43,7 @@ public enum ReasonCode: String, Sendable, CaseIterable {
     case suspend
     case wake
     case returning
+    case inboxRoom = "inbox-room"
     // network
     case noPath = "no-path"
     case pathGained = "path-gained"
@@ -110,7 +111,8 @@ extension ReasonCode {
     public var group: ReasonGroup {
         switch self {
         case .autoconnect, .userConnect, .userDisconnect, .userReconnect, .configurationChanged, .credentialRenewed,
-            .credentialChanged, .shutdown, .switchRoom, .demand, .idle, .suspend, .wake, .returning:
+            .credentialChanged, .shutdown, .switchRoom, .demand, .idle, .suspend, .wake, .returning,
+            .inboxRoom:
             .local
         case .noPath, .pathGained, .pathMoved, .pathReturned, .pathLost, .networkNotAllowed, .answered, .dnsFailed,
             .unreachable, .refused,
@@ -165,6 +167,7 @@ extension ReasonCode {
         case .suspend: "the host is about to sleep"
         case .wake: "the host woke up"
         case .returning: "the first endpoint answers again, and the session returns to it"
+        case .inboxRoom: "the inbox has room again for messages that it had none for, and the server sends them anew"
         case .noPath: "no network: the kernel has no route to any endpoint"
         case .pathGained: "the kernel has a route to the endpoint again"
         case .pathMoved: "the route to the endpoint moved to another interface, address or gateway"

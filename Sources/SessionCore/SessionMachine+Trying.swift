@@ -61,7 +61,7 @@ extension SessionMachine {
             trying.returnsFrom = connected.attempt.endpoint
             self.reason = reason
             attemptNow(trying, at: now, into: &actions)
-        case .userReconnect, .credentialRenewed, .switchRoom:
+        case .userReconnect, .credentialRenewed, .switchRoom, .inboxRoom:
             tryNow(trying, because: reason, at: now, into: &actions)
         case .pathMoved:
             wait(trying, after: ending, at: now)
@@ -102,7 +102,7 @@ extension SessionMachine {
         }
         if ending.triesOtherWay || ending.pace == .atOnce { return connected.attempt.endpoint }
         switch ending.reason.code {
-        case .credentialRenewed, .switchRoom, .stateMismatch, .sessionLost, .serverKeepAliveTimeout,
+        case .credentialRenewed, .switchRoom, .inboxRoom, .stateMismatch, .sessionLost, .serverKeepAliveTimeout,
             .credentialRejected, .credentialExpired, .notAuthorized:
             return connected.attempt.endpoint
         default:

@@ -35,6 +35,28 @@ struct DurableConsumerTests {
         }
     }
 
+    @Test func `a program that has a large message still to read is answered, and is not cut off`() async throws {
+        try await DaemonUnderTest.run("[mqtt]\nmaximum-packet-size = \"64MiB\"\n") { daemon in
+            let watcher = try await daemon.watcher()
+            let peer = try await daemon.peer(reads: false)
+            try await peer.request(
+                "message.subscribe", #"{"session":"main","filter":"a","qos":1,"consumer":"billing"}"#)
+            _ = try await daemon.server.packet { if case .subscribe = $0 { true } else { nil } }
+            await daemon.server.publish("a", String(repeating: "x", count: 17 << 20), qos: .atLeastOnce)
+            try await Self.acknowledged(daemon, 1)
+            let driver = try await daemon.registry.driver("main")
+            let name = try #require(ConsumerName("billing"))
+            while await driver.durableConsumers[name]?.attachment?.cursor != InboxSequence(rawValue: 1) {
+                await Task.yield()
+            }
+            // It never reads: what it asks for is carried out all the same.
+            try await peer.request("session.disconnect", #"{"session":"main"}"#)
+            try await watcher.state("disconnected")
+            try await peer.request("session.connect", #"{"session":"main"}"#)
+            try await watcher.state("connected")
+        }
+    }
+
     @Test(arguments: [1, 2])
     func `a message is given until it is acknowledged`(qos: Int) async throws {
         try await DaemonUnderTest.run { daemon in

@@ -169,6 +169,27 @@ struct PublicationSessionTests {
         }
     }
 
+    @Test func `there are no more than the limit, however many are put at once`() async throws {
+        try await DaemonUnderTest.run(autoconnect: false) { daemon in
+            let peer = try await daemon.watcher("disconnected")
+            let count = Publications.maximumCount
+            let requests = (1...count + 5).map { number in
+                #"{"jsonrpc":"2.0","id":\#(number + 1000),"method":"publication.put","params":"#
+                    + #"{"session":"main","topic":"t/\#(number)","payload":"x"}}"#
+            }
+            try await peer.sendRaw(requests.joined(separator: "\n") + "\n")
+            var refused = 0
+            for number in 1...count + 5 {
+                let answer = try await peer.answer(number + 1000)
+                if answer["error"]?["data"]?["code"] == "publications-full" { refused += 1 }
+            }
+            #expect(refused == 5)
+            // What was refused or removed is not counted for ever.
+            try await peer.call("publication.remove", #"{"session":"main","topic":"t/1"}"#)
+            try await peer.call("publication.put", #"{"session":"main","topic":"t/new","payload":"x"}"#)
+        }
+    }
+
     /// Runs lives of a daemon on one state directory, each with a session file of its own.
     private func lives(
         _ lives: [(file: String, body: (DaemonUnderTest, ControlPeer) async throws -> Void)],

@@ -99,6 +99,23 @@ struct RoomSessionTests {
         }
     }
 
+    @Test func `one correction of its presence is under way at a time`() async throws {
+        try await inRoom { daemon, peer in
+            await daemon.server.set { $0.answersMessages = false }
+            for _ in 1...5 { await daemon.server.publish(Self.own, Self.presence("edge-42", "device", .offline)) }
+            let correction = try await daemon.server.message()
+            #expect(correction.topic == Self.own)
+            try await peer.call("session.status", Self.main)
+            let corrections = await daemon.server.events.all.count { event in
+                if case .packet(.publish) = event { true } else { false }
+            }
+            #expect(corrections == 2, "the first presence, and one more")
+            await daemon.server.send(.puback(Acknowledgement(packetID: try #require(correction.packetID))))
+            await daemon.server.publish(Self.own, Self.presence("edge-42", "device", .offline))
+            #expect(try await daemon.server.message().topic == Self.own)
+        }
+    }
+
     @Test func `participants are listed, and told when they join and leave`() async throws {
         let prepare: (LoopbackServer) async throws -> Void = { await $0.set { $0.answersSubscribe = false } }
         try await DaemonUnderTest.run("room = \"plant\"", prepare: prepare) { daemon in

@@ -150,6 +150,35 @@ struct `A disk` {
         _ = try open()
     }
 
+    @Test(arguments: [400, 10_000])
+    func `that has no room for the copy before a migration is told clearly, and gets no fuller`(bytes: Int) async throws
+    {
+        let store = try open(reserve: 0)
+        let accepted = try await insertUntilFull(store, bytes: bytes)
+        try await store.close()
+        let before = try names()
+        for _ in 1...2 {
+            #expect {
+                _ = try DurableStore(
+                    directory: disk.path, durability: .normal, executor: QueueExecutor(),
+                    migrations: Schema.migrations + ["ALTER TABLE session ADD COLUMN note TEXT;"])
+            } throws: { ($0 as? StoreError)?.isFull == true }
+            #expect(try names() == before)
+        }
+        #expect(try await open(reserve: 0).queue(main).count == Int(accepted))
+    }
+
+    private func names() throws -> [String] {
+        let stream = try #require(opendir(disk.path))
+        defer { closedir(stream) }
+        var names: [String] = []
+        while let entry = readdir(stream) {
+            names.append(
+                withUnsafeBytes(of: entry.pointee.d_name) { String(decoding: $0.prefix { $0 != 0 }, as: UTF8.self) })
+        }
+        return names.filter { !$0.hasPrefix(".") && !$0.hasSuffix("-wal") && !$0.hasSuffix("-shm") }.sorted()
+    }
+
     @Test func `that is read-only is told clearly`() async throws {
         do {
             let store = try open()

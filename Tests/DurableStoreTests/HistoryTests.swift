@@ -86,15 +86,6 @@ struct `The history` {
         #expect(try await store.history(limit: 9).map(\.message) == ["entry 3", "entry 4"])
     }
 
-    @Test func `outlives the messages of a session that is gone`() async throws {
-        let store = try openStore(directory)
-        let main = try session()
-        try await store.commit(main, .insert(message(1)))
-        try await store.record(entries(1...1))
-        try await store.forget(main)
-        #expect(try await store.history(session: main, limit: 9).count == 1)
-    }
-
     @Test func `leaves what commits promise as it is`() async throws {
         let store = try openStore(directory, .full)
         try await store.record(entries(1...1))

@@ -101,19 +101,6 @@ import Testing
         #expect(try await store.session(main).consumers.isEmpty)
     }
 
-    @Test func `a session that is forgotten leaves no inbox`() async throws {
-        let store = try openStore(directory)
-        let other = try session("other")
-        for name in [main, other] {
-            try await store.commit(
-                name, .putConsumer(billing, filter: "a", .atLeastOnce), .collect(message(1), for: [billing], nil))
-        }
-        try await store.forget(main)
-        try await store.commit(main, .setEstablished(true))
-        #expect(try await store.session(main) == DurableSession(established: true))
-        #expect(try await store.session(other).consumers.first?.messages == 1)
-    }
-
     @Test func `a file of the version before is migrated and keeps its messages`() async throws {
         do {
             let old = try DurableStore(

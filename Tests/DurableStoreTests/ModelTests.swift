@@ -52,11 +52,14 @@ struct ModelSession {
         case .insertInbound(let packetID): state.inboundIDs.insert(packetID)
         case .removeInbound(let packetID): state.inboundIDs.remove(packetID)
         case .removeAllInbound: state.inboundIDs = []
+        case .retireIdentifier(let packetID): state.retiredIDs.insert(packetID)
+        case .freeRetiredIdentifiers: state.retiredIDs = []
         case .rememberSubscription(let filter): state.rememberedSubscriptions.insert(filter)
         case .forgetSubscription(let filter): state.rememberedSubscriptions.remove(filter)
         case .forgetAllSubscriptions: state.rememberedSubscriptions = []
         case .setAssignedClientID(let clientID): state.assignedClientID = clientID
         case .setEstablished(let established): state.established = established
+        case .setHomes(let addresses): state.homes = addresses
         case .putPublication(let publication):
             state.publications.removeAll { $0.topic == publication.topic }
             state.publications.append(publication)
@@ -165,7 +168,7 @@ struct ModelSession {
         let known = MessageSequence(rawValue: Int64.random(in: recent, using: &random))
         let packetID = try id(UInt16.random(in: 1...20, using: &random))
         let filter = try TopicFilter("filter/\(Int.random(in: 0..<5, using: &random))")
-        switch Int.random(in: 0..<47, using: &random) {
+        switch Int.random(in: 0..<50, using: &random) {
         case 0..<12:
             let isReused = Int.random(in: 0..<60, using: &random) == 0
             let step = Int64.random(in: 1...3, using: &random)
@@ -212,6 +215,10 @@ struct ModelSession {
                 by: Int64.random(in: -50...50, using: &random),
                 acceptedWithin: Timestamp(rawValue: start)...Timestamp(rawValue: start + 20))
         case 44: return .forgetRetained("p/\(Int.random(in: 0..<5, using: &random))")
+        case 46: return .retireIdentifier(packetID)
+        case 47: return .freeRetiredIdentifiers
+        case 48:
+            return .setHomes((0..<Int.random(in: 1...3, using: &random)).map { "mqtt://\($0).\(packetID)" })
         case 38: return .setAssignedClientID("client-\(packetID)")
         default: return .setEstablished(Bool.random(using: &random))
         }

@@ -195,7 +195,8 @@ import Testing
         let errors: [StoreError] = [
             .locked(directory: "/d", holder: nil), .unwritable(path: "/d", cause: "c"),
             .newerSchema(path: "/d", found: 2, known: 1), .full(path: "/d", cause: "c"),
-            .corrupt(path: "/d", cause: "c"), .failed(path: "/d", cause: "c"), .inconsistent("s"), .closed,
+            .corrupt(path: "/d", cause: "c"), .damaged(path: "/d", cause: "c"), .failed(path: "/d", cause: "c"),
+            .inconsistent("s"), .closed,
         ]
         #expect(Set(errors.map(\.code)).count == errors.count)
         #expect(Set(errors.map(\.description)).count == errors.count)

@@ -55,16 +55,6 @@ import Testing
         #expect(try await store.chosenRoom(main) == nil)
     }
 
-    @Test func `a session that is forgotten leaves nothing to one of the same name`() async throws {
-        let store = try openStore(directory)
-        try await store.commit(main, .putPublication(publication("a", "1")), .rememberRetained("a"))
-        try await store.setChosenRoom(main, ChosenRoom(room: "x", configured: "", bootID: "b"))
-        try await store.forget(main)
-        try await store.commit(main, .setEstablished(true))
-        #expect(try await store.session(main) == DurableSession(established: true))
-        #expect(try await store.chosenRoom(main) == nil)
-    }
-
     @Test func `a file of the version before them is migrated and keeps its messages`() async throws {
         do {
             let old = try DurableStore(

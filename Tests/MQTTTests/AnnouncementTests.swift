@@ -25,6 +25,18 @@ import Testing
         #expect(client.machine.counts == .init())
     }
 
+    @Test func `an identifier that the server calls in use is not used again, and twice is once too often`() throws {
+        var client = MQTTClientHarness()
+        client.connect()
+        client.announce("here")
+        #expect(client.server(.puback(answer(1, .packetIdentifierInUse))) == ["announced presence 91"])
+        #expect(client.changes.contains(.retireIdentifier(try #require(PacketID(rawValue: 1)))))
+        client.announce("here")
+        #expect(
+            client.server(.puback(answer(2, .packetIdentifierInUse)))
+                == ["announced presence 91", "state mismatch", "DISCONNECT 00", "close"])
+    }
+
     @Test func `it takes room in the window, and goes ahead of messages that wait`() throws {
         var client = MQTTClientHarness()
         client.connect(Connack.Properties(receiveMaximum: 1))

@@ -124,6 +124,85 @@ import Testing
             harness.handle(.consumer(name, .taken([.init(rawValue: 3)], bytes: size))) == ["inbox has room", "commit"])
     }
 
+    @Test mutating func `what waits is for those who wanted it when it came`() throws {
+        let other = try #require(ConsumerName("other"))
+        let wanted = try TopicFilter("in")
+        harness.handle(.consumer(other, .put(filter: "else", .exactlyOnce, matching: try TopicFilter("else"))))
+        harness.commitAll()
+        harness.server(inbound("a", qos: .atLeastOnce, 1), inbound("b", qos: .atLeastOnce, 2))
+        harness.commitAll()
+        harness.server(inbound("c", qos: .atLeastOnce, 3))
+        // As when the session goes to another room.
+        harness.handle(.consumer(name, .matching(try TopicFilter("elsewhere"))))
+        harness.handle(.consumer(other, .matching(wanted)))
+        harness.changes = []
+        let size = harness.machine.inboxCounts.bytes / 2
+        harness.handle(.consumer(name, .taken([.init(rawValue: 1)], bytes: size)))
+        let collected = harness.changes.compactMap { if case .collect(_, let names, _) = $0 { names } else { nil } }
+        #expect(collected == [[name]])
+        #expect(harness.commitAll().contains("PUBACK 3"))
+    }
+
+    @Test mutating func `what waits for somebody who is gone is acknowledged`() throws {
+        harness.server(inbound("a", qos: .atLeastOnce, 1), inbound("b", qos: .atLeastOnce, 2))
+        harness.commitAll()
+        harness.server(inbound("c", qos: .atLeastOnce, 3))
+        harness.handle(.consumer(name, .remove))
+        harness.handle(.consumer(name, .put(filter: "in", .exactlyOnce, matching: try TopicFilter("in"))))
+        #expect(harness.commitAll().contains("PUBACK 3"))
+        #expect(harness.machine.inboxCounts.messages == 0, "it was sent for another one of the same name")
+    }
+
+    @Test mutating func `while a commit runs and enough waits for the next, no more is read`() {
+        harness.machine.configuration.inboxMaxMessages = 100
+        harness.machine.configuration.maximumWaitingBytes = 5
+        harness.server(inbound("aaa", qos: .atLeastOnce, 1))
+        harness.server(inbound("bbb", qos: .atLeastOnce, 2))
+        #expect(harness.machine.wantsToRead, "as much as there may be")
+        harness.server(inbound("ccc", qos: .atLeastOnce, 3))
+        #expect(!harness.machine.wantsToRead)
+        harness.commitAll()
+        #expect(harness.machine.wantsToRead)
+        #expect(harness.commitAll().contains("PUBACK 3"))
+    }
+
+    /// A full inbox may stay full for days, and the connection has to be heard meanwhile.
+    @Test mutating func `what has no room to wait either is left out, and comes again on another connection`() {
+        harness.machine.configuration.maximumWaitingBytes = 5
+        harness.server(inbound("a", qos: .atLeastOnce, 1), inbound("b", qos: .atLeastOnce, 2))
+        harness.commitAll()
+        #expect(harness.server(inbound("ccc", qos: .atLeastOnce, 3)) == ["received ccc", "inbox full"])
+        #expect(harness.server(inbound("z", qos: .atMostOnce)) == ["received z", "dropped in"])
+        #expect(harness.server(inbound("d", qos: .atLeastOnce, 4)) == [])
+        #expect(harness.server(inbound("e", qos: .exactlyOnce, 5)) == [])
+        #expect(harness.machine.wantsToRead)
+        #expect(harness.machine.inboxCounts.withheld == 3)
+        let size = harness.machine.inboxCounts.bytes / 2
+        harness.handle(.consumer(name, .taken([.init(rawValue: 1), .init(rawValue: 2)], bytes: 2 * size)))
+        #expect(!harness.machine.hasRoomForLeftOut)
+        let words = harness.commitAll()
+        #expect(words.contains("PUBACK 3"))
+        #expect(!words.contains("PUBACK 4"))
+        #expect(words.last == "PINGREQ", "what it has read of our acknowledgements")
+        #expect(!harness.machine.hasRoomForLeftOut)
+        #expect(harness.server(.pingresp) == [])
+        #expect(harness.machine.hasRoomForLeftOut)
+        harness.handle(.connectionClosed)
+        harness.commitAll()
+        #expect(!harness.machine.hasRoomForLeftOut)
+        harness.connect(resumed: true)
+        harness.commitAll()
+        #expect(harness.server(inbound("d", qos: .atLeastOnce, 4, duplicate: true)) == ["received d", "commit"])
+    }
+
+    @Test mutating func `the server is not read on while a commit hangs and thousands of answers wait for it`() {
+        harness.server(inbound("a", qos: .atLeastOnce, 1))
+        for _ in 0..<16_384 { harness.server(.pubrel(answer(9))) }
+        #expect(!harness.machine.wantsToRead)
+        harness.commitAll()
+        #expect(harness.machine.wantsToRead)
+    }
+
     @Test mutating func `what is withheld dies with its connection`() {
         harness.server(inbound("a", qos: .atLeastOnce, 1), inbound("b", qos: .atLeastOnce, 2))
         harness.commitAll()

@@ -121,6 +121,54 @@ struct ConsequenceTests {
         #expect(client.server(Self.goodbye(code)).first == "rejected 1 \(hex)", "alone, and right after the resume")
     }
 
+    @Test func `where a message of QoS 0 may be the reason, no other one is blamed`() throws {
+        var client = MQTTClientHarness()
+        client.connect()
+        try client.publish("bad", qos: .atMostOnce)
+        client.handle(.flushed(try #require(client.lastFlush)))
+        try client.publish("good")
+        #expect(
+            client.server(Self.goodbye(.topicNameInvalid)) == [
+                "disconnected by server 90: \(Remedy.isolation)", "close",
+            ])
+        client.handle(.connectionClosed)
+        try client.publish("next", qos: .atMostOnce)
+        #expect(client.connect(resumed: true).last == "PUBLISH good id 1 DUP", "and nothing beside it")
+        #expect(client.server(.puback(answer(1))) == ["delivered 2 00", "PUBLISH next"])
+    }
+
+    @Test func `a message that was answered proves those of QoS 0 before it`() throws {
+        var client = MQTTClientHarness()
+        client.connect()
+        try client.publish("fine", qos: .atMostOnce)
+        client.handle(.flushed(try #require(client.lastFlush)))
+        try client.publish("good")
+        client.server(.puback(answer(1)))
+        try client.publish("bad")
+        #expect(client.server(Self.goodbye(.topicNameInvalid)).first == "rejected 3 90")
+    }
+
+    @Test func `messages of QoS 0 do not block those that go out one by one`() throws {
+        var client = MQTTClientHarness()
+        client.connect()
+        try client.publish("1")
+        try client.publish("2", qos: .atMostOnce)
+        try client.publish("3")
+        #expect(client.server(Self.goodbye(.topicNameInvalid)).last == "close")
+        client.handle(.connectionClosed)
+        #expect(client.connect().last == "load after 0")
+        let stored = zip(1..., [QoS.atLeastOnce, .atMostOnce, .atLeastOnce]).map { number, qos in
+            StoredMessage(
+                sequence: MessageSequence(rawValue: number),
+                message: OutboundMessage(topic: "t", payload: ByteBuffer(string: "\(number)"), qos: qos))
+        }
+        #expect(client.handle(.loaded(stored)) == ["PUBLISH 1 id 3"])
+        let next = client.server(.puback(answer(3)))
+        #expect(next.contains("PUBLISH 2"))
+        let rest = next + client.handle(.flushed(try #require(client.lastFlush)))
+        #expect(rest.contains("PUBLISH 3 id 4"))
+    }
+
     @Test(arguments: [ReasonCode.malformedPacket, .protocolError])
     func `a session that is ended right after its resume, before any message, begins anew`(code: ReasonCode) {
         var client = MQTTClientHarness(durable: MQTTClientHarness.established())

@@ -103,6 +103,15 @@ import Testing
         #expect(words.last == "close")
     }
 
+    @Test(arguments: [0x01, 0x18, 0x7F] as [UInt8])
+    func `rule 23: a CONNACK that is neither success nor an error is a violation`(code: UInt8) {
+        var client = MQTTClientHarness()
+        client.open()
+        #expect(
+            client.server(.connack(Connack(reasonCode: ReasonCode(rawValue: code))))
+                == ["violation 82", "DISCONNECT 82", "close"])
+    }
+
     @Test func `rule 23: malformed bytes close with their code`() {
         var client = MQTTClientHarness()
         client.connect()

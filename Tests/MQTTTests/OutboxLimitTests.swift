@@ -217,4 +217,23 @@ import Testing
         #expect(client.server(.puback(answer(1))) == ["delivered 1 00", "PUBLISH c id 2"])
         #expect(client.machine.counts == .init(inFlight: 1, bytes: 2))
     }
+
+    @Test func `a quarantined message whose time is up is not sent again, and stays until somebody drops it`() throws {
+        var client = MQTTClientHarness()
+        client.connect()
+        try client.publish("a", expiresIn: 60_000)
+        client.server(.puback(answer(1, .notAuthorized)))
+        var message = OutboundMessage(topic: "t", payload: ByteBuffer(string: "a"))
+        message.expiresAt = Timestamp(rawValue: client.now.rawValue + 60_000)
+        let stored = StoredMessage(
+            sequence: MessageSequence(rawValue: 1), message: message, state: .quarantined(.notAuthorized, "no"))
+        client.now = Timestamp(rawValue: client.now.rawValue + 60_000)
+        client.changes = []
+        var actions: [MQTTClientMachine.Action] = []
+        #expect(throws: MQTTClientMachine.PublishError.expired) {
+            try client.machine.retry(stored, at: client.now, into: &actions)
+        }
+        #expect(actions.isEmpty)
+        #expect(client.machine.counts.quarantined == 1)
+    }
 }

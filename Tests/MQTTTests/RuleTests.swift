@@ -123,7 +123,7 @@ struct RuleTests {
         var actions: [MQTTClientMachine.Action] = []
         try client.machine.subscribe(
             Subscription(filter: "$share/g/a", noLocal: true), at: client.now, into: &actions)
-        #expect(client.machine.wantedSubscriptions.values.contains { $0.filter == "$share/g/a" && !$0.noLocal })
+        #expect(client.machine.subscriptions.wanted.values.contains { $0.filter == "$share/g/a" && !$0.noLocal })
     }
 
     @Test func `rule 22: a QoS 2 exchange that has begun is finished, however late`() throws {

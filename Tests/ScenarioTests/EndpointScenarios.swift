@@ -150,6 +150,36 @@ struct EndpointScenarios {
         }
     }
 
+    @Test(arguments: [true, false])
+    func `it is told so by a daemon that was started anew as well`(isKilledBefore: Bool) async throws {
+        try await Scenario.run { scenario in
+            let a = try await scenario.host("A", endpoints: [.one, .two])
+            try await a.until(.connected)
+            let old = try await a.subscribe("old/#")
+            if isKilledBefore {
+                await a.kill()
+                scenario.stop(.one)
+                try await a.start()
+                try await a.until(.connected)
+            } else {
+                scenario.stop(.one)
+                try await a.until(.connected)
+                try await a.unsubscribe(old)
+                await scenario.sleep(.seconds(1))
+                await a.kill()
+            }
+            scenario.start(.one)
+            if isKilledBefore {
+                try await a.until(.reconnecting)
+            } else {
+                try await a.start()
+            }
+            try await a.until(.connected)
+            #expect(try await a.status().endpoint == Scenario.ServerName.one.endpoint)
+            #expect(!scenario.broker(.one).subscriptions(of: "a").contains("old/#"))
+        }
+    }
+
     @Test func `a path that moved is noticed just when the connection opens`() async throws {
         try await Scenario.run { scenario in
             let a = try await scenario.host("A")

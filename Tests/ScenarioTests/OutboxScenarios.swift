@@ -1,5 +1,6 @@
 import ControlAPI
 import MQTT
+import NIOCore
 import SessionCore
 import Support
 import Testing
@@ -102,6 +103,58 @@ struct OutboxScenarios {
             await scenario.sleep(.seconds(1))
             #expect(await b.received == ["kept"])
             #expect(await a.told(.messageDropped).isEmpty)
+        }
+    }
+
+    @Test func `a server that makes the session answer and does not read the answers is not read on`() async throws {
+        try await Scenario.run { scenario in
+            let a = try await scenario.host("A")
+            try await a.until(.connected)
+            var bytes = ByteBuffer()
+            for _ in 0..<20_000 {
+                Packet.pubrel(Acknowledgement(packetID: try #require(PacketID(rawValue: 9))))
+                    .encode(into: &bytes, as: .five)
+            }
+            scenario.inject(bytes, to: "A")
+            await scenario.sleep(.seconds(1))
+            var isReading = scenario.isReading("A")
+            #expect(isReading, "answers that leave the host are nobody's burden")
+            scenario.holdsFlushes = true
+            for _ in 1...3 { scenario.inject(bytes, to: "A") }
+            await scenario.sleep(.seconds(1))
+            isReading = scenario.isReading("A")
+            #expect(!isReading)
+            let lost = try await a.until(.reconnecting, within: .seconds(60))
+            #expect(lost.reason?.code == "heartbeat-timeout")
+            scenario.holdsFlushes = false
+            try await a.until(.connected)
+            isReading = scenario.isReading("A")
+            #expect(isReading)
+        }
+    }
+
+    @Test func `what a full inbox left out comes when there is room, on another connection`() async throws {
+        try await Scenario.run { scenario in
+            let a = try await scenario.host("A", "[inbox]\nmax-messages = 8")
+            try await a.until(.connected)
+            await a.limitWaiting(to: 64 << 10)
+            let consumer = try await a.consume("billing", "t", qos: .exactlyOnce)
+            let large = String(repeating: "x", count: 8 << 10)
+            for number in 1...40 {
+                scenario.with { broker, _ in broker.publish("t", "\(number) \(large)", qos: .exactlyOnce) }
+            }
+            await scenario.sleep(.seconds(60))
+            #expect(try await a.status().state == .connected, "however long it is full")
+            let inbox = try await a.status().inbox
+            #expect(inbox.withheld > 20)
+            var taken: [Int] = []
+            for _ in 1...2000 where taken.count < 40 {
+                for given in await a.takeGiven() { taken.append(Int(given.prefix { $0 != " " }) ?? 0) }
+                if let last = await a.lastGiven { try? await a.acknowledge(last, upTo: true, by: consumer) }
+                await scenario.sleep(.seconds(1))
+            }
+            #expect(taken == Array(1...40))
+            #expect(await a.told(.stateChanged).contains { $0.reason?.code == "inbox-room" })
         }
     }
 }

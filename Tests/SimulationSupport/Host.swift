@@ -196,6 +196,12 @@ actor Host {
         return registry.assumeIsolated { try? $0.runningDriver(session) }
     }
 
+    /// As if there were less memory for what waits for the inbox.
+    func limitWaiting(to bytes: Int) {
+        guard let driver = driver() else { return }
+        driver.assumeIsolated { $0.mqtt.configuration.maximumWaitingBytes = bytes }
+    }
+
     // MARK: What a program asks
 
     /// The sessions' credentials come from there, whatever their files name.
@@ -397,7 +403,7 @@ final class ScenarioConnection: TransportConnection, Sendable {
 
     func send(_ buffer: ByteBuffer, flushed: (() -> Void)?) {
         scenario.assumeIsolated { $0.send(buffer, on: wire) }
-        guard let flushed else { return }
+        guard let flushed, !scenario.assumeIsolated({ $0.holdsFlushes }) else { return }
         // It never leaves the loop.
         nonisolated(unsafe) let callback = flushed
         scenario.loop.execute { callback() }
@@ -411,6 +417,10 @@ final class ScenarioConnection: TransportConnection, Sendable {
     }
 
     func measure() -> TCPMeasurement? { nil }
+
+    func pauseReading() { scenario.assumeIsolated { $0.read(wire, false) } }
+
+    func resumeReading() { scenario.assumeIsolated { $0.read(wire, true) } }
 }
 
 /// The secrets of a host's sessions.

@@ -80,6 +80,10 @@ extension Scenario {
 
     func arriveAtHost(_ item: Wire.Item, on id: Int, _ wire: Wire) {
         guard wire.isOpenAtHost else { return }
+        guard wire.isReading else {
+            wires[id]?.unread.append(item)
+            return
+        }
         switch item {
         case .bytes(let bytes):
             guard bytes.readableBytes > 0 else { return }
@@ -201,6 +205,30 @@ extension Scenario {
     func send(_ bytes: ByteBuffer, on id: Int) {
         guard wires[id]?.isOpenAtHost == true else { return }
         put(.bytes(bytes), on: id, toServer: true)
+    }
+
+    /// The host reads its connection, or lets the server wait.
+    func read(_ id: Int, _ isReading: Bool) {
+        wires[id]?.isReading = isReading
+        guard isReading, let unread = wires[id]?.unread, !unread.isEmpty else { return }
+        wires[id]?.unread = []
+        loop.execute { [weak self] in
+            self?.assumeIsolated { scenario in
+                for item in unread { if let wire = scenario.wires[id] { scenario.arriveAtHost(item, on: id, wire) } }
+            }
+        }
+    }
+
+    /// Whether the host reads what its servers send.
+    func isReading(_ host: String) -> Bool {
+        !wires.values.contains { $0.host == host && $0.isOpenAtHost && !$0.isReading }
+    }
+
+    /// A server sends bytes of its own making to a host.
+    func inject(_ bytes: ByteBuffer, to host: String) {
+        guard let id = wires.first(where: { $0.value.host == host && !$0.value.isKnock && $0.value.isOpenAtHost })?.key
+        else { return }
+        put(.bytes(bytes), on: id, toServer: false)
     }
 
     func close(_ id: Int, _ mode: Connection.CloseMode) {

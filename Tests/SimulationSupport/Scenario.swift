@@ -45,6 +45,9 @@ actor Scenario {
         var isKnock = false
         /// One way, where the host is on another path by now than the connection was made on.
         var latency: TimeAmount?
+        /// Whether the host reads; what it does not read waits in `unread`.
+        var isReading = true
+        var unread: [Item] = []
         /// The network does not take its packets any more.
         var isStranded = false
         var onEvent: (ConnectionEvent) -> Void
@@ -128,6 +131,8 @@ actor Scenario {
     var unnoticed: [String: Path?] = [:]
     /// Called with what a server did and heard.
     var onFact: (ServerName, ModelBroker.Fact) -> Void = { _, _ in }
+    /// Nothing that hosts send leaves them.
+    var holdsFlushes = false
     /// Called with the name of a host that dials.
     var onDial: (String) -> Void = { _ in }
     /// Everything that happened, in one number.

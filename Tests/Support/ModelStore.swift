@@ -9,12 +9,14 @@ public struct ModelStore: Sendable {
     public private(set) var established = false
     public private(set) var assignedClientID: String?
     public private(set) var inboundIDs: Set<PacketID> = []
+    public private(set) var retiredIDs: Set<PacketID> = []
     public private(set) var rememberedSubscriptions: Set<TopicFilter> = []
     /// What waits for each durable consumer, in order.
     public private(set) var inboxes: [ConsumerName: [CollectedMessage]] = [:]
     public private(set) var consumers: [ConsumerName: DurableConsumer] = [:]
     public private(set) var publications: [String: Publication] = [:]
     public private(set) var retainedTopics: Set<String> = []
+    public private(set) var homes: [String] = []
     public private(set) var nextInboxSequence = InboxSequence(rawValue: 1)
     public private(set) var nextSequence = MessageSequence(rawValue: 1)
     /// What was wrong with the changes; empty if nothing.
@@ -82,6 +84,8 @@ public struct ModelStore: Sendable {
         case .removeInbound(let id):
             if inboundIDs.remove(id) == nil { violations.append("inbound \(id) was removed twice") }
         case .removeAllInbound: inboundIDs.removeAll()
+        case .retireIdentifier(let id): retiredIDs.insert(id)
+        case .freeRetiredIdentifiers: retiredIDs.removeAll()
         case .rememberSubscription(let filter): rememberedSubscriptions.insert(filter)
         case .forgetSubscription(let filter):
             if rememberedSubscriptions.remove(filter) == nil { violations.append("\(filter) was forgotten twice") }
@@ -102,6 +106,7 @@ public struct ModelStore: Sendable {
             consumers[name] = nil
             inboxes[name] = nil
         case .setGiven(let name, let through): consumers[name]?.givenThrough = through
+        case .setHomes(let addresses): homes = addresses
         case .putPublication(let publication): publications[publication.topic] = publication
         case .removePublication(let topic): publications[topic] = nil
         case .rememberRetained(let topic): retainedTopics.insert(topic)
@@ -153,10 +158,12 @@ public struct ModelStore: Sendable {
         }
         var session = DurableSession(
             established: established, assignedClientID: assignedClientID, nextSequence: nextSequence,
-            inboundIDs: inboundIDs, rememberedSubscriptions: rememberedSubscriptions, consumers: consumers,
+            inboundIDs: inboundIDs, retiredIDs: retiredIDs, rememberedSubscriptions: rememberedSubscriptions,
+            consumers: consumers,
             nextInboxSequence: nextInboxSequence)
         session.publications = publications.values.sorted { $0.topic < $1.topic }
         session.retainedTopics = retainedTopics
+        session.homes = homes
         for stored in messages.values.sorted(by: { $0.sequence < $1.sequence }) {
             switch stored.state {
             case .queued:

@@ -7,7 +7,7 @@ import NIOCore
 /// order in which it arrived [MQTT-4.6.0-2]. That is also how back-pressure works: without room in the inbox the messages
 /// just go on waiting, and the server's Receive Maximum ends it there. What waits dies with its connection; the server
 /// sends it again.
-struct Collection: Sendable {
+struct InboxIntake: Sendable {
     /// A durable consumer, and what it has in the inbox, committed or not.
     struct Collector: Sendable {
         /// `nil` while it stands for nothing: relative to a room, and there is none.
@@ -18,14 +18,14 @@ struct Collection: Sendable {
         var generation = 0
     }
 
-    /// What becomes of a message that had to wait.
+    /// A message that has to wait.
     struct Entry: Sendable {
         var publish: Publish
-        /// Who gets it; nobody, if it only had to wait for its turn.
+        /// Who wanted it when it came; nobody, if it only has to wait for its turn.
         var consumers: [ConsumerName] = []
         /// The generations of those.
         var generations: [Int] = []
-        var size = 0
+        let size: Int
         /// Its identifier was remembered from another session of the server.
         var wasDoubtful = false
     }
@@ -52,9 +52,14 @@ struct Collection: Sendable {
     var nextSequence: InboxSequence
     private(set) var messages = 0
     private(set) var bytes = 0
-    private(set) var waiting = CircularBuffer<Publish>()
+    private(set) var waiting = CircularBuffer<Entry>()
     private var waitingIDs: Set<PacketID> = []
     private var waitingUnacknowledged = 0
+    /// Of what waits.
+    private(set) var waitingBytes = 0
+    /// Messages of this connection that found no room to wait. With the first of them all that follow are left out as well:
+    /// the server sends them again on the next connection, in their order.
+    private(set) var leftOut: Set<PacketID> = []
     var batch: Batch?
     /// The store had no room; cleared by `resumeCollecting`.
     var isPaused = false
@@ -76,32 +81,80 @@ struct Collection: Sendable {
     var isIdle: Bool { waiting.isEmpty && batch == nil }
 
     /// Messages whose acknowledgement is withheld.
-    var withheld: Int { waiting.count - waitingUnacknowledged }
+    var withheld: Int { waiting.count - waitingUnacknowledged + leftOut.count }
+
+    /// Whether what waits gets no further by itself: only a program can make room, or a person.
+    private var isStuck: Bool { batch == nil && (isFull || isPaused) }
+
+    /// How far it is with fetching what was left out.
+    enum Fetching: Hashable, Sendable {
+        /// There is no room, or nothing to fetch. Can transition to: asking.
+        case none
+        /// Whether the server has read the last acknowledgements: it would send again what it knows none of. Can transition
+        /// to: ready.
+        case asking
+        /// Another connection may begin.
+        case ready
+    }
+
+    var fetching = Fetching.none
+
+    /// Whether there is room for what was left out.
+    var hasRoomForLeftOut: Bool { !leftOut.isEmpty && isIdle && !isFull && !isPaused }
 
     func isWaiting(_ id: PacketID) -> Bool { waitingIDs.contains(id) }
 
     // MARK: Waiting
 
+    /// Leaves a message out if more must not wait in memory. Answers whether it did.
+    mutating func leaveOut(_ publish: Publish, _ id: PacketID, above limit: Int) -> Bool {
+        guard !leftOut.isEmpty || isOverfull(with: publish, above: limit) else { return false }
+        leftOut.insert(id)
+        return true
+    }
+
+    /// Whether more must not wait in memory; one message of any size may.
+    func isOverfull(with publish: Publish, above limit: Int) -> Bool {
+        isStuck && !waiting.isEmpty && waitingBytes + Self.size(of: publish) > limit
+    }
+
+    private static func size(of publish: Publish) -> Int { MQTTClientMachine.InboundMessage(publish).size }
+
     /// Answers whether it may wait.
-    mutating func wait(_ publish: Publish) -> Bool {
+    mutating func wait(_ publish: Publish, for consumers: [ConsumerName]) -> Bool {
         if let id = publish.packetID {
             waitingIDs.insert(id)
         } else {
             guard waitingUnacknowledged < Self.maximumUnacknowledged else { return false }
             waitingUnacknowledged += 1
         }
-        waiting.append(publish)
+        let entry = Entry(
+            publish: publish, consumers: consumers, generations: consumers.map { collectors[$0]?.generation ?? 0 },
+            size: Self.size(of: publish))
+        waiting.append(entry)
+        waitingBytes += entry.size
         return true
     }
 
-    mutating func waitAgain(_ publish: Publish) {
-        guard let id = publish.packetID else { preconditionFailure("what nobody answers for is dropped instead") }
+    mutating func waitAgain(_ entry: Entry) {
+        guard let id = entry.publish.packetID else { preconditionFailure("what nobody answers for is dropped instead") }
         waitingIDs.insert(id)
-        waiting.prepend(publish)
+        waiting.prepend(entry)
+        waitingBytes += entry.size
+    }
+
+    /// The first that waits, for those who are there still. Who has come since did not ask for it.
+    var first: Entry? {
+        guard var first = waiting.first else { return nil }
+        let present = zip(first.consumers, first.generations).filter { collectors[$0]?.generation == $1 }
+        (first.consumers, first.generations) = (present.map(\.0), present.map(\.1))
+        return first
     }
 
     mutating func takeFirst() {
-        if let id = waiting.removeFirst().packetID {
+        let entry = waiting.removeFirst()
+        waitingBytes -= entry.size
+        if let id = entry.publish.packetID {
             waitingIDs.remove(id)
         } else {
             waitingUnacknowledged -= 1
@@ -112,6 +165,9 @@ struct Collection: Sendable {
         waiting.removeAll()
         waitingIDs.removeAll()
         waitingUnacknowledged = 0
+        waitingBytes = 0
+        leftOut.removeAll()
+        fetching = .none
         batch?.isStale = true
     }
 

@@ -157,11 +157,11 @@ actor SessionDriver {
     ///   - chosenRoom: the room that it was told to switch to.
     ///   - wasUp: it was up, or tried to be, before its configuration changed.
     func start(verdict: Verdict?, chosenRoom: ChosenRoom? = nil, wasUp: Bool = false) {
-        for endpoint in configuration.endpoints.indices { noteExcluded(EndpointIndex(endpoint)) }
-        enterRoom(chosenRoom, remembered: remembered)
         // A failure is about the configuration that it had: another one since is like a reload.
         let isFailureOver = verdict.map(isOver) ?? false
         let isDecided = !isFailureOver && takeUp(verdict)
+        for endpoint in configuration.endpoints.indices { noteExcluded(EndpointIndex(endpoint)) }
+        enterRoom(chosenRoom, remembered: remembered)
         let wasUp = wasUp || isFailureOver
         var actions: [MQTTClientMachine.Action] = []
         for filter in wantedFilters {

@@ -80,7 +80,7 @@ extension SessionDriver {
 
     /// Before an attempt: what CONNECT says of the room.
     func prepareRoom() {
-        if machine.status.state == .connecting { rooms.membership?.presence.begin(at: wallClock) }
+        if machine.status.state == .connecting, !machine.wasAccepted { rooms.membership?.presence.begin(at: wallClock) }
         mqtt.configuration.will = rooms.membership?.will
     }
 

@@ -134,6 +134,8 @@ extension SessionMachine {
         let cause: Reason
         /// `nil` while the session was not up since the last explicit connect.
         var outage: Outage?
+        /// Whether a server has accepted a connection since. Who was thrown out after that may have been displaced.
+        var wasAccepted = false
         var attempts = 0
         /// The attempts that failed although there was a path.
         var failures = 0

@@ -495,6 +495,7 @@ actor SessionDriver {
         guard self.link?.generation == generation else { return }
         run(.session(.progressed(generation, .authenticating)))
         mqtt.configuration.version = protocols.version(at: link.address)
+        if !homes.isHome(link.address) { mqtt.doubtSession() }
         let discards = link.attempt.discardsSession || homes.isStale(link.address)
         run(.onLink(generation, .connectionOpened(connectCredentials, forceCleanStart: discards)))
     }

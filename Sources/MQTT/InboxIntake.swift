@@ -108,11 +108,14 @@ struct InboxIntake: Sendable {
 
     /// Leaves a message out if more must not wait in memory. Answers whether it did.
     mutating func leaveOut(_ publish: Publish, _ id: PacketID, above limit: Int) -> Bool {
-        guard !leftOut.isEmpty || isStuck && !waiting.isEmpty && waitingBytes + Self.size(of: publish) > limit else {
-            return false
-        }
+        guard !leftOut.isEmpty || isOverfull(with: publish, above: limit) else { return false }
         leftOut.insert(id)
         return true
+    }
+
+    /// Whether more must not wait in memory; one message of any size may.
+    func isOverfull(with publish: Publish, above limit: Int) -> Bool {
+        isStuck && !waiting.isEmpty && waitingBytes + Self.size(of: publish) > limit
     }
 
     private static func size(of publish: Publish) -> Int { MQTTClientMachine.InboundMessage(publish).size }

@@ -83,7 +83,9 @@ extension MQTTClientMachine {
     mutating func collectUnacknowledged(_ publish: Publish, _ step: inout Step) {
         let consumers = consumers(of: publish)
         guard !consumers.isEmpty else { return }
-        let isBlocked = intake.isPaused || (intake.isIdle && !hasRoom(publish, for: consumers))
+        let isBlocked =
+            intake.isPaused || (intake.isIdle && !hasRoom(publish, for: consumers))
+            || intake.isOverfull(with: publish, above: configuration.maximumWaitingBytes)
         if isBlocked || !intake.wait(publish, for: consumers) { step.emit(.inboxDropped(publish.topic)) }
     }
 

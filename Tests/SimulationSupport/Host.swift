@@ -93,6 +93,8 @@ actor Host {
             real = try DurableStore(directory: "\(directory)/state", durability: .normal, executor: loop.executor)
         }
         fuse = nil
+        // A daemon that was killed while it stopped still forgets its own.
+        paths = ScenarioPaths(host: name, scenario: scenario)
         let store = DiskAccess(disk, to: real) { [weak self] in self?.here { $0.acts(in: life) } ?? false }
         let registry = SessionRegistry(
             notifier: StatusNotifier(notifier: Notifier(), eventLoop: loop), logger: log, eventLoop: loop)

@@ -431,9 +431,10 @@ actor Scenario {
         }
     }
 
-    /// Whose connection it is; `nil` if it is of nobody's that is modelled, or is forgotten.
+    /// Whose connection it is; `nil` if it is of nobody's that is modelled, or was given up there.
     func host(of connection: ModelBroker.ConnectionID, at server: ServerName) -> String? {
-        wire(of: connection, at: server).flatMap { wires[$0]?.host }
+        guard let id = wire(of: connection, at: server), let wire = wires[id], wire.isOpenAtHost else { return nil }
+        return wire.host
     }
 
     func wire(of connection: ModelBroker.ConnectionID, at server: ServerName) -> Int? {

@@ -96,8 +96,11 @@ actor Simulation {
             residents.append(Resident(host: host, configuration: configuration))
             let index = residents.count - 1
             let logger = Logger(label: "simulation") { _ in
-                SecretSearch { [weak self] line in
+                LogReader { [weak self] line in
                     self?.here { $0.ledger.note(.secretsStaySecret, "in the log: \(line)") }
+                } couldNotLook: { [weak self] in
+                    // Who cannot see the other device can only be slow.
+                    self?.here { $0.displacements = [:] }
                 }
             }
             await host.use(tokens)
@@ -262,13 +265,16 @@ actor Simulation {
     }
 }
 
-/// Looks for the secret in everything that is logged.
-struct SecretSearch: LogHandler {
+/// Looks for the secret in everything that is logged, and for what a session could not do.
+struct LogReader: LogHandler {
     let found: @Sendable (String) -> Void
+    let couldNotLook: @Sendable () -> Void
     var metadata: Logger.Metadata = [:]
     var logLevel = Logger.Level.info
 
-    init(found: @escaping @Sendable (String) -> Void) { self.found = found }
+    init(found: @escaping @Sendable (String) -> Void, couldNotLook: @escaping @Sendable () -> Void) {
+        (self.found, self.couldNotLook) = (found, couldNotLook)
+    }
 
     subscript(metadataKey key: String) -> Logger.Metadata.Value? {
         get { metadata[key] }
@@ -276,7 +282,9 @@ struct SecretSearch: LogHandler {
     }
 
     func log(event: LogEvent) {
-        if "\(event.message)".contains(World.secret) { found("\(event.message)") }
+        let message = "\(event.message)"
+        if message.contains(World.secret) { found(message) }
+        if message.contains("the room cannot be looked into") { couldNotLook() }
         for (key, value) in event.metadata ?? [:] where "\(value)".contains(World.secret) { found("\(key)=\(value)") }
     }
 }

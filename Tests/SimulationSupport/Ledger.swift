@@ -217,7 +217,8 @@ struct Ledger {
     mutating func arrived(_ publish: Publish, epoch: Int, at server: String, isMisled: Bool) {
         guard let number = number(publish), let message = outgoing[number] else { return }
         if message.answer == .refused { note(.nothingLost, "\(number) was refused and has arrived") }
-        if publish.qos == .exactlyOnce,
+        // What a person has sent again may have arrived before it was set aside.
+        if publish.qos == .exactlyOnce, !message.wasRetried,
             !arrivals.insert(Arrival(server: server, epoch: epoch, number: number)).inserted, !isMisled
         {
             note(.exactlyOnceInOrder, "\(number) (QoS 2) has arrived twice at server \(server)")

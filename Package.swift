@@ -136,7 +136,7 @@ let package = Package(
                 nioCore,
             ]),
         .testTarget(
-            name: "SimulationTests", dependencies: ["SimulationSupport"], exclude: ["Mutants", "Open", "Schedules"],
+            name: "SimulationTests", dependencies: ["SimulationSupport"], exclude: ["Mutants", "Schedules"],
             swiftSettings: settings),
         // The programs are what it runs: they are built with it and found beside it.
         tests(

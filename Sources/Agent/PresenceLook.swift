@@ -83,6 +83,9 @@ struct PresenceLook: Sendable {
         switch (step, packet) {
         case (.connecting, .connack(let connack)):
             guard !connack.reasonCode.isError else { return .impossible(connack.reasonCode.name) }
+            guard connack.properties.wildcardSubscriptionAvailable ?? true else {
+                return .impossible("the server has no subscriptions with wildcards")
+            }
             step = .subscribing
             Packet.subscribe(
                 Subscribe(packetID: Self.packetID, subscriptions: [Subscription(filter: filter)])

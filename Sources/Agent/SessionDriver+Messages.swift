@@ -36,6 +36,12 @@ extension SessionDriver {
         _ parameters: MessagePublishMethod.Parameters,
         answer: @escaping (Result<MessagePublishMethod.Result, RPCError>) -> Void
     ) {
+        do throws(RPCError) {
+            // The session may have begun to stop before this had its turn; what is accepted after that is not waited for.
+            try checkRunning()
+        } catch {
+            return answer(.failure(error))
+        }
         checkClock()
         let message = OutboundMessage(parameters, at: timestamp)
         if !mqtt.hasRoom(for: message.size) { run(.timePassed) }

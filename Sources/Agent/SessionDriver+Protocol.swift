@@ -182,6 +182,12 @@ extension SessionDriver {
             authenticationFailed(failure)
         case .stateMismatch(let sentence):
             protocolEnded(.init(Reason(.stateMismatch, sentence)))
+        case .discarded:
+            // At once, before another client of this name, or the one that was here before, makes the session anew.
+            var ending = SessionMachine.Ending(
+                Reason(.stateMismatch, "the server's session is discarded, and the next connection begins a new one"))
+            ending.triesOtherWay = true
+            protocolEnded(ending)
         case .accepted(let sequence):
             accepted(sequence)
         case .notAccepted(let sequence):

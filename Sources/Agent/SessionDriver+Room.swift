@@ -19,6 +19,8 @@ struct Rooms: Sendable {
     var topicsToClear: Set<String> = []
     /// Where the session was connected last, and how: for taking its presence away when it is displaced.
     var lastOpened: (endpoint: Endpoint, password: [UInt8]?, proxyPassword: [UInt8]?)?
+    /// The server that has taken our presence last. Another one need not know it, whatever it resumes.
+    var presentAt: Endpoint?
     var lookCount = 0
     /// The will in the server's hands is that of another room.
     var mustRenew = false
@@ -80,7 +82,7 @@ extension SessionDriver {
 
     /// Before an attempt: what CONNECT says of the room.
     func prepareRoom() {
-        if machine.status.state == .connecting { rooms.membership?.presence.begin(at: wallClock) }
+        if machine.status.state == .connecting, !machine.wasAccepted { rooms.membership?.presence.begin(at: wallClock) }
         mqtt.configuration.will = rooms.membership?.will
     }
 
@@ -89,9 +91,10 @@ extension SessionDriver {
         rooms.mustRenew = false
         for topic in rooms.topicsToClear { order(.announce(Announcement(topic: topic))) }
         guard var membership = rooms.membership else { return }
+        let isKnownHere = resumed && rooms.presentAt == link?.address
         let mustAnnounce = membership.presence.connected(
-            resumed: resumed, isWillDelayed: mqtt.version == .five, at: now, time: wallClock)
-        let knowsAll = resumed && membership.participants.isKnown
+            resumed: isKnownHere, isWillDelayed: mqtt.version == .five, at: now, time: wallClock)
+        let knowsAll = isKnownHere && membership.participants.isKnown
         if !knowsAll {
             membership.participants.beginSnapshot()
             // A server that still has the subscription sends the retained messages only when it is asked for them.
@@ -168,6 +171,7 @@ extension SessionDriver {
             tell(rooms.membership?.participants.endSnapshot() ?? [])
         } else {
             rooms.membership?.presence.published(at: now)
+            rooms.presentAt = link?.address
         }
         if rooms.membership?.presenceAnswered() == true, let online = rooms.membership?.online {
             order(.announce(online))
@@ -293,6 +297,7 @@ extension SessionDriver {
         rooms.change = nil
         change.joining.step = .done
         change.joining.presence.published(at: now)
+        rooms.presentAt = link?.address
         if change.joining.participants.isKnown == false { _ = change.joining.participants.endSnapshot() }
         let old = rooms.membership
         rooms.membership = change.joining

@@ -157,11 +157,11 @@ actor SessionDriver {
     ///   - chosenRoom: the room that it was told to switch to.
     ///   - wasUp: it was up, or tried to be, before its configuration changed.
     func start(verdict: Verdict?, chosenRoom: ChosenRoom? = nil, wasUp: Bool = false) {
-        for endpoint in configuration.endpoints.indices { noteExcluded(EndpointIndex(endpoint)) }
-        enterRoom(chosenRoom, remembered: remembered)
         // A failure is about the configuration that it had: another one since is like a reload.
         let isFailureOver = verdict.map(isOver) ?? false
         let isDecided = !isFailureOver && takeUp(verdict)
+        for endpoint in configuration.endpoints.indices { noteExcluded(EndpointIndex(endpoint)) }
+        enterRoom(chosenRoom, remembered: remembered)
         let wasUp = wasUp || isFailureOver
         var actions: [MQTTClientMachine.Action] = []
         for filter in wantedFilters {
@@ -495,6 +495,7 @@ actor SessionDriver {
         guard self.link?.generation == generation else { return }
         run(.session(.progressed(generation, .authenticating)))
         mqtt.configuration.version = protocols.version(at: link.address)
+        if !homes.isHome(link.address) { mqtt.doubtSession() }
         let discards = link.attempt.discardsSession || homes.isStale(link.address)
         run(.onLink(generation, .connectionOpened(connectCredentials, forceCleanStart: discards)))
     }

@@ -24,6 +24,9 @@ struct SessionHomes: Hashable, Sendable {
     /// First the server that has the session, then those with an old copy.
     var addresses: [String] { ([home].compactMap(\.self) + stale).map(\.description) }
 
+    /// Whether the server at this address was the last one that accepted the session.
+    func isHome(_ address: Endpoint) -> Bool { address == home }
+
     /// Whether the server at this address must begin anew.
     func isStale(_ address: Endpoint) -> Bool { stale.contains(address) }
 

@@ -23,7 +23,7 @@ extension MQTTClientMachine {
     ) -> Bool {
         if connecting.onlyDiscards {
             discarding = .done
-            step.emit(.stateMismatch("the server's session is discarded, and the next connection begins a new one"))
+            step.emit(.discarded)
         } else if version == .threeOneOne, connack.sessionPresent, !connecting.claimsSession {
             discarding = .needed
             step.emit(.stateMismatch("the server has a session of this client that is not known here"))

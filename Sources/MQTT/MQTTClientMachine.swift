@@ -128,6 +128,10 @@ public struct MQTTClientMachine: Sendable {
         }
     }
 
+    /// The next connection leads to another server than the last one that accepted the session. Should it resume the
+    /// session, what is set up there may be older than what is known here: it is set up again.
+    public mutating func doubtSession() { isSessionCertain = false }
+
     /// How many messages there are, and in which state.
     public var counts: Counts { outbox.counts }
 

@@ -150,9 +150,11 @@ extension MQTTClientMachine {
         /// The server broke the protocol; DISCONNECT with this code is sent if that is allowed, and `close` comes along. In
         /// MQTT 3.1.1 there is no such DISCONNECT.
         case protocolViolation(ReasonCode, String)
-        /// The two sides disagree about the session, which has to be begun anew; DISCONNECT and `close` come along. In
-        /// MQTT 3.1.1 it may come twice in a row: the server's session is discarded by a connection of its own.
+        /// The two sides disagree about the session, which has to be begun anew; DISCONNECT and `close` come along.
         case stateMismatch(String)
+        /// The server's session is gone, by a connection that was for that alone, and the next one begins a new one;
+        /// DISCONNECT and `close` come along. In MQTT 3.1.1 only.
+        case discarded
         /// The server wants our proof: make the key, which takes its time, and give it with `keyDerived`.
         case challenged(SCRAMClient.Challenge)
         /// The new credential is in force.

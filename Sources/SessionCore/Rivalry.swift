@@ -62,6 +62,11 @@ public struct Rivalry: Hashable, Sendable {
         }
     }
 
+    /// The same for a first connect, which took over when the server accepted it, and was closed before it was up.
+    func lookAfterAcceptance(last: ReasonCode) -> Look? {
+        canLook && Self.isSudden(last) ? .forNewer : nil
+    }
+
     /// How a server that gives no reason ends the older one of two connections.
     private static func isSudden(_ code: ReasonCode) -> Bool {
         code == .serverClosed || code == .reset || code == .displacedSuspected

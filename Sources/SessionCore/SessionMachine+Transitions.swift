@@ -146,6 +146,7 @@ extension SessionMachine {
             attempt.generation == generation
         else { return }
         if !resumed { escalation = max(escalation, .full) }
+        trying.wasAccepted = true
         trying.activity = .attempting(
             attempt, phase: .restoring, deadline: now.advanced(by: timeouts.restore),
             established: Established(serverKeepAlive: serverKeepAlive))

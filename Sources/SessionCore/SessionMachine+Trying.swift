@@ -206,6 +206,7 @@ extension SessionMachine {
         self.reason = reason
         trying.kick = reason
         trying.failures = 0
+        trying.wasAccepted = false
         // Whatever was said about the credential: it is tried.
         trying.rejection = nil
         notBefore = nil
@@ -273,14 +274,29 @@ extension SessionMachine {
         let attempt = Attempt(
             generation: lastGeneration, endpoint: endpoint, number: trying.attempts,
             discardsSession: escalation == .discard,
-            look: trying.isReconnect || hasRested(trying)
-                ? rivalry.look(cause: trying.cause.code, last: reason.code) : nil,
+            look: look(for: trying),
             continuesKnock: watch.hasAnswer(endpoint) || trying.returnsFrom != nil, rejection: trying.rejection)
         watch.waitEnded()
         trying.activity = .attempting(
             attempt, phase: .resolving, deadline: now.advanced(by: timeouts.dial), established: nil)
         state = .trying(trying)
         actions.append(.open(attempt))
+    }
+
+    private func look(for trying: Trying) -> Look? {
+        if trying.isReconnect || hasRested(trying) {
+            return rivalry.look(cause: trying.cause.code, last: reason.code)
+        }
+        return trying.wasAccepted ? rivalry.lookAfterAcceptance(last: reason.code) : nil
+    }
+
+    /// Whether a server has accepted the session since somebody connected it.
+    public var wasAccepted: Bool {
+        switch state {
+        case .trying(let trying): trying.wasAccepted || trying.isReconnect
+        case .connected, .disconnecting: true
+        case .disconnected, .failed: false
+        }
     }
 
     /// Who only rested comes back, and has not been connected anew by anybody.

@@ -134,6 +134,8 @@ extension SessionMachine {
         let cause: Reason
         /// `nil` while the session was not up since the last explicit connect.
         var outage: Outage?
+        /// Whether a server has accepted a connection since. Who was thrown out after that may have been displaced.
+        var wasAccepted = false
         var attempts = 0
         /// The attempts that failed although there was a path.
         var failures = 0
@@ -286,8 +288,8 @@ extension SessionMachine {
         public var leavesEndpoint: Bool
         /// Whether a second ending like this, without a stable connection between, is terminal.
         public var failsIfRepeated = false
-        /// Whether the same endpoint is tried in another way at once: it leads to another server now, or is spoken to in
-        /// another version of the protocol. The driver limits how often.
+        /// Whether the same endpoint is tried in another way at once: it leads to another server now, is spoken to in
+        /// another version of the protocol, or has discarded the session. The driver limits how often.
         public var triesOtherWay = false
 
         public enum Pace: Hashable, Sendable {

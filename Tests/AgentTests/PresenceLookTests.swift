@@ -74,6 +74,17 @@ struct PresenceLookTests {
         .publish(Publish(topic: topic, payload: ByteBuffer(bytes: Self.message("a", 1).bytes), retain: true))
     }
 
+    @Test func `a server without wildcards is not asked for what has one`() {
+        var look = look()
+        var output = ByteBuffer()
+        var connack = Connack()
+        connack.properties.wildcardSubscriptionAvailable = false
+        #expect(
+            look.received(bytes(.connack(connack)), into: &output)
+                == .impossible("the server has no subscriptions with wildcards"))
+        #expect(output.readableBytes == 0)
+    }
+
     @Test(arguments: ProtocolVersion.allCases)
     func `reads the presence of the user, and of nobody else`(_ version: ProtocolVersion) {
         var look = look(version)

@@ -96,6 +96,7 @@ struct RestTests {
                 let peer = try await daemon.watcher("disconnected")
                 try await peer.call("session.disconnect", #"{"session":"main"}"#)
                 try await peer.call("message.publish", #"{"session":"main","topic":"a","payload":"hello"}"#)
+                try await peer.call("message.subscribe", #"{"session":"main","filter":"b","consumer":"c"}"#)
                 let status = try await peer.call("session.status", #"{"session":"main"}"#)
                 #expect(status["state"] == "disconnected")
                 #expect(status["reason"]?["code"] == "user-disconnect")

@@ -148,6 +148,7 @@ struct MQTTClientHarness {
                 + (reason.remedies.isEmpty ? "" : ": " + reason.remedies.map(\.description).joined(separator: ", "))
         case .protocolViolation(let code, _): "violation \(hex(code))"
         case .stateMismatch: "state mismatch"
+        case .discarded: "discarded"
         case .challenged(let challenge): "challenged \(challenge.iterations)"
         case .reauthenticated: "reauthenticated"
         case .authenticationFailed(let failure): "failed: \(failure)"

@@ -284,6 +284,19 @@ import Testing
         #expect(client.connect(resumed: true) == ["connected resumed", "SUBSCRIBE a"])
     }
 
+    @Test func `where another server resumes the session, everything wanted is subscribed again`() throws {
+        var client = MQTTClientHarness()
+        client.connect()
+        try client.subscribe("a")
+        client.server(.suback(Suback(packetID: id(1), reasonCodes: [.grantedQoS1])))
+        client.handle(.connectionClosed)
+        client.machine.doubtSession()
+        #expect(client.connect(resumed: true) == ["connected resumed", "SUBSCRIBE a"])
+        client.server(.suback(Suback(packetID: id(2), reasonCodes: [.grantedQoS1])))
+        client.handle(.connectionClosed)
+        #expect(client.connect(resumed: true) == ["connected resumed", "restored"])
+    }
+
     @Test func `a subscription is remembered before SUBSCRIBE is sent`() throws {
         var client = MQTTClientHarness()
         client.connect()

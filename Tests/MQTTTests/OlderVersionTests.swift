@@ -70,7 +70,7 @@ struct OlderVersionTests {
         harness.handle(.connectionClosed)
         // As the session asks for after a mismatch.
         #expect(harness.open(force: true) == ["CONNECT clean"])
-        #expect(harness.server(.connack(Connack())) == ["state mismatch", "DISCONNECT 00", "close"])
+        #expect(harness.server(.connack(Connack())) == ["discarded", "DISCONNECT 00", "close"])
         harness.handle(.connectionClosed)
         #expect(harness.open(force: true) == ["CONNECT"])
         #expect(harness.server(.connack(Connack())) == ["connected", "restored"])
@@ -104,7 +104,7 @@ struct OlderVersionTests {
         var harness = Self.machine(established: true, [.inFlight(id(4))])
         #expect(harness.open(force: true) == ["CONNECT clean"])
         #expect(harness.changes == [.setEstablished(false)])
-        #expect(harness.server(.connack(Connack())) == ["state mismatch", "DISCONNECT 00", "close"])
+        #expect(harness.server(.connack(Connack())) == ["discarded", "DISCONNECT 00", "close"])
         harness.handle(.connectionClosed)
         #expect(harness.open(force: true) == ["CONNECT"])
         #expect(harness.server(.connack(Connack())) == ["connected", "restored", "load after 0"])

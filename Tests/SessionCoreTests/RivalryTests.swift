@@ -38,6 +38,22 @@ import Testing
     }
 
     @Test(arguments: KickStrategy.allCases)
+    func `a first connect that was accepted, and thrown out before it was up, looks for a newer device`(
+        strategy: KickStrategy
+    ) {
+        var session = session(strategy)
+        session.end(.serverClosed)
+        session.wake()
+        #expect(session.live?.look == nil, "it was not accepted yet")
+        session.establish()
+        session.end(.serverClosed)
+        session.wake()
+        #expect(session.live?.look == .forNewer)
+        session.reconnect()
+        #expect(session.live?.look == nil, "somebody wants it here")
+    }
+
+    @Test(arguments: KickStrategy.allCases)
     func `without a room there is nowhere to look`(strategy: KickStrategy) {
         var session = session(strategy, canLook: false)
         session.succeed()

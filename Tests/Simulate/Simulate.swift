@@ -38,6 +38,9 @@ struct Simulate: AsyncParsableCommand {
     @Flag(help: "Tell of every run.")
     var progress = false
 
+    @Flag(help: "Go on after a violation, and tell of each.")
+    var survey = false
+
     func run() async throws {
         if let schedule {
             guard let text = try? String(contentsOfFile: schedule, encoding: .utf8), let parsed = Schedule(text) else {
@@ -73,7 +76,7 @@ struct Simulate: AsyncParsableCommand {
         try await withThrowingTaskGroup(of: Run.self) { group in
             var next = bounds[0]
             func start() {
-                guard next < bounds[1], total.failure == nil else { return }
+                guard next < bounds[1], survey || total.failure == nil else { return }
                 let seed = next
                 next += 1
                 group.addTask { try await Run(seed, length) }
@@ -82,6 +85,7 @@ struct Simulate: AsyncParsableCommand {
             while let run = try await group.next() {
                 total.add(run)
                 if progress { say("run \(run.seed), in all steps \(total.steps)") }
+                if survey, let violation = run.outcome.violation { say("seed \(run.seed): \(violation)") }
                 start()
                 if told.duration(to: .now) > .seconds(30) {
                     told = .now
@@ -92,6 +96,10 @@ struct Simulate: AsyncParsableCommand {
         let seconds = begin.duration(to: .now)
         say("\(total.runs) runs, \(total.steps) steps in \(seconds), \(rate(total.steps, since: begin)) steps/s")
         if !brief { say(total.coverage.report) }
+        if survey, total.failures > 0 {
+            say("\(total.failures) runs with a violation")
+            throw ExitCode.failure
+        }
         if let failure = total.failure { try await tell(failure) }
         say("no violation")
     }
@@ -125,14 +133,17 @@ struct Simulate: AsyncParsableCommand {
         var runs = 0
         var steps = 0
         var coverage = Coverage()
+        /// How many runs had a violation, and the one of the first seed.
+        var failures = 0
         var failure: Run?
 
         mutating func add(_ run: Run) {
             runs += 1
             steps += run.steps
             coverage.merge(run.outcome.coverage)
-            guard run.outcome.violation != nil, failure.map({ run.seed < $0.seed }) ?? true else { return }
-            failure = run
+            guard run.outcome.violation != nil else { return }
+            failures += 1
+            if failure.map({ run.seed < $0.seed }) ?? true { failure = run }
         }
     }
 

@@ -30,7 +30,10 @@ public struct Coverage: Sendable {
         case .diskFault: faults.insert("disk faulty \(host)")
         case .diskMended: faults.remove("disk faulty \(host)")
         case .diskDelay: faults.insert("disk slow \(host)")
-        case .kill: faults.insert("daemon dead \(host)")
+        case .kill, .killAfter: faults.insert("daemon dead \(host)")
+        case .shift where step.number(1) == 1: faults.insert("stranded \(host)")
+        case .token where [0, 2, 3].contains(step.number(1) % 10): faults.insert("token wrong 0")
+        case .token: faults.remove("token wrong 0")
         case .start, .restartDaemon, .reboot: faults.remove("daemon dead \(host)")
         default: break
         }

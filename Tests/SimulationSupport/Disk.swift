@@ -57,25 +57,36 @@ actor DiskAccess: SessionStore {
     nonisolated var openReport: OpenReport { real?.openReport ?? OpenReport(isNew: false) }
 
     private var isDead = false
+    /// Whether the daemon lives to ask for what it asks for.
+    private let acts: @Sendable () -> Bool
     /// What the disk is writing.
     private var writing: [[(session: SessionName, changes: [DurableChange])]] = []
 
-    init(_ disk: Disk, to real: DurableStore?) { (self.disk, self.real) = (disk, real) }
+    init(_ disk: Disk, to real: DurableStore?, acts: @escaping @Sendable () -> Bool) {
+        (self.disk, self.real, self.acts) = (disk, real, acts)
+    }
 
     func die(landing: Bool) async {
+        dieAtOnce(landing: landing)
+        try? await real?.close()
+    }
+
+    /// Only with the model.
+    func dieAtOnce(landing: Bool) {
+        guard !isDead else { return }
         isDead = true
         if landing, real == nil {
             for batch in writing { disk.here { $0.apply(batch) } }
         }
         writing = []
-        try? await real?.close()
     }
 
     /// Takes the time that the disk takes.
     /// - Returns: whether the daemon lives still.
     private func reach(writing batch: [(session: SessionName, changes: [DurableChange])] = []) async -> Bool {
+        guard !isDead, acts() else { return false }
         let delay = disk.here { $0.delay }
-        guard delay > .zero, !isDead else { return !isDead }
+        guard delay > .zero else { return true }
         if !batch.isEmpty { writing.append(batch) }
         await disk.loop.sleep(until: disk.loop.now + delay)
         if !batch.isEmpty, !isDead { writing.removeFirst() }

@@ -30,7 +30,9 @@ actor Host {
     nonisolated let isDiskModelled: Bool
     /// Instead of the files.
     private var configurations: [SessionName: Result<SessionConfiguration, ConfigurationErrors>]?
-    private var secret: [UInt8]?
+    /// After so many more actions the daemon is dead.
+    private var fuse: (actions: Int, landing: Bool)?
+    private var onDeath: () -> Void = {}
     private var onEvent: (SessionEvent) -> Void = { _ in }
     private var logger = Logger(label: "scenario") { _ in SwiftLogNoOpLogHandler() }
     private var paths: ScenarioPaths
@@ -71,15 +73,15 @@ actor Host {
 
     /// - Parameters:
     ///   - configurations: of the sessions, instead of what is in the files.
-    ///   - secret: the credential of all sessions.
+    ///   - onDeath: called when a burning fuse has killed the daemon.
     ///   - onEvent: takes the events, which are not kept then.
     func prepare(
-        _ configurations: [SessionName: SessionConfiguration], logger: Logger, secret: [UInt8],
-        onEvent: @escaping @Sendable (SessionEvent) -> Void
+        _ configurations: [SessionName: SessionConfiguration], logger: Logger,
+        onDeath: @escaping @Sendable () -> Void, onEvent: @escaping @Sendable (SessionEvent) -> Void
     ) {
         self.configurations = configurations.mapValues { .success($0) }
         self.logger = logger
-        self.secret = secret
+        self.onDeath = onDeath
         self.onEvent = onEvent
     }
 
@@ -90,7 +92,10 @@ actor Host {
         if !isDiskModelled {
             real = try DurableStore(directory: "\(directory)/state", durability: .normal, executor: loop.executor)
         }
-        let store = DiskAccess(disk, to: real)
+        fuse = nil
+        // A daemon that was killed while it stopped still forgets its own.
+        paths = ScenarioPaths(host: name, scenario: scenario)
+        let store = DiskAccess(disk, to: real) { [weak self] in self?.here { $0.acts(in: life) } ?? false }
         let registry = SessionRegistry(
             notifier: StatusNotifier(notifier: Notifier(), eventLoop: loop), logger: log, eventLoop: loop)
         daemon = (registry, store)
@@ -106,13 +111,14 @@ actor Host {
             commits: CommitQueue(store: store, eventLoop: loop) { _ in }, paths: paths,
             dial: { [weak self] endpoint, options, _, onEvent in
                 // A daemon that was killed is only a memory: what it still does reaches nobody.
-                let isAlive = self?.assumeIsolated { $0.life == life } ?? false
+                let isAlive = self?.assumeIsolated { $0.acts(in: life) } ?? false
                 nonisolated(unsafe) let onEvent = onEvent
                 return ScenarioConnection(
                     wire: isAlive
                         ? scenario.assumeIsolated {
                             $0.dial(endpoint, from: name, options, onEvent: onEvent)
-                        } : 0, scenario: scenario)
+                        } : 0, scenario: scenario
+                ) { [weak self] in self?.here { $0.acts(in: life) } ?? false }
             },
             credentials: ScenarioCredentials(host: self),
             logger: log, bootID: bootID, deviceID: "device-\(name.lowercased())",
@@ -135,9 +141,39 @@ actor Host {
     /// - Parameter silently: the servers are not told, as when the power fails.
     func kill(landing: Bool = false, silently: Bool = false) async {
         life += 1
+        fuse = nil
         await scenario.dropConnections(of: name, tellingServers: !silently)
         await daemon?.store.die(landing: landing)
         daemon = nil
+    }
+
+    /// The daemon is killed between two of its actions: dials, what it sends, ends of connections, what it has written.
+    /// - Parameter actions: how many it still does.
+    func kill(after actions: Int, landing: Bool) {
+        // A real store cannot be let go in the middle of what it does.
+        guard isDiskModelled, daemon != nil else { return }
+        fuse = (actions, landing)
+    }
+
+    /// It lives on.
+    func spare() { fuse = nil }
+
+    /// Whether the daemon of this life lives to do what it is about to do.
+    private func acts(in life: Int) -> Bool {
+        guard self.life == life else { return false }
+        guard let fuse else { return true }
+        self.fuse?.actions -= 1
+        guard fuse.actions <= 0 else { return true }
+        self.fuse = nil
+        self.life += 1
+        scenario.here { $0.dropConnections(of: name, tellingServers: true) }
+        daemon?.store.here { $0.dieAtOnce(landing: fuse.landing) }
+        // It is in the middle of something, and is let go when that is over.
+        let last = daemon
+        scenario.loop.execute { _ = last }
+        daemon = nil
+        onDeath()
+        return false
     }
 
     /// Stopped as the service manager does it.
@@ -209,8 +245,7 @@ actor Host {
         tokens = service
     }
 
-    fileprivate func fetchCredential() async throws(Credential.Failure) -> Credential.Fetched {
-        if let secret { return Credential.Fetched(secret: secret, end: nil, mark: nil) }
+    func fetchCredential() async throws(Credential.Failure) -> Credential.Fetched {
         guard let tokens else { throw Credential.Failure(description: "the host has no token service") }
         return try await tokens.fetch(at: scenario.now)
     }
@@ -389,93 +424,6 @@ actor Host {
         position = events.count
         events.removeAll()
         position = 0
-    }
-}
-
-/// A connection of a daemon in a scenario.
-final class ScenarioConnection: TransportConnection, Sendable {
-    private let wire: Int
-    private let scenario: Scenario
-
-    init(wire: Int, scenario: Scenario) {
-        (self.wire, self.scenario) = (wire, scenario)
-    }
-
-    func send(_ buffer: ByteBuffer, flushed: (() -> Void)?) {
-        scenario.assumeIsolated { $0.send(buffer, on: wire) }
-        guard let flushed, !scenario.assumeIsolated({ $0.holdsFlushes }) else { return }
-        // It never leaves the loop.
-        nonisolated(unsafe) let callback = flushed
-        scenario.loop.execute { callback() }
-    }
-
-    func close(_ mode: Connection.CloseMode) { scenario.assumeIsolated { $0.close(wire, mode) } }
-
-    func proceed(onEvent: @escaping (ConnectionEvent) -> Void) -> Bool {
-        nonisolated(unsafe) let onEvent = onEvent
-        return scenario.assumeIsolated { $0.proceed(wire, onEvent: onEvent) }
-    }
-
-    func measure() -> TCPMeasurement? { nil }
-
-    func pauseReading() { scenario.assumeIsolated { $0.read(wire, false) } }
-
-    func resumeReading() { scenario.assumeIsolated { $0.read(wire, true) } }
-}
-
-/// The secrets of a host's sessions.
-struct ScenarioCredentials: CredentialSource {
-    var host: Host
-
-    func fetch(_ reference: SecretReference) async throws(Credential.Failure) -> Credential.Fetched {
-        try await host.fetchCredential()
-    }
-}
-
-/// The paths of a host, which are the same to all servers.
-final class ScenarioPaths: PathSource {
-    private let host: String
-    private let scenario: Scenario
-    private let box: Box
-
-    private actor Box {
-        nonisolated let loop: VirtualLoop
-        nonisolated var unownedExecutor: UnownedSerialExecutor { loop.asUnownedSerialExecutor() }
-        var targets: [Target] = []
-        init(_ loop: VirtualLoop) { self.loop = loop }
-        func set(_ targets: [Target]) { self.targets = targets }
-    }
-
-    init(host: String, scenario: Scenario) {
-        (self.host, self.scenario, box) = (host, scenario, Box(scenario.loop))
-    }
-
-    var targets: [Target] { box.assumeIsolated { $0.targets } }
-
-    func watch(_ hosts: [String], of session: SessionName, for policy: NetworkPolicy) -> [Path?] {
-        forget(session)
-        let new = hosts.indices.map { Target(session: session.description, endpoint: $0) }
-        box.assumeIsolated { $0.set($0.targets + new) }
-        let path = scenario.assumeIsolated { $0.path(of: host) }
-        return hosts.map { _ in path }
-    }
-
-    /// Like the real one, it looks, and tells at once what it finds.
-    func resolved(
-        _ endpoint: EndpointIndex, of session: SessionName, to addresses: [SocketAddress], origin: AddressOrigin
-    ) -> Path? {
-        scenario.assumeIsolated { $0.tellUnnoticed(host) }
-        return scenario.assumeIsolated { $0.path(of: host) }
-    }
-
-    func excluded(_ endpoint: EndpointIndex, of session: SessionName) -> Path? { nil }
-
-    func way(to addresses: [SocketAddress], of session: SessionName) -> Connection.Way? {
-        scenario.assumeIsolated { $0.path(of: host) }.map { .init(interface: $0.interface, addresses: addresses) }
-    }
-
-    func forget(_ session: SessionName) {
-        box.assumeIsolated { box in box.set(box.targets.filter { $0.session != session.description }) }
     }
 }
 

@@ -213,11 +213,13 @@ struct Ledger {
         if code.isError { outgoing[number]?.isRejected = true } else { outgoing[number]?.isAnswered = true }
     }
 
-    mutating func arrived(_ publish: Publish, epoch: Int, at server: String) {
+    /// - Parameter isMisled: a server may have been believed to share its sessions, and have an old copy.
+    mutating func arrived(_ publish: Publish, epoch: Int, at server: String, isMisled: Bool) {
         guard let number = number(publish), let message = outgoing[number] else { return }
         if message.answer == .refused { note(.nothingLost, "\(number) was refused and has arrived") }
-        if publish.qos == .exactlyOnce,
-            !arrivals.insert(Arrival(server: server, epoch: epoch, number: number)).inserted
+        // What a person has sent again may have arrived before it was set aside.
+        if publish.qos == .exactlyOnce, !message.wasRetried,
+            !arrivals.insert(Arrival(server: server, epoch: epoch, number: number)).inserted, !isMisled
         {
             note(.exactlyOnceInOrder, "\(number) (QoS 2) has arrived twice at server \(server)")
         }
@@ -236,11 +238,14 @@ struct Ledger {
     }
 
     /// Everything that was accepted has arrived, or it is known why not.
-    mutating func checkOutgoing(left: (String) -> Set<Int>) {
+    ///
+    /// - Parameter isMisled: as for `arrived`; the old copy takes a new message for one that it has.
+    mutating func checkOutgoing(isMisled: Bool, left: (String) -> Set<Int>) {
         var inStore: [String: Set<Int>] = [:]
         for (number, message) in outgoing.sorted(by: { $0.key < $1.key })
         where message.answer == .accepted && message.qos != .atMostOnce {
             if message.hasArrived || message.isRejected || message.isDropped { continue }
+            if isMisled, message.isAnswered, message.qos == .exactlyOnce { continue }
             let stored = inStore[message.host] ?? left(message.host)
             inStore[message.host] = stored
             if !stored.contains(number) { note(.nothingLost, "\(number) (\(message.qos)) was accepted and is lost") }
@@ -315,6 +320,11 @@ struct Ledger {
 
     private func session(_ sent: Incoming, of host: String) -> Place {
         Place(host: host, name: "\(sent.server) \(sent.epoch)")
+    }
+
+    /// Whether the client has heard of this session of the server.
+    func knows(_ host: String, at server: String, epoch: Int) -> Bool {
+        noticed.contains(Place(host: host, name: "\(server) \(epoch)"))
     }
 
     mutating func connected(_ host: String, at server: String, epoch: Int) {

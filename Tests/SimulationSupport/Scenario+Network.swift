@@ -16,7 +16,8 @@ extension Scenario {
     }
 
     func arriveLater(on id: Int, _ direction: Direction) {
-        let latency = wires[id].flatMap { $0.latency ?? uplinks[$0.host]?.latency } ?? Self.latency
+        var latency = wires[id].flatMap { $0.latency ?? uplinks[$0.host]?.latency } ?? Self.latency
+        if id % 2 == 1, let host = wires[id]?.host, uplinks[host]?.reorders == true { latency = latency + Self.detour }
         _ = loop.scheduleTask(in: latency) { [weak self] in
             self?.assumeIsolated { $0.arrive(on: id, direction) }
         }

@@ -23,6 +23,9 @@ actor Scenario {
     /// One way.
     static let latency = TimeAmount.milliseconds(5)
 
+    /// By how much every other connection is slower, where a network reorders.
+    static let detour = TimeAmount.milliseconds(130)
+
     /// One TCP connection, as its two ends see it.
     struct Wire {
         enum Item {
@@ -74,6 +77,8 @@ actor Scenario {
         var dialing = Dialing.works
         /// What was sent before an abort is lost with the connection.
         var abortLoses = false
+        /// What happens on a connection may be known later than what happens on a younger one.
+        var reorders = false
 
         var works: Bool { path != nil && swallows.isEmpty }
         func carries(_ direction: Direction) -> Bool { path != nil && !swallows.contains(direction) }
@@ -87,6 +92,7 @@ actor Scenario {
         case dnsFailed, unreachable, refused, reset, dialTimeout, tlsTimeout, tlsFailed
         /// Nothing is ever heard of it.
         case none
+        case certificateExpired, certificateInvalid, proxyFailed, webSocketFailed, ioError
 
         var code: TransportFailure.Code? {
             switch self {
@@ -98,6 +104,11 @@ actor Scenario {
             case .tlsTimeout: .tlsTimeout
             case .tlsFailed: .tlsFailed
             case .none: nil
+            case .certificateExpired: .certificateExpired
+            case .certificateInvalid: .certificateInvalid
+            case .proxyFailed: .proxyFailed
+            case .webSocketFailed: .webSocketFailed
+            case .ioError: .ioError
             }
         }
     }
@@ -418,6 +429,12 @@ actor Scenario {
                 scenario.with(server) { broker, now in broker.timeReached(at: now) }
             }
         }
+    }
+
+    /// Whose connection it is; `nil` if it is of nobody's that is modelled, or was given up there.
+    func host(of connection: ModelBroker.ConnectionID, at server: ServerName) -> String? {
+        guard let id = wire(of: connection, at: server), let wire = wires[id], wire.isOpenAtHost else { return nil }
+        return wire.host
     }
 
     func wire(of connection: ModelBroker.ConnectionID, at server: ServerName) -> Int? {

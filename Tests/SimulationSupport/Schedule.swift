@@ -48,6 +48,8 @@ public struct Step: Hashable, Sendable {
         case resetAfter = "reset-after"
         case dialFault = "dial-fault"
         case abortLoses = "abort-loses"
+        case reorder
+        case shift
 
         // Servers.
         case crash
@@ -68,12 +70,17 @@ public struct Step: Hashable, Sendable {
         case holdAnswers = "hold-answers"
         case releaseAnswers = "release-answers"
         case nonsense
+        case garbage
+        case wrongAnswer = "wrong-answer"
+        case again
+        case token
 
         // A host's disk, clock and life.
         case diskFault = "disk-fault"
         case diskMended = "disk-mended"
         case diskDelay = "disk-delay"
         case kill
+        case killAfter = "kill-after"
         case start
         case restartDaemon = "restart-daemon"
         case reboot
@@ -106,17 +113,21 @@ public struct Step: Hashable, Sendable {
         (.cut, 10, [0...1]), (.mend, 16, [0...1]), (.move, 6, [0...1]), (.moveUnnoticed, 4, [0...1]),
         (.silence, 7, [0...1]), (.halfOpen, 6, [0...1, 0...1]), (.unsilence, 14, [0...1]),
         (.latency, 6, [0...1, 0...4]), (.piece, 5, [0...1, 0...5]), (.reset, 8, [0...1]),
-        (.resetAfter, 14, [0...1, 0...1, 1...90]), (.dialFault, 10, [0...1, 0...7]), (.abortLoses, 3, [0...1, 0...1]),
+        (.resetAfter, 14, [0...1, 0...1, 1...90]), (.dialFault, 10, [0...1, 0...12]), (.abortLoses, 3, [0...1, 0...1]),
+        (.reorder, 3, [0...1, 0...1]), (.shift, 5, [0...1, 0...1, 0...4]),
 
         (.crash, 8, [0...1, 0...2]), (.restart, 16, [0...1]), (.hang, 5, [0...1]), (.goOn, 9, [0...1]),
         (.forget, 5, [0...1, 0...1]), (.end, 14, [0...1, 0...1, 0...44]), (.refuse, 8, [0...1, 0...1, 0...44]),
         (.welcome, 14, [0...1]), (.refuseTopic, 3, [0...1, 0...44]), (.refuseFilter, 2, [0...1, 0...44]),
-        (.redirect, 5, [0...1, 0...1, 0...2]), (.intrude, 4, [0...1, 0...1]), (.limits, 7, [0...1, 0...7]),
+        (.redirect, 5, [0...1, 0...1, 0...2]), (.intrude, 4, [0...1, 0...1]), (.limits, 7, [0...1, 0...13]),
         (.lie, 3, [0...1]), (.acceptAndClose, 3, [0...1, 0...1]), (.holdAnswers, 7, [0...1, 0...1]),
         (.releaseAnswers, 16, [0...1, 1...3]), (.nonsense, 6, [0...1, 0...1, 0...9]),
+        (.garbage, 2, [0...1, 0...1, 0...7]), (.wrongAnswer, 3, [0...1, 0...1]), (.again, 5, [0...1, 0...1]),
+        (.token, 5, [0...1, 0...9]),
 
         (.diskFault, 6, [0...1, 0...2]), (.diskMended, 14, [0...1]), (.diskDelay, 6, [0...1, 0...3]),
-        (.kill, 10, [0...1, 0...1]), (.start, 40, [0...1]), (.restartDaemon, 3, [0...1]), (.reboot, 1, [0...1]),
+        (.kill, 7, [0...1, 0...1]), (.killAfter, 7, [0...1, 1...12, 0...1]), (.start, 40, [0...1]),
+        (.restartDaemon, 3, [0...1]), (.reboot, 1, [0...1]),
         (.sleep, 3, [0...1, 4...11, 0...1]), (.clock, 4, [0...1, 0...5]),
     ]
 

@@ -1,9 +1,9 @@
 import ControlAPI
-import MQTT
 import NIOCore
 import Support
 
 @testable import Agent
+@testable import MQTT
 @testable import SessionCore
 
 // The end of a run: everything is mended, and then everything must be well, within the time that the policy promises.
@@ -17,6 +17,7 @@ extension Simulation {
         trace?.append("everything is mended")
         for index in residents.indices {
             let host = residents[index].host
+            host.here { $0.spare() }
             host.disk.here { disk in
                 disk.fault = nil
                 disk.delay = .zero
@@ -24,7 +25,7 @@ extension Simulation {
             scenario.here { scenario in
                 scenario.withUplink(host) { uplink in
                     (uplink.latency, uplink.piece, uplink.resetAfter) = (Scenario.latency, nil, [:])
-                    (uplink.dialFault, uplink.abortLoses) = (nil, false)
+                    (uplink.dialFault, uplink.abortLoses, uplink.reorders) = (nil, false, false)
                 }
             }
             await mend(host)
@@ -44,6 +45,7 @@ extension Simulation {
                 }
             }
         }
+        mendToken()
         noteContext(of: Step(.welcome))
         // What was said last is still on its way, and may be the end.
         await pass(.seconds(60))
@@ -64,26 +66,33 @@ extension Simulation {
             let states = residents.compactMap { resident in
                 resident.host.here { $0.driver() }?.here { $0.machine.status.state }
             }
-            if !states.contains(.connected) { note(.heals, "nobody is connected: \(states)") }
+            let isIdle = residents.contains { $0.configuration.onDemand } && states.contains(.disconnected)
+            if !states.contains(.connected), !isIdle { note(.heals, "nobody is connected: \(states)") }
             return finish()
         }
         for index in residents.indices {
-            let host = residents[index].host
+            let (resident, host) = (residents[index], residents[index].host)
             guard let driver = host.here({ $0.driver() }) else {
                 note(.heals, "\(host.name) does not run")
                 continue
             }
-            let (status, counts) = driver.here { ($0.machine.status, $0.mqtt.counts) }
-            if status.state != .connected {
+            let (status, counts, rests) = driver.here { ($0.machine.status, $0.mqtt.counts, $0.machine.isResting) }
+            if status.state == .disconnected, resident.configuration.onDemand, rests, counts.queued == 0,
+                counts.inFlight == 0
+            {
+                // Nobody uses it.
+            } else if status.state != .connected {
                 note(
                     .heals, "\(host.name) is \(status.state) (\(status.reason.code)) \(Self.bound) after all was mended"
                 )
             } else if counts.queued > 0 || counts.inFlight > 0 {
                 note(.heals, "\(host.name) is connected and has \(counts) \(Self.bound) after all was mended")
+            } else {
+                checkServers(of: index, driver)
             }
         }
         checkDisks()
-        ledger.checkOutgoing { host in
+        ledger.checkOutgoing(isMisled: isMisled) { host in
             guard let disk = residents.first(where: { $0.host.name == host })?.host.disk else { return [] }
             return Set(
                 disk.here { disk in
@@ -101,6 +110,68 @@ extension Simulation {
             return broker.outgoingCount(of: resident.clientID) == 0 ? broker.epoch(of: resident.clientID) : nil
         }
         finish()
+    }
+
+    /// What a session has set up at the server that it is connected to.
+    private struct Setup {
+        /// What it wants, and what of it the server has granted.
+        var wanted: Set<String>
+        var granted: Set<String>
+        var presence: String?
+        var publications: [Publications.Entry]
+        /// Topics that it has published on, and may have to clear.
+        var retained: Set<String>
+        /// The server still holds to what was said when the connection was made.
+        var isLimited: Bool
+
+        init(_ driver: isolated SessionDriver) {
+            wanted = Set(driver.wantedFilters.map(\.string))
+            granted = Set(driver.grants.keys.map(\.string))
+            presence = driver.rooms.membership?.topic
+            (publications, retained) = (driver.publications.entries, driver.publications.retained)
+            isLimited = true
+            if case .connected(let session) = driver.mqtt.connection {
+                isLimited = session.limits != MQTTClientMachine.ServerLimits(Connack.Properties(), driver.mqtt.version)
+            }
+        }
+    }
+
+    /// What the session says that is there is there, and nothing else.
+    private func checkServers(of index: Int, _ driver: SessionDriver) {
+        let (resident, setup) = (residents[index], driver.here { Setup($0) })
+        let name = resident.host.name
+        // Who was told of a session that was not there believes in what that would have had.
+        guard !hasLied, !setup.isLimited,
+            let server = Scenario.ServerName.allCases.first(where: { server in
+                scenario.here { $0.broker(server).isConnected(resident.clientID) }
+            })
+        else { return }
+        let broker = scenario.here { $0.broker(server) }
+        let there = broker.subscriptions(of: resident.clientID)
+        for filter in setup.granted.intersection(setup.wanted).subtracting(there).sorted() {
+            note(.heals, "\(name) is not subscribed to \(filter), and believes it is")
+        }
+        for filter in there.subtracting(setup.wanted).sorted() where !isMisled {
+            note(.heals, "\(name) is subscribed to \(filter), which nobody wants")
+        }
+        if let topic = setup.presence, broker.retained[topic] == nil {
+            note(.heals, "\(name) is connected, and its room does not know")
+        }
+        for entry in setup.publications {
+            guard let topic = entry.topic else { continue }
+            switch entry.state {
+            case .published where broker.retained[topic]?.payload != entry.publication.payload:
+                note(.heals, "\(name) has published on \(topic), and the server does not have it")
+            case .pending, .sending: note(.heals, "\(name) is connected, and has not published on \(topic)")
+            default: break
+            }
+        }
+        let mine = "pub/\(name.lowercased())/"
+        let wanted = Set(setup.publications.compactMap(\.topic)).union(setup.retained)
+        guard world[.endpoints] == 0, world[.redirects] == 0 else { return }
+        for topic in broker.retained.keys.sorted() where topic.hasPrefix(mine) && !wanted.contains(topic) {
+            note(.heals, "\(name) has removed \(topic), and the server still has it")
+        }
     }
 
     private func checkDisks() {

@@ -123,18 +123,23 @@ extension Simulation {
 
     func putPublication(_ topic: Int, on index: Int) {
         guard let driver = residents[index].host.here({ $0.driver() }) else { return }
-        let text = "\(position)"
+        let (text, own) = ("\(position)", publicationTopic(topic, on: index))
         Task(executorPreference: scenario.loop) {
             _ = try? await driver.putPublication(
-                .init(session: "main", topic: "pub/\(topic)", payload: .init(text: text)))
+                .init(session: "main", topic: own, payload: .init(text: text)))
         }
     }
 
     func removePublication(_ topic: Int, on index: Int) {
         guard let driver = residents[index].host.here({ $0.driver() }) else { return }
+        let own = publicationTopic(topic, on: index)
         Task(executorPreference: scenario.loop) {
-            _ = try? await driver.removePublication(.init(session: "main", topic: "pub/\(topic)"))
+            _ = try? await driver.removePublication(.init(session: "main", topic: own))
         }
+    }
+
+    private func publicationTopic(_ number: Int, on index: Int) -> String {
+        "pub/\(residents[index].host.name.lowercased())/\(number)"
     }
 
     /// A person decides about what is in quarantine, or waits.

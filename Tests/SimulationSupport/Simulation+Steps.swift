@@ -44,6 +44,9 @@ extension Simulation {
         case .diskMended: onDisk(index) { $0.fault = nil }
         case .diskDelay: onDisk(index) { $0.delay = .milliseconds([0, 1, 20, 500][step.number(1) % 4]) }
         case .kill: await kill(index, landing: step.number(1) == 1)
+        case .killAfter:
+            residents[index].host.here { $0.kill(after: max(1, step.number(1)), landing: step.number(2) == 1) }
+        case .token: changeToken(step.number(1))
         case .start: try await start(index)
         case .restartDaemon: try await restart(index)
         case .reboot: try await reboot(index)
@@ -81,7 +84,7 @@ extension Simulation {
     }
 
     /// What a daemon that is gone knew, and what of it must be known to the next one.
-    private func forgetPrograms(_ index: Int) {
+    func forgetPrograms(_ index: Int) {
         let resident = residents[index]
         residents[index].live = nil
         residents[index].attached = [:]
@@ -167,8 +170,15 @@ extension Simulation {
         case .latency: onUplink(host) { $0.latency = .milliseconds([1, 5, 50, 400, 3000][number % 5]) }
         case .piece: onUplink(host) { $0.piece = [nil, 1, 2, 3, 7, 50][number % 6] }
         case .resetAfter: onUplink(host) { $0.resetAfter[number == 0 ? .toServer : .toHost] = max(1, step.number(2)) }
-        case .dialFault: onUplink(host) { $0.dialFault = Scenario.DialFault(rawValue: number % 8) }
+        case .dialFault:
+            onUplink(host) { $0.dialFault = Scenario.DialFault(rawValue: number % Scenario.DialFault.allCases.count) }
         case .abortLoses: onUplink(host) { $0.abortLoses = number == 1 }
+        case .reorder: onUplink(host) { $0.reorders = number == 1 }
+        case .shift:
+            guard scenario.here({ $0.path(of: host.name) }) != nil else { break }
+            let dialing: Scenario.Dialing = [.works, .hangs, .refused, .works, .works][step.number(2) % 5]
+            await scenario.shift(
+                host, strands: number == 1, dialing, latency: scenario.here { $0.uplink(host).latency })
         default: return false
         }
         return true
@@ -194,132 +204,6 @@ extension Simulation {
         residents[index].watch.isFresh =
             mayKick && (driver?.here { $0.machine.isWaitingForNetworkOnly(at: scenario.now) } ?? false)
         await scenario.mend(host)
-    }
-
-    // MARK: Servers
-
-    /// The code for a number of a step: every one of the standard, and the frequent ones more often.
-    static func code(_ number: Int) -> MQTT.ReasonCode? {
-        switch number {
-        case ...0: nil
-        case 1...35: MQTT.ReasonCode(rawValue: UInt8(0x7F + number))
-        case 36: .normalDisconnection
-        case 37: .serverBusy
-        case 38: .serverShuttingDown
-        case 39: .sessionTakenOver
-        case 40: .protocolError
-        default: nil
-        }
-    }
-
-    private func changeServer(_ step: Step) {
-        let server: Scenario.ServerName = step.number(0) % 2 == 0 ? .one : .two
-        let (first, second) = (step.number(1), step.number(2))
-        let client = residents[first % residents.count].clientID
-        let what = step.what
-        scenario.here { scenario in
-            switch what {
-            case .crash: if scenario.isUp(server) { scenario.stop(server, keepingState: first < 2) }
-            case .restart: if !scenario.isUp(server) { scenario.start(server) }
-            case .hang: scenario.hang(server)
-            case .goOn: scenario.goOn(server)
-            default: if scenario.isUp(server) { Self.change(scenario, what, client, first, second, server) }
-            }
-        }
-    }
-
-    private static func change(
-        _ scenario: isolated Scenario, _ what: Step.What, _ client: String, _ first: Int, _ second: Int,
-        _ server: Scenario.ServerName
-    ) {
-        scenario.with(server) { broker, now in change(&broker, what, client, first, second, server, at: now) }
-    }
-
-    private static func change(
-        _ broker: inout ModelBroker, _ what: Step.What, _ client: String, _ first: Int, _ second: Int,
-        _ server: Scenario.ServerName, at now: ModelBroker.Time
-    ) {
-        let other: Scenario.ServerName = server == .one ? .two : .one
-        switch what {
-        case .forget:
-            broker.disconnect(client, nil, at: now)
-            broker.forget(client)
-        case .end: broker.disconnect(client, Self.code(second), at: now)
-        case .refuse: broker.refusals[client] = Self.code(second) ?? .serverUnavailable
-        case .welcome: broker.refusals = [:]
-        case .refuseTopic: broker.refusedTopics["out/2"] = Self.code(first).flatMap { $0.isError ? $0 : nil }
-        case .refuseFilter: broker.refusedFilters["in/1"] = Self.code(first).flatMap { $0.isError ? $0 : nil }
-        case .redirect where second == 2:
-            broker.refusals[client] = .useAnotherServer
-            broker.connackProperties.serverReference = other.address
-        case .redirect:
-            broker.disconnect(
-                client, second == 0 ? .serverMoved : .useAnotherServer, .init(serverReference: other.address), at: now)
-        case .intrude: intrude(&broker, client, at: now)
-        case .limits: broker.connackProperties = Self.limits(first)
-        case .lie: broker.claimsSession.toggle()
-        case .acceptAndClose: broker.closesAfterConnack = first == 1
-        case .holdAnswers: broker.holdsAnswers = first == 1
-        case .releaseAnswers: broker.releaseAnswers(first)
-        case .nonsense: broker.say(Self.nonsense(second), to: client)
-        default: preconditionFailure("\(what) is no business of a server")
-        }
-    }
-
-    /// Another device comes with the client's identity.
-    private static func intrude(_ broker: inout ModelBroker, _ client: String, at now: ModelBroker.Time) {
-        let id = broker.opened(at: now)
-        var connect = Connect(clientID: client, cleanStart: false)
-        connect.keepAlive = 0
-        connect.properties.sessionExpiryInterval = 86_400
-        connect.password = broker.password.map { ByteBuffer(string: $0) }
-        connect.username = connect.password == nil ? nil : client
-        var bytes = ByteBuffer()
-        Packet.connect(connect).encode(into: &bytes, as: .five)
-        broker.received(bytes, from: id, at: now)
-    }
-
-    static func limits(_ number: Int) -> Connack.Properties {
-        var limits = Connack.Properties()
-        switch number % 8 {
-        case 1: limits.receiveMaximum = 1
-        case 2: limits.receiveMaximum = 3
-        case 3: limits.maximumPacketSize = 30
-        case 4: limits.maximumQoS = .atLeastOnce
-        case 5: limits.serverKeepAlive = 3
-        case 6: limits.serverKeepAlive = 90
-        case 7: limits.sessionExpiryInterval = 5
-        default: break
-        }
-        return limits
-    }
-
-    /// What nobody asked for, and what it does to no message of ours.
-    static func nonsense(_ number: Int) -> Packet {
-        guard let id = PacketID(rawValue: 60_001) else { return .pingresp }
-        let answer = Acknowledgement(packetID: id)
-        return switch number {
-        case 0: .puback(answer)
-        case 1: .pubrec(answer)
-        case 2: .pubrel(answer)
-        case 3: .pubcomp(answer)
-        case 4: .suback(Suback(packetID: id, reasonCodes: [.success]))
-        case 5: .unsuback(Unsuback(packetID: id, reasonCodes: [.success]))
-        case 6: .connack(Connack())
-        case 7: .publish(Publish(topic: "", payload: ByteBuffer(), qos: .atMostOnce))
-        case 8: .disconnect(Disconnect(reasonCode: .normalDisconnection))
-        default: .pingresp
-        }
-    }
-
-    /// Somebody else publishes.
-    func foreign(_ server: Scenario.ServerName, _ topic: Int, _ qos: Int) {
-        foreignCount += 1
-        let (payload, qos) = ("i\(foreignCount)", QoS(rawValue: UInt8(qos % 3)) ?? .atLeastOnce)
-        scenario.here { scenario in
-            guard scenario.isUp(server) else { return }
-            scenario.with(server) { broker, _ in broker.publish("in/\(topic)", payload, qos: qos) }
-        }
     }
 }
 

@@ -8,14 +8,14 @@ import Support
 actor TokenService {
     nonisolated let loop: VirtualLoop
     nonisolated var unownedExecutor: UnownedSerialExecutor { loop.asUnownedSerialExecutor() }
-    var token = "first"
+    var token: String
     /// From the moment on that it is fetched.
     var lifetime: Duration?
     var failure: String?
     var hangs = false
     private(set) var asked = 0
 
-    init(_ loop: VirtualLoop) { self.loop = loop }
+    init(_ loop: VirtualLoop, _ token: String = "first") { (self.loop, self.token) = (loop, token) }
 
     func set(_ token: String, lifetime: Duration? = nil) { (self.token, self.lifetime) = (token, lifetime) }
     func fail(_ sentence: String?) { failure = sentence }

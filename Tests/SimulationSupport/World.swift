@@ -20,11 +20,13 @@ public struct World: Hashable, Sendable {
         /// Whether servers close the older connection of a client without a word.
         case silentTakeOver = "silent-take-over"
         case password
+        /// Whether the session is up only while somebody uses it.
+        case demand
 
         var choices: Int {
             switch self {
             case .second, .version, .receiveMaximum: 3
-            case .timing: 6
+            case .timing: 7
             case .outbox: 5
             default: 2
             }
@@ -36,6 +38,7 @@ public struct World: Hashable, Sendable {
             case .second: 60
             case .version: 70
             case .receiveMaximum, .kick, .silentTakeOver, .inbox: 70
+            case .demand: 85
             default: 50
             }
         }
@@ -76,9 +79,10 @@ public struct World: Hashable, Sendable {
             "endpoints = [\(servers.map { "\"mqtt://\($0):1883\"" }.joined(separator: ", "))]",
             "user = \"\(user(of: host))\"",
         ]
-        let preset = [nil, "agora", "zego", "livekit", nil, nil][self[.timing]]
+        let preset = [nil, "agora", "zego", "livekit", nil, nil, "nexconn"][self[.timing]]
         if let preset { lines.append("preset = \"\(preset)\"") }
         if self[.password] == 1 { lines += ["password = \"exec:/model\"", "insecure = true"] }
+        if self[.demand] == 1 { lines += ["on-demand = true", "idle-timeout = \"60s\""] }
         if isInRoom { lines.append("room = \"r\"") }
         if self[.kick] == 1, isInRoom { lines += ["[reconnect]", "kick = \"yield\""] }
         if self[.timing] == 4 { lines += ["[heartbeat]", "interval = \"2s\"", "timeout = \"1s\""] }

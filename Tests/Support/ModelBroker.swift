@@ -55,6 +55,8 @@ public struct ModelBroker: Sendable {
         /// The client's Receive Maximum, and what it was told of the server's.
         var window = Int(UInt16.max)
         var limit = Int(UInt16.max)
+        /// What the client was told that the server does not do.
+        var told = Connack.Properties()
         /// Identifiers of the client that were not answered for good on this connection.
         var busy: Set<PacketID> = []
         /// Why nothing but a goodbye may come any more.
@@ -69,8 +71,8 @@ public struct ModelBroker: Sendable {
         case taken(client: String, Publish)
         /// A message was sent to a client, with the number of its session.
         case sent(client: String, epoch: Int, Publish)
-        /// The server has welcomed the client.
-        case accepted(client: String, resumed: Bool)
+        /// The server has welcomed the client, and may have thrown an older connection of it out for that.
+        case accepted(client: String, resumed: Bool, ConnectionID, displaced: ConnectionID?)
         /// Answered to a message of the client: it is the server's, or refused.
         case answered(client: String, Publish, ReasonCode)
     }
@@ -158,6 +160,33 @@ public struct ModelBroker: Sendable {
     /// Sends a packet that nobody asked for.
     public mutating func say(_ packet: Packet, to client: String) {
         if let id = sessions[client]?.connection { send(packet, to: id) }
+    }
+
+    /// Sends bytes that are no packet.
+    public mutating func say(_ bytes: ByteBuffer, to client: String) {
+        if let id = sessions[client]?.connection { actions.append(.send(id, bytes)) }
+    }
+
+    /// Sends the answer of QoS 1 to a message of QoS 2 that waits for its own, or the other way round.
+    public mutating func answerWrongly(_ client: String) {
+        guard let id = sessions[client]?.connection else { return }
+        for (other, packet) in held where other == id {
+            switch packet {
+            case .puback(let answer): return send(.pubrec(answer), to: id)
+            case .pubrec(let answer): return send(.puback(answer), to: id)
+            default: continue
+            }
+        }
+    }
+
+    /// Sends the oldest message that the client has not acknowledged once more, although the connection is the same.
+    public mutating func sendAgain(to client: String) {
+        guard let session = sessions[client], let id = session.connection,
+            let outgoing = session.outgoing.first(where: { $0.isOnWire && !$0.isReleased })
+        else { return }
+        var publish = outgoing.publish
+        publish.duplicate = true
+        send(.publish(publish), to: id)
     }
 
     // MARK: Connections
@@ -347,7 +376,8 @@ public struct ModelBroker: Sendable {
             return
         }
         let client = connect.clientID
-        if let older = sessions[client]?.connection {
+        let older = sessions[client]?.connection
+        if let older {
             // The older connection's will is not published when the session goes on [3.1.4-3], [3.1.2-8].
             end(older, takesOverSilently ? nil : .sessionTakenOver, at: now)
         }
@@ -366,12 +396,13 @@ public struct ModelBroker: Sendable {
             version == .five ? connackProperties.serverKeepAlive ?? connect.keepAlive : connect.keepAlive
         connections[id]?.window = version == .five ? Int(connect.properties.receiveMaximum ?? .max) : .max
         if version == .five { connections[id]?.limit = Int(connackProperties.receiveMaximum ?? .max) }
+        if version == .five { connections[id]?.told = connackProperties }
         let claimed = isPresent || claimsSession
         // A look at the presence has no session, and takes none up.
         if claimed, connect.cleanStart, session.expiry > 0 {
             connections[id]?.mustEnd = "the server claims a session after Clean Start"
         }
-        if recordsFacts { facts.append(.accepted(client: client, resumed: claimed)) }
+        if recordsFacts { facts.append(.accepted(client: client, resumed: claimed, id, displaced: older)) }
         send(.connack(Connack(sessionPresent: claimed, properties: connackProperties)), to: id)
         if closesAfterConnack {
             end(id, nil, at: now)
@@ -444,6 +475,11 @@ public struct ModelBroker: Sendable {
     }
 
     private mutating func received(_ publish: Publish, of client: String, on id: ConnectionID, at now: Time) {
+        let told = connections[id]?.told ?? .init()
+        if publish.retain, told.retainAvailable == false {
+            violations.append("a retained message, which was ruled out")
+        }
+        if publish.qos > told.maximumQoS ?? .exactlyOnce { violations.append("a message of \(publish.qos), ruled out") }
         let isFull = sessions[client]?.isFull ?? false
         // MQTT 3.1.1 has no way to say so.
         let refused = connections[id]?.decoder.version == .five ? refusedTopics[publish.topic] : nil
@@ -476,12 +512,21 @@ public struct ModelBroker: Sendable {
 
     private mutating func received(_ subscribe: Subscribe, of client: String, on id: ConnectionID) {
         checkFree(subscribe.packetID, on: id)
+        let told = connections[id]?.told ?? .init()
+        if subscribe.properties.subscriptionID != nil, told.subscriptionIDsAvailable == false {
+            violations.append("an identifier of a subscription, which was ruled out")
+        }
         var codes: [ReasonCode] = []
         var granted: [TopicFilter] = []
         for subscription in subscribe.subscriptions {
             guard let filter = try? TopicFilter(subscription.filter) else {
                 codes.append(.topicFilterInvalid)
                 continue
+            }
+            if told.wildcardSubscriptionAvailable == false,
+                subscription.filter.contains(where: { $0 == "+" || $0 == "#" })
+            {
+                violations.append("a subscription with a wildcard, which was ruled out")
             }
             if let refusal = refusedFilters[subscription.filter] {
                 codes.append(refusal)

@@ -1,0 +1,53 @@
+import NIOCore
+import SessionCore
+import Support
+import Transport
+
+@testable import Agent
+
+/// A connection of a daemon in a scenario.
+final class ScenarioConnection: TransportConnection, Sendable {
+    private let wire: Int
+    private let scenario: Scenario
+    /// Whether the daemon lives to do it.
+    private let acts: @Sendable () -> Bool
+
+    init(wire: Int, scenario: Scenario, acts: @escaping @Sendable () -> Bool) {
+        (self.wire, self.scenario, self.acts) = (wire, scenario, acts)
+    }
+
+    func send(_ buffer: ByteBuffer, flushed: (() -> Void)?) {
+        guard acts() else { return }
+        scenario.assumeIsolated { $0.send(buffer, on: wire) }
+        guard let flushed, !scenario.assumeIsolated({ $0.holdsFlushes }) else { return }
+        // It never leaves the loop.
+        nonisolated(unsafe) let callback = flushed
+        scenario.loop.execute { callback() }
+    }
+
+    func close(_ mode: Connection.CloseMode) {
+        guard acts() else { return }
+        scenario.assumeIsolated { $0.close(wire, mode) }
+    }
+
+    func proceed(onEvent: @escaping (ConnectionEvent) -> Void) -> Bool {
+        guard acts() else { return false }
+        nonisolated(unsafe) let onEvent = onEvent
+        return scenario.assumeIsolated { $0.proceed(wire, onEvent: onEvent) }
+    }
+
+    func measure() -> TCPMeasurement? { nil }
+
+    func pauseReading() { scenario.assumeIsolated { $0.read(wire, false) } }
+
+    func resumeReading() { scenario.assumeIsolated { $0.read(wire, true) } }
+}
+
+/// The secrets of a host's sessions.
+struct ScenarioCredentials: CredentialSource {
+    var host: Host
+
+    func fetch(_ reference: SecretReference) async throws(Credential.Failure) -> Credential.Fetched {
+        try await host.fetchCredential()
+    }
+}

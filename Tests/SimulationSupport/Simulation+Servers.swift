@@ -1,0 +1,199 @@
+import MQTT
+import NIOCore
+import Support
+
+@testable import Agent
+
+// What happens to servers, and what they do.
+
+extension Simulation {
+    /// The code for a number of a step: every one of the standard, and the frequent ones more often.
+    static func code(_ number: Int) -> MQTT.ReasonCode? {
+        switch number {
+        case ...0: nil
+        case 1...35: MQTT.ReasonCode(rawValue: UInt8(0x7F + number))
+        case 36: .normalDisconnection
+        case 37: .serverBusy
+        case 38: .serverShuttingDown
+        case 39: .sessionTakenOver
+        case 40: .protocolError
+        default: nil
+        }
+    }
+
+    func changeServer(_ step: Step) {
+        let server: Scenario.ServerName = step.number(0) % 2 == 0 ? .one : .two
+        let (first, second) = (step.number(1), step.number(2))
+        let client = residents[first % residents.count].clientID
+        let what = step.what
+        if what == .lie { hasLied = true }
+        scenario.here { scenario in
+            switch what {
+            case .crash: if scenario.isUp(server) { scenario.stop(server, keepingState: first < 2) }
+            case .restart: if !scenario.isUp(server) { scenario.start(server) }
+            case .hang: scenario.hang(server)
+            case .goOn: scenario.goOn(server)
+            default: if scenario.isUp(server) { Self.change(scenario, what, client, first, second, server) }
+            }
+        }
+    }
+
+    private static func change(
+        _ scenario: isolated Scenario, _ what: Step.What, _ client: String, _ first: Int, _ second: Int,
+        _ server: Scenario.ServerName
+    ) {
+        scenario.with(server) { broker, now in change(&broker, what, client, first, second, server, at: now) }
+    }
+
+    private static func change(
+        _ broker: inout ModelBroker, _ what: Step.What, _ client: String, _ first: Int, _ second: Int,
+        _ server: Scenario.ServerName, at now: ModelBroker.Time
+    ) {
+        let other: Scenario.ServerName = server == .one ? .two : .one
+        switch what {
+        case .forget:
+            broker.disconnect(client, nil, at: now)
+            broker.forget(client)
+        case .end: broker.disconnect(client, Self.code(second), at: now)
+        case .refuse:
+            broker.refusals[client] = Self.code(second).flatMap { $0.isError ? $0 : nil } ?? .serverUnavailable
+        case .welcome: broker.refusals = [:]
+        case .refuseTopic: broker.refusedTopics["out/2"] = Self.code(first).flatMap { $0.isError ? $0 : nil }
+        case .refuseFilter: broker.refusedFilters["in/1"] = Self.code(first).flatMap { $0.isError ? $0 : nil }
+        case .redirect where second == 2:
+            broker.refusals[client] = .useAnotherServer
+            broker.connackProperties.serverReference = other.address
+        case .redirect:
+            broker.disconnect(
+                client, second == 0 ? .serverMoved : .useAnotherServer, .init(serverReference: other.address), at: now)
+        case .intrude: intrude(&broker, client, at: now)
+        case .limits: broker.connackProperties = Self.limits(first)
+        case .lie: broker.claimsSession.toggle()
+        case .acceptAndClose: broker.closesAfterConnack = first == 1
+        case .holdAnswers: broker.holdsAnswers = first == 1
+        case .releaseAnswers: broker.releaseAnswers(first)
+        case .nonsense: broker.say(Self.nonsense(second), to: client)
+        case .garbage: broker.say(Self.garbage(second), to: client)
+        case .wrongAnswer: broker.answerWrongly(client)
+        case .again: broker.sendAgain(to: client)
+        default: preconditionFailure("\(what) is no business of a server")
+        }
+    }
+
+    /// Another device comes with the client's identity.
+    private static func intrude(_ broker: inout ModelBroker, _ client: String, at now: ModelBroker.Time) {
+        let id = broker.opened(at: now)
+        var connect = Connect(clientID: client, cleanStart: false)
+        connect.keepAlive = 0
+        connect.properties.sessionExpiryInterval = 86_400
+        connect.password = broker.password.map { ByteBuffer(string: $0) }
+        connect.username = connect.password == nil ? nil : client
+        var bytes = ByteBuffer()
+        Packet.connect(connect).encode(into: &bytes, as: .five)
+        broker.received(bytes, from: id, at: now)
+    }
+
+    static func limits(_ number: Int) -> Connack.Properties {
+        var limits = Connack.Properties()
+        switch number % 14 {
+        case 1: limits.receiveMaximum = 1
+        case 2: limits.receiveMaximum = 3
+        case 3: limits.maximumPacketSize = 30
+        case 4: limits.maximumQoS = .atLeastOnce
+        case 5: limits.serverKeepAlive = 3
+        case 6: limits.serverKeepAlive = 90
+        case 7: limits.sessionExpiryInterval = 5
+        case 8: limits.maximumQoS = .atMostOnce
+        case 9: limits.retainAvailable = false
+        case 10: limits.wildcardSubscriptionAvailable = false
+        case 11: limits.subscriptionIDsAvailable = false
+        case 12: limits.sessionExpiryInterval = 0
+        case 13: limits.serverKeepAlive = 0
+        default: break
+        }
+        return limits
+    }
+
+    /// What nobody asked for, and what it does to no message of ours.
+    static func nonsense(_ number: Int) -> Packet {
+        guard let id = PacketID(rawValue: 60_001) else { return .pingresp }
+        let answer = Acknowledgement(packetID: id)
+        return switch number {
+        case 0: .puback(answer)
+        case 1: .pubrec(answer)
+        case 2: .pubrel(answer)
+        case 3: .pubcomp(answer)
+        case 4: .suback(Suback(packetID: id, reasonCodes: [.success]))
+        case 5: .unsuback(Unsuback(packetID: id, reasonCodes: [.success]))
+        case 6: .connack(Connack())
+        case 7: .publish(Publish(topic: "", payload: ByteBuffer(), qos: .atMostOnce))
+        case 8: .disconnect(Disconnect(reasonCode: .normalDisconnection))
+        default: .pingresp
+        }
+    }
+
+    /// What is no MQTT at all.
+    static func garbage(_ number: Int) -> ByteBuffer {
+        let bytes: [UInt8] =
+            switch number {
+            // Packet types that there are not, or not from a server.
+            case 0: [0x00, 0x00]
+            case 1: [0xC0, 0x00]
+            // Flags, a length of five bytes, a length that is too large for anything.
+            case 2: [0x41, 0x02, 0x00, 0x01]
+            case 3: [0xD0, 0xFF, 0xFF, 0xFF, 0xFF, 0x7F]
+            case 4: [0x30, 0xFF, 0xFF, 0xFF, 0x7F]
+            // QoS 3, a topic that is longer than the packet, an identifier of 0.
+            case 5: [0x36, 0x05, 0x00, 0x01, 0x61, 0x00, 0x01]
+            case 6: [0x30, 0x03, 0x00, 0x09, 0x61]
+            default: [0x40, 0x02, 0x00, 0x00]
+            }
+        return ByteBuffer(bytes: bytes)
+    }
+
+    /// What the servers want for a password, and what the hosts get for one.
+    func changeToken(_ number: Int) {
+        guard world[.password] == 1 else { return }
+        tokenCount += 1
+        // The search for secrets finds it, whichever it is.
+        let new = "\(World.secret)-\(tokenCount)"
+        switch number % 10 {
+        case 0: setPassword(new)
+        case 1:
+            setPassword(new)
+            mendToken()
+        case 2: tokens.here { $0.fail("there is no token today") }
+        case 3: tokens.here { $0.hang(true) }
+        case 4: tokens.here { $0.set($0.token, lifetime: .seconds(40)) }
+        default: mendToken()
+        }
+    }
+
+    private func setPassword(_ password: String) {
+        scenario.here { scenario in
+            for server in Scenario.ServerName.allCases {
+                scenario.with(server) { broker, _ in broker.password = password }
+            }
+        }
+    }
+
+    /// What the hosts get is right again.
+    func mendToken() {
+        let right = scenario.here { $0.broker(.one).password } ?? World.secret
+        tokens.here { tokens in
+            tokens.set(right)
+            tokens.fail(nil)
+            tokens.hang(false)
+        }
+    }
+
+    /// Somebody else publishes.
+    func foreign(_ server: Scenario.ServerName, _ topic: Int, _ qos: Int) {
+        foreignCount += 1
+        let (payload, qos) = ("i\(foreignCount)", QoS(rawValue: UInt8(qos % 3)) ?? .atLeastOnce)
+        scenario.here { scenario in
+            guard scenario.isUp(server) else { return }
+            scenario.with(server) { broker, _ in broker.publish("in/\(topic)", payload, qos: qos) }
+        }
+    }
+}

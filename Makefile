@@ -82,8 +82,7 @@ FUZZ_SCRATCH = .build-fuzz
 
 fuzz: ## feed TARGET with bytes for SECONDS, with libFuzzer and the address sanitizer; a finding is a file in the work directory
 	scripts/setup build
-	HOLDFAST_FUZZER=1 $(SWIFT) build --configuration release --scratch-path $(FUZZ_SCRATCH) --product fuzz \
-	    --sanitize fuzzer -Xswiftc -sanitize=fuzzer,address -Xswiftc -enable-testing
+	HOLDFAST_FUZZER=1 $(SWIFT) build --configuration release --scratch-path $(FUZZ_SCRATCH) --product fuzz
 	mkdir -p $(FUZZ_SCRATCH)/corpus/$(TARGET)
 	SWIFT_BACKTRACE=enable=no $(FUZZ_SCRATCH)/release/fuzz $(TARGET) -max_total_time=$(SECONDS) -timeout=10 \
 	    -rss_limit_mb=2048 -max_len=8192 -print_final_stats=1 $(FUZZ_SCRATCH)/corpus/$(TARGET) Tests/Fuzz/Corpus/$(TARGET)

@@ -107,7 +107,7 @@ let package = Package(
         tests("NetworkPathTests", ["NetworkPath", "SessionCore", nioCore, nioPosix]),
         tests("SystemdTests", ["Systemd", "Support", "SupportLogind", nioCore, nioPosix]),
         tests("DurableStoreTests", ["DurableStore", "SessionCore", "MQTT", nioCore]),
-        tests("TransportTests", ["Transport", nioCore, nioPosix, nioHTTP1, nioWebSocket, nioSSL]),
+        tests("TransportTests", ["Transport", "Support", nioCore, nioPosix, nioHTTP1, nioWebSocket, nioSSL]),
         tests("HoldfastClientTests", ["HoldfastClient", "ControlAPI", nioCore, nioPosix]),
         tests("HoldfastctlTests", ["holdfastctl", "HoldfastClient", "ControlAPI", argumentParser]),
         tests(

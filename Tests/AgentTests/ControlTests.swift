@@ -10,7 +10,7 @@ import Testing
 
 @testable import Agent
 
-@Suite(.timeLimit(.minutes(2)))
+@Suite(.timeLimit(.minutes(10)))
 struct ControlTests {
     @Test func `hello tells version, methods and roles`() async throws {
         try await DaemonUnderTest.run(autoconnect: false) { daemon in
@@ -76,7 +76,7 @@ struct ControlTests {
         }
     }
 
-    @Test(.timeLimit(.minutes(1))) func `a peer that goes leaves nothing behind`() async throws {
+    @Test(.timeLimit(.minutes(10))) func `a peer that goes leaves nothing behind`() async throws {
         try await DaemonUnderTest.run { daemon in
             let peer = try await daemon.watcher()
             for number in 1...20 {

@@ -81,7 +81,7 @@ import Testing
 
     /// Lets others run until something is so; how long that takes is the kernel's business.
     private func until(_ isSo: () -> Bool) async {
-        let deadline = ContinuousClock.now + .seconds(60)
+        let deadline = ContinuousClock.now + .seconds(180)
         while !isSo(), ContinuousClock.now < deadline { try? await Task.sleep(for: .milliseconds(10)) }
     }
 

@@ -4,7 +4,7 @@ import Testing
 @testable import Agent
 
 /// Real files, watched by the kernel.
-@Suite(.timeLimit(.minutes(1))) struct CredentialWatchTests {
+@Suite(.timeLimit(.minutes(10))) struct CredentialWatchTests {
     /// Waits until the watch tells of a change, which `change` makes once it watches.
     private func change(_ path: String, last: FileMark?, _ change: () throws -> Void) async throws {
         let (changes, continuation) = AsyncStream.makeStream(of: Void.self)

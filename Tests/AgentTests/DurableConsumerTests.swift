@@ -10,7 +10,7 @@ import Testing
 @testable import Agent
 
 /// Durable consumers through the control socket.
-@Suite(.timeLimit(.minutes(2)))
+@Suite(.timeLimit(.minutes(10)))
 struct DurableConsumerTests {
     private static func subscribe(
         _ peer: ControlPeer, _ consumer: String = "billing", filter: String = "a/#", qos: Int = 2

@@ -9,7 +9,7 @@ import Testing
 
 @testable import Agent
 
-@Suite(.timeLimit(.minutes(2)))
+@Suite(.timeLimit(.minutes(10)))
 struct HistoryTests {
     /// `from → to code` of every entry.
     private static func changes(_ result: JSONValue) -> [String] {

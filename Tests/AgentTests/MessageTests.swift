@@ -8,7 +8,7 @@ import Testing
 
 @testable import Agent
 
-@Suite(.timeLimit(.minutes(2)))
+@Suite(.timeLimit(.minutes(10)))
 struct MessageTests {
     private static func publish(
         _ topic: String = "t", qos: Int, wait: String = "accepted", payload: String = "x", session: String = "main"

@@ -8,7 +8,7 @@ import Testing
 @testable import Agent
 
 /// Two devices of one user: what is looked at, and what follows from it.
-@Suite(.timeLimit(.minutes(2)))
+@Suite(.timeLimit(.minutes(10)))
 struct PresenceLookTests {
     static let own = OwnPresence(
         identity: .init(user: "twin", device: "m"), session: "main", timeout: .seconds(90),

@@ -7,7 +7,7 @@ import Testing
 @testable import Agent
 
 /// A whole daemon and a server that speaks MQTT 3.1.1.
-@Suite(.timeLimit(.minutes(2)))
+@Suite(.timeLimit(.minutes(10)))
 struct ProtocolVersionTests {
     private static let main = #"{"session":"main"}"#
 

@@ -11,7 +11,7 @@ import Testing
 @testable import Agent
 
 /// The publications of a session of a whole daemon, against a server in the same process.
-@Suite(.timeLimit(.minutes(2)))
+@Suite(.timeLimit(.minutes(10)))
 struct PublicationSessionTests {
     static let main = #"{"session":"main"}"#
 

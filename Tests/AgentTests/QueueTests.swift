@@ -7,7 +7,7 @@ import Testing
 @testable import Agent
 
 /// The outbox at its limits, as programs see it, and what people decide about it.
-@Suite("The outbox", .timeLimit(.minutes(2)))
+@Suite("The outbox", .timeLimit(.minutes(10)))
 struct QueueTests {
     private static func outbox(_ keys: String) -> String { "[outbox]\n\(keys)\n" }
 

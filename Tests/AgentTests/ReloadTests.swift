@@ -8,7 +8,7 @@ import Testing
 
 @testable import Agent
 
-@Suite(.timeLimit(.minutes(2)))
+@Suite(.timeLimit(.minutes(10)))
 struct ReloadTests {
     private static func names(_ result: JSONValue, _ member: String) -> [String] {
         guard case .array(let names)? = result[member] else { return [] }

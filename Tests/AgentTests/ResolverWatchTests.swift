@@ -6,7 +6,7 @@ import Testing
 @testable import Agent
 
 /// Real files, watched by the kernel.
-@Suite(.timeLimit(.minutes(1))) struct ResolverWatchTests {
+@Suite(.timeLimit(.minutes(10))) struct ResolverWatchTests {
     /// Changes the file in several ways, and expects as many news as `change` says, after which one more must come.
     private func news(
         of path: String, _ change: () throws -> Void, end: () throws -> Void

@@ -10,7 +10,7 @@ import Testing
 @testable import Agent
 
 /// Sessions that are up on demand, and the host's sleep, in a whole daemon.
-@Suite(.timeLimit(.minutes(2)))
+@Suite(.timeLimit(.minutes(10)))
 struct RestTests {
     private static let onDemand = "on-demand = true\nidle-timeout = \"1s\""
     private static let publish = #"{"session":"main","topic":"a","payload":"hello","wait":"delivered"}"#

@@ -9,7 +9,7 @@ import Testing
 @testable import Agent
 
 /// A session of a whole daemon in a room, against a server in the same process.
-@Suite(.timeLimit(.minutes(2)))
+@Suite(.timeLimit(.minutes(10)))
 struct RoomSessionTests {
     static let own = "holdfast/rooms/plant/presence/edge-42/device"
     static let main = #"{"session":"main"}"#

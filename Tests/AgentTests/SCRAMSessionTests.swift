@@ -9,7 +9,7 @@ import Testing
 @testable import Agent
 
 /// Enhanced authentication of a whole daemon.
-@Suite(.timeLimit(.minutes(2))) struct SCRAMSessionTests {
+@Suite(.timeLimit(.minutes(10))) struct SCRAMSessionTests {
     private static func configuration(_ scratch: CredentialScratch) throws -> String {
         let helper = try scratch.helper("cat $here/output")
         return """

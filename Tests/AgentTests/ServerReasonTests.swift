@@ -10,7 +10,7 @@ import Testing
 @testable import Agent
 
 /// What a server says when it refuses or ends a connection, and what a whole daemon makes of it.
-@Suite(.timeLimit(.minutes(2)))
+@Suite(.timeLimit(.minutes(10)))
 struct ServerReasonTests {
     // MARK: Reason codes
 

@@ -9,7 +9,7 @@ import Testing
 @testable import Agent
 
 /// A session with a credential that changes, against a server that looks at it.
-@Suite(.timeLimit(.minutes(2))) struct SessionDriverCredentialTests {
+@Suite(.timeLimit(.minutes(10))) struct SessionDriverCredentialTests {
     /// A session whose helper prints the file `output` of the directory, and counts its runs in `runs`.
     private static func password(_ scratch: CredentialScratch) throws -> String {
         let helper = try scratch.helper("echo run >> $here/runs; cat $here/output")

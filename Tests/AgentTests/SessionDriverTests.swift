@@ -11,7 +11,7 @@ import Testing
 @testable import Agent
 
 /// A session of a whole daemon against a server in the same process.
-@Suite(.timeLimit(.minutes(2)))
+@Suite(.timeLimit(.minutes(10)))
 struct SessionDriverTests {
     @Test func `a configured session connects by itself`() async throws {
         try await DaemonUnderTest.run { daemon in

@@ -25,7 +25,7 @@ final class SmallDisk: Sendable {
 
     func makeReadOnly() throws {
         // A child that another test is just starting holds copies of our files until it runs its program.
-        let deadline = ContinuousClock.now + .seconds(20)
+        let deadline = ContinuousClock.now + .seconds(180)
         while mount(nil, path, nil, UInt(MS_REMOUNT) | UInt(MS_RDONLY), nil) != 0 {
             try #require(errno == EBUSY && ContinuousClock.now < deadline, "remount: \(systemText(errno))")
         }

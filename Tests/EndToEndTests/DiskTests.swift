@@ -59,7 +59,7 @@ extension EndToEnd {
                     _ = try await daemon.client.call(
                         MessagePublishMethod.self,
                         .init(session: "main", topic: "out/a", payload: .init(text: "\(number)"), wait: .delivered),
-                        timeout: .seconds(60))
+                        timeout: .seconds(180))
                     accepted.append("\(number)")
                     return nil
                 } catch {

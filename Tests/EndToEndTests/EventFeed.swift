@@ -69,7 +69,7 @@ actor EventFeed {
     /// Waits for the next event that fits.
     @discardableResult
     func until(
-        _ what: String, within limit: Duration = .seconds(60), _ isWanted: @escaping @Sendable (SessionEvent) -> Bool
+        _ what: String, within limit: Duration = .seconds(180), _ isWanted: @escaping @Sendable (SessionEvent) -> Bool
     ) async throws -> SessionEvent {
         precondition(waiter == nil, "a feed is read by one test")
         if let event = next(isWanted) { return event }
@@ -91,7 +91,7 @@ actor EventFeed {
 
     /// Waits until the session is in a state.
     @discardableResult
-    func until(_ state: SessionStatus.State, within limit: Duration = .seconds(60)) async throws -> SessionEvent {
+    func until(_ state: SessionStatus.State, within limit: Duration = .seconds(180)) async throws -> SessionEvent {
         try await until(state.rawValue, within: limit) { $0.state == state }
     }
 

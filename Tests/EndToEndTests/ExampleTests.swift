@@ -17,7 +17,7 @@ extension EndToEnd {
             try await until("it is refused") { program.output.contains("onnection refused") }
             let server = try await LabServer(lab)
             try await server.start()
-            #expect(try await program.ended(within: .seconds(60)) == .exited(0))
+            #expect(try await program.ended(within: .seconds(180)) == .exited(0))
             for number in 1...100 {
                 for qos in 1...2 {
                     let line = "received \(number) of QoS \(qos)\n"
@@ -42,7 +42,7 @@ extension EndToEnd {
             }
             #expect(program.output.contains("connected, resumed\n"))
             for payload in ["1 of QoS 1", "1 of QoS 2"] { await server.publish("example", payload) }
-            #expect(try await program.ended(within: .seconds(60)) == .exited(0))
+            #expect(try await program.ended(within: .seconds(180)) == .exited(0))
         }
         try await server.stop()
     }

@@ -47,7 +47,7 @@ actor Publisher {
             }
             do {
                 let answers = try await daemon.client.callInOrder(
-                    MessagePublishMethod.self, requests, timeout: .seconds(60))
+                    MessagePublishMethod.self, requests, timeout: .seconds(180))
                 for (request, answer) in zip(requests, answers) {
                     guard (try? answer.get())?.accepted == true else { continue }
                     accepted["\(topics)/\(request.qos.rawValue)", default: []].append(

@@ -6,7 +6,7 @@ import Testing
     import Glibc
 #endif
 
-@Suite(.timeLimit(.minutes(1)))
+@Suite(.timeLimit(.minutes(10)))
 struct HoldfastClientTests {
     private static func status(_ name: String, _ state: SessionStatus.State = .connected) -> SessionStatus {
         SessionStatus(session: name, state: state, since: RFC3339(milliseconds: 0))

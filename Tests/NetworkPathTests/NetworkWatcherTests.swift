@@ -15,7 +15,7 @@ import Testing
 //     └───────────────────────────────┘         └──────────────────────┘
 //
 // The endpoint, 203.0.113.10, is beyond the gateways; nothing is ever sent to it.
-@Suite(.enabled(if: NetworkLab.isAvailable, "network namespaces need root"), .serialized, .timeLimit(.minutes(1)))
+@Suite(.enabled(if: NetworkLab.isAvailable, "network namespaces need root"), .serialized, .timeLimit(.minutes(10)))
 struct NetworkWatcherTests {
     private static let target = Target(session: "chat", endpoint: 0)
     private static let endpoint = [IPAddress("203.0.113.10")].compactMap(\.self)

@@ -9,7 +9,7 @@ import Testing
 
 /// What Agora's documentation says of "Connection status management": `onConnectionLost` after 10 seconds while the SDK
 /// goes on, `FAILED` after 20 minutes, a reason with every change of state, and what the others see.
-@Suite("Agora", .timeLimit(.minutes(1)))
+@Suite("Agora", .timeLimit(.minutes(10)))
 struct AgoraScenarios {
     static let channel = """
         room = "channel"

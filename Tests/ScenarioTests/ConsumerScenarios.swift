@@ -8,7 +8,7 @@ import Testing
 @testable import SimulationSupport
 
 /// A program that comes and goes, a daemon that is killed, a room that changes: a durable consumer gets everything.
-@Suite("Durable consumers", .timeLimit(.minutes(1)))
+@Suite("Durable consumers", .timeLimit(.minutes(10)))
 struct ConsumerScenarios {
     /// A publishes, B has the consumer `billing` of `orders/#`, and its program is attached.
     private static func together(

@@ -9,7 +9,7 @@ import Testing
 @testable import SimulationSupport
 
 /// Tokens that end, and helpers that do not do what they should, in the middle of everything else.
-@Suite("Credentials", .timeLimit(.minutes(1)))
+@Suite("Credentials", .timeLimit(.minutes(10)))
 struct CredentialScenarios {
     static let session = """
         password = "exec:/usr/bin/token"

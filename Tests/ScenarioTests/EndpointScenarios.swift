@@ -9,7 +9,7 @@ import Testing
 @testable import SimulationSupport
 
 /// Lists of endpoints, and servers that come and go.
-@Suite("Endpoints", .timeLimit(.minutes(1)))
+@Suite("Endpoints", .timeLimit(.minutes(10)))
 struct EndpointScenarios {
     @Test func `a session returns to its first server when that answers again, and loses nothing`() async throws {
         try await Scenario.run { scenario in

@@ -10,7 +10,7 @@ import Testing
 
 /// What LiveKit documents of reconnection: quick ("resume") and full reconnects, both announced when they start and when
 /// they complete; what survives them; and what the server may order.
-@Suite("LiveKit", .timeLimit(.minutes(1)))
+@Suite("LiveKit", .timeLimit(.minutes(10)))
 struct LiveKitScenarios {
     private static func connected(
         _ extra: String = "", _ body: @Sendable (isolated Scenario, _ a: Host) async throws -> Void

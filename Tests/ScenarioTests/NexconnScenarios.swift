@@ -9,7 +9,7 @@ import Testing
 
 /// What Nexconn (RongCloud) documents: the table of delays, no attempt without a network, a table that begins anew when the
 /// network changes or the application wakes, and `reconnectKickEnable` with its story of the devices A and B.
-@Suite("Nexconn", .timeLimit(.minutes(1)))
+@Suite("Nexconn", .timeLimit(.minutes(10)))
 struct NexconnScenarios {
     /// Always in use, so that the preset's two minutes in the background do not end it.
     static let always = """

@@ -8,7 +8,7 @@ import Testing
 @testable import SimulationSupport
 
 /// What becomes of messages that wait for long: age, room, and a person's decision, over outages and restarts.
-@Suite("The outbox", .timeLimit(.minutes(1)))
+@Suite("The outbox", .timeLimit(.minutes(10)))
 struct OutboxScenarios {
     /// A publishes, B receives.
     private static func together(

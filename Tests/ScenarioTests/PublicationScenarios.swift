@@ -9,7 +9,7 @@ import Testing
 
 /// What LiveKit documents of published tracks: a quick reconnect keeps them, a full one publishes them again, and they go
 /// when they are unpublished and when the participant leaves.
-@Suite("Publications", .timeLimit(.minutes(1)))
+@Suite("Publications", .timeLimit(.minutes(10)))
 struct PublicationScenarios {
     /// A in a room, publishing, and B who receives what comes there.
     private static func together(

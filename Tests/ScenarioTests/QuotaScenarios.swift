@@ -9,7 +9,7 @@ import Testing
 @testable import SimulationSupport
 
 /// A server that has no room for any message of the session, and closes the connection for each.
-@Suite("Quota", .timeLimit(.minutes(1)))
+@Suite("Quota", .timeLimit(.minutes(10)))
 struct QuotaScenarios {
     @Test(arguments: [MessageQoS.atLeastOnce, .exactlyOnce])
     func `a server whose session is full of old exchanges gets a new one, and every message`(

@@ -7,7 +7,7 @@ import Testing
 @testable import SimulationSupport
 
 /// The host's resolver is configured anew: it may matter to sessions, and nobody knows.
-@Suite("Resolver", .timeLimit(.minutes(1)))
+@Suite("Resolver", .timeLimit(.minutes(10)))
 struct ResolverScenarios {
     @Test func `a session that waits tries once at once, and then goes on waiting`() async throws {
         try await Scenario.run { scenario in

@@ -9,7 +9,7 @@ import Testing
 @testable import SimulationSupport
 
 /// What is remembered over a restart of the daemon, and what another configuration makes of it.
-@Suite("Restarts", .timeLimit(.minutes(1)))
+@Suite("Restarts", .timeLimit(.minutes(10)))
 struct RestartScenarios {
     private static func file(user: String = "a", _ extra: String = "") -> String {
         "endpoints = [\"\(Scenario.ServerName.one.endpoint)\"]\nuser = \"\(user)\"\n\(extra)\n"

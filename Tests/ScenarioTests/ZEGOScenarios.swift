@@ -9,7 +9,7 @@ import Testing
 
 /// What ZEGO's documentation says of the connection to a room: "Room connection status description", with A who loses the
 /// network and B who is in the same room.
-@Suite("ZEGO", .timeLimit(.minutes(1)))
+@Suite("ZEGO", .timeLimit(.minutes(10)))
 struct ZEGOScenarios {
     static let room = """
         room = "r1"

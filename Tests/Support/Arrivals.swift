@@ -23,7 +23,7 @@ public actor Arrivals<Element: Sendable> {
     private var waiter: Waiter?
     private let limit: TimeAmount
 
-    public init(eventLoop: any EventLoop, limit: TimeAmount = .seconds(20)) {
+    public init(eventLoop: any EventLoop, limit: TimeAmount = .seconds(180)) {
         self.eventLoop = eventLoop
         self.limit = limit
     }

@@ -166,7 +166,7 @@ public struct Lab: Sendable {
         _ words: [String], in namespace: Namespace?
     ) async throws -> (ending: LabProcess.Ending, output: String, errors: String) {
         let process = try await start("command", words, in: namespace)
-        let ending = try await process.ended(within: .seconds(60))
+        let ending = try await process.ended(within: .seconds(180))
         return (ending, process.output, process.errors)
     }
 
@@ -191,7 +191,7 @@ public struct Lab: Sendable {
 /// Waits until something has come true that tells nobody, looking often. What a look takes longer than ten seconds does
 /// not count: then nothing ran here, as on a machine that was stopped.
 public func until(
-    _ what: String, within limit: Duration = .seconds(60), _ condition: () async throws -> Bool
+    _ what: String, within limit: Duration = .seconds(180), _ condition: () async throws -> Bool
 ) async throws {
     var waited = Duration.zero
     var looked = ContinuousClock.now

@@ -68,7 +68,7 @@ public actor LabProcess {
     @discardableResult
     public static func run(_ words: [String], files: String) async throws -> String {
         let process = try await start(words, files: files)
-        let ending = try await process.ended(within: .seconds(60))
+        let ending = try await process.ended(within: .seconds(180))
         let output = process.output
         let errors = process.errors
         unlink(process.outputFile)
@@ -96,7 +96,7 @@ public actor LabProcess {
     /// Kills it, which it cannot notice, and returns when it is gone.
     public func killed() async throws {
         signal(SIGKILL)
-        try await ended(within: .seconds(30))
+        try await ended(within: .seconds(180))
     }
 
     /// Waits until it has ended.

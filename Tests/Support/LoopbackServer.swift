@@ -1,3 +1,4 @@
+import Glibc
 public import MQTT
 public import NIOCore
 import NIOPosix
@@ -55,6 +56,8 @@ public actor LoopbackServer {
     public private(set) var version = ProtocolVersion.five
     private var behaviour = Behaviour()
     private var listener: (any Channel)?
+    /// While the server is stopped, nobody else gets its port.
+    private var place: TakenPort?
     private var channel: (any Channel)?
     private var lastID: UInt16 = 0
     private var exchange: SCRAMServer?
@@ -68,8 +71,12 @@ public actor LoopbackServer {
 
     /// Listens, on the port of the last time if there was one.
     public func start() async throws {
+        let place = try self.place ?? TakenPort()
+        self.place = place
+        port = place.port
         listener = try await ServerBootstrap(group: eventLoop)
             .serverChannelOption(.socketOption(.so_reuseaddr), value: 1)
+            .serverChannelOption(.socketOption(.init(rawValue: SO_REUSEPORT)), value: 1)
             .childChannelOption(.maxMessagesPerRead, value: 1)
             .childChannelInitializer { [weak self] channel in
                 channel.eventLoop.makeCompletedFuture {
@@ -79,7 +86,6 @@ public actor LoopbackServer {
             }
             .bind(host: "127.0.0.1", port: port)
             .get()
-        port = listener?.localAddress?.port ?? 0
     }
 
     /// Accepts no more connections and drops the one that there is.

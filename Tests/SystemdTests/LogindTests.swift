@@ -7,7 +7,7 @@ import Testing
 @testable import Systemd
 
 /// Against a real dbus-daemon, and as much of logind as is needed.
-@Suite(.enabled(if: MessageBus.isAvailable, "there is no dbus-daemon"), .serialized, .timeLimit(.minutes(1)))
+@Suite(.enabled(if: MessageBus.isAvailable, "there is no dbus-daemon"), .serialized, .timeLimit(.minutes(10)))
 struct LogindTests {
     private static let lock = FakeLogind.Event.inhibited(what: "sleep", who: "Holdfast", mode: "delay")
 

@@ -5,7 +5,7 @@ import Testing
 @testable import Transport
 
 /// After `close(.abort)` has returned, nothing is delivered any more, whatever completes late.
-@Suite(.timeLimit(.minutes(1))) struct AbortTests {
+@Suite(.timeLimit(.minutes(10))) struct AbortTests {
     @Test func `an abort before the first event leaves none`() async throws {
         let loop = MultiThreadedEventLoopGroup.singleton.next()
         let count = NIOLoopBoundBox.makeBoxSendingValue(0, eventLoop: loop)

@@ -2,11 +2,12 @@ import Dispatch
 import Glibc
 import NIOCore
 import NIOPosix
+import Support
 import Testing
 
 @testable import Transport
 
-@Suite(.timeLimit(.minutes(1))) struct ConnectionTests {
+@Suite(.timeLimit(.minutes(10))) struct ConnectionTests {
     @Test func `a connection opens, echoes and is closed by us`() async throws {
         let server = try await TestServer(.echo)
         let client = try await TestClient("mqtt://127.0.0.1:\(server.port)")
@@ -73,11 +74,10 @@ import Testing
     }
 
     @Test func `a port where nothing listens refuses`() async throws {
-        let server = try await TestServer(.echo)
-        try await server.stop()
-        let failure = try await TestClient("mqtt://127.0.0.1:\(server.port)").failure()
+        let taken = try TakenPort()
+        let failure = try await TestClient("mqtt://127.0.0.1:\(taken.port)").failure()
         #expect(failure.code == .refused)
-        #expect(failure.message == "cannot connect to 127.0.0.1:\(server.port): Connection refused")
+        #expect(failure.message == "cannot connect to 127.0.0.1:\(taken.port): Connection refused")
     }
 
     @Test func `a reset by the peer is told as such`() async throws {
@@ -134,14 +134,13 @@ import Testing
     }
 
     @Test func `a failure names every address that was tried`() async throws {
-        let server = try await TestServer(.echo, host: "127.0.0.1")
-        try await server.stop()
+        let taken = try TakenPort()
         let client = try await TestClient(
-            "mqtt://both.example:\(server.port)", lookUp: addresses(["::1", "127.0.0.1"]))
+            "mqtt://both.example:\(taken.port)", lookUp: addresses(["::1", "127.0.0.1"]))
         let failure = try await client.failure()
         #expect(failure.code == .refused)
-        #expect(failure.message.contains("[::1]:\(server.port): Connection refused"))
-        #expect(failure.message.contains("127.0.0.1:\(server.port): Connection refused"))
+        #expect(failure.message.contains("[::1]:\(taken.port): Connection refused"))
+        #expect(failure.message.contains("127.0.0.1:\(taken.port): Connection refused"))
     }
 
     @Test func `flushed is called when the bytes were handed over`() async throws {

@@ -1,9 +1,10 @@
 import NIOCore
+import Support
 import Testing
 
 @testable import Transport
 
-@Suite(.timeLimit(.minutes(1))) struct ProxyTests {
+@Suite(.timeLimit(.minutes(10))) struct ProxyTests {
     private let agreement = "HTTP/1.1 200 Connection established\r\nVia: here\r\n\r\n"
 
     private func options(_ url: String, login: ProxyOptions.Login? = nil) throws -> Connection.Options {
@@ -196,10 +197,9 @@ import Testing
     }
 
     @Test func `a proxy that refuses TCP is refused as such`() async throws {
-        let server = try await TestServer(.echo)
-        try await server.stop()
+        let taken = try TakenPort()
         let failure = try await TestClient(
-            "mqtt://broker.invalid", options: options("socks5://127.0.0.1:\(server.port)")
+            "mqtt://broker.invalid", options: options("socks5://127.0.0.1:\(taken.port)")
         ).failure()
         #expect(failure.code == .refused)
     }

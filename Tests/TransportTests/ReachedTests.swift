@@ -5,7 +5,7 @@ import Testing
 @testable import Transport
 
 /// Connections that stop where the endpoint has answered.
-@Suite(.timeLimit(.minutes(1))) struct ReachedTests {
+@Suite(.timeLimit(.minutes(10))) struct ReachedTests {
     private let certificates: TestCertificates
 
     init() throws { certificates = try TestCertificates.shared.get() }

@@ -5,7 +5,7 @@ import Testing
 
 @testable import Transport
 
-@Suite(.timeLimit(.minutes(1))) struct TLSTests {
+@Suite(.timeLimit(.minutes(10))) struct TLSTests {
     let certificates: TestCertificates
 
     init() throws { certificates = try TestCertificates.shared.get() }

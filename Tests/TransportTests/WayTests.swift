@@ -7,7 +7,7 @@ import Testing
 @testable import Transport
 
 /// Connections that may not use every network; the only one that every host has is the loopback interface.
-@Suite(.timeLimit(.minutes(1))) struct WayTests {
+@Suite(.timeLimit(.minutes(10))) struct WayTests {
     private static func options(
         _ way: @escaping @Sendable ([SocketAddress]) -> Connection.Way?
     ) -> Connection.Options {

@@ -28,7 +28,7 @@ MAN7 = man/holdfast-rpc.7
 MAN8 = man/holdfastd.8
 
 .DEFAULT_GOAL = help
-.PHONY: help demo test scenarios test-servers soak-kills fuzz simulate simulate-mutants bench-recovery docs lint build \
+.PHONY: help demo test scenarios test-servers soak-kills soak sanitize fuzz simulate simulate-mutants bench-recovery docs lint build \
         install uninstall clean
 
 help: ## list these targets
@@ -68,6 +68,17 @@ soak-kills: ## kill the daemon DAEMON times and the server SERVER times in mid-s
 	HOLDFAST_REQUIRE_ALL=1 HOLDFAST_KILLS='$(DAEMON) $(SERVER) $(SEED)' \
 	    scripts/test --filter EndToEnd/Kills
 
+# How long, and the seed of what happens.
+MINUTES   ?= 60
+SOAK_SEED ?= $(shell od -An -N4 -tu4 /dev/urandom | tr -d ' ')
+
+soak: ## everything that can happen to network, server and daemon, at random, MINUTES long, and count; SOAK_SEED=: the same again
+	scripts/setup build test
+	@$(MAKE) --no-print-directory build
+	$(SWIFT) build --build-tests
+	HOLDFAST_REQUIRE_ALL=1 HOLDFAST_BIN_DIR='$(abspath $(RELEASE))' HOLDFAST_SOAK='$(MINUTES) $(SOAK_SEED)' \
+	    scripts/test --filter EndToEnd/Soak
+
 DOCS = .build/docs
 
 docs: ## the documentation of the modules as web pages, in .build/docs
@@ -82,11 +93,22 @@ FUZZ_SCRATCH = .build-fuzz
 
 fuzz: ## feed TARGET with bytes for SECONDS, with libFuzzer and the address sanitizer; a finding is a file in the work directory
 	scripts/setup build
-	HOLDFAST_FUZZER=1 $(SWIFT) build --configuration release --scratch-path $(FUZZ_SCRATCH) --product fuzz \
-	    --sanitize fuzzer -Xswiftc -sanitize=fuzzer,address -Xswiftc -enable-testing
+	HOLDFAST_FUZZER=1 $(SWIFT) build --configuration release --scratch-path $(FUZZ_SCRATCH) --product fuzz
 	mkdir -p $(FUZZ_SCRATCH)/corpus/$(TARGET)
 	SWIFT_BACKTRACE=enable=no $(FUZZ_SCRATCH)/release/fuzz $(TARGET) -max_total_time=$(SECONDS) -timeout=10 \
 	    -rss_limit_mb=2048 -max_len=8192 -print_final_stats=1 $(FUZZ_SCRATCH)/corpus/$(TARGET) Tests/Fuzz/Corpus/$(TARGET)
+
+# Which sanitizers, each with a build of its own. C code of others is not instrumented. A test may miss a time limit there
+# on a machine that has other things to do; a report is a fault on any.
+SANITIZERS ?= address thread
+
+sanitize: ## every test under the address and the thread sanitizer, each built anew; SANITIZERS=thread: one of them
+	scripts/setup build test
+	for sanitizer in $(SANITIZERS); do \
+	    $(SWIFT) build --build-tests --scratch-path .build-$$sanitizer -Xswiftc -sanitize=$$sanitizer && \
+	    TSAN_OPTIONS='suppressions=$(CURDIR)/Tests/Sanitizers/thread.txt' \
+	        scripts/test --scratch-path .build-$$sanitizer || exit 1; \
+	done
 
 # The simulator needs what only tests may see of the modules, in a release.
 SIMULATE_SCRATCH = .build-simulate
@@ -158,4 +180,5 @@ uninstall: ## remove what install installed, but not configuration and state
 	@echo 'Kept: $(DESTDIR)$(SYSCONFDIR)/holdfast, $(DESTDIR)/var/lib/holdfast, the user and the groups.'
 
 clean: ## remove everything that was built
-	rm -rf .build .build-servers $(RELEASE_SCRATCH) $(FUZZ_SCRATCH) $(SIMULATE_SCRATCH) .build-mutants
+	rm -rf .build .build-servers $(RELEASE_SCRATCH) $(FUZZ_SCRATCH) $(SIMULATE_SCRATCH) .build-mutants \
+	    .build-address .build-thread

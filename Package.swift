@@ -1,15 +1,21 @@
 // swift-tools-version: 6.2
 import PackageDescription
 
+// For `make fuzz`: our modules count what is reached and check every access to memory. What they depend on does not: it
+// would take much longer to build and to run, and is not what is looked at (what of it is inlined is counted all the same).
+let isFuzzed = Context.environment["HOLDFAST_FUZZER"] != nil
+let fuzzing = "-sanitize=fuzzer,address"
+
 // Every module of ours is compiled alike: warnings are errors, imports are internal unless a public declaration needs
 // them, existentials are written `any`.
-let settings: [SwiftSetting] = [
-    .enableUpcomingFeature("ExistentialAny"),
-    .enableUpcomingFeature("InternalImportsByDefault"),
-    .enableUpcomingFeature("MemberImportVisibility"),
-    .enableUpcomingFeature("NonisolatedNonsendingByDefault"),
-    .treatAllWarnings(as: .error),
-]
+let settings: [SwiftSetting] =
+    [
+        .enableUpcomingFeature("ExistentialAny"),
+        .enableUpcomingFeature("InternalImportsByDefault"),
+        .enableUpcomingFeature("MemberImportVisibility"),
+        .enableUpcomingFeature("NonisolatedNonsendingByDefault"),
+        .treatAllWarnings(as: .error),
+    ] + (isFuzzed ? [.unsafeFlags([fuzzing, "-enable-testing"])] : [])
 
 let nioCore: Target.Dependency = .product(name: "NIOCore", package: "swift-nio")
 let nioPosix: Target.Dependency = .product(name: "NIOPosix", package: "swift-nio")
@@ -147,12 +153,12 @@ let package = Package(
     ]
 )
 
-// It can only be linked with libFuzzer: `make fuzz` says so.
-if Context.environment["HOLDFAST_FUZZER"] != nil {
+// It can only be linked with libFuzzer.
+if isFuzzed {
     package.targets += [
         .systemLibrary(name: "CFuzzer", path: "Tests/Fuzz/CFuzzer"),
         .executableTarget(
             name: "fuzz", dependencies: ["FuzzTargets", "CFuzzer"], path: "Tests/Fuzz", exclude: ["CFuzzer", "Corpus"],
-            swiftSettings: settings),
+            swiftSettings: settings, linkerSettings: [.unsafeFlags([fuzzing, "-use-ld=lld"])]),
     ]
 }

@@ -167,7 +167,8 @@ extension JSONParser {
             position = start
             throw failure("the number is out of range")
         }
-        return .number(value)
+        // Zero has no sign: it would be lost when the number is written, as "-0", and read again.
+        return .number(value == 0 ? 0 : value)
     }
 }
 

@@ -117,11 +117,15 @@ struct RequestLineTests {
 
     @Test(arguments: [
         ("0", JSONValue.integer(0)), ("-0", .integer(0)), ("9223372036854775807", .integer(.max)),
+        ("-0.0", .number(0)), ("-0e5", .number(0)),
         ("9223372036854775808", .number(9_223_372_036_854_775_808)), ("1.0", .number(1)), ("-2.5E-1", .number(-0.25)),
         (#""\u0041\/\ud83d\ude00""#, .string("A/😀")), (" [ ] ", .array([])), ("{ }", .object([:])),
     ])
     func `values are read`(_ text: String, _ value: JSONValue) throws {
-        #expect(try JSONValue(parsing: Array(text.utf8)[...]) == value)
+        let read = try JSONValue(parsing: Array(text.utf8)[...])
+        #expect(read == value)
+        let written = try #require(OutgoingLine.encode(read))
+        #expect(OutgoingLine.encode(try JSONValue(parsing: written[...])) == written)
     }
 }
 

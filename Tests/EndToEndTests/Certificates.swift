@@ -7,7 +7,8 @@ struct Certificates {
     let certificate: String
     let key: String
 
-    init(_ lab: Lab, name: String) async throws {
+    /// - Parameter days: for how long the server's certificate is good from now on; negative when it has been.
+    init(_ lab: Lab, name: String, days: Int = 2) async throws {
         let folder = lab.directory
         authority = "\(folder)/ca.pem"
         certificate = "\(folder)/server.pem"
@@ -19,7 +20,12 @@ struct Certificates {
                 "req", "-x509", "-days", "2", "-subj", "/CN=Lab authority", "-keyout", "\(folder)/ca.key", "-out",
                 authority,
             ] + Self.newKey)
-        try await sign(lab, name, certificate, key, extensions: ["-extfile", "\(folder)/extensions"])
+        try await sign(lab, name, certificate, key, days: days, extensions: ["-extfile", "\(folder)/extensions"])
+    }
+
+    /// Another certificate for the server, in the same place.
+    func renew(name: String, in lab: Lab) async throws {
+        try await sign(lab, name, certificate, key, extensions: ["-extfile", "\(lab.directory)/extensions"])
     }
 
     /// A client's certificate; the files appear at once and whole.
@@ -31,13 +37,13 @@ struct Certificates {
     private static let newKey = ["-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes"]
 
     private func sign(
-        _ lab: Lab, _ name: String, _ certificate: String, _ key: String, extensions: [String]
+        _ lab: Lab, _ name: String, _ certificate: String, _ key: String, days: Int = 2, extensions: [String]
     ) async throws {
         let (folder, request) = (lab.directory, "\(certificate).csr")
         try await openssl(lab, ["req", "-new", "-subj", "/CN=\(name)", "-keyout", key, "-out", request] + Self.newKey)
         try await openssl(
             lab,
-            ["x509", "-req", "-days", "2", "-in", request, "-CA", authority, "-CAkey", "\(folder)/ca.key"]
+            ["x509", "-req", "-days", "\(days)", "-in", request, "-CA", authority, "-CAkey", "\(folder)/ca.key"]
                 + ["-CAcreateserial", "-out", certificate] + extensions)
     }
 

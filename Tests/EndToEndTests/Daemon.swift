@@ -20,10 +20,13 @@ actor Daemon {
     nonisolated let configuration: String
     nonisolated let state: String
     nonisolated let socket: String
+    private nonisolated let namespace: Namespace
     private var process: LabProcess?
 
-    init(_ lab: Lab, name: String = "daemon", record: EventRecord) {
+    /// - Parameter namespace: where it runs; the lab's host unless it is given.
+    init(_ lab: Lab, name: String = "daemon", in namespace: Namespace? = nil, record: EventRecord) {
         self.lab = lab
+        self.namespace = namespace ?? lab.host
         self.record = record
         configuration = "\(lab.directory)/\(name)/etc"
         state = "\(lab.directory)/\(name)/state"
@@ -93,7 +96,7 @@ actor Daemon {
     func launch(after preparation: String? = nil) async throws -> LabProcess {
         try FileManager.default.createDirectory(atPath: state, withIntermediateDirectories: true)
         let words = preparation.map { ["sh", "-c", "\($0) && exec \"$@\"", "sh"] + command } ?? command
-        let process = try await lab.start("holdfastd", words, in: lab.host)
+        let process = try await lab.start("holdfastd", words, in: namespace)
         self.process = process
         return process
     }
@@ -124,6 +127,14 @@ actor Daemon {
 
     /// What it wrote to standard error since it was started last.
     var log: String { process?.errors ?? "" }
+
+    /// How much of its memory is in RAM, in KiB.
+    var residentMemory: Int? {
+        guard let process, let status = try? String(contentsOfFile: "/proc/\(process.pid)/status", encoding: .utf8)
+        else { return nil }
+        let line = status.split(separator: "\n").first { $0.hasPrefix("VmRSS:") }
+        return line.flatMap { Int($0.filter(\.isNumber)) }
+    }
 
     // MARK: Control
 

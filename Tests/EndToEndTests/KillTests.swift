@@ -21,23 +21,6 @@ private struct KillPlan {
     }
 }
 
-/// SplitMix64. Same seed, same moments; what they hit is up to the machine.
-private struct Moments: RandomNumberGenerator {
-    var state: UInt64
-
-    mutating func next() -> UInt64 {
-        state &+= 0x9e37_79b9_7f4a_7c15
-        var value = state
-        value = (value ^ (value >> 30)) &* 0xbf58_476d_1ce4_e5b9
-        value = (value ^ (value >> 27)) &* 0x94d0_49bb_1331_11eb
-        return value ^ (value >> 31)
-    }
-
-    mutating func wait(upTo milliseconds: Int) async throws {
-        try await Task.sleep(for: .milliseconds(Int.random(in: 0...milliseconds, using: &self)))
-    }
-}
-
 extension EndToEnd {
     @Suite struct Kills {}
 }
@@ -86,7 +69,7 @@ extension EndToEnd.Kills {
             var feeder = Publisher(
                 far, session: "far", topics: "in", isNumberInTopic: true, batch: 2, pause: .milliseconds(20))
             var feeding = Task { [feeder] in await feeder.run() }
-            var reader = LogReader()
+            var log = ServerLog()
             var ledger = ServerLedger()
             let clock = ContinuousClock()
             let begun = clock.now
@@ -99,7 +82,7 @@ extension EndToEnd.Kills {
                 try await moments.wait(upTo: 300)
                 try await daemon.kill()
                 try await daemon.start()
-                if kill % 20 == 0 { try reader.read(await server.logs, into: &ledger) }
+                if kill % 20 == 0 { try log.read(await server.logs) { if $0.client == "main" { ledger.take($0) } } }
             }
             await feeder.stop()
             await feeding.value
@@ -121,7 +104,7 @@ extension EndToEnd.Kills {
                 try await server.kill()
                 try await moments.wait(upTo: 200)
                 try await server.start()
-                try reader.read(await server.logs, into: &ledger)
+                try log.read(await server.logs) { if $0.client == "main" { ledger.take($0) } }
             }
 
             await feeder.stop()
@@ -133,7 +116,7 @@ extension EndToEnd.Kills {
                 return outbox.queued == 0 && outbox.inFlight == 0
             }
             #expect(try await daemon.status().outbox.quarantined == 0)
-            try reader.read(await server.logs, into: &ledger)
+            try log.read(await server.logs) { if $0.client == "main" { ledger.take($0) } }
             let accepted = await publisher.accepted
             var lost: [String] = []
             for (stream, numbers) in accepted {

@@ -26,6 +26,12 @@ actor Worker {
         }
     }
 
+    /// What was done since the last time.
+    func takeDone() -> [ReceivedMessage] {
+        defer { done = [] }
+        return done
+    }
+
     func numbers(_ topic: String) -> [Int] {
         done.filter { $0.topic == topic }.compactMap { Int($0.payload.text ?? "") }
     }

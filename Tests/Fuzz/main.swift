@@ -1,5 +1,6 @@
 import CFuzzer
 import FuzzTargets
+import Glibc
 
 // fuzz TARGET [what libFuzzer takes …]: see `make fuzz`.
 

@@ -38,6 +38,15 @@ import Testing
         #expect(harness.machine.inboxCounts.messages == 1)
     }
 
+    /// Found by the fuzzer, with a full disk: what was not stored was removed.
+    @Test mutating func `one of QoS 2 that is released before it was acknowledged stays what it is`() {
+        harness.server(inbound("a", qos: .exactlyOnce, 1))
+        harness.changes = []
+        #expect(harness.server(.pubrel(Acknowledgement(packetID: id(1)))).isEmpty, "it is answered in its turn")
+        #expect(harness.changes.isEmpty)
+        #expect(harness.commitAll() == ["collected 1", "received a", "PUBCOMP 1 92", "PUBREC 1"])
+    }
+
     @Test mutating func `what nobody durable wants is acknowledged without a commit`() {
         harness.handle(.consumer(name, .matching(nil)))
         #expect(harness.server(inbound("a", qos: .atLeastOnce, 1)) == ["received a", "PUBACK 1"])

@@ -13,6 +13,7 @@ public enum LabRequirements {
         let directories = (getenv("PATH").map { String(cString: $0) } ?? "").split(separator: ":")
         var missing = tools.filter { tool in !directories.contains { access("\($0)/\(tool)", X_OK) == 0 } }
             .map { "there is no \($0)" }
+        if LabFakeClock.library == nil { missing.append("there is no libfaketime") }
         if missing.isEmpty, let reason = namespaceFailure() { missing.append(reason) }
         return missing
     }()

@@ -107,6 +107,11 @@ public actor LabServer: LabBroker {
         await process?.signal(SIGCONT)
     }
 
+    /// Lets a user in with another password from the next start on.
+    public func change(password: String, of user: String) async throws {
+        try await lab.server.run(["mosquitto_passwd", "-b", "\(folder)/passwords", user, password])
+    }
+
     /// What it has logged since it was started last.
     public var log: String { process?.errors ?? "" }
 

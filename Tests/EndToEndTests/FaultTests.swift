@@ -1,0 +1,284 @@
+import ControlAPI
+import Foundation
+import HoldfastClient
+import Support
+import Testing
+
+// Faults that no other test of this suite makes. The list of all of them, and of the tests that make them, is in the
+// documentation: see Faults.md.
+
+extension EndToEnd {
+    @Test func `a connection that is reset is replaced at once, and what was on its way arrives`() async throws {
+        try await withLab { lab, daemon in
+            let server = try await LabServer(lab)
+            try await server.start()
+            try daemon.session(heartbeat: "60s")
+            try await daemon.start()
+            let events = try await daemon.events()
+            try await events.until(.connected)
+            let far = try await LabSubscriber(lab, filter: "reset")
+            // As a firewall does that has forgotten the connection: any packet is answered with RST.
+            try await lab.router.nft(
+                "add table ip cut; add chain ip cut pass { type filter hook forward priority 0; }; "
+                    + "add rule ip cut pass ip protocol tcp reject with tcp reset")
+            try await daemon.publish("1", to: "reset")
+            let lost = try await events.until(.reconnecting)
+            #expect(lost.reason?.code == "reset")
+            #expect(lost.reason?.group == "network")
+            try await lab.router.nft("delete table ip cut")
+            #expect(try await events.until(.connected).resumed == true)
+            try await far.received("the message is there") { $0.map(\.payload) == ["1"] }
+        }
+    }
+
+    @Test func `an expired certificate is tried again, and the renewed one is used`() async throws {
+        try await withLab { lab, daemon in
+            let certificates = try await Certificates(lab, name: "broker.lab", days: -1)
+            var options = LabServer.Options()
+            options.port = 8883
+            (options.certificate, options.key) = (certificates.certificate, certificates.key)
+            let server = try await LabServer(lab, options)
+            try await server.start()
+            try daemon.session(
+                endpoint: "mqtts://\(Lab.serverAddress):8883",
+                tables: "[tls]\nca = \"\(certificates.authority)\"\nserver-name = \"broker.lab\"")
+            try await daemon.start()
+            let events = try await daemon.events()
+            for _ in 1...3 {
+                let waiting = try await events.until("waiting") { $0.phase == .waiting }
+                #expect(waiting.reason?.terminal == false)
+                #expect(waiting.reason?.message.contains("expired") == true, "\(waiting.reason?.message ?? "")")
+            }
+            try await certificates.renew(name: "broker.lab", in: lab)
+            try await server.kill()
+            try await server.start()
+            try await events.until(.connected)
+        }
+    }
+
+    @Test func `a token is replaced before it ends, and nothing is lost by that`() async throws {
+        try await withLab { lab, daemon in
+            // It takes any.
+            let server = try await LabServer(lab)
+            try await server.start()
+            let token = try lab.write("token", #"{"token": "one", "expiresIn": 5}"#)
+            try daemon.session(top: "password = \"exec:/bin/cat \(token)\"\ninsecure = true", heartbeat: "60s")
+            try await daemon.start()
+            let events = try await daemon.events()
+            try await events.until(.connected)
+            try lab.write("token", #"{"token": "two", "expiresIn": 3600}"#)
+            // A fifth of its life before the token ends.
+            try await events.until("told that the token ends") { $0.event == .credentialExpiring }
+            let renewed = try await events.until(.reconnecting)
+            #expect(renewed.mode == .quick)
+            #expect(renewed.reason?.code == "credential-renewed")
+            #expect(try await events.until(.connected).resumed == true)
+        }
+    }
+
+    @Test func `a token that has ended is refused, and the next one is fetched at once`() async throws {
+        try await withLab { lab, daemon in
+            var options = LabServer.Options()
+            options.users = ["main": "one"]
+            let server = try await LabServer(lab, options)
+            try await server.start()
+            // What prints the token has the new one only when it is asked again.
+            try lab.write("token", "one\n")
+            let folder = lab.directory
+            let helper = try lab.write("helper", "cat \(folder)/token; mv -f \(folder)/next \(folder)/token; true\n")
+            try daemon.session(top: "password = \"exec:/bin/sh \(helper)\"\ninsecure = true")
+            try await daemon.start()
+            let events = try await daemon.events()
+            try await events.until(.connected)
+            try lab.write("next", "two\n")
+            try await server.change(password: "two", of: "main")
+            try await server.kill()
+            try await server.start()
+            try await events.until(.reconnecting)
+            try await events.until(.connected)
+            #expect(await events.all.allSatisfy { $0.state != .failed })
+        }
+    }
+
+    /// The wall clock alone: the kernel's own news of it cannot be made without setting the clock of this machine.
+    @Test(arguments: [8760, -8760])
+    func `a wall clock that is set by a year interrupts nothing, and no message is too old by that`(
+        hours: Int
+    ) async throws {
+        try await withLab { lab, daemon in
+            let server = try await LabServer(lab)
+            try await server.start()
+            try daemon.session(heartbeat: "1s", tables: "[outbox]\nmax-age = \"1h\"")
+            let clock = try lab.write("clock", "+0")
+            // The library sets a variable in the first program that it is loaded into; there the Swift runtime would not find
+            // the arguments any more.
+            try await daemon.start(
+                after: "export LD_PRELOAD=\(LabFakeClock.library ?? "") DONT_FAKE_MONOTONIC=1 FAKETIME_NO_CACHE=1 "
+                    + "FAKETIME_TIMESTAMP_FILE=\(clock) && set -- env \"$@\"")
+            let events = try await daemon.events()
+            try await events.until(.connected)
+            let far = try await LabSubscriber(lab, filter: "clock")
+            try await daemon.publish("1", to: "clock", wait: .delivered)
+            try await lab.breakNetwork()
+            try await events.until(.reconnecting)
+            try await daemon.publish("2", to: "clock")
+            try lab.write("clock", "\(hours > 0 ? "+" : "")\(hours)h")
+            try await daemon.publish("3", to: "clock")
+            try await lab.healNetwork()
+            let connected = try await events.until(.connected)
+            #expect(connected.resumed == true)
+            let told = Double(connected.time.milliseconds) / 1000 - Date.now.timeIntervalSince1970
+            #expect(abs(told - Double(hours) * 3600) < 60, "it has the new time")
+            try await far.received("all three") { $0.map(\.payload) == ["1", "2", "3"] }
+            let counters = try await daemon.status().counters
+            try await daemon.publish("4", to: "clock", wait: .delivered)
+            try await Task.sleep(for: .seconds(3))
+            #expect(try await daemon.status().counters.connects == counters.connects)
+        }
+    }
+
+    @Test func `ten thousand topics go out and come in, each in its place`() async throws {
+        try await withLab { lab, daemon in
+            var options = LabServer.Options()
+            options.isPersistent = false
+            let server = try await LabServer(lab, options)
+            try await server.start()
+            try daemon.session(heartbeat: "20s")
+            try await daemon.start()
+            let events = try await daemon.events()
+            try await events.until(.connected)
+            let worker = Worker()
+            let subscription = try await daemon.client.consume(
+                session: "main", filter: "many/#", qos: .atLeastOnce, consumer: "many")
+            let working = Task { await worker.run(subscription) }
+            let far = try await LabSubscriber(lab, filter: "many/#")
+            for first in stride(from: 0, to: 10_000, by: 500) {
+                let requests = (first..<first + 500).map { number in
+                    MessagePublishMethod.Parameters(
+                        session: "main", topic: "many/\(number % 100)/\(number)", payload: .init(text: "\(number)"),
+                        qos: number % 2 == 0 ? .atLeastOnce : .exactlyOnce)
+                }
+                let answers = try await daemon.client.callInOrder(
+                    MessagePublishMethod.self, requests, timeout: .seconds(60))
+                for answer in answers { #expect(try answer.get().accepted) }
+            }
+            func isInPlace(_ topic: String, _ payload: String?) -> Bool {
+                guard let number = payload.flatMap({ Int($0) }) else { return false }
+                return topic == "many/\(number % 100)/\(number)"
+            }
+            let arrived = try await far.received("ten thousand at the far end") { $0.count >= 10_000 }
+            #expect(Set(arrived).count == 10_000 && arrived.count == 10_000)
+            #expect(arrived.allSatisfy { isInPlace($0.topic, $0.payload) })
+            try await until("ten thousand at the consumer", within: .seconds(300)) { await worker.done.count >= 10_000 }
+            let done = await worker.done
+            #expect(Set(done.map(\.topic)).count == 10_000 && done.count == 10_000)
+            #expect(done.allSatisfy { isInPlace($0.topic, $0.payload.text) })
+            await daemon.client.close()
+            await working.value
+        }
+    }
+
+    /// 64 KiB, and as much as a line to the control socket, of 1 MiB, has room for.
+    @Test(arguments: [64 << 10, (1 << 20) - 512])
+    func `large payloads arrive whole and once in both directions, though the connection is cut in the middle`(
+        size: Int
+    ) async throws {
+        try await withLab { lab, daemon in
+            let server = try await LabServer(lab)
+            try await server.start()
+            try daemon.session(heartbeat: "20s", tables: "[mqtt]\nmaximum-packet-size = \"2MiB\"")
+            try await daemon.start()
+            let events = try await daemon.events()
+            try await events.until(.connected)
+            let worker = Worker()
+            // Its own messages come back to it, so each goes both ways.
+            let subscription = try await daemon.client.consume(
+                session: "main", filter: "large/#", qos: .exactlyOnce, consumer: "large")
+            let working = Task { await worker.run(subscription) }
+            try await until("the consumer is there") { try await daemon.status().inbox.consumers.count == 1 }
+            // A second for a message, so that the cut is in the middle of one.
+            let rate = size * 8 / 1000
+            try await lab.router.run([
+                "tc", "qdisc", "add", "dev", "far", "root", "tbf", "rate", "\(rate)kbit", "burst", "20000", "latency",
+                "2s",
+            ])
+            func payload(_ number: Int) -> String {
+                String(repeating: "\(number) is a payload of a size. ", count: size / 25 + 1).prefix(size - 8)
+                    + String(format: "%08d", number)
+            }
+            for number in 1...4 {
+                try await daemon.publish(
+                    payload(number), to: "large/\(number)", qos: number % 2 == 0 ? .exactlyOnce : .atLeastOnce)
+                if number == 2 {
+                    try await until("something is in flight") { try await daemon.status().outbox.inFlight > 0 }
+                    try await lab.uplinkDown()
+                    try await events.until(.waitingForNetwork)
+                    try await lab.router.run(["tc", "qdisc", "del", "dev", "far", "root"])
+                    try await lab.uplinkUp()
+                    try await events.until(.connected)
+                }
+            }
+            try await until("all are there") { Set(await worker.done.map(\.topic)).count == 4 }
+            let done = await worker.done
+            for number in 1...4 {
+                let messages = done.filter { $0.topic == "large/\(number)" }
+                #expect(messages.allSatisfy { $0.payload.text == payload(number) }, "\(number) is whole")
+                #expect(number % 2 == 1 || Set(messages.map(\.id)).count == 1, "\(number) is there once")
+            }
+            // What comes from elsewhere may be longer than a line to the daemon.
+            let file = try lab.write("mebibyte", String(repeating: "m", count: 1 << 20))
+            try await lab.server.run([
+                "mosquitto_pub", "-V", "5", "-t", "large/mebibyte", "-q", "2", "-f", file,
+            ])
+            try await until("a mebibyte is there") {
+                await worker.done.last?.payload.text?.utf8.count == 1 << 20
+            }
+            await daemon.client.close()
+            await working.value
+        }
+    }
+
+    @Test func `a program that never reads costs others nothing, and the daemon little memory`() async throws {
+        try await withLab { lab, daemon in
+            var options = LabServer.Options()
+            options.isPersistent = false
+            let server = try await LabServer(lab, options)
+            try await server.start()
+            try daemon.session(heartbeat: "2s")
+            try await daemon.start()
+            let events = try await daemon.events()
+            try await events.until(.connected)
+            let idle = try await RawControl(daemon.socket)
+            _ = try await idle.ask(
+                #"{"jsonrpc":"2.0","id":1,"method":"message.subscribe","params":{"session":"main","filter":"load/#"}}"#)
+            let reader = try await daemon.client.subscribe(.init(session: "main", filter: "load/#"))
+            let inbox = await Inbox(reader)
+            func load(_ rounds: ClosedRange<Int>) async throws {
+                for round in rounds {
+                    // 4 MiB.
+                    let requests = (0..<64).map { number in
+                        MessagePublishMethod.Parameters(
+                            session: "main", topic: "load/\(round)",
+                            payload: .init(text: "\(number) " + String(repeating: "x", count: 65_536)))
+                    }
+                    for answer in try await daemon.client.callInOrder(MessagePublishMethod.self, requests) {
+                        #expect(try answer.get().accepted)
+                    }
+                    try await until("the other one has all of it", within: .seconds(300)) {
+                        // With QoS 1 it may come twice.
+                        let texts = await inbox.messages.filter { $0.topic == "load/\(round)" }.map(\.payload.text)
+                        return Set(texts).count == 64
+                    }
+                }
+            }
+            // What a daemon needs for such a load is there when the first is over; the rest is what nobody reads.
+            try await load(1...3)
+            let before = try #require(await daemon.residentMemory)
+            try await load(4...8)
+            let after = try #require(await daemon.residentMemory)
+            #expect(after < before + 16 << 10, "\(before) KiB, then \(after) KiB")
+            #expect(try await daemon.status().counters.connects == 1)
+            await idle.close()
+        }
+    }
+}

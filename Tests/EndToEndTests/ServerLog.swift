@@ -1,0 +1,57 @@
+import Foundation
+
+/// The log of a mosquitto that is started again and again, read piece by piece, each where it stopped reading.
+///
+/// It is the far end that outlives the server: it is written at once, and kill -9 takes nothing of it away. Every message
+/// of a stream has a topic of its own, PREFIX/QOS/NUMBER, so that each line says which one is meant.
+struct ServerLog {
+    /// A packet of one client.
+    struct Line {
+        var text: Substring
+        /// "1795244263:", "Received", "PUBLISH", "from", the client, and what is in brackets.
+        var words: [Substring]
+        var client: Substring { words[4] }
+    }
+
+    struct Message: Hashable {
+        /// All levels but the last.
+        var stream: String
+        var number: Int
+    }
+
+    private var offsets: [String: UInt64] = [:]
+    /// The part of a line that was not finished when it was read.
+    private var rest: [String: String] = [:]
+
+    /// Gives every packet that was written since the last time.
+    mutating func read(_ files: [String], _ take: (Line) -> Void) throws {
+        for file in files {
+            guard let handle = FileHandle(forReadingAtPath: file) else { continue }
+            defer { try? handle.close() }
+            let offset = offsets[file] ?? 0
+            try handle.seek(toOffset: offset)
+            let bytes = try handle.readToEnd() ?? Data()
+            offsets[file] = offset + UInt64(bytes.count)
+            let text = (rest[file] ?? "") + String(decoding: bytes, as: UTF8.self)
+            var lines = text.split(separator: "\n", omittingEmptySubsequences: false)
+            rest[file] = String(lines.popLast() ?? "")
+            for line in lines {
+                let words = line.split(separator: " ")
+                guard words.count >= 6, ["Received", "Sending"].contains(words[1]) else { continue }
+                take(Line(text: line, words: words))
+            }
+        }
+    }
+
+    /// The digits of a word.
+    static func number(_ word: Substring) -> Int? {
+        Int(word.filter(\.isNumber))
+    }
+
+    /// The message of a topic in quotes.
+    static func message(_ word: Substring) -> Message? {
+        let levels = word.drop { $0 == "'" }.split(separator: "/")
+        guard levels.count >= 3, let last = levels.last, let number = number(last) else { return nil }
+        return Message(stream: levels.dropLast().joined(separator: "/"), number: number)
+    }
+}

@@ -50,7 +50,7 @@ extension MQTTClientMachine {
 
     mutating func receivedPubrel(_ answer: Acknowledgement, _ step: inout Step) {
         // What is just being committed was not acknowledged: no server has anything to release there.
-        let isUnderWay = collection.batch?.entries.contains { $0.publish.packetID == answer.packetID } == true
+        let isUnderWay = intake.batch?.entries.contains { $0.publish.packetID == answer.packetID } == true
         guard !isUnderWay, inbox.end(answer.packetID) else {
             // Else a PUBCOMP of ours was lost: the server goes on all the same.
             return enqueue(.pubcomp(answer.packetID, .packetIdentifierNotFound), step)

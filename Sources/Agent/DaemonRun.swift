@@ -120,6 +120,9 @@ private func start(
     let surroundings = SessionDriver.Surroundings(
         eventLoop: loop, threadPool: threadPool, store: store, commits: commits, network: network, logger: logger,
         bootID: BootID.current()?.description ?? "", deviceID: DeviceID.derived()?.description ?? "")
+    // Before any session looks a name up: what changes after that look must be noticed.
+    let resolverWatch = ResolverWatch(eventLoop: loop) { watcher.assumeIsolated { $0.resolverChanged() } }
+    if await !resolverWatch.start() { logger.notice("changes of the resolver's configuration cannot be noticed") }
     do throws(StoreError) {
         try await registry.start(loaded.sessions, in: surroundings)
     } catch {
@@ -135,8 +138,6 @@ private func start(
     }
     let sleepWatch = SleepWatch(registry: registry, logger: logger, eventLoop: loop)
     await sleepWatch.start()
-    let resolverWatch = ResolverWatch(eventLoop: loop) { watcher.assumeIsolated { $0.resolverChanged() } }
-    if await !resolverWatch.start() { logger.notice("changes of the resolver's configuration cannot be noticed") }
     Notifier().ready()
     logger.notice(
         "ready: \(loaded.sessions.count) session\(loaded.sessions.count == 1 ? "" : "s"), control socket \(options.socketPath)",

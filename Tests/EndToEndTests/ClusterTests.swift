@@ -52,8 +52,8 @@ extension EndToEnd.Servers {
             let publisher = Publisher(daemon, topics: "cluster", batch: 5, pause: .milliseconds(5))
             let publishing = Task { await publisher.run() }
             try await until("some are accepted") { await publisher.count >= 200 }
-            // What the node acknowledged before it told the other one of it dies with it, and that would be the server's loss
-            // (seen with ejabberd 23.01). So the last that it says is not heard: TCP's own acknowledgements are, of 52 bytes.
+            // What the node acknowledged before it told the other one of it dies with it, and that would be the server's loss.
+            // So the last that it says is not heard: TCP's own acknowledgements are, of 52 bytes.
             try await lab.router.nft(
                 "add table ip deaf; add chain ip deaf pass { type filter hook forward priority 0; }; "
                     + "add rule ip deaf pass ip saddr \(Lab.serverAddress) ip daddr 10.77.0.1 ip length > 52 drop")

@@ -28,8 +28,8 @@ MAN7 = man/holdfast-rpc.7
 MAN8 = man/holdfastd.8
 
 .DEFAULT_GOAL = help
-.PHONY: help demo test scenarios test-servers soak-kills soak sanitize fuzz simulate simulate-mutants bench-recovery docs lint build \
-        install uninstall clean
+.PHONY: help demo test scenarios test-servers soak-kills soak sanitize fuzz simulate simulate-mutants bench-recovery docs \
+        lint build install uninstall clean
 
 help: ## list these targets
 	@echo 'Holdfast. Targets:'

@@ -57,33 +57,46 @@ import Testing
     }
 
     @Test func `the terminal state that outlived the daemon ends with a changed file, too`() async throws {
-        let scratch = try CredentialScratch()
-        let path = try scratch.write("password", "wrong")
-        let group = MultiThreadedEventLoopGroup(numberOfThreads: 2)
-        let server = LoopbackServer(eventLoop: group.next())
-        try await server.start()
-        await server.set { $0.connack.reasonCode = .notAuthorized }
-        let directory = try TemporaryDirectory()
-        defer { directory.remove() }
-        mkdir("\(directory.path)/sessions.d", 0o700)
-        try directory.write(
-            "sessions.d/main.toml", await DaemonUnderTest.session(server, "password = \"file:\(path)\""))
-        try await DaemonUnderTest.run(in: directory, server, on: group) { daemon in
-            _ = try await daemon.watcher("failed")
+        try await withRejectedFile { file, directory, server, group in
+            try await DaemonUnderTest.run(in: directory, server, on: group) { daemon in
+                let peer = try await daemon.watcher("failed")
+                try file.replace()
+                try await peer.state("connected")
+            }
         }
-        await server.set { $0.connack.reasonCode = .success }
-        try await DaemonUnderTest.run(in: directory, server, on: group) { daemon in
-            let peer = try await daemon.watcher("failed")
-            rename(try scratch.write("new", "right"), path)
-            try await peer.state("connected")
-        }
-        try await server.stop()
-        try await group.shutdownGracefully()
     }
 
     @Test func `a file that was replaced while the daemon did not run ends the terminal state, too`() async throws {
+        try await withRejectedFile { file, directory, server, group in
+            let attempts = await server.events.all.count { if case .opened = $0 { true } else { false } }
+            try await DaemonUnderTest.run(in: directory, server, on: group) { daemon in
+                _ = try await daemon.watcher("failed")
+            }
+            #expect(await server.events.all.count { if case .opened = $0 { true } else { false } } == attempts)
+            try file.replace()
+            try await DaemonUnderTest.run(in: directory, server, on: group) { daemon in
+                _ = try await daemon.watcher("connected")
+            }
+        }
+    }
+
+    /// A file with a password that the server has rejected.
+    private struct RejectedFile {
+        let scratch: CredentialScratch
+        let path: String
+
+        /// Puts another one in its place, which the server takes.
+        func replace() throws {
+            rename(try scratch.write("new", "right"), path)
+        }
+    }
+
+    /// The daemon has failed for good with the file's password, and has ended; from then on the server takes everybody.
+    private func withRejectedFile(
+        _ body: (RejectedFile, TemporaryDirectory, LoopbackServer, MultiThreadedEventLoopGroup) async throws -> Void
+    ) async throws {
         let scratch = try CredentialScratch()
-        let path = try scratch.write("password", "wrong")
+        let file = RejectedFile(scratch: scratch, path: try scratch.write("password", "wrong"))
         let group = MultiThreadedEventLoopGroup(numberOfThreads: 2)
         let server = LoopbackServer(eventLoop: group.next())
         try await server.start()
@@ -92,20 +105,12 @@ import Testing
         defer { directory.remove() }
         mkdir("\(directory.path)/sessions.d", 0o700)
         try directory.write(
-            "sessions.d/main.toml", await DaemonUnderTest.session(server, "password = \"file:\(path)\""))
+            "sessions.d/main.toml", await DaemonUnderTest.session(server, "password = \"file:\(file.path)\""))
         try await DaemonUnderTest.run(in: directory, server, on: group) { daemon in
             _ = try await daemon.watcher("failed")
         }
         await server.set { $0.connack.reasonCode = .success }
-        let attempts = await server.events.all.count { if case .opened = $0 { true } else { false } }
-        try await DaemonUnderTest.run(in: directory, server, on: group) { daemon in
-            _ = try await daemon.watcher("failed")
-        }
-        #expect(await server.events.all.count { if case .opened = $0 { true } else { false } } == attempts)
-        rename(try scratch.write("new", "right"), path)
-        try await DaemonUnderTest.run(in: directory, server, on: group) { daemon in
-            _ = try await daemon.watcher("connected")
-        }
+        try await body(file, directory, server, group)
         try await server.stop()
         try await group.shutdownGracefully()
     }

@@ -3,11 +3,13 @@ import Logging
 import NIOCore
 import SessionCore
 
-/// Brings the history to the store, beside the commits and in order: what comes while a transaction runs goes into the
-/// next one. Nobody waits for it, and what the store does not take is dropped.
+/// Brings the history to the store, beside the commits and in order: what comes within a moment, or while a transaction
+/// runs, goes into one transaction. Nobody waits for it, and what the store does not take is dropped.
 actor HistoryQueue {
     /// As many entries wait at most; then the oldest are dropped.
     static let maximumWaiting = 1000
+    /// For so long what comes is put together: a session that is connected again at once has more than one entry.
+    static let gathering = Duration.milliseconds(20)
     /// How often the disk is told that the daemon lives, at most.
     static let signOfLifeInterval = Duration.seconds(300)
 
@@ -52,6 +54,7 @@ actor HistoryQueue {
 
     private func run() async {
         while !waiting.isEmpty {
+            await eventLoop.pause(for: Self.gathering)
             let entries = waiting
             waiting = []
             do throws(StoreError) {

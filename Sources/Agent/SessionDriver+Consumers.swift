@@ -203,7 +203,7 @@ extension SessionDriver {
         log.inboxFull(isFull)
         var event = self.event(.inboxFull)
         event.full = isFull
-        surroundings.report(name, event)
+        report(event)
     }
 
     /// A QoS 0 message found no room. Those of one second are told together.
@@ -216,7 +216,7 @@ extension SessionDriver {
                 var event = driver.event(.messageDropped)
                 event.count = driver.inboxDroppedUntold
                 driver.inboxDroppedUntold = 0
-                driver.surroundings.report(driver.name, event)
+                driver.report(event)
             }
         }
     }

@@ -177,7 +177,7 @@ extension SessionDriver {
         guard reason.code.group == .displaced else { return }
         var event = self.event(.displaced)
         event.reason = .init(reason)
-        surroundings.report(name, event)
+        report(event)
         sayFarewell()
     }
 }

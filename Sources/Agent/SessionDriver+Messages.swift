@@ -85,7 +85,7 @@ extension SessionDriver {
         var event = self.event(.messageRejected)
         event.id = sequence.rawValue
         event.reasonCode = Int(code.rawValue)
-        surroundings.report(name, event)
+        report(event)
         publishers.removeValue(forKey: sequence)?.answer(
             .failure(.messageRejected(sentence, reasonCode: Int(code.rawValue))))
     }

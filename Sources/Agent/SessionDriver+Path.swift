@@ -14,22 +14,34 @@ extension SessionDriver {
 
     /// The endpoint's addresses are known, and are about to be dialed.
     func watchPaths(of endpoint: EndpointIndex, to addresses: [SocketAddress]) {
-        addressesOfNames[endpoint] = isName(endpoint) ? addresses : nil
-        watch(endpoint, addresses, isName(endpoint) ? .name : .literal)
+        guard literals[endpoint.rawValue] == nil else { return watchLiteral(endpoint, addresses) }
+        addressesOfNames[endpoint] = addresses
+        watch(endpoint, addresses, .name)
     }
 
     /// From now on only the address in use counts: a path to the others says nothing about this connection.
     func watchPath(of endpoint: EndpointIndex, to peer: SocketAddress) {
-        watch(endpoint, [peer], isName(endpoint) ? .peer : .literal)
+        guard literals[endpoint.rawValue] == nil else { return watchLiteral(endpoint, [peer]) }
+        watch(endpoint, [peer], .peer)
     }
 
     /// The connection is over, and the endpoint's other addresses are as good as the one that was used.
     func watchAllPaths(of endpoint: EndpointIndex) {
-        if let literal = try? SocketAddress(ipAddress: configuration.hosts[endpoint.rawValue], port: 0) {
+        if let literal = literals[endpoint.rawValue] {
+            guard redirectedLiterals.remove(endpoint) != nil else { return }
             watch(endpoint, [literal], .literal)
         } else {
             watch(endpoint, addressesOfNames[endpoint] ?? [], .name)
         }
+    }
+
+    /// The endpoint's own address is watched all the time: there is something to do only where it was redirected elsewhere.
+    private func watchLiteral(_ endpoint: EndpointIndex, _ addresses: [SocketAddress]) {
+        guard addresses.map(\.ipAddress) != [literals[endpoint.rawValue]?.ipAddress] else {
+            return watchAllPaths(of: endpoint)
+        }
+        redirectedLiterals.insert(endpoint)
+        watch(endpoint, addresses, .literal)
     }
 
     private func watch(_ endpoint: EndpointIndex, _ addresses: [SocketAddress], _ origin: AddressOrigin) {
@@ -38,9 +50,5 @@ extension SessionDriver {
         // Nothing has changed but what is looked at, unless that ends the waiting.
         let isGained = path != nil && machine.status.phase == .waitingForNetwork
         take(.pathChanged(endpoint, to: path, isGained ? .gained : .none))
-    }
-
-    private func isName(_ endpoint: EndpointIndex) -> Bool {
-        NetworkPath.IPAddress(configuration.hosts[endpoint.rawValue]) == nil
     }
 }

@@ -32,7 +32,7 @@ extension SessionDriver {
         event.id = id
         event.topic = topic
         event.reason = .init(code: reason.code, group: "outbox", terminal: false, message: reason.sentence)
-        surroundings.report(name, event)
+        report(event)
     }
 
     // MARK: The list

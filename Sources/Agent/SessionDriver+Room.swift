@@ -201,7 +201,7 @@ extension SessionDriver {
             var event = self.event(kind)
             event.user = identity.user
             event.device = identity.device
-            surroundings.report(name, event)
+            report(event)
         }
     }
 

@@ -4,7 +4,7 @@ import NetworkPath
 import SessionCore
 import Transport
 
-// What the session tells of itself: status, events, log.
+// What the session says of itself when it is asked.
 
 extension SessionDriver {
     /// Everything that `session.status` shows, as of now.
@@ -19,7 +19,7 @@ extension SessionDriver {
             phase: status.phase.map { .init($0) }, mode: status.mode.map { .init($0) }, resumed: status.resumed,
             attempt: status.attempt, retryIn: status.retryAt.map { max(0, now.duration(to: $0).seconds) },
             lost: status.isLost, doubt: status.doubt.map { $0 == .pathLost ? .pathLost : .probing },
-            reason: .init(status.reason), endpoint: name(of: status.endpoint),
+            reason: .init(status.reason), endpoint: status.endpoint.map { address(of: $0).description },
             proxy: configuration.proxy.address?.description, peer: link?.opened?.peerAddress,
             tls: link?.opened?.tlsVersion, protocol: mqtt.isConnected ? mqtt.version.description : nil,
             path: status.path.map { .init($0) }, network: .init(configuration.network),
@@ -40,69 +40,16 @@ extension SessionDriver {
                 published: publishedCount, received: receivedCount, dropped: droppedCount))
     }
 
-    private func name(of endpoint: EndpointIndex?) -> String? {
-        guard let endpoint else { return nil }
-        if let link, link.attempt.endpoint == endpoint { return link.address.description }
-        return configuration.endpoints[endpoint.rawValue].description
+    /// Where an endpoint is, or where its attempt was redirected to.
+    func address(of endpoint: EndpointIndex) -> Endpoint {
+        if let link, link.attempt.endpoint == endpoint { return link.address }
+        return configuration.endpoints[endpoint.rawValue]
     }
 
     /// An event of this session, now.
     func event(_ kind: SessionEvent.Kind) -> SessionEvent {
         SessionEvent(
             watch: .init(rawValue: ""), sequence: 0, time: wallClock, session: name.description, event: kind)
-    }
-
-    /// Tells watchers and the journal what the session machine reports.
-    func report(_ event: SessionMachine.Event) {
-        let now = now
-        let status = machine.status
-        var told = self.event(.stateChanged)
-        switch event {
-        case .stateChanged(let from, _):
-            if from != status.state {
-                stateChanged(to: status.state)
-            } else if status.state == .disconnected || status.state == .disconnecting {
-                // An explicit disconnect of a session that was idle or slept, or was about to.
-                rememberVerdict(status.state)
-                leavePublications()
-            }
-            told.from = .init(from)
-            told.state = .init(status.state)
-            told.phase = status.phase.map { .init($0) }
-            told.mode = status.mode.map { .init($0) }
-            told.resumed = status.resumed
-            told.attempt = status.attempt
-            told.retryIn = status.retryAt.map { max(0, now.duration(to: $0).seconds) }
-            told.lost = status.isLost
-            told.reason = .init(status.reason)
-            told.endpoint = name(of: status.endpoint)
-            told.path = status.path.map { .init($0) }
-        case .reconnectStarted(let mode):
-            told.event = .reconnectStarted
-            told.mode = .init(mode)
-        case .reconnectCompleted(let mode, let outage):
-            told.event = .reconnectCompleted
-            told.mode = .init(mode)
-            told.outage = outage.seconds
-        case .connectionLost(let outage):
-            told.event = .connectionLost
-            told.outage = outage.seconds
-        case .qualityChanged(let quality):
-            told.event = .qualityChanged
-            told.quality = .init(quality)
-            told.rtt = machine.liveness?.roundTrip?.seconds
-            told.jitter = machine.liveness?.jitter?.seconds
-        case .pathChanged(let pathClass, let endpoint, _, let path):
-            told.event = .pathChanged
-            told.change = pathClass.rawValue
-            told.endpoint = name(of: endpoint)
-            told.path = path.map { .init($0) }
-        case .credentialExpiring:
-            told.event = .credentialExpiring
-            told.expires = credentialEnd
-        }
-        log.tell(event, status: status, endpoint: name(of: status.endpoint), at: now)
-        surroundings.report(name, told)
     }
 }
 

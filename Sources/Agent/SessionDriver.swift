@@ -103,6 +103,10 @@ actor SessionDriver {
     /// What the server was subscribed to when the daemon was started.
     private let remembered: Set<TopicFilter>
     var looking: Looking?
+    /// The addresses of the endpoints that are no names.
+    let literals: [SocketAddress?]
+    /// Those of them that were redirected, and whose address is not the one that is watched now.
+    var redirectedLiterals: Set<EndpointIndex> = []
     /// What the names of endpoints were resolved to last.
     var addressesOfNames: [EndpointIndex: [SocketAddress]] = [:]
     var knocks: [EndpointIndex: Knock] = [:]
@@ -119,6 +123,9 @@ actor SessionDriver {
     /// Set when the session is about to end for good: a successor takes over what is asked from now on.
     private(set) var isStopping = false
     var memory = VerdictMemory()
+    var untold: [Untold] = []
+    /// When it is told; `nil` if there is nothing.
+    var telling: Telling?
 
     init(
         name: SessionName, configuration: SessionConfiguration, durable: DurableSession,
@@ -131,6 +138,7 @@ actor SessionDriver {
         durableConsumers = DurableConsumers(durable, attached: parked.attached)
         eventLoop = surroundings.eventLoop
         since = surroundings.clock.wallClock()
+        literals = configuration.hosts.map { try? SocketAddress(ipAddress: $0, port: 0) }
         machine = SessionMachine(
             policy: configuration.reconnect, timeouts: configuration.timeouts, heartbeat: configuration.heartbeat,
             rest: configuration.rest, isBound: configuration.network.isBinding,
@@ -234,6 +242,7 @@ actor SessionDriver {
         }
         publishers = [:]
         surroundings.paths.forget(name)
+        tell()
         return ParkedConsumers(live: consumers, attached: durableConsumers.attached)
     }
 
@@ -286,6 +295,7 @@ actor SessionDriver {
         adjustReading()
         isWorking = false
         schedule()
+        tellLater()
     }
 
     /// What is measured by the wall clock must not change because somebody sets it.
@@ -536,7 +546,15 @@ actor SessionDriver {
         work.append(.session(input(link.generation)))
     }
 
-    func stateChanged(to state: SessionState) {
+    func stateChanged(from: SessionState, to state: SessionState) {
+        guard from != state else {
+            if state == .disconnected || state == .disconnecting {
+                // An explicit disconnect of a session that was idle or slept, or was about to.
+                rememberVerdict(state)
+                leavePublications()
+            }
+            return
+        }
         since = wallClock
         if state == .disconnected { rooms.lastOpened = nil }
         rememberVerdict(state)

@@ -79,10 +79,8 @@ private final class HintHandler: ChannelInboundHandler {
     }
 
     func channelRead(context: ChannelHandlerContext, data: NIOAny) {
-        let datagram = unwrapInboundIn(data).readableBytesView
-        let receivedAt = batch?.receivedAt ?? now()
-        let messages = UInt64(max(1, NetlinkMessage.count(ArraySlice(datagram))))
-        batch = HintBatch(messages: messages + (batch?.messages ?? 0), receivedAt: receivedAt)
+        // The kernel announces each change in a datagram of its own.
+        batch = HintBatch(messages: (batch?.messages ?? 0) + 1, receivedAt: batch?.receivedAt ?? now())
     }
 
     func channelReadComplete(context: ChannelHandlerContext) {

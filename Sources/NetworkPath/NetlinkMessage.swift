@@ -47,20 +47,6 @@ extension NetlinkMessage {
         return messages
     }
 
-    /// The number of messages in a datagram, without looking into them.
-    static func count(_ datagram: ArraySlice<UInt8>) -> Int {
-        let bytes = NetlinkBytes(datagram)
-        var count = 0
-        var offset = 0
-        while let length = bytes.number(at: offset, as: UInt32.self).map(Int.init),
-            length >= headerLength, length <= bytes.count - offset
-        {
-            count += 1
-            offset += align(length)
-        }
-        return count
-    }
-
     /// `struct nlmsghdr`: length, type, flags, sequence, sender's port.
     static let headerLength = 16
 }

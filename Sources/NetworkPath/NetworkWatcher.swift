@@ -116,8 +116,7 @@ public actor NetworkWatcher {
 
     /// Watches exactly these targets and says their paths.
     ///
-    /// A target that was watched before with the same addresses is looked at as after a hint: if its path changed, that
-    /// is reported. The others are only answered.
+    /// For a target that was watched before with the same addresses nothing is asked anew: every change is noticed anyway.
     /// - Parameter targets: with the addresses of each, the preferred first; none if the name does not resolve yet.
     /// - Returns: the path of each target; `nil` as value where there is none.
     @discardableResult
@@ -137,14 +136,12 @@ public actor NetworkWatcher {
     @discardableResult
     public func setTarget(_ target: Target, addresses: [IPAddress], origin: AddressOrigin = .literal) -> Path? {
         if let before = watched[target], before.addresses == addresses, before.origin == origin {
-            look(at: target, receivedAt: now())
-        } else {
-            watched[target] = Watched(
-                addresses: addresses, origin: origin,
-                classifier: PathClassifier(
-                    observe(addresses, origin, for: target.session), isUnresolved: addresses.isEmpty))
+            return before.classifier.current.path
         }
-        return watched[target]?.classifier.current.path
+        let classifier = PathClassifier(
+            observe(addresses, origin, for: target.session), isUnresolved: addresses.isEmpty)
+        watched[target] = Watched(addresses: addresses, origin: origin, classifier: classifier)
+        return classifier.current.path
     }
 
     /// Says which networks a session may use; all of them unless this is called, before its targets are set.

@@ -4,7 +4,8 @@ import NIOPosix
 
 /// TCP connections to all addresses of an endpoint, of which the first one wins (RFC 8305).
 ///
-/// The race itself is NIO's. What is added is that it can be called off at once, and that its addresses are given.
+/// The race itself is NIO's. What is added is that it can be called off at once, that its addresses are given, and that
+/// a single one is dialed before `start` returns.
 final class AddressRace {
     private let addresses: [SocketAddress]
     private let interface: String?
@@ -33,28 +34,16 @@ final class AddressRace {
         self.completion = completion
         // The next address starts after 250 ms or a failure; the time-out is for all of them together.
         let stagger = Duration.milliseconds(250) * (addresses.count - 1)
-        let userTimeout = Int(min(max(options.userTimeout / .milliseconds(1), 0), Double(CInt.max)))
-        let idle = options.keepAlive
         let this = NIOLoopBound(self, eventLoop: eventLoop)
-        ClientBootstrap(group: eventLoop)
-            .channelOption(.socketOption(.so_keepalive), value: 1)
-            .channelOption(.tcpOption(.init(rawValue: TCP_KEEPIDLE)), value: Self.seconds(idle))
-            .channelOption(.tcpOption(.init(rawValue: TCP_KEEPINTVL)), value: Self.seconds(idle / 4))
-            .channelOption(.tcpOption(.init(rawValue: TCP_KEEPCNT)), value: 4)
-            .channelOption(.tcpOption(.tcp_nodelay), value: 1)
-            .channelOption(.tcpOption(.init(rawValue: TCP_USER_TIMEOUT)), value: userTimeout)
+        let bootstrap = ClientBootstrap(group: eventLoop)
             .channelOption(.autoRead, value: false)
             .connectTimeout(TimeAmount(options.dialTimeout + stagger))
             .resolver(KnownAddresses(addresses: addresses, eventLoop: eventLoop))
             .channelInitializer { channel in this.value.initialize(channel) }
-            .connect(host: hop.host, port: hop.port)
-            .assumeIsolated()
-            .whenComplete { self.finished($0) }
-    }
-
-    /// As the kernel takes it: 1...32767.
-    private static func seconds(_ duration: Duration) -> Int {
-        Int(min(max((duration / .seconds(1)).rounded(.up), 1), 32_767))
+        let connected =
+            addresses.count == 1
+            ? bootstrap.connect(to: addresses[0]) : bootstrap.connect(host: hop.host, port: hop.port)
+        connected.assumeIsolated().whenComplete { self.finished($0) }
     }
 
     /// Stops all of them. The completion is not called any more.
@@ -71,7 +60,9 @@ final class AddressRace {
         guard completion != nil else { return eventLoop.makeFailedFuture(ChannelError.ioOnClosedChannel) }
         channels.append(channel)
         guard let sockets = channel as? any SocketOptionProvider else { return eventLoop.makeSucceededVoidFuture() }
-        sockets.retryEvenly()
+        // Not before the SYN: they are for what comes after it.
+        let options = NIOLoopBound(options, eventLoop: eventLoop)
+        eventLoop.execute { sockets.set(options.value) }
         guard let interface else { return eventLoop.makeSucceededVoidFuture() }
         return sockets.bind(to: interface).assumeIsolated().flatMapErrorThrowing { error in
             self.bindingFailure = TransportFailure(binding: interface, error)

@@ -7,7 +7,7 @@ import NIOSSL
 /// bytes in, bytes out.
 ///
 /// It knows nothing of what the bytes mean. It belongs to the event loop that it was opened on: every method is called
-/// there, and every event is delivered there, synchronously. An event may be answered with ``send(_:flushed:)`` or
+/// there, and every event is delivered there, synchronously once it is open. An event may be answered with ``send(_:flushed:)`` or
 /// ``close(_:)`` right away. It keeps itself alive until `closed` was delivered or it was aborted.
 ///
 ///     open ─▶ resolving ─▶ dialing (─▶ reached) (─▶ tunneling) (─▶ securing) (─▶ upgrading) ─▶ open ─▶ closing ─▶ finished
@@ -38,6 +38,8 @@ public final class Connection {
     private let contexts: TLSContextCache
     private let lookUp: LookUp
     private var onEvent: ((ConnectionEvent) -> Void)?
+    /// What happens before `open` has returned, to be told afterwards; `nil` from then on.
+    private var heldBack: [ConnectionEvent]? = []
 
     private(set) var phase = Phase.resolving
     private var mustStopWhenReached: Bool
@@ -72,7 +74,8 @@ public final class Connection {
         self.onEvent = onEvent
     }
 
-    /// Begins to connect. The first event comes after this has returned.
+    /// Begins to connect: where nothing has to be resolved, the first SYN leaves at once. The first event comes after this
+    /// has returned.
     ///
     /// - Parameters:
     ///   - eventLoop: the loop that this is called on and the connection belongs to.
@@ -106,7 +109,8 @@ public final class Connection {
         let connection = Connection(
             endpoint: endpoint, options: options, eventLoop: eventLoop, contexts: contexts, lookUp: lookUp,
             onEvent: onEvent)
-        eventLoop.assumeIsolated().execute { connection.start(threadPool) }
+        eventLoop.assumeIsolated().execute { connection.tellHeldBack() }
+        connection.start(threadPool)
         return connection
     }
 
@@ -514,7 +518,18 @@ extension Connection {
 // MARK: - The end
 
 extension Connection {
-    private func emit(_ event: ConnectionEvent) { onEvent?(event) }
+    private func emit(_ event: ConnectionEvent) {
+        if heldBack == nil { onEvent?(event) } else { heldBack?.append(event) }
+    }
+
+    private func tellHeldBack() {
+        while let event = heldBack?.first {
+            heldBack?.removeFirst()
+            onEvent?(event)
+        }
+        heldBack = nil
+        if phase == .finished { onEvent = nil }
+    }
 
     func fail(_ failure: TransportFailure) {
         let failure = explained(failure)
@@ -528,9 +543,8 @@ extension Connection {
         stopTimer()
         race.take()?.cancel()
         dropChannel()
-        let report = onEvent
-        onEvent = nil
-        report?(.closed(end))
+        emit(.closed(end))
+        if heldBack == nil { onEvent = nil }
     }
 
     /// Closes the channel at once and listens to it no more.
@@ -543,10 +557,15 @@ extension Connection {
         guard let channel = channel.take() else { return }
         if let polite, let context = try? channel.pipeline.syncOperations.context(handler: polite) {
             // Closing from here passes TLS and WebSocket by, which would wait for the peer's goodbye.
-            context.close(promise: nil)
+            closeSoon { context.close(promise: nil) }
         } else {
-            channel.close(promise: nil)
+            closeSoon { channel.close(promise: nil) }
         }
+    }
+
+    /// Nothing depends on it any more, and it would keep the connection waiting that takes the place of this one.
+    private func closeSoon(_ close: @escaping () -> Void) {
+        _ = eventLoop.assumeIsolated().scheduleTask(in: .milliseconds(5), close)
     }
 
     func startTimer(_ delay: Duration, _ task: @escaping (Connection) -> Void) {

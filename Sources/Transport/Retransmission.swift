@@ -5,10 +5,30 @@ import NIOCore
 // around for seconds when an outage is over. The measurements are in the decision page 0017.
 
 extension SocketOptionProvider {
+    /// When the kernel sends again, asks for a sign of life, and gives up.
+    func set(_ options: Connection.Options) {
+        retryEvenly()
+        set(TCP_USER_TIMEOUT, CInt(clamping: options.userTimeout.wholeMilliseconds))
+        let idle = options.keepAlive
+        set(TCP_KEEPIDLE, Self.seconds(idle))
+        set(TCP_KEEPINTVL, Self.seconds(idle / 4))
+        set(TCP_KEEPCNT, 4)
+        _ = unsafeSetSocketOption(level: .socket, name: .so_keepalive, value: CInt(1))
+    }
+
+    private func set(_ option: CInt, _ value: CInt) {
+        _ = unsafeSetSocketOption(level: .tcp, name: .init(rawValue: option), value: value)
+    }
+
+    /// As the kernel takes it: 1...32767.
+    private static func seconds(_ duration: Duration) -> CInt {
+        let (seconds, fraction) = duration.components
+        return CInt(min(max(seconds + (fraction > 0 ? 1 : 0), 1), 32_767))
+    }
+
     /// While few segments are on their way, the first six tries are the same time apart. Kernels know this since 2.6.34.
-    func retryEvenly() {
-        _ = unsafeSetSocketOption(
-            level: .init(rawValue: CInt(IPPROTO_TCP)), name: .init(rawValue: TCP_THIN_LINEAR_TIMEOUTS), value: CInt(1))
+    private func retryEvenly() {
+        set(TCP_THIN_LINEAR_TIMEOUTS, 1)
     }
 
     /// No packet leaves, or comes in, by another interface from now on.
@@ -33,7 +53,14 @@ extension Connection {
     /// In milliseconds, as far as the kernel takes it. A limit below the round-trip time would send everything twice, and a
     /// queue on the way can make that much longer than it was for the handshake.
     static func retransmissionLimit(roundTrip: Duration) -> CInt {
-        CInt(min(max(roundTrip * 8 / .milliseconds(1), 1_000), 120_000))
+        CInt(min(max((roundTrip * 8).wholeMilliseconds, 1_000), 120_000))
+    }
+}
+
+extension Duration {
+    fileprivate var wholeMilliseconds: Int64 {
+        let (seconds, fraction) = components
+        return seconds * 1_000 + fraction / 1_000_000_000_000_000
     }
 }
 

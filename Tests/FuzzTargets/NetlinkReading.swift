@@ -5,7 +5,7 @@ import SessionCore
 /// One datagram of the kernel: its messages, and the tables that people would see if all of a dump were like it.
 func readNetlink(_ bytes: [UInt8]) {
     let messages = NetlinkMessage.parse(bytes[...])
-    precondition(messages.count <= NetlinkMessage.count(bytes[...]), "more messages were read than there are")
+    precondition(messages.count <= bytes.count / NetlinkMessage.headerLength, "more messages were read than there are")
     var links: [LinkMessage] = []
     var addresses: [AddressMessage] = []
     var routes: [RouteMessage] = []

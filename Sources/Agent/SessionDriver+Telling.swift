@@ -1,0 +1,125 @@
+import ControlAPI
+import NIOCore
+import NetworkPath
+import SessionCore
+import Transport
+
+// Telling watchers, the journal and the history what happened. It takes longer than to dial, and nobody is to wait for the
+// server because of it: while an attempt hurries, what the session machine reports is told a moment later, with its time.
+// What becomes of messages is told at once, after everything that happened before.
+
+/// What the session machine reported and is not told yet, and what was so at that moment.
+struct Untold: Sendable {
+    let event: SessionMachine.Event
+    let instant: Instant
+    let time: RFC3339
+    let status: SessionMachine.Status
+    /// Of the status.
+    let address: Endpoint?
+    /// Of the event.
+    let eventAddress: Endpoint?
+    let liveness: SessionMachine.Liveness?
+    let credentialEnd: RFC3339?
+}
+
+extension SessionDriver {
+    enum Telling {
+        /// As soon as the loop has done what it has been asked to do until now.
+        case soon
+        case later(Scheduled<Void>)
+    }
+
+    /// For so long an attempt is not disturbed.
+    private static let hurry = TimeAmount.milliseconds(5)
+
+    func report(_ event: SessionEvent) {
+        tell()
+        surroundings.report(name, event)
+    }
+
+    /// Tells watchers and the journal what the session machine reports.
+    func report(_ event: SessionMachine.Event) {
+        let status = machine.status
+        var eventAddress: Endpoint?
+        if case .pathChanged(_, let endpoint, _, _) = event { eventAddress = address(of: endpoint) }
+        if case .stateChanged(let from, _) = event { stateChanged(from: from, to: status.state) }
+        untold.append(
+            Untold(
+                event: event, instant: now, time: wallClock, status: status,
+                address: status.endpoint.map { address(of: $0) }, eventAddress: eventAddress,
+                liveness: machine.liveness, credentialEnd: credentialEnd))
+    }
+
+    func tellLater() {
+        guard !untold.isEmpty else { return }
+        let isHurrying = link?.isDialed == true && machine.status.state != .connected
+        switch telling {
+        case .soon?: return
+        case .later?: if isHurrying { return }
+        case nil: break
+        }
+        if isHurrying {
+            telling = .later(eventLoop.scheduleTask(in: Self.hurry) { self.assumeIsolated { $0.tell() } })
+        } else {
+            if case .later(let timer)? = telling { timer.cancel() }
+            telling = .soon
+            eventLoop.execute { self.assumeIsolated { $0.tell() } }
+        }
+    }
+
+    /// Tells everything that is not told yet.
+    func tell() {
+        if case .later(let timer)? = telling { timer.cancel() }
+        telling = nil
+        let reports = untold
+        untold = []
+        for report in reports {
+            log.tell(report.event, status: report.status, endpoint: report.address?.description, at: report.instant)
+            surroundings.report(name, event(report))
+        }
+    }
+
+    private func event(_ report: Untold) -> SessionEvent {
+        let status = report.status
+        var event = event(.stateChanged)
+        event.time = report.time
+        switch report.event {
+        case .stateChanged(let from, _):
+            event.from = .init(from)
+            event.state = .init(status.state)
+            event.phase = status.phase.map { .init($0) }
+            event.mode = status.mode.map { .init($0) }
+            event.resumed = status.resumed
+            event.attempt = status.attempt
+            event.retryIn = status.retryAt.map { max(0, report.instant.duration(to: $0).seconds) }
+            event.lost = status.isLost
+            event.reason = .init(status.reason)
+            event.endpoint = report.address?.description
+            event.path = status.path.map { .init($0) }
+        case .reconnectStarted(let mode):
+            event.event = .reconnectStarted
+            event.mode = .init(mode)
+        case .reconnectCompleted(let mode, let outage):
+            event.event = .reconnectCompleted
+            event.mode = .init(mode)
+            event.outage = outage.seconds
+        case .connectionLost(let outage):
+            event.event = .connectionLost
+            event.outage = outage.seconds
+        case .qualityChanged(let quality):
+            event.event = .qualityChanged
+            event.quality = .init(quality)
+            event.rtt = report.liveness?.roundTrip?.seconds
+            event.jitter = report.liveness?.jitter?.seconds
+        case .pathChanged(let pathClass, _, _, let path):
+            event.event = .pathChanged
+            event.change = pathClass.rawValue
+            event.endpoint = report.eventAddress?.description
+            event.path = path.map { .init($0) }
+        case .credentialExpiring:
+            event.event = .credentialExpiring
+            event.expires = report.credentialEnd
+        }
+        return event
+    }
+}

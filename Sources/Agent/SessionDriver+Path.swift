@@ -9,7 +9,7 @@ import Transport
 extension SessionDriver {
     func pathChanged(_ change: PathChange) {
         noteExcluded(EndpointIndex(change.target.endpoint), change.excluded)
-        take(.pathChanged(EndpointIndex(change.target.endpoint), to: change.to, change.pathClass))
+        take(.pathChanged(EndpointIndex(change.target.endpoint), from: change.from, to: change.to, change.pathClass))
     }
 
     /// The endpoint's addresses are known, and are about to be dialed.

@@ -70,7 +70,7 @@ let package = Package(
         module("ControlAPI"),
 
         // Shells around one facility of the system each.
-        module("NetworkPath", ["SessionCore", "CNetlink"]),
+        module("NetworkPath", ["SessionCore", "CNetlink", nioCore, nioPosix]),
         module("Systemd", ["CSystemd"]),
         module("DurableStore", ["SessionCore", "MQTT", "CSQLite", nioCore]),
         module("Transport", [nioCore, nioPosix, nioTLS, nioHTTP1, nioWebSocket, nioSSL]),

@@ -88,7 +88,7 @@ private func start(
 
     let notifier = StatusNotifier(notifier: Notifier(), eventLoop: loop)
     let registry = SessionRegistry(notifier: notifier, logger: logger, eventLoop: loop)
-    let watcher = NetworkWatcher(executor: loop.executor, sleep: { await loop.pause(for: $0) }) { change in
+    let watcher = NetworkWatcher(eventLoop: loop) { change in
         registry.assumeIsolated { $0.pathChanged(change) }
     }
     do throws(NetlinkError) {

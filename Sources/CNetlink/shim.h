@@ -5,6 +5,5 @@
 #include <linux/rtnetlink.h>
 #include <linux/if_addr.h>
 #include <linux/if_link.h>
-// The timers whose descriptors tell that the clock was set, and what ends a wait: the rest of what watching the host takes.
-#include <sys/eventfd.h>
+// The timers whose descriptors tell that the clock was set: the rest of what watching the host takes.
 #include <sys/timerfd.h>

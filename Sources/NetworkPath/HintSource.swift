@@ -1,50 +1,59 @@
 import CNetlink
-import Dispatch
-import Glibc
+import NIOCore
+import NIOPosix
 import SessionCore
 
-/// What one wake-up of the hint socket brought.
+/// What one reading of the hint socket brought.
 struct HintBatch: Hashable, Sendable {
     /// Messages of the kernel.
-    var messages: UInt64 = 0
-    /// How often messages were lost.
-    var overruns: UInt64 = 0
-    /// When the socket was found readable.
+    var messages: UInt64
+    /// When the first of them was read.
     var receivedAt: Instant
 }
 
-/// Listens to the kernel and drains the socket at every wake-up; what was in the messages does not matter, only that they
-/// came.
+/// Listens to the kernel, as a channel of the event loop that the watcher lives on; what is in the messages does not
+/// matter, only that they came.
 ///
-/// A thread of its own waits in poll(2): a dispatch source would wake one thread to start another one, and the first SYN
-/// after an outage would come half a millisecond later.
-struct HintSource: ~Copyable {
-    private let end: EventDescriptor
+/// A thread of its own would have to wake the loop for each message: to wake a second thread takes a quarter of a
+/// millisecond, which is half of what a session needs to be back when its route is.
+struct HintSource {
+    private let channel: any Channel
+
+    /// What is told, on the event loop.
+    struct Listener: Sendable {
+        var hinted: @Sendable (HintBatch) -> Void
+        /// The socket has ended: by `close`, or because the kernel had messages that it could not deliver (more than the
+        /// socket holds), which is an error for the channel.
+        var ended: @Sendable () -> Void
+    }
 
     /// - Parameters:
     ///   - receiveBuffer: bytes of messages that may wait to be read.
+    ///   - eventLoop: the one that it is called on; the socket belongs to the network namespace of its thread.
     ///   - now: the boot clock.
-    ///   - deliver: called on the thread for every wake-up with messages of the kernel.
     init(
-        receiveBuffer: Int32, now: @escaping @Sendable () -> Instant,
-        deliver: @escaping @Sendable (HintBatch) -> Void
-    ) throws(NetlinkError) {
-        let socket = try NetlinkSocket(groups: Self.groups, receiveBuffer: receiveBuffer)
-        let end = try EventDescriptor()
-        self.end = end
-        DispatchQueue(label: "holdfast.netlink", qos: .userInitiated).async {
-            while socket.isReadable(before: end) {
-                let (batch, isUsable) = socket.drain(receivedAt: now())
-                if batch.messages > 0 || batch.overruns > 0 { deliver(batch) }
-                // A socket that can only fail would be readable for ever.
-                if !isUsable { return }
-            }
+        receiveBuffer: Int32, on eventLoop: any EventLoop, now: @escaping @Sendable () -> Instant, _ listener: Listener
+    ) async throws(NetlinkError) {
+        let descriptor = try NetlinkSocket(groups: Self.groups, receiveBuffer: receiveBuffer).release()
+        do {
+            channel = try await NIOPipeBootstrap(group: eventLoop)
+                .channelOption(.recvAllocator, value: FixedSizeRecvByteBufferAllocator(capacity: Self.messageSize))
+                .channelOption(.maxMessagesPerRead, value: Self.messagesPerRead)
+                .channelOption(.allowRemoteHalfClosure, value: false)
+                .channelInitializer { channel in
+                    channel.eventLoop.makeCompletedFuture {
+                        try channel.pipeline.syncOperations.addHandler(
+                            HintHandler(now: now, listener: listener))
+                    }
+                }
+                .takingOwnershipOfDescriptor(input: descriptor).get()
+        } catch {
+            throw .system(call: "epoll_ctl", number: (error as? IOError)?.errnoCode ?? 0)
         }
     }
 
-    /// Ends the listening.
-    deinit {
-        end.set()
+    func close() {
+        channel.close(promise: nil)
     }
 
     /// Never RTNLGRP_NEIGH: every ARP entry would wake the daemon, and none says anything about a route.
@@ -52,52 +61,39 @@ struct HintSource: ~Copyable {
         RTNLGRP_LINK, RTNLGRP_IPV4_IFADDR, RTNLGRP_IPV6_IFADDR, RTNLGRP_IPV4_ROUTE, RTNLGRP_IPV6_ROUTE,
         RTNLGRP_IPV4_RULE, RTNLGRP_IPV6_RULE,
     ]
+    /// A longer message is cut off, which does not matter for a hint.
+    private static let messageSize = 16384
+    private static let messagesPerRead: UInt = 64
 }
 
-/// An eventfd(2), closed with its last reference.
-private final class EventDescriptor: Sendable {
-    let descriptor: Int32
+private final class HintHandler: ChannelInboundHandler {
+    typealias InboundIn = ByteBuffer
 
-    init() throws(NetlinkError) {
-        descriptor = eventfd(0, Int32(EFD_CLOEXEC))
-        guard descriptor >= 0 else { throw NetlinkError.system(call: "eventfd", number: errno) }
+    private let now: @Sendable () -> Instant
+    private let listener: HintSource.Listener
+    private var batch: HintBatch?
+
+    init(now: @escaping @Sendable () -> Instant, listener: HintSource.Listener) {
+        self.now = now
+        self.listener = listener
     }
 
-    deinit {
-        if descriptor >= 0 { close(descriptor) }
+    func channelRead(context: ChannelHandlerContext, data: NIOAny) {
+        let datagram = unwrapInboundIn(data).readableBytesView
+        let receivedAt = batch?.receivedAt ?? now()
+        let messages = UInt64(max(1, NetlinkMessage.count(ArraySlice(datagram))))
+        batch = HintBatch(messages: messages + (batch?.messages ?? 0), receivedAt: receivedAt)
     }
 
-    func set() {
-        eventfd_write(descriptor, 1)
-    }
-}
-
-extension NetlinkSocket {
-    /// Waits until something can be read; `false` when the end is set before that.
-    fileprivate func isReadable(before end: EventDescriptor) -> Bool {
-        var waiting = [descriptor, end.descriptor].map { pollfd(fd: $0, events: Int16(POLLIN), revents: 0) }
-        while poll(&waiting, nfds_t(waiting.count), -1) < 0 {
-            precondition(errno == EINTR, "poll() cannot fail otherwise")
-        }
-        return waiting[1].revents == 0
+    func channelReadComplete(context: ChannelHandlerContext) {
+        if let batch = batch.take() { listener.hinted(batch) }
     }
 
-    /// Reads everything that waits.
-    fileprivate func drain(receivedAt: Instant) -> (HintBatch, isUsable: Bool) {
-        var batch = HintBatch(receivedAt: receivedAt)
-        let isUsable = withUnsafeTemporaryAllocation(byteCount: 32768, alignment: 8) { buffer -> Bool in
-            while true {
-                switch receive(into: buffer) {
-                case .datagram(let length):
-                    batch.messages += UInt64(
-                        NetlinkMessage.count(ArraySlice(UnsafeRawBufferPointer(buffer)[..<length])))
-                case .foreign: continue
-                case .overrun: batch.overruns += 1
-                case .nothing: return true
-                case .failed: return false
-                }
-            }
-        }
-        return (batch, isUsable)
+    func errorCaught(context: ChannelHandlerContext, error: any Error) {
+        // The channel is closed then, and that is what counts.
+    }
+
+    func channelInactive(context: ChannelHandlerContext) {
+        listener.ended()
     }
 }

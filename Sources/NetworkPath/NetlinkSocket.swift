@@ -1,10 +1,10 @@
 import CNetlink
 import Glibc
 
-/// A non-blocking rtnetlink socket, closed with its last reference. It belongs to the network namespace of the thread
-/// that opened it, whoever uses it later.
-final class NetlinkSocket: Sendable {
-    let descriptor: Int32
+/// A non-blocking rtnetlink socket, closed at its end. It belongs to the network namespace of the thread that opened it,
+/// whoever uses it later.
+struct NetlinkSocket: ~Copyable {
+    private let descriptor: Int32
 
     /// - Parameters:
     ///   - groups: the `RTNLGRP_…` to listen to.
@@ -27,6 +27,13 @@ final class NetlinkSocket: Sendable {
             }
         }
         guard bound == 0 else { throw NetlinkError(call: "bind") }
+        // Connected to the kernel, whose port is 0: nobody else can send to it.
+        let connected = withUnsafePointer(to: address) { pointer in
+            pointer.withMemoryRebound(to: sockaddr.self, capacity: 1) {
+                connect(descriptor, $0, socklen_t(MemoryLayout<sockaddr_nl>.size))
+            }
+        }
+        guard connected == 0 else { throw NetlinkError(call: "connect") }
         for group in groups {
             guard set(SOL_NETLINK, NETLINK_ADD_MEMBERSHIP, Int32(group.rawValue)) else {
                 throw NetlinkError(call: "setsockopt(NETLINK_ADD_MEMBERSHIP)")
@@ -42,6 +49,13 @@ final class NetlinkSocket: Sendable {
         withUnsafePointer(to: value) {
             setsockopt(descriptor, level, option, $0, socklen_t(MemoryLayout<Int32>.size)) == 0
         }
+    }
+
+    /// The descriptor, which is the caller's to close.
+    consuming func release() -> Int32 {
+        let descriptor = descriptor
+        discard self
+        return descriptor
     }
 
     func send(_ message: [UInt8]) throws(NetlinkError) {

@@ -1,18 +1,17 @@
-import Glibc
+public import NIOCore
 public import SessionCore
 
 /// Watches the kernel's routing tables and says what their changes mean for each target's path.
 ///
 /// The shell around ``HintPacer`` (when to look) and ``PathClassifier`` (what a difference means). The kernel's messages
 /// are only hints; what counts is the kernel's answer to a route lookup for the endpoint's own addresses. It runs on the
-/// executor that it is given, needs no capability, never blocks, and has no timer while the network is quiet.
+/// event loop that it is given, needs no capability, never blocks, and has no timer while the network is quiet.
 public actor NetworkWatcher {
-    private nonisolated let executor: any SerialExecutor
-    public nonisolated var unownedExecutor: UnownedSerialExecutor { executor.asUnownedSerialExecutor() }
+    private nonisolated let eventLoop: any EventLoop
+    public nonisolated var unownedExecutor: UnownedSerialExecutor { eventLoop.executor.asUnownedSerialExecutor() }
 
     private let receiveBuffer: Int32
     private let now: @Sendable () -> Instant
-    private let sleep: @Sendable (Duration) async throws -> Void
     private let pathChanged: @Sendable (PathChange) -> Void
 
     /// Can transition to: running (`start`), stopped (`stop`).
@@ -24,7 +23,7 @@ public actor NetworkWatcher {
     private var lookup: RouteLookup?
     private var tables: TableReader?
     private var pacer = HintPacer()
-    private var timer: (at: Instant, task: Task<Void, Never>)?
+    private var timer: (at: Instant, scheduled: Scheduled<Void>)?
     private var isDumping = false
     private var dumpAgain = false
     /// When the first hint came that no look has followed yet.
@@ -41,47 +40,75 @@ public actor NetworkWatcher {
     private var view = NetworkSnapshot()
 
     /// - Parameters:
-    ///   - executor: where everything runs; the daemon's event loop.
+    ///   - eventLoop: where everything runs; one of NIO's own.
     ///   - now: the boot clock.
-    ///   - sleep: a one-shot timer; it is used for 20 ms to 1 s after hints, and not at all in a quiet network. It need
-    ///     not end when its task is cancelled.
     ///   - receiveBuffer: bytes of kernel messages that may wait to be read.
-    ///   - pathChanged: called on `executor` for every change of a target's path, within a millisecond of the kernel's
+    ///   - pathChanged: called on `eventLoop` for every change of a target's path, within a millisecond of the kernel's
     ///     message. Never with class `none`.
     public init(
-        executor: any SerialExecutor, now: @escaping @Sendable () -> Instant = { BootClock.now() },
-        sleep: @escaping @Sendable (Duration) async throws -> Void = { try await Task.sleep(for: $0) },
+        eventLoop: any EventLoop, now: @escaping @Sendable () -> Instant = { BootClock.now() },
         receiveBuffer: Int32 = 1 << 20, pathChanged: @escaping @Sendable (PathChange) -> Void
     ) {
-        self.executor = executor
+        self.eventLoop = eventLoop
         self.now = now
-        self.sleep = sleep
         self.receiveBuffer = receiveBuffer
         self.pathChanged = pathChanged
     }
 
     /// Opens the sockets and reads the tables; when it returns, everything can be asked.
     ///
-    /// The sockets belong to the network namespace of the executor's thread.
+    /// The sockets belong to the network namespace of the event loop's thread.
     /// - Throws: ``NetlinkError/notStartable`` when it was called before, and what opening the sockets met. Tables that
     ///   change too fast to be read are no error: they are read a second later.
     public func start() async throws(NetlinkError) {
         guard state == .idle else { throw .notStartable }
-        hints = try HintSource(receiveBuffer: receiveBuffer, now: now) { [weak self] batch in
-            // One hop: the task runs here until it has to change to the watcher's executor.
-            Task.immediate { await self?.hinted(batch) }
-        }
         lookup = try RouteLookup()
         tables = TableReader(try RequestSocket())
         state = .running
+        do throws(NetlinkError) {
+            try await listen()
+        } catch {
+            stop()
+            throw error
+        }
         await dump()
+    }
+
+    private func listen() async throws(NetlinkError) {
+        hints = try await HintSource(
+            receiveBuffer: receiveBuffer, on: eventLoop, now: now,
+            .init(
+                hinted: { [weak self] batch in self?.assumeIsolated { $0.hinted(batch) } },
+                ended: { [weak self] in self?.assumeIsolated { $0.listenAgain() } }))
+    }
+
+    /// Messages were lost. A new socket takes the place of the one that has lost them, and whatever they were, it is
+    /// looked at.
+    private func listenAgain() {
+        guard state == .running else { return }
+        view.counters.overruns += 1
+        Task {
+            do throws(NetlinkError) {
+                try await listen()
+                hinted(HintBatch(messages: 0, receivedAt: now()))
+            } catch {
+                listenLater()
+            }
+        }
+    }
+
+    private func listenLater() {
+        _ = eventLoop.scheduleTask(in: .seconds(1)) { [weak self] in
+            self?.assumeIsolated { $0.listenAgain() }
+        }
     }
 
     /// Closes the sockets. Nothing is reported after it, and the watcher cannot be started again.
     public func stop() {
         state = .stopped
+        hints?.close()
         hints = nil
-        timer?.task.cancel()
+        timer?.scheduled.cancel()
         timer = nil
         lookup = nil
         tables = nil
@@ -185,7 +212,6 @@ public actor NetworkWatcher {
     private func hinted(_ batch: HintBatch) {
         guard state == .running else { return }
         view.counters.hints += batch.messages
-        view.counters.overruns += batch.overruns
         oldestHint = oldestHint ?? batch.receivedAt
         perform(pacer.hinted(at: now()))
     }
@@ -208,18 +234,17 @@ public actor NetworkWatcher {
 
     private func arm() {
         guard timer?.at != pacer.nextDeadline else { return }
-        timer?.task.cancel()
+        timer?.scheduled.cancel()
         guard let deadline = pacer.nextDeadline else {
             timer = nil
             return
         }
         let delay = max(.zero, now().duration(to: deadline))
-        // With a weak self it would begin on another thread, which has to be made just when the session dials.
-        let task = Task {
-            do { try await sleep(delay) } catch { return }
-            if !Task.isCancelled { deadlineReached() }
+        let scheduled = eventLoop.scheduleTask(in: .nanoseconds(delay.nanoseconds)) { [weak self] in
+            guard let self else { return }
+            self.assumeIsolated { $0.deadlineReached() }
         }
-        timer = (deadline, task)
+        timer = (deadline, scheduled)
     }
 
     // MARK: - Looking

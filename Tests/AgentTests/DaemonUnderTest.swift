@@ -146,7 +146,7 @@ struct DaemonUnderTest: Sendable {
             directory: "\(directory.path)/state", durability: .normal, executor: disk.executor)
         let registry = SessionRegistry(
             notifier: StatusNotifier(notifier: Notifier(), eventLoop: loop), logger: log.logger, eventLoop: loop)
-        let watcher = NetworkWatcher(executor: loop.executor) { [weak registry] change in
+        let watcher = NetworkWatcher(eventLoop: loop) { [weak registry] change in
             registry?.assumeIsolated { $0.pathChanged(change) }
         }
         try await watcher.start()

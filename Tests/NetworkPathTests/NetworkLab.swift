@@ -108,7 +108,7 @@ struct NetworkLab: Sendable {
     ) async throws -> (NetworkWatcher, Changes, [Target: Path?]) {
         let (stream, continuation) = AsyncStream.makeStream(of: PathChange.self)
         let watcher = NetworkWatcher(
-            executor: group.next().executor, now: now, receiveBuffer: receiveBuffer,
+            eventLoop: group.next(), now: now, receiveBuffer: receiveBuffer,
             pathChanged: { continuation.yield($0) })
         try await watcher.start()
         return (watcher, Changes(iterator: stream.makeAsyncIterator()), await watcher.setTargets(targets))
@@ -188,6 +188,34 @@ struct NetworkLab: Sendable {
                 throw Failure.command("send", status: errno)
             }
         }.get()
+    }
+
+    /// Sends something to every netlink socket in the host's namespace, as one program to another.
+    /// - Returns: the `errno` of each; 0 where it was taken.
+    func sendToNetlinkSockets() async throws -> [Int32] {
+        try await group.next().submit {
+            let file = open("/proc/thread-self/net/netlink", O_RDONLY | O_CLOEXEC)
+            defer { close(file) }
+            var bytes = [UInt8](repeating: 0, count: 65536)
+            let count = read(file, &bytes, bytes.count)
+            // sk Eth Pid Groups …; the kernel's own have 0 for the port.
+            let rows = String(decoding: bytes.prefix(max(0, count)), as: UTF8.self).split(separator: "\n").dropFirst()
+            let ports = rows.map { $0.split(separator: " ") }.filter { $0[1] == "0" }.compactMap { UInt32($0[2]) }
+            return ports.filter { $0 != 0 }.map { port in
+                Self.knock([UInt8](repeating: 0, count: 16), atNetlinkPort: port)
+            }
+        }.get()
+    }
+
+    private static func knock(_ bytes: [UInt8], atNetlinkPort port: UInt32) -> Int32 {
+        let sender = socket(AF_NETLINK, Int32(SOCK_RAW.rawValue), 0)
+        defer { close(sender) }
+        // struct sockaddr_nl: family, padding, port, groups.
+        var address = [UInt32(AF_NETLINK), port, 0]
+        let sent = address.withUnsafeMutableBytes { address in
+            sendto(sender, bytes, bytes.count, 0, address.baseAddress?.assumingMemoryBound(to: sockaddr.self), 12)
+        }
+        return sent == bytes.count ? 0 : errno
     }
 
     /// Makes a tunnel, as a VPN does, that is set up and leads nowhere. It is there until it is let go.

@@ -230,23 +230,25 @@ struct NetworkWatcherTests {
 
     @Test func `two thousand routes overrun the buffer, and the next change is still noticed`() async throws {
         try await NetworkLab.run { lab in
-            let gate = Gate()
-            // The clock is read first when the reader wakes up: there it is kept until everything has happened.
-            var (watcher, changes, _) = try await lab.watcher(
-                targets: Self.targets, receiveBuffer: 4096,
-                now: {
-                    gate.pass()
-                    return BootClock.now()
-                })
-            gate.isOpen = false
+            var (watcher, changes, _) = try await lab.watcher(targets: Self.targets, receiveBuffer: 4096)
+            // It is done on the event loop that would read: nothing is read before everything has happened.
             try await lab.addRoutes(2000, to: Self.endpoint, via: "10.9.1.254")
-            gate.isOpen = true
             let moved = try await changes.next()
             #expect(moved.pathClass == .movedSourceKept && moved.to?.interface == "up1")
             try lab.ip("link set up1 down")
             #expect(try await changes.until { $0 != nil }.last?.pathClass == .movedSourceGone)
             let counters = await watcher.snapshot().counters
             #expect(counters.overruns > 0)
+            await watcher.stop()
+            #expect(await watcher.snapshot().counters.overruns == counters.overruns)
+        }
+    }
+
+    @Test func `nobody but the kernel can send to the sockets`() async throws {
+        try await NetworkLab.run { lab in
+            let (watcher, _, _) = try await lab.watcher(targets: Self.targets)
+            let errors = try await lab.sendToNetlinkSockets()
+            #expect(errors.count == 3 && errors.allSatisfy { $0 == ECONNREFUSED })
             await watcher.stop()
         }
     }
@@ -303,16 +305,4 @@ private final class Sleep: Sendable {
     private let total = Atomic<Int64>(0)
     var seconds: Int64 { total.load(ordering: .relaxed) }
     func forward(_ seconds: Int64) { total.add(seconds, ordering: .relaxed) }
-}
-
-/// Keeps whoever comes by waiting while it is closed.
-private final class Gate: Sendable {
-    private let open = Atomic<Bool>(true)
-    var isOpen: Bool {
-        get { open.load(ordering: .acquiring) }
-        set { open.store(newValue, ordering: .releasing) }
-    }
-    func pass() {
-        while !isOpen { sched_yield() }
-    }
 }

@@ -9,20 +9,24 @@ import Transport
 extension SessionDriver {
     func pathChanged(_ change: PathChange) {
         noteExcluded(EndpointIndex(change.target.endpoint), change.excluded)
-        take(.pathChanged(EndpointIndex(change.target.endpoint), to: change.to, change.pathClass))
+        take(.pathChanged(EndpointIndex(change.target.endpoint), from: change.from, to: change.to, change.pathClass))
     }
 
     /// The endpoint's addresses are known, and are about to be dialed.
     func watchPaths(of endpoint: EndpointIndex, to addresses: [SocketAddress]) {
-        guard literals[endpoint.rawValue] == nil else { return watchLiteral(endpoint, addresses) }
-        addressesOfNames[endpoint] = addresses
-        watch(endpoint, addresses, .name)
+        guard let literal = literals[endpoint.rawValue] else {
+            addressesOfNames[endpoint] = addresses
+            return watch(endpoint, addresses, .name)
+        }
+        // The endpoint's own address is watched all the time.
+        guard addresses.map(\.ipAddress) != [literal.ipAddress] else { return watchAllPaths(of: endpoint) }
+        redirectedLiterals.insert(endpoint)
+        watch(endpoint, addresses, .literal)
     }
 
     /// From now on only the address in use counts: a path to the others says nothing about this connection.
     func watchPath(of endpoint: EndpointIndex, to peer: SocketAddress) {
-        guard literals[endpoint.rawValue] == nil else { return watchLiteral(endpoint, [peer]) }
-        watch(endpoint, [peer], .peer)
+        watch(endpoint, [peer], literals[endpoint.rawValue] == nil ? .peer : .literal)
     }
 
     /// The connection is over, and the endpoint's other addresses are as good as the one that was used.
@@ -33,15 +37,6 @@ extension SessionDriver {
         } else {
             watch(endpoint, addressesOfNames[endpoint] ?? [], .name)
         }
-    }
-
-    /// The endpoint's own address is watched all the time: there is something to do only where it was redirected elsewhere.
-    private func watchLiteral(_ endpoint: EndpointIndex, _ addresses: [SocketAddress]) {
-        guard addresses.map(\.ipAddress) != [literals[endpoint.rawValue]?.ipAddress] else {
-            return watchAllPaths(of: endpoint)
-        }
-        redirectedLiterals.insert(endpoint)
-        watch(endpoint, addresses, .literal)
     }
 
     private func watch(_ endpoint: EndpointIndex, _ addresses: [SocketAddress], _ origin: AddressOrigin) {

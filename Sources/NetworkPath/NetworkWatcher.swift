@@ -117,6 +117,7 @@ public actor NetworkWatcher {
     /// Watches exactly these targets and says their paths.
     ///
     /// For a target that was watched before with the same addresses nothing is asked anew: every change is noticed anyway.
+    /// But the paths that it was moved from earlier are forgotten: whoever sets a target has no connection there any more.
     /// - Parameter targets: with the addresses of each, the preferred first; none if the name does not resolve yet.
     /// - Returns: the path of each target; `nil` as value where there is none.
     @discardableResult
@@ -136,6 +137,7 @@ public actor NetworkWatcher {
     @discardableResult
     public func setTarget(_ target: Target, addresses: [IPAddress], origin: AddressOrigin = .literal) -> Path? {
         if let before = watched[target], before.addresses == addresses, before.origin == origin {
+            watched[target]?.classifier.forgetLeftBehind()
             return before.classifier.current.path
         }
         let classifier = PathClassifier(
@@ -258,14 +260,30 @@ public actor NetworkWatcher {
         let pathClass = watched[target]?.classifier.handle(
             observation, oldSourceRemains: { lookup?.hasSource(of: $0) ?? false }, at: now())
         guard let pathClass else { return }
-        guard pathClass != .none else {
+        if pathClass == .none {
             view.counters.changes[.none, default: 0] += 1
-            return
+        } else {
+            let old = before.classifier
+            report(
+                PathChange(
+                    target: target, pathClass: pathClass,
+                    from: pathClass == .movedSourceGone ? old.lastPath : old.current.path, to: observation.path,
+                    excluded: observation.excluded, receivedAt: receivedAt))
         }
-        report(
-            PathChange(
-                target: target, pathClass: pathClass, from: before.classifier.current.path, to: observation.path,
-                excluded: observation.excluded, receivedAt: receivedAt))
+        reportDepartures(from: target, receivedAt: receivedAt)
+    }
+
+    /// Who is told of one thing may set the target anew, and then nothing that was before counts.
+    private func reportDepartures(from target: Target, receivedAt: Instant) {
+        while let path = watched[target]?.classifier.departure(
+            oldSourceRemains: { lookup?.hasSource(of: $0) ?? true })
+        {
+            let current = watched[target]?.classifier.current
+            report(
+                PathChange(
+                    target: target, pathClass: .movedSourceGone, from: path, to: current?.path,
+                    excluded: current?.excluded, receivedAt: receivedAt))
+        }
     }
 
     private func observe(

@@ -6,8 +6,9 @@ public struct PathChange: Hashable, Sendable {
     public var target: Target
     /// What the change means.
     public var pathClass: PathClass
-    /// The path at the look before; `nil` if there was none. For `returned`, and for a move by way of a moment without
-    /// any path, it is `nil` too.
+    /// The path at the look before; `nil` if there was none, and so for `returned`. For `movedSourceGone` it is the path
+    /// whose source address has left: that one; or after a moment without any path, the one before that; or one that was
+    /// left earlier while its address stayed, and then ``to`` is what it was.
     public var from: Path?
     /// The path now; `nil` if there is none.
     public var to: Path?
@@ -19,7 +20,7 @@ public struct PathChange: Hashable, Sendable {
     /// - Parameters:
     ///   - target: whose path changed.
     ///   - pathClass: what the change means.
-    ///   - from: the path before; `nil` if there was none.
+    ///   - from: the path before, or the one whose source address has left; `nil` if there was none.
     ///   - to: the path now; `nil` if there is none.
     ///   - excluded: the one that the kernel has, where it is one that the session must not use.
     ///   - receivedAt: when the kernel's message that led to this was read.

@@ -2,7 +2,8 @@ import SessionCore
 
 /// Says what the difference between two looks means for one target.
 ///
-/// It remembers a lost path, so that a flap within the hold time is recognised as one: pure, the time is given.
+/// It remembers a lost path, so that a flap within the hold time is recognised as one, and those that were left while
+/// their source address stayed, for that may leave later: pure, the time is given.
 struct PathClassifier: Hashable {
     /// What a look found.
     struct Observation: Hashable {
@@ -17,8 +18,14 @@ struct PathClassifier: Hashable {
     /// How long a lost path is remembered.
     static let hold: Duration = .seconds(5)
 
+    /// How many paths that were left are remembered. A connection is on one of them, hardly ever the oldest of so many.
+    static let mostLeftBehind = 4
+
     /// The path that was lost last, and when; `nil` while there is a path.
     private var lost: Loss?
+    /// The paths that were left while their source address stayed, the oldest first. A connection that was made on one of
+    /// them may be bound to it still, wherever the path has gone since.
+    private(set) var leftBehind: [Path] = []
     private(set) var current: Observation
     /// The target's name does not resolve yet: its path is that of the default routes, and a move of it says little.
     var isUnresolved: Bool
@@ -33,6 +40,9 @@ struct PathClassifier: Hashable {
         self.isUnresolved = isUnresolved
     }
 
+    /// The present path; while there is none, the one that was lost last.
+    var lastPath: Path? { current.path ?? lost?.path }
+
     /// Takes what a look found and says what it means.
     /// - Parameters:
     ///   - observation: what the look found.
@@ -42,6 +52,7 @@ struct PathClassifier: Hashable {
     mutating func handle(_ observation: Observation, oldSourceRemains: (Path) -> Bool, at now: Instant) -> PathClass {
         let before = current
         current = observation
+        defer { limitLeftBehind() }
         switch (before.path, observation.path) {
         case (nil, nil):
             // It is why there is no path, for people.
@@ -49,14 +60,20 @@ struct PathClassifier: Hashable {
         case (nil, let new?):
             let loss = lost
             lost = nil
-            guard let loss, loss.at.duration(to: now) <= Self.hold else { return .gained }
+            guard let loss, loss.at.duration(to: now) <= Self.hold else {
+                leftBehind = []
+                return .gained
+            }
             if loss.path.leadsLike(new) {
                 return .returned
             }
             // The connection is still held. When an uplink is set down, the kernel says so before it takes the routes
             // away: for a moment there is no path, then that of the other uplink. It is a move all the same, and a
             // probe from an address that is gone would only cost its deadline.
-            return isUnresolved || oldSourceRemains(loss.path) ? .gained : .movedSourceGone
+            if isUnresolved { return .gained }
+            guard oldSourceRemains(loss.path) else { return .movedSourceGone }
+            leftBehind.append(loss.path)
+            return .gained
         case (let old?, nil):
             lost = Loss(path: old, at: now)
             return .lost
@@ -72,8 +89,33 @@ struct PathClassifier: Hashable {
             if sourceRemains, old.family != new.family, let family = old.family, observation.families.contains(family) {
                 return .maybe
             }
-            return sourceRemains ? .movedSourceKept : .movedSourceGone
+            guard sourceRemains else { return .movedSourceGone }
+            leftBehind.append(old)
+            return .movedSourceKept
         }
+    }
+
+    private mutating func limitLeftBehind() {
+        // Whatever becomes of the address that the present path has, the path moves with it.
+        if let path = current.path { leftBehind.removeAll { $0.sharesSource(with: path) } }
+        leftBehind.removeFirst(max(0, leftBehind.count - Self.mostLeftBehind))
+    }
+
+    /// One of the paths that were left behind, if its source address has left the host since: it is told once. To be asked
+    /// after each look, until there is none.
+    ///
+    /// While there is no path, nobody is asked: there is nowhere to go from a connection that is held.
+    /// - Parameter oldSourceRemains: whether the source address of an old path is still on the host.
+    mutating func departure(oldSourceRemains: (Path) -> Bool) -> Path? {
+        guard current.path != nil, let index = leftBehind.firstIndex(where: { !oldSourceRemains($0) }) else {
+            return nil
+        }
+        return leftBehind.remove(at: index)
+    }
+
+    /// Nothing is connected by any of the paths that were left behind.
+    mutating func forgetLeftBehind() {
+        leftBehind = []
     }
 }
 

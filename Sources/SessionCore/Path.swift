@@ -24,7 +24,12 @@ public struct Path: Hashable, Sendable {
 
     /// Whether packets go the same way: a new name, type or table of the same interface moves nothing.
     public func leadsLike(_ other: Path) -> Bool {
-        interfaceIndex == other.interfaceIndex && source == other.source && gateway == other.gateway
+        sharesSource(with: other) && gateway == other.gateway
+    }
+
+    /// Whether packets are sent from the same address of the same interface.
+    public func sharesSource(with other: Path) -> Bool {
+        interfaceIndex == other.interfaceIndex && source == other.source
     }
 }
 
@@ -39,7 +44,8 @@ public enum PathClass: String, Sendable, CaseIterable {
     case none
     /// There was no path, now there is one.
     case gained
-    /// Interface, source or gateway changed, and the old source address has left the host: the connection is dead.
+    /// Interface, source or gateway changed, and the old source address has left the host, at once or later: the connection
+    /// is dead.
     case movedSourceGone = "moved-source-gone"
     /// Interface, source or gateway changed, and the old source address is still there: the connection may live.
     case movedSourceKept = "moved-source-kept"

@@ -6,8 +6,8 @@
 //                    (pacing)        └── failed: the old connection stays
 //
 // There is one second connection at most, and it is wanted only as long as the machine names it (`successor`): whatever
-// leads away from connected, or changes the path again, drops it. If the old connection dies meanwhile, the second one
-// becomes the attempt, however far it has come.
+// leads away from connected, or changes the path again, drops it. If the old connection dies meanwhile, or the address that
+// it was made from leaves the host, the second one becomes the attempt, however far it has come.
 
 extension SessionMachine {
     /// The way to the connection that is to take over.

@@ -2,12 +2,17 @@
 
 extension SessionMachine {
     mutating func pathChanged(
-        _ endpoint: EndpointIndex, to path: Path?, _ pathClass: PathClass, at now: Instant, into actions: inout [Action]
+        _ endpoint: EndpointIndex, from: Path?, to path: Path?, _ pathClass: PathClass, at now: Instant,
+        into actions: inout [Action]
     ) {
         precondition(paths.indices.contains(endpoint.rawValue), "paths change only for the session's own endpoints")
         let old = paths[endpoint.rawValue]
         paths[endpoint.rawValue] = path
         guard pathClass != .none else { return }
+        if pathClass == .movedSourceGone, let from, let old, let path, old.leadsLike(path) {
+            sourceLeft(from, of: endpoint, at: now, into: &actions)
+            return
+        }
         watch.pathChanged(to: endpoint)
         actions.append(.report(.pathChanged(pathClass, endpoint, from: old, to: path)))
         switch state {
@@ -15,10 +20,28 @@ extension SessionMachine {
             return
         case .connected(let connected):
             guard connected.attempt.endpoint == endpoint else { return }
-            pathChanged(of: connected, pathClass, at: now, into: &actions)
+            // The path may have moved twice, and only the address of the one in between is gone.
+            let isSpared = pathClass == .movedSourceGone && !connected.isBoundToSource(of: from ?? old)
+            pathChanged(of: connected, isSpared ? .movedSourceKept : pathClass, at: now, into: &actions)
         case .trying(let trying):
             pathChanged(during: trying, endpoint, pathClass, at: now, into: &actions)
         }
+    }
+
+    /// The source address of a path that the endpoint had before has left the host, and its path is what it was. That is
+    /// the end of a connection which was made there and had not been handed over yet, and of no concern to any other.
+    private mutating func sourceLeft(
+        _ departed: Path, of endpoint: EndpointIndex, at now: Instant, into actions: inout [Action]
+    ) {
+        guard case .connected(var connected) = state, connected.attempt.endpoint == endpoint,
+            connected.isBoundToSource(of: departed)
+        else { return }
+        // Since when nothing came through, nobody knows: who has to look for another device first does so.
+        if rivalry.look(cause: .pathMoved, last: .pathMoved) != nil { connected.handover = nil }
+        actions.append(
+            .report(.pathChanged(.movedSourceGone, endpoint, from: departed, to: paths[endpoint.rawValue])))
+        actions.append(.abandon(connected.attempt.generation))
+        lose(connected, because: Reason(.pathMoved), at: now, into: &actions)
     }
 
     private mutating func pathChanged(
@@ -84,5 +107,13 @@ extension SessionMachine {
         case .lost: Reason(.pathLost)
         case .none, .maybe: nil
         }
+    }
+}
+
+extension SessionMachine.Connected {
+    /// Whether the connection cannot live without the address that this path has; `nil` for a path that is not known.
+    fileprivate func isBoundToSource(of other: Path?) -> Bool {
+        guard let path, let other else { return true }
+        return path.sharesSource(with: other)
     }
 }

@@ -7,8 +7,8 @@ extension SessionMachine {
         case .disconnect(let reason): disconnect(reason, at: now, into: &actions)
         case .reconnect(let mode): reconnect(mode, at: now, into: &actions)
         case .renew(let reason): renew(because: reason, at: now, into: &actions)
-        case .pathChanged(let endpoint, let path, let pathClass):
-            pathChanged(endpoint, to: path, pathClass, at: now, into: &actions)
+        case .pathChanged(let endpoint, let from, let path, let pathClass):
+            pathChanged(endpoint, from: from, to: path, pathClass, at: now, into: &actions)
         case .pathExcluded(let endpoint, let path): pathExcluded(endpoint, path)
         case .useBegan(let use): useBegan(use, at: now, into: &actions)
         case .useEnded(let use): useEnded(use, at: now, into: &actions)

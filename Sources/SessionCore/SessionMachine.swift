@@ -221,7 +221,9 @@ extension SessionMachine {
         case reconnect(ReconnectMode?)
         /// Take the connection up anew, at once: something changed that only a new one can tell the server.
         case renew(Reason)
-        case pathChanged(EndpointIndex, to: Path?, PathClass)
+        /// The path to an endpoint is this one now. For `movedSourceGone`, `from` has the address that has left the host: it is
+        /// the path before, which is meant by `nil` as well, or one before that, and then the path is what it was.
+        case pathChanged(EndpointIndex, from: Path? = nil, to: Path?, PathClass)
         /// The kernel's own path to the endpoint, where it is one that the session must not use; to be told before the
         /// change of the path itself.
         case pathExcluded(EndpointIndex, Path?)

@@ -46,7 +46,7 @@ actor Daemon {
     ///   - tables: more tables.
     nonisolated func session(
         _ name: String = "main", endpoint: String = "mqtt://\(Lab.serverAddress):1883", top: String = "",
-        heartbeat: String = "1s", tables: String = ""
+        heartbeat: String = "1s", dial: String = "2s", tables: String = ""
     ) throws {
         try writeSession(
             name,
@@ -61,7 +61,7 @@ actor Daemon {
             interval = "\(heartbeat)"
             timeout = "\(heartbeat)"
             [timeouts]
-            dial = "2s"
+            dial = "\(dial)"
             authenticate = "5s"
             \(tables)
             """)

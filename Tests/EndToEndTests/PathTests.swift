@@ -12,14 +12,14 @@ extension EndToEnd {
 extension EndToEnd.Paths {
     /// A session that is connected by the first uplink, and sends nothing by itself for as long as the test takes.
     private func withQuietSession(
-        _ family: LabFamily = .ipv4,
+        _ family: LabFamily = .ipv4, dial: String = "2s",
         _ body: (Lab, Daemon, LabServer, EventFeed) async throws -> Void
     ) async throws {
         try await withLab { lab, daemon in
             if family == .ipv6 { try await lab.addIPv6() }
             let server = try await LabServer(lab)
             try await server.start()
-            try daemon.session(endpoint: family.endpoint, heartbeat: "600s")
+            try daemon.session(endpoint: family.endpoint, heartbeat: "600s", dial: dial)
             try await daemon.start()
             let events = try await daemon.events()
             let connected = try await events.until(.connected)
@@ -97,6 +97,63 @@ extension EndToEnd.Paths {
             #expect(connected.resumed == true)
             let told = await events.all
             #expect(told.contains { $0.change == "moved-source-gone" })
+            #expect(try await daemon.status().counters.attempts == before.counters.attempts + 1)
+        }
+    }
+
+    @Test(arguments: LabFamily.allCases)
+    func `moved, source gone later: the connection is dropped then, and what was being set up is the one attempt`(
+        _ family: LabFamily
+    ) async throws {
+        try await withQuietSession(family, dial: "60s") { lab, daemon, server, events in
+            let before = try await daemon.status()
+            // Nothing comes by the other uplink for now, so that the old connection stays, and the next one is dialed.
+            try await lab.router.nft(
+                "add table inet hole; add chain inet hole pass { type filter hook forward priority 0; }; "
+                    + "add rule inet hole pass \(family == .ipv4 ? "ip" : "ip6") saddr \(family.source(1)) drop")
+            try await lab.host.ip("route replace \(family.defaultRoute(1))")
+            try await events.until("told that the path moved") { $0.change == "moved-source-kept" }
+            try await daemon.publish("still here", to: "path", wait: .delivered)
+            #expect(try await daemon.status().counters.outages == 0)
+            try await lab.host.ip(family.removal(0))
+            // In this order, and not because something was not answered.
+            let gone = try await events.until("told that the address is gone") { $0.change == "moved-source-gone" }
+            #expect(gone.path?.source == family.source(1))
+            let lost = try await events.until(.reconnecting)
+            #expect(lost.reason?.code == "path-moved")
+            try await lab.router.nft("delete table inet hole")
+            let connected = try await events.until(.connected)
+            #expect(connected.path?.source == family.source(1))
+            #expect(connected.resumed == true)
+            let told = await events.all
+            #expect(told.filter { $0.event == .pathChanged }.count == 2)
+            #expect(try await daemon.status().counters.attempts == before.counters.attempts + 1)
+            let network = try await daemon.call(NetworkStatusMethod.self, .init())
+            #expect(network.changes.map(\.class) == ["moved-source-kept", "moved-source-gone"])
+            #expect(network.changes.allSatisfy { $0.from?.interface == "up0" && $0.to?.interface == "up1" })
+        }
+    }
+
+    @Test func `moved, source gone later: a connection that was kept in vain is replaced at once`() async throws {
+        try await withQuietSession { lab, daemon, server, events in
+            let before = try await daemon.status()
+            // What comes by the other uplink is refused, until it has been tried.
+            try await lab.router.nft(
+                "add table ip wall; add chain ip wall pass { type filter hook forward priority 0; }; "
+                    + "add rule ip wall pass tcp flags syn ip saddr 10.77.1.1 counter reject with tcp reset")
+            try await lab.host.ip("route replace \(LabFamily.ipv4.defaultRoute(1))")
+            try await events.until("told that the path moved") { $0.change == "moved-source-kept" }
+            try await until("the other uplink was tried") {
+                try await lab.router.run(["nft", "list table ip wall"]).contains("counter packets 1 ")
+            }
+            try await daemon.publish("still here", to: "path", wait: .delivered)
+            try await lab.router.nft("delete table ip wall")
+            try await lab.host.ip(LabFamily.ipv4.removal(0))
+            try await events.until("told that the address is gone") { $0.change == "moved-source-gone" }
+            let lost = try await events.until(.reconnecting)
+            #expect(lost.reason?.code == "path-moved")
+            let connected = try await events.until(.connected)
+            #expect(connected.path?.source == "10.77.1.1")
             #expect(try await daemon.status().counters.attempts == before.counters.attempts + 1)
         }
     }

@@ -141,4 +141,20 @@ struct NetworkPolicyTests {
             await watcher.stop()
         }
     }
+
+    @Test func `an address that leaves an allowed interface after its path is told as well`() async throws {
+        try await NetworkLab.run { lab in
+            try lab.ip("addr add 10.9.3.2/32 dev up0")
+            var (watcher, changes, path) = try await watcher(lab, interfaces: ["up0"])
+            #expect(path?.source == "10.9.0.1")
+            try lab.ip("route replace default via 10.9.0.254 src 10.9.3.2")
+            let moved = try await changes.next()
+            #expect(moved.pathClass == .movedSourceKept && moved.to?.source == "10.9.3.2")
+            try lab.ip("addr del 10.9.0.1/24 dev up0")
+            let gone = try await changes.next()
+            #expect(gone.pathClass == .movedSourceGone && gone.from == path && gone.to == moved.to)
+            #expect(gone.excluded == nil)
+            await watcher.stop()
+        }
+    }
 }

@@ -97,6 +97,40 @@ struct NetworkWatcherTests {
         }
     }
 
+    @Test(arguments: ["addr del 10.9.0.1/24 dev up0", "link set up0 down", "link del up0"])
+    func `an address that leaves after the default route has moved is told once, and so is what comes next`(
+        departure: String
+    ) async throws {
+        try await NetworkLab.run { lab in
+            var (watcher, changes, _) = try await lab.watcher(targets: Self.targets)
+            try lab.ip("route replace default via 10.9.1.254")
+            let moved = try await changes.next()
+            #expect(moved.pathClass == .movedSourceKept)
+            try lab.ip(departure)
+            let gone = try await changes.next()
+            #expect(gone.pathClass == .movedSourceGone && Self.viaUp0(gone.from) && gone.to == moved.to)
+            try lab.ip("link set up1 down")
+            let lost = try await changes.next()
+            #expect(lost.pathClass == .lost && lost.from == moved.to)
+            #expect(await watcher.snapshot().changes == [moved, gone, lost])
+            await watcher.stop()
+        }
+    }
+
+    @Test func `an address that was left before somebody connected anew is of no concern`() async throws {
+        try await NetworkLab.run { lab in
+            var (watcher, changes, _) = try await lab.watcher(targets: Self.targets)
+            try lab.ip("route replace default via 10.9.1.254")
+            let moved = try await changes.next()
+            #expect(await watcher.setTarget(Self.target, addresses: Self.endpoint) == moved.to)
+            try lab.ip("addr del 10.9.0.1/24 dev up0")
+            // The first that is heard is what happens after it.
+            try lab.ip("link set up1 down")
+            #expect(try await changes.next().pathClass == .lost)
+            await watcher.stop()
+        }
+    }
+
     @Test func `an address that goes while another uplink takes over is a dead source`() async throws {
         try await NetworkLab.run { lab in
             try lab.ip("route add default via 10.9.1.254 metric 200")

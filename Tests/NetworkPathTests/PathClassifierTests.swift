@@ -146,4 +146,165 @@ import Testing
         _ = classifier.handle(.init(path: Self.second, families: [.ipv4]), oldSourceRemains: ask, at: now)
         #expect(questions == 1)
     }
+
+    // MARK: Addresses that leave later
+
+    /// A classifier, and a host that has the source addresses of these paths.
+    private struct Host {
+        var classifier: PathClassifier
+        var sources: Set<Path>
+        var now = Instant(nanoseconds: 1)
+        /// The paths that it was asked about.
+        var asked: [Path] = []
+
+        init(_ path: Path?, isUnresolved: Bool = false) {
+            classifier = PathClassifier(
+                .init(path: path, families: path == nil ? [] : [.ipv4]), isUnresolved: isUnresolved)
+            sources = Set([path].compactMap(\.self))
+        }
+
+        /// Looks as the watcher does, and says what it would tell, in order: the class, and the path whose address is gone.
+        mutating func look(_ path: Path?, families: Set<IPAddress.Family> = [.ipv4]) -> [String] {
+            if let path { sources.insert(path) }
+            let (sources, last) = (sources, classifier.lastPath)
+            var asked: [Path] = []
+            let remains = { (path: Path) in
+                asked.append(path)
+                return sources.contains(path)
+            }
+            let pathClass = classifier.handle(
+                .init(path: path, families: path == nil ? [] : families), oldSourceRemains: remains, at: now)
+            var told = pathClass == .none ? [] : [pathClass.rawValue]
+            if pathClass == .movedSourceGone { told[0] += " \(last?.interface ?? "none")" }
+            while let departed = classifier.departure(oldSourceRemains: remains) {
+                told.append("\(PathClass.movedSourceGone.rawValue) \(departed.interface)")
+            }
+            self.asked = asked
+            return told
+        }
+
+        mutating func pass(_ duration: Duration) { now = now.advanced(by: duration) }
+    }
+
+    private static let third = path(4, source: "10.9.2.1", gateway: "10.9.2.254", name: "up2")
+
+    @Test func `a source address that leaves after its path is told once`() {
+        var host = Host(Self.first)
+        #expect(host.look(Self.second) == ["moved-source-kept"])
+        #expect(host.look(Self.second) == [])
+        host.sources.remove(Self.first)
+        #expect(host.look(Self.second) == ["moved-source-gone up0"])
+        #expect(host.look(Self.second) == [])
+        #expect(host.asked == [])
+    }
+
+    @Test func `one question is asked at a look, and none where no path was left`() {
+        var host = Host(Self.first)
+        #expect(host.look(Self.first) == [] && host.asked == [])
+        #expect(host.look(Self.second) == ["moved-source-kept"])
+        #expect(host.look(Self.second) == [] && host.asked == [Self.first])
+    }
+
+    @Test func `a path that is taken again is not behind any more`() {
+        var host = Host(Self.first)
+        #expect(host.look(Self.second) == ["moved-source-kept"])
+        #expect(host.look(Self.first) == ["moved-source-kept"])
+        #expect(host.classifier.leftBehind == [Self.second])
+        host.sources.remove(Self.first)
+        #expect(host.look(Self.second) == ["moved-source-gone up0"])
+        #expect(host.look(Self.second) == [] && host.asked == [])
+    }
+
+    @Test func `another gateway is behind the same address`() {
+        var host = Host(Self.first)
+        let other = Self.path(gateway: "10.9.0.253")
+        #expect(host.look(other) == ["moved-source-kept"])
+        #expect(host.classifier.leftBehind == [])
+        #expect(host.look(Self.second) == ["moved-source-kept"])
+        #expect(host.look(Self.first) == ["moved-source-kept"])
+        #expect(host.classifier.leftBehind == [Self.second])
+    }
+
+    @Test func `of several paths that were left each is told by itself`() {
+        var host = Host(Self.first)
+        #expect(host.look(Self.second) == ["moved-source-kept"])
+        #expect(host.look(Self.third) == ["moved-source-kept"])
+        #expect(host.look(Self.third) == [] && host.asked == [Self.first, Self.second])
+        host.sources.remove(Self.second)
+        #expect(host.look(Self.third) == ["moved-source-gone up1"])
+        host.sources.remove(Self.first)
+        #expect(host.look(Self.third) == ["moved-source-gone up0"])
+    }
+
+    @Test func `two that leave at once are both told, behind a move at the same look`() {
+        var host = Host(Self.first)
+        #expect(host.look(Self.second) == ["moved-source-kept"])
+        host.sources = []
+        #expect(host.look(Self.third) == ["moved-source-gone up1", "moved-source-gone up0"])
+        #expect(host.classifier.leftBehind == [])
+    }
+
+    @Test func `without a path nobody is asked, and what left meanwhile is told when there is one`() {
+        var host = Host(Self.first)
+        #expect(host.look(Self.second) == ["moved-source-kept"])
+        host.sources.remove(Self.first)
+        #expect(host.look(nil) == ["lost"] && host.asked == [])
+        host.pass(.seconds(1))
+        #expect(host.look(Self.second) == ["returned", "moved-source-gone up0"])
+    }
+
+    @Test func `after a moment without a path the lost one is the one that was left`() {
+        var host = Host(Self.first)
+        #expect(host.look(nil) == ["lost"])
+        host.pass(.seconds(1))
+        #expect(host.look(Self.second) == ["gained"])
+        host.sources.remove(Self.first)
+        #expect(host.look(Self.second) == ["moved-source-gone up0"])
+    }
+
+    @Test func `what was left before the hold time is forgotten`() {
+        var host = Host(Self.first)
+        #expect(host.look(Self.second) == ["moved-source-kept"])
+        #expect(host.look(nil) == ["lost"])
+        host.pass(.milliseconds(5001))
+        #expect(host.look(Self.third) == ["gained"])
+        host.sources = []
+        #expect(host.look(Self.third) == [] && host.asked == [])
+    }
+
+    @Test func `no more paths are remembered than a session has connections by, the oldest goes`() {
+        var host = Host(Self.first)
+        let paths = (10..<20).map { Self.path($0, source: "10.9.\($0).1", name: "up\($0)") }
+        for path in paths { #expect(host.look(path) == ["moved-source-kept"]) }
+        #expect(host.classifier.leftBehind == Array(paths.dropLast().suffix(PathClassifier.mostLeftBehind)))
+        let forgotten = Set([Self.first] + paths.prefix(5))
+        host.sources.subtract(forgotten)
+        #expect(host.look(paths[9]) == [])
+    }
+
+    @Test func `who connects anew is not told what was before`() {
+        var host = Host(Self.first)
+        #expect(host.look(Self.second) == ["moved-source-kept"])
+        host.classifier.forgetLeftBehind()
+        host.sources.remove(Self.first)
+        #expect(host.look(Self.second) == [] && host.asked == [])
+    }
+
+    @Test func `while a name does not resolve nothing is connected by its path`() {
+        var host = Host(Self.first, isUnresolved: true)
+        #expect(host.look(Self.second) == ["maybe"])
+        #expect(host.look(nil) == ["lost"])
+        #expect(host.look(Self.third) == ["gained"])
+        host.sources = []
+        #expect(host.look(Self.third) == [] && host.asked == [])
+    }
+
+    @Test func `a perhaps leaves nothing behind, and does not hide that an address left`() {
+        var host = Host(Self.first)
+        #expect(host.look(Self.second) == ["moved-source-kept"])
+        host.sources.remove(Self.first)
+        #expect(host.look(Self.second, families: [.ipv4, .ipv6]) == ["maybe", "moved-source-gone up0"])
+        #expect(host.look(Self.sixth, families: [.ipv4, .ipv6]) == ["maybe"])
+        #expect(host.classifier.leftBehind == [])
+    }
 }

@@ -278,6 +278,67 @@ struct HandoverScenarios {
         }
     }
 
+    @Test(arguments: moments)
+    func `an old address that leaves meanwhile is as good as a connection that breaks`(moment: Int) async throws {
+        try await Scenario.run { scenario in
+            var stream = try await Stream(scenario)
+            await stream.host.forget()
+            let dials = scenario.dials["A"]?.count ?? 0
+            await scenario.shift(stream.host)
+            try await stream.run(scenario, moment, pace: .milliseconds(1))
+            await scenario.dropOldAddress(of: stream.host)
+            try await stream.run(scenario, 40)
+            await scenario.sleep(.seconds(3))
+            #expect(scenario.dials["A"]?.count == dials + 1, "what was being set up is used")
+            let outages = await stream.host.told(.reconnectCompleted)
+            #expect(outages.count == 1)
+            #expect((outages.first?.outage ?? 1) <= 0.0205, "what is left of the dial, and CONNECT")
+            let told = await stream.host.told(.pathChanged).map(\.change)
+            #expect(told == ["moved-source-kept", "moved-source-gone"].dropLast(moment < 30 ? 0 : 1))
+            try await stream.checkNothingLost(scenario)
+        }
+    }
+
+    @Test func `an old address that leaves while the hand-over has to wait costs four round trips`() async throws {
+        try await Scenario.run { scenario in
+            var stream = try await Stream(scenario)
+            await scenario.shift(stream.host)
+            try await stream.run(scenario, 40)
+            await scenario.shift(stream.host)
+            // Five seconds after the first hand-over is the second one made.
+            try await stream.run(scenario, 500)
+            #expect(try await stream.host.status().counters.outages == 1)
+            await stream.host.forget()
+            let dials = scenario.dials["A"]?.count ?? 0
+            await scenario.dropOldAddress(of: stream.host)
+            try await stream.run(scenario, 40)
+            await scenario.sleep(.seconds(20))
+            #expect(scenario.dials["A"]?.count == dials + 1)
+            let states = await stream.host.told(.stateChanged).filter { $0.from != $0.state }
+            #expect(states.compactMap(\.state) == [.reconnecting, .connected])
+            #expect(states.first?.reason?.code == "path-moved")
+            let outage = await stream.host.told(.reconnectCompleted).first?.outage
+            #expect((outage ?? 1) <= 0.0405, "TCP and CONNECT, and no delay")
+            try await stream.checkNothingLost(scenario)
+        }
+    }
+
+    @Test func `an old address that leaves when the session has moved is no news for it`() async throws {
+        try await Scenario.run { scenario in
+            var stream = try await Stream(scenario)
+            await scenario.shift(stream.host)
+            try await stream.run(scenario, 40)
+            await scenario.shift(stream.host, to: "wwan0")
+            await scenario.sleep(.seconds(40))
+            await stream.host.forget()
+            for _ in 1...2 { await scenario.dropOldAddress(of: stream.host) }
+            try await stream.run(scenario, 40)
+            await scenario.sleep(.seconds(60))
+            #expect(await stream.host.told().isEmpty)
+            try await stream.checkOnceAndInOrder(scenario)
+        }
+    }
+
     @Test func `between uplinks that take turns every second nothing is lost, and the session changes rarely`()
         async throws
     {

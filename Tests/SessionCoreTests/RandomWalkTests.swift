@@ -35,6 +35,8 @@ private struct RandomWalk {
     private let endpoints: Int
     /// The path that was lost last, to which an endpoint may return.
     private var lostPaths: [Path?]
+    /// The paths that each endpoint had before, and whose source address may have stayed.
+    private var leftPaths: [Set<Path>]
     /// Set while the last word of a person or of the server is that nothing shall be tried.
     private var mustRest = true
     private var offlineSince: Instant?
@@ -54,6 +56,7 @@ private struct RandomWalk {
         if Bool.random(using: &random) { rest.onSuspend = .keep }
         let paths: [Path?] = (0..<endpoints).map { _ in Bool.random(using: &random) ? .wifi : nil }
         lostPaths = paths
+        leftPaths = paths.map { _ in [] }
         mustRest = rest.idleTimeout == nil
         session = SessionUnderTest(
             policy: policy, rest: rest, isBound: Bool.random(using: &random), paths: paths, seed: seed)
@@ -96,6 +99,7 @@ private struct RandomWalk {
 
     private mutating func changePath() {
         let endpoint = Int.random(in: 0..<endpoints, using: &random)
+        if chance(20) { return loseSource(of: endpoint) }
         if chance(10) { take(.pathExcluded(EndpointIndex(endpoint), pick([.cellular, nil]))) }
         let old = session.machine.paths[endpoint]
         let (new, pathClass): (Path?, PathClass)
@@ -106,13 +110,35 @@ private struct RandomWalk {
                 lostPaths[endpoint] = old
                 (new, pathClass) = (nil, .lost)
             } else {
-                (new, pathClass) = (old == .wifi ? .cellular : .wifi, pick([.movedSourceGone, .movedSourceKept]))
+                new = pick([.wifi, .cellular, .wired].filter { $0 != old })
+                pathClass = pick([.movedSourceGone, .movedSourceKept])
+                if pathClass == .movedSourceKept { leftPaths[endpoint].insert(old) }
             }
         } else {
             new = pick([.wifi, .cellular])
             pathClass = new == lostPaths[endpoint] ? .returned : .gained
         }
-        take(.pathChanged(EndpointIndex(endpoint), to: new, pathClass))
+        if let new { leftPaths[endpoint].remove(new) }
+        take(.pathChanged(EndpointIndex(endpoint), from: old, to: new, pathClass))
+    }
+
+    /// An address that stayed when its path was left goes as well, which only concerns a connection that is bound to it.
+    private mutating func loseSource(of endpoint: Int) {
+        let left = leftPaths[endpoint].sorted { $0.interfaceIndex < $1.interfaceIndex }
+        guard let path = session.machine.paths[endpoint], !left.isEmpty else { return }
+        let departed = pick(left)
+        leftPaths[endpoint].remove(departed)
+        var isDead = false
+        if case .connected(let connected) = session.machine.state {
+            isDead = connected.attempt.endpoint == EndpointIndex(endpoint) && connected.path == departed
+        }
+        let before = session.status
+        take(.pathChanged(EndpointIndex(endpoint), from: departed, to: path, .movedSourceGone))
+        if isDead {
+            check(session.state != .connected, "connected from an address that the host does not have")
+        } else {
+            check(session.actions.isEmpty && session.status == before, "\(session.actions) for nothing")
+        }
     }
 
     private mutating func renewCredential() {
@@ -204,7 +230,7 @@ private struct RandomWalk {
     // MARK: What holds after each step
 
     private mutating func take(_ input: SessionMachine.Input) {
-        let before = session.status
+        let (before, beside) = (session.status, session.beside)
         let orders = session.take(input)
         history.append(session.actions)
         switch input {
@@ -221,7 +247,8 @@ private struct RandomWalk {
             check(!mustRest, "something was opened although nothing shall be tried")
             checkPath(input)
             switch input {
-            case .pathChanged: countKick()
+            // What was being set up already is no other attempt.
+            case .pathChanged where session.live != beside: countKick()
             case .hostWoke where before.state == .connecting || before.state == .reconnecting: countKick()
             default: break
             }

@@ -145,6 +145,12 @@ struct SessionUnderTest {
         return take(.pathChanged(EndpointIndex(endpoint), to: new, pathClass))
     }
 
+    /// The source address of a path that the endpoint had before has left the host.
+    @discardableResult
+    mutating func sourceLeft(of path: Path, at endpoint: Int = 0) -> [Order] {
+        take(.pathChanged(EndpointIndex(endpoint), from: path, to: machine.paths[endpoint], .movedSourceGone))
+    }
+
     // MARK: The course of an attempt
 
     /// The generation that is open, or the last one that was.
@@ -353,6 +359,9 @@ extension Path {
         interface: "wlan0", interfaceIndex: 3, type: .wifi, source: "192.0.2.20", gateway: "192.0.2.1", table: 254)
     static let cellular = Path(
         interface: "wwan0", interfaceIndex: 4, type: .cellular, source: "198.51.100.7", gateway: nil, table: 254)
+    static let wired = Path(
+        interface: "eth0", interfaceIndex: 2, type: .ethernet, source: "203.0.113.9", gateway: "203.0.113.1", table: 254
+    )
 }
 
 extension ReconnectPolicy {

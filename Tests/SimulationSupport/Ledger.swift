@@ -136,6 +136,11 @@ struct Ledger {
     private var seen: [String: Set<String>] = [:]
     /// Sessions of servers that a host was connected in.
     private var noticed: Set<Place> = []
+    /// Sessions that servers began.
+    private var begun: Set<Place> = []
+    /// Sessions that a server began, and said that it had had them before: the client takes each for the one of before,
+    /// and a message with an identifier of then for one that it has.
+    private var claimed: Set<Place> = []
 
     mutating func takeProblems() -> [(Violation.Invariant, String)] {
         defer { problems = [] }
@@ -328,7 +333,14 @@ struct Ledger {
     }
 
     mutating func connected(_ host: String, at server: String, epoch: Int) {
-        noticed.insert(Place(host: host, name: "\(server) \(epoch)"))
+        let session = Place(host: host, name: "\(server) \(epoch)")
+        if !claimed.contains(session) { noticed.insert(session) }
+    }
+
+    /// A server accepted a host's connection.
+    mutating func accepted(_ host: String, at server: String, epoch: Int, resumed: Bool) {
+        let session = Place(host: host, name: "\(server) \(epoch)")
+        if begun.insert(session).inserted, resumed { claimed.insert(session) }
     }
 
     mutating func subscribed(_ host: String, _ filter: TopicFilter, life: Int) {

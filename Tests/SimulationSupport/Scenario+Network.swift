@@ -127,7 +127,8 @@ extension Scenario {
         guard let server = ServerName.allCases.first(where: { $0.address == endpoint.host }) else {
             preconditionFailure("a scenario's endpoints are its servers")
         }
-        wires[id] = Wire(host: host, server: server, isKnock: options.stopsWhenReached, onEvent: onEvent)
+        wires[id] = Wire(
+            host: host, server: server, isKnock: options.stopsWhenReached, path: uplinks[host]?.path, onEvent: onEvent)
         digest.mix(3, UInt64(id), at: now)
         if !options.stopsWhenReached { onDial(host) }
         tell(.dialing, on: id, after: .zero)

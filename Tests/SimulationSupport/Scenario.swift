@@ -48,6 +48,8 @@ actor Scenario {
         var isKnock = false
         /// One way, where the host is on another path by now than the connection was made on.
         var latency: TimeAmount?
+        /// The path that it was made on; `nil` if the host had none.
+        var path: Path?
         /// Whether the host reads; what it does not read waits in `unread`.
         var isReading = true
         var unread: [Item] = []
@@ -63,6 +65,8 @@ actor Scenario {
     /// Where a host's network is, and what is wrong with it.
     struct Uplink {
         var path: Path?
+        /// The paths of before whose addresses the host still has, the oldest first.
+        var left: [Path] = []
         /// The path looks fine, and nothing gets through in these directions.
         var swallows: Set<Direction> = []
         /// One way.
@@ -232,76 +236,7 @@ actor Scenario {
 
     func path(of host: String) -> Path? { uplinks[host]?.path }
 
-    // MARK: What happens to the network
-
-    /// The kernel says that there is no path any more.
-    func cut(_ host: Host) async {
-        let old = uplinks[host.name]?.path
-        unnoticed.removeValue(forKey: host.name)
-        uplinks[host.name]?.path = nil
-        await host.pathChanged(.lost, from: old, to: nil)
-    }
-
-    /// The kernel says that there is a path again.
-    func mend(_ host: Host) async {
-        unnoticed.removeValue(forKey: host.name)
-        uplinks[host.name]?.path = Self.path()
-        uplinks[host.name]?.dialing = .works
-        sendAgain(of: host.name)
-        await host.pathChanged(.gained, from: nil, to: Self.path())
-    }
-
-    /// From one network to another; the old address is gone, and with it all connections.
-    func move(_ host: Host) async {
-        let old = uplinks[host.name]?.path
-        let new = Self.path(interface: old?.interface == "wlan0" ? "eth0" : "wlan0", source: "203.0.113.40")
-        unnoticed.removeValue(forKey: host.name)
-        uplinks[host.name]?.path = new
-        for (id, wire) in wires.sorted(by: { $0.key < $1.key }) where wire.host == host.name {
-            forget(id, tellingServer: false)
-        }
-        await host.pathChanged(.movedSourceGone, from: old, to: new)
-    }
-
-    /// The default route moves to another uplink, and the address that was used before stays.
-    ///
-    /// - Parameters:
-    ///   - strands: the network there takes nothing from the old address, so what is connected is dead.
-    ///   - dialing: what becomes of connections over the new path.
-    func shift(
-        _ host: Host, to interface: String? = nil, strands: Bool = false, _ dialing: Dialing = .works,
-        latency: TimeAmount = Scenario.latency
-    ) async {
-        guard var uplink = uplinks[host.name] else { return }
-        let old = uplink.path
-        let interface = interface ?? (old?.interface == "wlan0" ? "eth0" : "wlan0")
-        let sources = ["wlan0": "198.51.100.7", "eth0": "203.0.113.40", "wwan0": "192.0.2.99"]
-        let new = Self.path(interface: interface, source: sources[interface] ?? "")
-        unnoticed.removeValue(forKey: host.name)
-        for (id, wire) in wires where wire.host == host.name {
-            wires[id]?.latency = wire.latency ?? uplink.latency
-            wires[id]?.isStranded = strands
-        }
-        (uplink.path, uplink.dialing, uplink.latency) = (new, dialing, latency)
-        uplinks[host.name] = uplink
-        await host.pathChanged(.movedSourceKept, from: old, to: new)
-    }
-
-    /// From one network to another, and the daemon has not been told yet: the kernel's message is still to be read.
-    func moveUnnoticed(_ host: Host) {
-        let old = uplinks[host.name]?.path
-        let new = Self.path(interface: old?.interface == "wlan0" ? "eth0" : "wlan0", source: "203.0.113.41")
-        uplinks[host.name]?.path = new
-        unnoticed[host.name] = unnoticed[host.name] ?? old
-    }
-
-    func tellUnnoticed(_ host: String) {
-        guard let old = unnoticed.removeValue(forKey: host), let told = hosts.first(where: { $0.name == host }) else {
-            return
-        }
-        let new = uplinks[host]?.path
-        told.assumeIsolated { $0.pathChanged(old == nil ? .gained : .movedSourceKept, from: old, to: new) }
-    }
+    // MARK: What happens to the network; to paths: see Scenario+Paths.swift
 
     /// Nothing gets through, and the kernel does not know.
     func silence(_ host: Host, _ directions: Set<Direction> = Set(Direction.allCases)) {

@@ -50,6 +50,7 @@ public struct Step: Hashable, Sendable {
         case abortLoses = "abort-loses"
         case reorder
         case shift
+        case dropAddress = "drop-address"
 
         // Servers.
         case crash
@@ -114,7 +115,7 @@ public struct Step: Hashable, Sendable {
         (.silence, 7, [0...1]), (.halfOpen, 6, [0...1, 0...1]), (.unsilence, 14, [0...1]),
         (.latency, 6, [0...1, 0...4]), (.piece, 5, [0...1, 0...5]), (.reset, 8, [0...1]),
         (.resetAfter, 14, [0...1, 0...1, 1...90]), (.dialFault, 10, [0...1, 0...12]), (.abortLoses, 3, [0...1, 0...1]),
-        (.reorder, 3, [0...1, 0...1]), (.shift, 5, [0...1, 0...1, 0...4]),
+        (.reorder, 3, [0...1, 0...1]), (.shift, 5, [0...1, 0...1, 0...4]), (.dropAddress, 5, [0...1, 0...2]),
 
         (.crash, 8, [0...1, 0...2]), (.restart, 16, [0...1]), (.hang, 5, [0...1]), (.goOn, 9, [0...1]),
         (.forget, 5, [0...1, 0...1]), (.end, 14, [0...1, 0...1, 0...44]), (.refuse, 8, [0...1, 0...1, 0...44]),

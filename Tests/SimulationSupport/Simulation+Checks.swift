@@ -101,6 +101,17 @@ extension Simulation {
         }
     }
 
+    /// A connection does not outlive the address that it was made from.
+    func checkSource(of host: Host, without departed: Path) {
+        let isConnected = host.here({ $0.driver() })?.here { driver in
+            guard case .connected(let connected) = driver.machine.state else { return false }
+            return connected.path?.sharesSource(with: departed) ?? false
+        }
+        if isConnected == true {
+            note(.statusIsTrue, "\(host.name) is connected from \(departed.source), which it does not have")
+        }
+    }
+
     private func checkBounds(_ view: View, _ resident: Resident) {
         let (counts, outbox, name) = (view.counts, resident.configuration.outbox, resident.host.name)
         if counts.queued < 0 || counts.inFlight < 0 || counts.bytes < 0 || counts.quarantined < 0 {

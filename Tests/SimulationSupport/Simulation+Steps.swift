@@ -179,6 +179,8 @@ extension Simulation {
             let dialing: Scenario.Dialing = [.works, .hangs, .refused, .works, .works][step.number(2) % 5]
             await scenario.shift(
                 host, strands: number == 1, dialing, latency: scenario.here { $0.uplink(host).latency })
+        case .dropAddress:
+            if let path = await scenario.dropOldAddress(of: host, number) { checkSource(of: host, without: path) }
         default: return false
         }
         return true

@@ -191,6 +191,9 @@ actor Simulation {
                 return old != new
             }
             if isFight { displacements[client, default: 0] += 1 }
+            if let index = resident(client), let epoch = scenario.here({ $0.broker(server).epoch(of: client) }) {
+                ledger.accepted(residents[index].host.name, at: server.rawValue, epoch: epoch, resumed: resumed)
+            }
             if resumed { noteResumed(client, server) }
             coverage.countAcceptance(resumed: resumed)
         case .answered(let client, let publish, let code):

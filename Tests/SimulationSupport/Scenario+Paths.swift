@@ -1,0 +1,114 @@
+import NIOCore
+import SessionCore
+
+// What happens to the paths of hosts, and what the kernel says of it.
+
+extension Scenario {
+    /// The kernel says that there is no path any more.
+    func cut(_ host: Host) async {
+        let old = uplinks[host.name]?.path
+        unnoticed.removeValue(forKey: host.name)
+        uplinks[host.name]?.path = nil
+        if let old { uplinks[host.name]?.left.append(old) }
+        await host.pathChanged(.lost, from: old, to: nil)
+    }
+
+    /// The kernel says that there is a path again.
+    func mend(_ host: Host) async {
+        unnoticed.removeValue(forKey: host.name)
+        take(Self.path(), on: host.name)
+        uplinks[host.name]?.dialing = .works
+        sendAgain(of: host.name)
+        await host.pathChanged(.gained, from: nil, to: Self.path())
+    }
+
+    /// From one network to another; the old addresses are gone, and with them all connections.
+    func move(_ host: Host) async {
+        let old = uplinks[host.name]?.path
+        let new = Self.path(interface: old?.interface == "wlan0" ? "eth0" : "wlan0", source: "203.0.113.40")
+        let believed = unnoticed.removeValue(forKey: host.name) ?? old
+        take(new, on: host.name)
+        let left = uplinks[host.name]?.left ?? []
+        uplinks[host.name]?.left = []
+        for (id, wire) in wires.sorted(by: { $0.key < $1.key }) where wire.host == host.name {
+            // One that was made from where the host is now again has lost nothing.
+            if wire.path?.sharesSource(with: new) != true { forget(id, tellingServer: false) }
+        }
+        // Who was not told of the way there and back has seen nothing.
+        if believed?.leadsLike(new) != true { await host.pathChanged(.movedSourceGone, from: believed, to: new) }
+        for path in left where path != believed { await host.pathChanged(.movedSourceGone, from: path, to: new) }
+    }
+
+    /// The default route moves to another uplink, and the address that was used before stays.
+    ///
+    /// - Parameters:
+    ///   - strands: the network there takes nothing from the old address, so what is connected is dead.
+    ///   - dialing: what becomes of connections over the new path.
+    func shift(
+        _ host: Host, to interface: String? = nil, strands: Bool = false, _ dialing: Dialing = .works,
+        latency: TimeAmount = Scenario.latency
+    ) async {
+        guard var uplink = uplinks[host.name] else { return }
+        let old = uplink.path
+        let interface = interface ?? (old?.interface == "wlan0" ? "eth0" : "wlan0")
+        let sources = ["wlan0": "198.51.100.7", "eth0": "203.0.113.40", "wwan0": "192.0.2.99"]
+        let new = Self.path(interface: interface, source: sources[interface] ?? "")
+        unnoticed.removeValue(forKey: host.name)
+        for (id, wire) in wires where wire.host == host.name {
+            wires[id]?.latency = wire.latency ?? uplink.latency
+            wires[id]?.isStranded = strands
+        }
+        (uplink.dialing, uplink.latency) = (dialing, latency)
+        uplinks[host.name] = uplink
+        take(new, on: host.name)
+        await host.pathChanged(.movedSourceKept, from: old, to: new)
+    }
+
+    /// From one network to another, and the daemon has not been told yet: the kernel's message is still to be read.
+    func moveUnnoticed(_ host: Host) {
+        let old = uplinks[host.name]?.path
+        let new = Self.path(interface: old?.interface == "wlan0" ? "eth0" : "wlan0", source: "203.0.113.41")
+        take(new, on: host.name)
+        unnoticed[host.name] = unnoticed[host.name] ?? old
+    }
+
+    /// The host is on this path now, and has the address of the one before as well.
+    private func take(_ path: Path, on host: String) {
+        guard var uplink = uplinks[host] else { return }
+        if let old = uplink.path { uplink.left.append(old) }
+        uplink.left.removeAll { $0.sharesSource(with: path) }
+        uplink.path = path
+        uplinks[host] = uplink
+    }
+
+    /// An address that the host had kept from an earlier path leaves it, and takes all connections with it that were made
+    /// from there. Where there is no path, nobody asks.
+    ///
+    /// - Parameter number: of those that there are, the oldest first.
+    /// - Returns: the path that had the address; `nil` if there is none.
+    @discardableResult
+    func dropOldAddress(of host: Host, _ number: Int = 0) async -> Path? {
+        guard var uplink = uplinks[host.name], let new = uplink.path, !uplink.left.isEmpty else { return nil }
+        let departed = uplink.left.remove(at: number % uplink.left.count)
+        uplinks[host.name] = uplink
+        for (id, wire) in wires.sorted(by: { $0.key < $1.key }) where wire.host == host.name {
+            if wire.path?.sharesSource(with: departed) == true { forget(id, tellingServer: false) }
+        }
+        // Whoever looks now finds all of it.
+        if unnoticed[host.name]??.sharesSource(with: departed) == true {
+            unnoticed.removeValue(forKey: host.name)
+        } else {
+            tellUnnoticed(host.name)
+        }
+        await host.pathChanged(.movedSourceGone, from: departed, to: new)
+        return departed
+    }
+
+    func tellUnnoticed(_ host: String) {
+        guard let old = unnoticed.removeValue(forKey: host), let told = hosts.first(where: { $0.name == host }) else {
+            return
+        }
+        let new = uplinks[host]?.path
+        told.assumeIsolated { $0.pathChanged(old == nil ? .gained : .movedSourceKept, from: old, to: new) }
+    }
+}

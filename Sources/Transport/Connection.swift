@@ -417,9 +417,10 @@ extension Connection {
         }
         phase = .open
         stopTimer()
-        limitRetransmissionTimeout()
         emit(.opened(Opened(peer: peer, local: local, tlsVersion: tlsVersion)))
-        if phase == .open { read(isReading) }
+        guard phase == .open else { return }
+        read(isReading)
+        limitRetransmissionTimeout()
     }
 
     private func read(_ isReading: Bool) {

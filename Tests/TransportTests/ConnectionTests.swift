@@ -52,16 +52,12 @@ import Testing
 
     @Test func `what is not acknowledged is sent again soon, also the tenth time`() async throws {
         let server = try await TestServer(.echo)
-        let values = NIOLoopBoundBox<[CInt]>.makeBoxSendingValue(
-            [], eventLoop: MultiThreadedEventLoopGroup.singleton.next())
-        let client = try await TestClient("mqtt://127.0.0.1:\(server.port)", loop: values.eventLoop) {
-            event, connection in
-            guard case .opened = event else { return }
-            // TCP_THIN_LINEAR_TIMEOUTS and TCP_RTO_MAX_MS.
-            values.value = [16, 44].map { option in connection.withSocket { number(of: option, at: $0) } ?? -1 }
-        }
+        let client = try await TestClient("mqtt://127.0.0.1:\(server.port)")
         _ = try await client.opened()
-        let found = try await values.eventLoop.submit { values.value }.get()
+        // TCP_THIN_LINEAR_TIMEOUTS and TCP_RTO_MAX_MS.
+        let found = try await client.on { connection in
+            [CInt(16), 44].map { option in connection.withSocket { number(of: option, at: $0) } ?? -1 }
+        }
         #expect(found.first == 1)
         // Kernels before 6.15 do not know it.
         #expect([1000, -ENOPROTOOPT].contains(found.last))

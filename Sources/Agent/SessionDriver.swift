@@ -67,6 +67,8 @@ actor SessionDriver {
     var machine: SessionMachine
     var mqtt: MQTTClientMachine
     var link: Link?
+    /// The link was dropped, and the protocol machine has not heard of it.
+    private var mustEndProtocol = false
     var log: SessionLog
     private let tlsContexts = TLSContextCache()
     var redirections: Redirections
@@ -232,6 +234,7 @@ actor SessionDriver {
         }
         await untilDown()
         dropLink()
+        endProtocol()
         stopLooking()
         credentialWatch = nil
         await everythingRemembered()
@@ -311,6 +314,7 @@ actor SessionDriver {
             var actions: [SessionMachine.Action] = []
             machine.handle(input, at: now, into: &actions)
             for action in actions { perform(action) }
+            endProtocol()
         case .mqtt(let input):
             handle(input)
         case .onLink(let generation, let input):
@@ -375,6 +379,11 @@ actor SessionDriver {
 
     private func perform(_ action: SessionMachine.Action) {
         switch action {
+        // What takes the link's place is dialed first: what the protocol does with the end takes longer.
+        case .open, .report: break
+        default: endProtocol()
+        }
+        switch action {
         case .open(let attempt):
             open(attempt)
         case .abandon(let generation):
@@ -404,7 +413,7 @@ actor SessionDriver {
         }
     }
 
-    /// Drops the connection without a word, and lets the protocol know before anything else happens.
+    /// Drops the connection without a word, and lets the protocol know before anything happens but that another is dialed.
     private func dropLink() {
         isFlushing = false
         guard let link else { return }
@@ -415,8 +424,15 @@ actor SessionDriver {
         redirections.ended(wasTried: link.isDialed && !machine.reason.code.isOurOwn)
         link.connection?.close(.abort)
         link.knock?.close(.abort)
-        handle(.connectionClosed)
+        mustEndProtocol = true
         if link.opened != nil { watchAllPaths(of: link.attempt.endpoint) }
+    }
+
+    /// The protocol machine hears that its link was dropped.
+    private func endProtocol() {
+        guard mustEndProtocol else { return }
+        mustEndProtocol = false
+        handle(.connectionClosed)
     }
 
     func handle(_ input: MQTTClientMachine.Input) {
@@ -439,6 +455,7 @@ actor SessionDriver {
 
     private func open(_ attempt: Attempt) {
         precondition(link == nil, "an attempt begins when the one before it is over")
+        if successor?.generation == attempt.generation { endProtocol() }
         if goOnWithSuccessor(attempt) { return }
         link = Link(
             attempt: attempt, address: redirections.begin(attempt.endpoint), renewed: renewedCredential,
@@ -555,6 +572,7 @@ actor SessionDriver {
             }
             return
         }
+        endProtocol()
         since = wallClock
         if state == .disconnected { rooms.lastOpened = nil }
         rememberVerdict(state)

@@ -276,6 +276,8 @@ actor SessionRegistry {
     func watch(
         _ session: String?, since: Int64?, epoch: String? = nil, deliver: @escaping @Sendable (SessionEvent) -> Void
     ) -> Result<(SessionWatchMethod.Result, missed: [SessionEvent]), RPCError> {
+        // What the snapshot has must not come again as an event.
+        for case .running(let driver) in entries.values { driver.assumeIsolated { $0.tell() } }
         let statuses: [SessionStatus]
         do throws(RPCError) {
             statuses = try session.map { text throws(RPCError) in [try status(text)] } ?? self.statuses()

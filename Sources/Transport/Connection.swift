@@ -543,7 +543,8 @@ extension Connection {
         phase = .finished
         stopTimer()
         race.take()?.cancel()
-        dropChannel()
+        // Nothing depends on it any more, and it would keep the connection waiting that takes the place of this one.
+        _ = eventLoop.assumeIsolated().scheduleTask(in: .milliseconds(5)) { self.dropChannel() }
         emit(.closed(end))
         if heldBack == nil { onEvent = nil }
     }
@@ -558,15 +559,10 @@ extension Connection {
         guard let channel = channel.take() else { return }
         if let polite, let context = try? channel.pipeline.syncOperations.context(handler: polite) {
             // Closing from here passes TLS and WebSocket by, which would wait for the peer's goodbye.
-            closeSoon { context.close(promise: nil) }
+            context.close(promise: nil)
         } else {
-            closeSoon { channel.close(promise: nil) }
+            channel.close(promise: nil)
         }
-    }
-
-    /// Nothing depends on it any more, and it would keep the connection waiting that takes the place of this one.
-    private func closeSoon(_ close: @escaping () -> Void) {
-        _ = eventLoop.assumeIsolated().scheduleTask(in: .milliseconds(5), close)
     }
 
     func startTimer(_ delay: Duration, _ task: @escaping (Connection) -> Void) {

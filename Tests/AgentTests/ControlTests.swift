@@ -131,6 +131,23 @@ struct ControlTests {
         }
     }
 
+    @Test func `what the snapshot of a watch has does not come again as an event`() async throws {
+        try await DaemonUnderTest.run(autoconnect: false) { daemon in
+            let peer = try await daemon.peer()
+            try await peer.sendRaw(
+                #"{"jsonrpc":"2.0","id":1,"method":"session.connect","params":{"session":"main"}}"# + "\n"
+                    + #"{"jsonrpc":"2.0","id":2,"method":"session.watch"}"# + "\n")
+            let snapshot = try #require(try await peer.answer(2)["result"]?["snapshot"]?["sessions"])
+            guard case .array(let sessions) = snapshot, let session = sessions.first else {
+                Issue.record("there is no session in \(snapshot)")
+                return
+            }
+            let event = try await peer.notification("session.event", ["event": "state-changed"])
+            #expect(event["state"] != session["state"] || event["phase"] != session["phase"])
+            try await peer.state("connected")
+        }
+    }
+
     @Test(arguments: [Int64.min, -1, Int64.max])
     func `a watch since an impossible number is no trap`(since: Int64) async throws {
         try await DaemonUnderTest.run(autoconnect: false) { daemon in

@@ -84,6 +84,9 @@ extension MQTTClientMachine {
     mutating func connectionClosed() {
         quotaConnectionClosed()
         reading = Reading()
+        if case .connecting(let connecting) = connection, connecting.isSent, connecting.cleanStart {
+            mayBeginAnew = true
+        }
         connection = .closed
         work.removeAll()
         outbox.connectionClosed()
@@ -206,7 +209,8 @@ extension MQTTClientMachine {
         } else {
             loseSession(&step)
         }
-        isSessionCertain = true
+        isSessionCertain = !mayBeginAnew
+        mayBeginAnew = false
         restoreSubscriptions(
             resumed: connack.sessionPresent, isCertain: connecting.wasSessionCertain, limits, &step)
     }

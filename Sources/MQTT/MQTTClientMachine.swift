@@ -40,6 +40,9 @@ public struct MQTTClientMachine: Sendable {
     /// Whether what we remember of the server's session is known to be about the session that it has. Not so after a
     /// start of the daemon, and not after a CONNECT whose answer was lost: the server may have begun a new session then.
     var isSessionCertain = false
+    /// A CONNECT that begins a new session was never answered. It may reach the server after the one that is accepted next,
+    /// on a connection that the server does not know to be over, and take everything away that was set up by then.
+    var mayBeginAnew = false
     /// Set by 0x93: half of the window that was too much.
     var windowCap = Int.max
     /// While messages up to this one are unanswered they are sent one by one, to find the one that the server ends the

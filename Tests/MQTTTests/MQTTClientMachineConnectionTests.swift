@@ -284,6 +284,20 @@ import Testing
         #expect(client.connect(resumed: true) == ["connected resumed", "SUBSCRIBE a"])
     }
 
+    @Test func `a CONNECT whose answer was lost may come after the next one, so everything wanted is subscribed again`() throws {
+        var client = MQTTClientHarness()
+        client.open()
+        client.handle(.connectionClosed)
+        client.connect()
+        try client.subscribe("a")
+        client.server(.suback(Suback(packetID: id(1), reasonCodes: [.grantedQoS1])))
+        client.handle(.connectionClosed)
+        #expect(client.connect(resumed: true) == ["connected resumed", "SUBSCRIBE a"])
+        client.server(.suback(Suback(packetID: id(2), reasonCodes: [.grantedQoS1])))
+        client.handle(.connectionClosed)
+        #expect(client.connect(resumed: true) == ["connected resumed", "restored"])
+    }
+
     @Test func `where another server resumes the session, everything wanted is subscribed again`() throws {
         var client = MQTTClientHarness()
         client.connect()

@@ -284,7 +284,9 @@ import Testing
         #expect(client.connect(resumed: true) == ["connected resumed", "SUBSCRIBE a"])
     }
 
-    @Test func `a CONNECT whose answer was lost may come after the next one, so everything wanted is subscribed again`() throws {
+    @Test func `a CONNECT whose answer was lost may come after the next one, so everything wanted is subscribed again`()
+        throws
+    {
         var client = MQTTClientHarness()
         client.open()
         client.handle(.connectionClosed)

@@ -123,7 +123,7 @@ extension SessionMachine {
             trying.mismatchedAt = nil
             if ending.reason.code != .credentialUnreadable { cursor = endpoint(after: attempt.endpoint) }
         }
-        watch.failed(attempt.endpoint, because: ending.reason.code, at: now)
+        watch.failed(attempt.endpoint, because: ending.isElsewhere ? .serverMoved : ending.reason.code, at: now)
         if paths[attempt.endpoint.rawValue] != nil { trying.failures += 1 }
         if let budget = policy.giveUpAttempts, trying.failures >= budget {
             let times = budget == 1 ? "1 attempt" : "\(budget) attempts"

@@ -293,6 +293,9 @@ extension SessionMachine {
         /// Whether the same endpoint is tried in another way at once: it leads to another server now, is spoken to in
         /// another version of the protocol, or has discarded the session. The driver limits how often.
         public var triesOtherWay = false
+        /// Whether it was another server that the attempt led to, where the endpoint had redirected it: of the endpoint's own
+        /// address nothing is known but that it has answered.
+        public var isElsewhere = false
 
         public enum Pace: Hashable, Sendable {
             /// As is usual for the reason.

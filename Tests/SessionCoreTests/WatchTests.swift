@@ -113,6 +113,17 @@ import Testing
         #expect(session.live?.continuesKnock == false)
     }
 
+    @Test func `an endpoint that answered and sent the session to one that is not there is left alone`() {
+        var session = SessionUnderTest(policy: Self.policy)
+        session.connect()
+        session.end(.refused)
+        session.pass(.seconds(1))
+        var ending = SessionMachine.Ending(Reason(.refused))
+        ending.isElsewhere = true
+        session.take(.ended(session.generation, ending))
+        #expect(!session.pass(.seconds(4)).contains(.knock(0)))
+    }
+
     @Test func `without a path nothing is looked at`() {
         var session = Self.waiting(.unreachable, paths: [.wifi, .wifi])
         session.path(.lost, at: 1)

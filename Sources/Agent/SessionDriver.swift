@@ -125,8 +125,9 @@ actor SessionDriver {
     /// Set when the session is about to end for good: a successor takes over what is asked from now on.
     private(set) var isStopping = false
     var memory = VerdictMemory()
+    /// What the session machine reported and nobody was told yet.
     var untold: [Untold] = []
-    /// When it is told; `nil` if there is nothing.
+    /// When it is told; `nil` if nothing waits for it.
     var telling: Telling?
 
     init(
@@ -564,6 +565,7 @@ actor SessionDriver {
     }
 
     func stateChanged(from: SessionState, to state: SessionState) {
+        endProtocol()
         guard from != state else {
             if state == .disconnected || state == .disconnecting {
                 // An explicit disconnect of a session that was idle or slept, or was about to.
@@ -572,7 +574,6 @@ actor SessionDriver {
             }
             return
         }
-        endProtocol()
         since = wallClock
         if state == .disconnected { rooms.lastOpened = nil }
         rememberVerdict(state)

@@ -7,8 +7,9 @@ import NIOSSL
 /// bytes in, bytes out.
 ///
 /// It knows nothing of what the bytes mean. It belongs to the event loop that it was opened on: every method is called
-/// there, and every event is delivered there, synchronously once it is open. An event may be answered with ``send(_:flushed:)`` or
-/// ``close(_:)`` right away. It keeps itself alive until `closed` was delivered or it was aborted.
+/// there, and every event is delivered there: those of ``open(_:options:eventLoop:threadPool:contexts:onEvent:)`` itself after
+/// it has returned, and all others synchronously. An event may be answered with ``send(_:flushed:)`` or ``close(_:)`` right
+/// away. It keeps itself alive until `closed` was delivered or it was aborted.
 ///
 ///     open ─▶ resolving ─▶ dialing (─▶ reached) (─▶ tunneling) (─▶ securing) (─▶ upgrading) ─▶ open ─▶ closing ─▶ finished
 ///                 └───────────┴────────────┴────────────┴─────────────┴──────────────┴──────────┴────────────────────▲

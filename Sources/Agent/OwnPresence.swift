@@ -6,6 +6,9 @@ import SessionCore
 /// A short outage needs nothing: the server keeps `online`, and drops the will when the client is back before the will
 /// delay is over. `online` is published again when the server lost the session, after a start of the daemon, and when the
 /// will may have been published meanwhile: with MQTT 3.1.1, which has no will delay, after every outage.
+///
+/// Of two clients with one identity the one that came later, by the clock, is the newer one. A clock that is set back
+/// makes our own earlier presence look like that of a newer client where a server still has it, so it is remembered.
 struct OwnPresence: Hashable, Sendable {
     private enum State: Hashable, Sendable {
         /// Not known to be published. Can transition to: online.
@@ -23,16 +26,29 @@ struct OwnPresence: Hashable, Sendable {
     let timeout: Duration
     /// Since when the session is in the room.
     private(set) var since: RFC3339
+    /// Since when it was there, as it said before the clock was set back: later than `since`.
+    private var saidLater: Set<RFC3339>
     private var state = State.unknown
     /// Whether the server waits before it publishes the will.
     private var isWillDelayed = true
 
-    init(identity: Participant.Identity, session: String, timeout: Duration, since: RFC3339) {
+    /// More often than this the clock is not set back without getting ahead of where it was.
+    private static let maxSaidLater = 32
+
+    /// - Parameter said: what `said` was before, also in an earlier life of the daemon.
+    init(
+        identity: Participant.Identity, session: String, timeout: Duration, since: RFC3339, said: Set<RFC3339> = []
+    ) {
         self.identity = identity
         self.session = session
         self.timeout = timeout
         self.since = since
+        saidLater = said.filter { $0 > since }
     }
+
+    /// Since when the session is there, and what it said of that before and is later by the clock: to be remembered before
+    /// it is published.
+    var said: Set<RFC3339> { saidLater.union([since]) }
 
     func message(_ state: PresenceMessage.State) -> PresenceMessage {
         PresenceMessage(identity: identity, state: state, since: since, session: session)
@@ -43,10 +59,22 @@ struct OwnPresence: Hashable, Sendable {
         message == self.message(.online)
     }
 
+    /// Whether this session published the message, now or before the clock was set back.
+    func wasOwn(_ message: PresenceMessage) -> Bool {
+        guard let time = message.since, said.contains(time) else { return false }
+        return message == PresenceMessage(identity: identity, state: .online, since: time, session: session)
+    }
+
     /// A first connect: nothing is known of what was published before.
     mutating func begin(at time: RFC3339) {
-        since = time
+        join(at: time)
         state = .unknown
+    }
+
+    private mutating func join(at time: RFC3339) {
+        saidLater = said.filter { $0 > time }
+        if saidLater.count > Self.maxSaidLater, let earliest = saidLater.min() { saidLater.remove(earliest) }
+        since = time
     }
 
     /// The server accepted the connection.
@@ -62,7 +90,7 @@ struct OwnPresence: Hashable, Sendable {
         // The server counts from the connection's end, which was after the last that we heard of it.
         if !wasWillDelayed || lastHeard.duration(to: now) >= timeout {
             // The others saw us leave, and see us join.
-            since = time
+            join(at: time)
         } else if resumed {
             state = .online(lastHeard: now)
             return false

@@ -133,7 +133,7 @@ extension PresenceLook {
     /// Of two devices the one that came later is the newer one, by the clocks of both; so at most one of two devices
     /// finds the other one newer, and they never kick each other for ever.
     static func verdict(_ look: Look, seen: [PresenceMessage], own: OwnPresence) -> Reason? {
-        let online = seen.filter { $0.state == .online && !own.isOwn($0) }
+        let online = seen.filter { $0.state == .online && !own.wasOwn($0) }
         switch look {
         case .forAny:
             // A message of our own device that is not newer is what we said ourselves before.

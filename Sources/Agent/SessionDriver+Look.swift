@@ -138,7 +138,7 @@ extension SessionDriver {
         }
         // Nobody would take it away otherwise; but what another device says under the same name stays.
         let mustClear =
-            seen.contains { membership.presence.isOwn($0) }
+            seen.contains { membership.presence.wasOwn($0) }
             && (verdict != nil || { if case .farewell = looking.purpose { true } else { false } }())
         looking.connection?.send(looking.look.farewell(clearing: mustClear ? membership.topic : nil))
         looking.connection?.close(.afterFlush)
@@ -146,18 +146,26 @@ extension SessionDriver {
         if let verdict {
             rooms.lastOpened = nil
             retire(attempt.generation, verdict)
-        } else if case .attempt(_, .forNewer) = looking.purpose, looking.look.version == .threeOneOne, !looking.isSecond
-        {
+        } else if mayBeTooEarly(looking) {
             lookAgain(looking)
         } else {
             dial(attempt)
         }
     }
 
-    /// Looks a second time in a moment. In MQTT 3.1.1 the server closes the connection of the older device without a word,
-    /// before the newer one has said that it is there; to come back then would throw it out again.
+    /// Whether another device may have taken over just now and not have said yet that it is there: the server closes the
+    /// connection of the older device first, in MQTT 3.1.1 always without a word. To come back then would throw it out again.
+    private func mayBeTooEarly(_ looking: Looking) -> Bool {
+        guard case .attempt(let attempt, let look) = looking.purpose, !looking.isSecond else { return false }
+        return switch look {
+        case .forNewer: looking.look.version == .threeOneOne
+        case .forAny: attempt.number == 1 && Rivalry.isSudden(machine.status.reason.code)
+        }
+    }
+
+    /// Looks a second time in a moment.
     private func lookAgain(_ first: Looking) {
-        guard case .attempt(let attempt, _) = first.purpose else { return }
+        guard case .attempt(let attempt, let look) = first.purpose else { return }
         rooms.lookCount += 1
         let number = rooms.lookCount
         looking = Looking(purpose: first.purpose, number: number, isSecond: true, look: first.look)
@@ -165,7 +173,7 @@ extension SessionDriver {
             self?.assumeIsolated { driver in
                 guard driver.looking?.number == number else { return }
                 driver.look(
-                    for: .attempt(attempt, .forNewer), at: driver.address(of: attempt), driver.link?.password,
+                    for: .attempt(attempt, look), at: driver.address(of: attempt), driver.link?.password,
                     driver.link?.proxyPassword, isSecond: true)
             }
         }

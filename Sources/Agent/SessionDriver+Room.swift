@@ -21,6 +21,8 @@ struct Rooms: Sendable {
     var lastOpened: (endpoint: Endpoint, password: [UInt8]?, proxyPassword: [UInt8]?)?
     /// The server that has taken our presence last. Another one need not know it, whatever it resumes.
     var presentAt: Endpoint?
+    /// What the store remembers of our presence; see ``OwnPresence/said``.
+    var presences: Set<RFC3339> = []
     var lookCount = 0
     /// The will in the server's hands is that of another room.
     var mustRenew = false
@@ -39,7 +41,16 @@ extension SessionDriver {
             room,
             presence: OwnPresence(
                 identity: identity, session: name.description, timeout: configuration.presenceTimeout,
-                since: wallClock))
+                since: wallClock, said: rooms.presences))
+    }
+
+    /// In any life of the daemon the session knows what it has published.
+    private func remember(_ presence: OwnPresence?) {
+        guard let said = presence?.said, said != rooms.presences else { return }
+        rooms.presences = said
+        let (commits, name) = (surroundings.commits, name)
+        let times = Set(said.map { Timestamp(rawValue: $0.milliseconds) })
+        commits.assumeIsolated { $0.commit([.setPresences(times)], of: name) { _ in } }
     }
 
     /// The configured device, or the one that is derived from the machine.
@@ -102,6 +113,7 @@ extension SessionDriver {
         }
         membership.step = mustAnnounce || !knowsAll ? .mustAnnounce : .done
         rooms.membership = membership
+        remember(membership.presence)
     }
 
     /// All subscriptions were answered for: the session is restored when its presence and its publications are published,
@@ -247,6 +259,7 @@ extension SessionDriver {
         guard new != rooms.membership?.room else { return .init(room: room) }
         var joining = membership(in: new)
         joining.participants.beginSnapshot()
+        remember(joining.presence)
         let result: Result<Void, RPCError> = await withCheckedContinuation { continuation in
             rooms.change = RoomChange(joining: joining) { continuation.resume(returning: $0) }
             order(.subscribe(joining.filter))
@@ -324,6 +337,7 @@ extension SessionDriver {
     private func endChange(_ error: RPCError) {
         guard let change = rooms.change else { return }
         rooms.change = nil
+        remember(rooms.membership?.presence)
         unsubscribeIfUnwanted(change.joining.filter)
         if change.joining.step == .announcing {
             rooms.topicsToClear.insert(change.joining.topic)

@@ -152,6 +152,7 @@ actor SessionDriver {
         clientID = durable.assignedClientID ?? configuration.clientID
         redirections = Redirections(configuration)
         homes = SessionHomes(durable.homes)
+        rooms.presences = Set(durable.presences.map { RFC3339(milliseconds: $0.rawValue) })
         protocols = ProtocolChoice(configuration.mqtt.version)
         log = SessionLog(session: name, logger: surroundings.logger)
         remembered = durable.rememberedSubscriptions

@@ -123,6 +123,12 @@ extension DurableStore {
                     "INSERT INTO home (session, position, address) VALUES (?, ?, ?)", .integer(session),
                     .integer(position), .text(address))
             }
+        case .setPresences(let times):
+            try database.run("DELETE FROM presence WHERE session = ?", .integer(session))
+            for since in times {
+                try database.run(
+                    "INSERT INTO presence (session, since) VALUES (?, ?)", .integer(session), .integer(since.rawValue))
+            }
         case .putPublication(let publication):
             // A new row, so that the rows stay in the order in which they were put.
             try database.run(

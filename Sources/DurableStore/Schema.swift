@@ -6,7 +6,7 @@ internal import Glibc
 /// `in_flight` or `quarantine` with the same key. A message with neither is queued.
 enum Schema {
     /// The statements that lead from one version to the next, from nothing (version 0) on.
-    static let migrations: [String] = [version1, version2, version3, version4, version5, version6, version7]
+    static let migrations: [String] = [version1, version2, version3, version4, version5, version6, version7, version8]
 
     private static let version1 = """
         CREATE TABLE session (
@@ -172,6 +172,15 @@ enum Schema {
             position INTEGER NOT NULL,
             address TEXT NOT NULL,
             PRIMARY KEY (session, position)
+        ) STRICT, WITHOUT ROWID;
+        """
+
+    /// Since when a session is in its room, and what it said of that before the clock was set back.
+    private static let version8 = """
+        CREATE TABLE presence (
+            session INTEGER NOT NULL,
+            since INTEGER NOT NULL,
+            PRIMARY KEY (session, since)
         ) STRICT, WITHOUT ROWID;
         """
 

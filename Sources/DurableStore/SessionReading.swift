@@ -43,6 +43,11 @@ extension DurableStore {
             session.homes.append(row.text(0))
             return true
         }
+        try database.query("SELECT since FROM presence WHERE session = ?", .integer(id)) {
+            row throws(StoreError) in
+            session.presences.insert(Timestamp(rawValue: row.integer(0)))
+            return true
+        }
         try readPublications(of: id, into: &session)
         try readConsumers(of: id, into: &session)
         let range = MessageKey.range(of: id)

@@ -53,6 +53,9 @@ public enum DurableChange: Hashable, Sendable {
     case setEstablished(Bool)
     /// The servers that have the session, or may have an old copy of it, as their addresses: first the one that it is at.
     case setHomes([String])
+    /// Since when the session is in its room, and what it said of that before and may still be taken for newer: before the
+    /// presence is published.
+    case setPresences(Set<Timestamp>)
     /// A publication of the session is new, or its content is. It needs room, like an insert.
     case putPublication(Publication)
     /// The session has no publication with this topic (any more); the topic as it was given.

@@ -28,6 +28,8 @@ public struct DurableSession: Hashable, Sendable {
     public var retainedTopics: Set<String>
     /// The addresses of the server that has the session, and of those that may have an old copy. Not the machine's business.
     public var homes: [String]
+    /// Since when the session said that it was in its room. Not the machine's business.
+    public var presences: Set<Timestamp>
     /// Its durable consumers, by name.
     public var consumers: [DurableConsumer]
     /// The sequence of the next message in the inbox: above every one that was ever there.
@@ -49,6 +51,7 @@ public struct DurableSession: Hashable, Sendable {
         publications: [Publication] = [],
         retainedTopics: Set<String> = [],
         homes: [String] = [],
+        presences: Set<Timestamp> = [],
         consumers: [DurableConsumer] = [],
         nextInboxSequence: InboxSequence = InboxSequence(rawValue: 1)
     ) {
@@ -66,6 +69,7 @@ public struct DurableSession: Hashable, Sendable {
         self.publications = publications
         self.retainedTopics = retainedTopics
         self.homes = homes
+        self.presences = presences
         self.consumers = consumers
         self.nextInboxSequence = nextInboxSequence
     }

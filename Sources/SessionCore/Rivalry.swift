@@ -68,7 +68,7 @@ public struct Rivalry: Hashable, Sendable {
     }
 
     /// How a server that gives no reason ends the older one of two connections.
-    private static func isSudden(_ code: ReasonCode) -> Bool {
+    public static func isSudden(_ code: ReasonCode) -> Bool {
         code == .serverClosed || code == .reset || code == .displacedSuspected
     }
 }

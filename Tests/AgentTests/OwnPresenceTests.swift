@@ -52,6 +52,25 @@ import Testing
         #expect(presence.connected(resumed: true, isWillDelayed: true, at: Self.at(2), time: time) == false)
     }
 
+    @Test func `what was said is remembered for as long as it is later by the clock`() {
+        func time(_ seconds: Int64) -> RFC3339 { RFC3339(milliseconds: seconds * 1000) }
+        var presence = Self.away
+        #expect(presence.said == [time(0)])
+        _ = presence.connected(resumed: true, at: Self.at(1000), time: time(50))
+        #expect(presence.said == [time(50)])
+        presence.begin(at: time(20))
+        presence.begin(at: time(30))
+        #expect(presence.said == [time(50), time(30)])
+        // The daemon was started anew.
+        presence = OwnPresence(
+            identity: ParticipantsTests.me, session: "main", timeout: .seconds(90), since: time(40), said: presence.said)
+        #expect(presence.said == [time(50), time(40)])
+        presence.begin(at: time(60))
+        #expect(presence.said == [time(60)])
+        for seconds in (0...50).reversed() { presence.begin(at: time(Int64(seconds))) }
+        #expect(presence.since == time(0) && presence.said.count == 33, "it does not grow without end")
+    }
+
     @Test(arguments: [true, false])
     func `is published when nothing is known of it`(resumed: Bool) {
         var presence = Self.presence()

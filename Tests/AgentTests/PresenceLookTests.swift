@@ -44,6 +44,23 @@ struct PresenceLookTests {
         #expect(yielded?.code == (isYielded ? .yielded : nil))
     }
 
+    @Test func `what this session said before the clock was set back is its own`() {
+        var own = OwnPresence(
+            identity: .init(user: "twin", device: "m"), session: "main", timeout: .seconds(90),
+            since: RFC3339(milliseconds: 5000))
+        own.begin(at: RFC3339(milliseconds: 4000))
+        own.begin(at: RFC3339(milliseconds: 1000))
+        func reasons(_ since: Int64, session: String = "main") -> [Reason?] {
+            [Look.forNewer, .forAny].map {
+                PresenceLook.verdict($0, seen: [Self.message("m", since, session: session)], own: own)
+            }
+        }
+        for since in [5000, 4000, 1000, 999] as [Int64] { #expect(reasons(since) == [nil, nil], "\(since)") }
+        // Nobody said that here, so it is a twin.
+        #expect(reasons(4500).map { $0?.code } == [.displaced, .yielded])
+        #expect(reasons(4000, session: "other").map { $0?.code } == [.displaced, .yielded])
+    }
+
     @Test func `nobody there is no reason to stay away`() {
         #expect(PresenceLook.verdict(.forNewer, seen: [], own: Self.own) == nil)
         #expect(PresenceLook.verdict(.forAny, seen: [Self.message("m", 1000)], own: Self.own) == nil)
@@ -192,7 +209,8 @@ struct PresenceLookTests {
         }
     }
 
-    @Test func `with yield the session stops for an older device, too`() async throws {
+    /// A session that yields, and is connected; the server does not answer the next SUBSCRIBE by itself.
+    private func yielding(_ body: (DaemonUnderTest, ControlPeer) async throws -> Void) async throws {
         try await DaemonUnderTest.run(autoconnect: false) { daemon in
             let session = await DaemonUnderTest.session(daemon.server, "room = \"plant\"")
             try daemon.directory.write("sessions.d/main.toml", session + "\nkick = \"yield\"\n")
@@ -203,16 +221,38 @@ struct PresenceLookTests {
             #expect(try await daemon.server.connect().clientID == "edge-42", "a first connect does not look")
             try await peer.state("connected")
             await daemon.server.set { $0.answersSubscribe = false }
+            try await body(daemon, peer)
+        }
+    }
+
+    private static let other = (
+        topic: "holdfast/rooms/plant/presence/edge-42/other",
+        payload: RoomSessionTests.presence("edge-42", "other", since: RFC3339(milliseconds: 0))
+    )
+
+    @Test func `with yield the session stops for an older device, too`() async throws {
+        try await yielding { daemon, peer in
             await daemon.server.disconnect(.serverShuttingDown)
-            try await answerLook(
-                daemon.server,
-                [
-                    (
-                        "holdfast/rooms/plant/presence/edge-42/other",
-                        RoomSessionTests.presence("edge-42", "other", since: RFC3339(milliseconds: 0))
-                    )
-                ])
+            try await answerLook(daemon.server, [Self.other])
             #expect(try await peer.state("failed")["reason"]?["code"] == "yielded")
+        }
+    }
+
+    @Test func `with yield a device that took over and has not said so yet is not thrown out again`() async throws {
+        try await yielding { daemon, peer in
+            await daemon.server.drop()
+            try await answerLook(daemon.server, [])
+            try await answerLook(daemon.server, [Self.other])
+            #expect(try await peer.state("failed")["reason"]?["code"] == "yielded")
+        }
+    }
+
+    @Test func `with yield one look is enough when the server has given its reason`() async throws {
+        try await yielding { daemon, peer in
+            await daemon.server.disconnect(.serverShuttingDown)
+            try await answerLook(daemon.server, [])
+            #expect(try await daemon.server.connect().clientID == "edge-42")
+            try await peer.state("connected")
         }
     }
 

@@ -60,6 +60,7 @@ struct ModelSession {
         case .setAssignedClientID(let clientID): state.assignedClientID = clientID
         case .setEstablished(let established): state.established = established
         case .setHomes(let addresses): state.homes = addresses
+        case .setPresences(let times): state.presences = times
         case .putPublication(let publication):
             state.publications.removeAll { $0.topic == publication.topic }
             state.publications.append(publication)
@@ -219,6 +220,7 @@ struct ModelSession {
         case 47: return .freeRetiredIdentifiers
         case 48:
             return .setHomes((0..<Int.random(in: 1...3, using: &random)).map { "mqtt://\($0).\(packetID)" })
+        case 49: return .setPresences(Set((0...2).map { _ in Timestamp(rawValue: .random(in: 0...last.rawValue, using: &random)) }))
         case 38: return .setAssignedClientID("client-\(packetID)")
         default: return .setEstablished(Bool.random(using: &random))
         }

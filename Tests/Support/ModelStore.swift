@@ -17,6 +17,7 @@ public struct ModelStore: Sendable {
     public private(set) var publications: [String: Publication] = [:]
     public private(set) var retainedTopics: Set<String> = []
     public private(set) var homes: [String] = []
+    public private(set) var presences: Set<Timestamp> = []
     public private(set) var nextInboxSequence = InboxSequence(rawValue: 1)
     public private(set) var nextSequence = MessageSequence(rawValue: 1)
     /// What was wrong with the changes; empty if nothing.
@@ -107,6 +108,7 @@ public struct ModelStore: Sendable {
             inboxes[name] = nil
         case .setGiven(let name, let through): consumers[name]?.givenThrough = through
         case .setHomes(let addresses): homes = addresses
+        case .setPresences(let times): presences = times
         case .putPublication(let publication): publications[publication.topic] = publication
         case .removePublication(let topic): publications[topic] = nil
         case .rememberRetained(let topic): retainedTopics.insert(topic)
@@ -164,6 +166,7 @@ public struct ModelStore: Sendable {
         session.publications = publications.values.sorted { $0.topic < $1.topic }
         session.retainedTopics = retainedTopics
         session.homes = homes
+        session.presences = presences
         for stored in messages.values.sorted(by: { $0.sequence < $1.sequence }) {
             switch stored.state {
             case .queued:

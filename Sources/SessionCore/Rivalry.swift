@@ -23,28 +23,48 @@ public struct Rivalry: Hashable, Sendable {
     public var canLook = false
     /// How many connections in a row the server closed without a reason, before they were stable.
     private var suddenCloses = 0
+    /// When the server closed a connection without a reason, however long it had lasted; the last ones.
+    private var recentCloses: [Instant] = []
 
     /// So many sudden closes are no accident.
     static let suspiciousCount = 3
+    /// How long a sudden close is remembered.
+    static let memory: Duration = .seconds(600)
+    /// The longest time to leave to another device.
+    static let longestPatience: Duration = .seconds(16)
 
     public init() {}
 
     /// Somebody connected the session: what was before says nothing about what comes.
     mutating func startedAnew() {
         suddenCloses = 0
+        recentCloses = []
     }
 
     /// A connection was lost.
     ///
     /// - Parameter isStable: whether it lasted for `stable-after`.
     /// - Returns: the reason, or the suspicion that stands behind it.
-    mutating func lost(because reason: Reason, isStable: Bool) -> Reason {
+    mutating func lost(because reason: Reason, isStable: Bool, at now: Instant) -> Reason {
+        recentCloses.removeAll { $0.duration(to: now) > Self.memory }
+        if Self.isSudden(reason.code) { recentCloses.append(now) }
         guard Self.isSudden(reason.code), !isStable else {
             suddenCloses = 0
             return reason
         }
         suddenCloses += 1
         return suddenCloses < Self.suspiciousCount ? reason : Reason(.displacedSuspected)
+    }
+
+    /// How long the session stays away at least after a sudden close: 2 s from the fourth one in ten minutes on, doubling,
+    /// at most 16 s.
+    ///
+    /// A device that took over says in the room that it is there when it is up. On a slow link that takes seconds, and a
+    /// session that is always back before would throw it out for ever, without having seen it.
+    var patience: Duration {
+        let excess = recentCloses.count - Self.suspiciousCount
+        guard canLook, excess > 0 else { return .zero }
+        return min(.seconds(1 << min(excess, 8)), Self.longestPatience)
     }
 
     /// What the next attempt has to look for; `nil` when it need not.

@@ -37,7 +37,7 @@ extension SessionMachine {
     mutating func lose(_ connected: Connected, _ ending: Ending, at now: Instant, into actions: inout [Action]) {
         let isStable = connected.since.duration(to: now) >= policy.stableAfter
         var ending = ending
-        ending.reason = rivalry.lost(because: ending.reason, isStable: isStable)
+        ending.reason = rivalry.lost(because: ending.reason, isStable: isStable, at: now)
         let reason = ending.reason
         if isStable { refusals = 0 }
         if isOnceTooOften(ending) {
@@ -176,6 +176,7 @@ extension SessionMachine {
         if hasPath || cause.hasFloor {
             until = max(until, now.advanced(by: backoff.nextDelay(after: cause, policy: policy)))
         }
+        if Rivalry.isSudden(ending.reason.code) { until = max(until, now.advanced(by: rivalry.patience)) }
         if cause.hasFloor { notBefore = until }
         guard hasPath else {
             waitForNetwork(trying, because: ending.reason, at: now)

@@ -63,7 +63,8 @@ import Testing
         #expect(presence.said == [time(50), time(30)])
         // The daemon was started anew.
         presence = OwnPresence(
-            identity: ParticipantsTests.me, session: "main", timeout: .seconds(90), since: time(40), said: presence.said)
+            identity: ParticipantsTests.me, session: "main", timeout: .seconds(90), since: time(40), said: presence.said
+        )
         #expect(presence.said == [time(50), time(40)])
         presence.begin(at: time(60))
         #expect(presence.said == [time(60)])

@@ -220,7 +220,9 @@ struct ModelSession {
         case 47: return .freeRetiredIdentifiers
         case 48:
             return .setHomes((0..<Int.random(in: 1...3, using: &random)).map { "mqtt://\($0).\(packetID)" })
-        case 49: return .setPresences(Set((0...2).map { _ in Timestamp(rawValue: .random(in: 0...last.rawValue, using: &random)) }))
+        case 49:
+            return .setPresences(
+                Set((0...2).map { _ in Timestamp(rawValue: .random(in: 0...last.rawValue, using: &random)) }))
         case 38: return .setAssignedClientID("client-\(packetID)")
         default: return .setEstablished(Bool.random(using: &random))
         }

@@ -106,6 +106,28 @@ import Testing
         #expect(session.reason == .serverClosed)
     }
 
+    /// Who is on a slow link needs seconds to be up, and to be seen in the room.
+    @Test func `who is thrown out again and again stays away longer and longer`() throws {
+        var session = session(.takeOver)
+        func delays(_ count: Int, every interval: Duration) throws -> [Duration] {
+            try (0..<count).map { _ in
+                session.succeed()
+                session.skip(interval)
+                session.end(.serverClosed)
+                let delay = try #require(session.retryIn)
+                // Something else may be due before.
+                while session.live == nil { session.wake() }
+                return delay
+            }
+        }
+        let first = try delays(9, every: .seconds(31))
+        #expect(first.prefix(3).allSatisfy { $0 <= .seconds(1) }, "\(first)")
+        #expect(zip(first.dropFirst(3), [2, 4, 8, 16, 16, 16]).allSatisfy { $0 == .seconds($1) }, "\(first)")
+        #expect(try delays(3, every: .seconds(601)).allSatisfy { $0 <= .seconds(1) }, "it is forgotten")
+        session.machine.rivalry.canLook = false
+        #expect(try delays(9, every: .seconds(31)).allSatisfy { $0 <= .seconds(1) }, "there is nothing to wait for")
+    }
+
     @Test func `connect begins with no suspicion`() {
         var session = session(.takeOver)
         for _ in 1...3 {

@@ -231,6 +231,8 @@ struct Ledger {
         guard !message.hasArrived else { return }
         outgoing[number]?.hasArrived = true
         guard !message.wasRetried, message.qos != .atMostOnce else { return }
+        // An old copy may have taken it for one that it has, and then it arrives at another server.
+        if isMisled, message.qos == .exactlyOnce { return }
         let place = Place(host: message.host, name: message.topic)
         if let last = lastArrived[place], last > number {
             note(.exactlyOnceInOrder, "\(number) has arrived after \(last) on \(message.topic)")

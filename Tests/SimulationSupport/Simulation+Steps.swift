@@ -1,4 +1,5 @@
 import ControlAPI
+import DurableStore
 import MQTT
 import NIOCore
 import Support
@@ -91,7 +92,8 @@ extension Simulation {
         residents[index].given = [:]
         residents[index].watch = Watch()
         ledger.unsubscribed(resident.host.name)
-        let isRemembered = resident.host.disk.here { !$0.verdicts.isEmpty }
+        let boot = bootID(of: resident)
+        let isRemembered = resident.host.disk.here { $0.verdicts.values.contains { $0.bootID == boot } }
         // A disk that could not be written could not remember; what a person was told was logged as such.
         if !isRemembered { residents[index].rest = nil }
     }
@@ -101,8 +103,10 @@ extension Simulation {
         let disk = residents[index].host.disk
         // A daemon does not start without its disk.
         guard disk.here({ $0.fault }) == nil else { return }
-        try await residents[index].host.start(bootID: "boot \(residents[index].boots)", seed: seed)
+        try await residents[index].host.start(bootID: bootID(of: residents[index]), seed: seed)
     }
+
+    private func bootID(of resident: Resident) -> String { "boot \(resident.boots)" }
 
     /// As the service manager does it, whose patience ends.
     private func restart(_ index: Int) async throws {

@@ -495,7 +495,10 @@ public struct ModelBroker: Sendable {
             if refusal == nil { arrived(publish, of: client) }
             hold(.puback(answer), to: id)
         } else {
-            if refusal == nil, sessions[client]?.received.insert(packetID).inserted == true {
+            if refusal != nil {
+                // Whatever it was before: the next one with this identifier is a new message (4.3.3).
+                sessions[client]?.received.remove(packetID)
+            } else if sessions[client]?.received.insert(packetID).inserted == true {
                 arrived(publish, of: client)
             }
             hold(.pubrec(answer), to: id)

@@ -9,7 +9,7 @@ struct NetworkView: Sendable {
     let watcher: NetworkWatcher
 
     /// The paths to the hosts that are dialed for a session's endpoints, and from now on a report of each change. Names are
-    /// looked up by their default route until `resolved` tells their addresses.
+    /// looked up by the default route, or that to a neighbour, until `resolved` tells their addresses.
     func watch(_ hosts: [String], of session: SessionName, for policy: NetworkPolicy) -> [Path?] {
         watcher.assumeIsolated { watcher in
             watcher.removeTargets(ofSession: session.description)
@@ -17,10 +17,18 @@ struct NetworkView: Sendable {
             return hosts.enumerated().map { index, host in
                 let literal = NetworkPath.IPAddress(host)
                 return watcher.setTarget(
-                    Target(session: session.description, endpoint: index), addresses: [literal].compactMap(\.self),
+                    Target(session: session.description, endpoint: index),
+                    addresses: literal.map { [$0] } ?? Self.knownAddresses(ofName: host),
                     origin: literal == nil ? .name : .literal)
             }
         }
+    }
+
+    /// The one name whose addresses are known everywhere (RFC 6761, 6.3): it needs no network.
+    private static func knownAddresses(ofName name: String) -> [NetworkPath.IPAddress] {
+        let name = name.lowercased()
+        guard name == "localhost" || name.hasSuffix(".localhost") else { return [] }
+        return ["127.0.0.1", "::1"].compactMap { NetworkPath.IPAddress($0) }
     }
 
     func excluded(_ endpoint: EndpointIndex, of session: SessionName) -> Path? {

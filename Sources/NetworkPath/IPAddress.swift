@@ -37,6 +37,23 @@ public struct IPAddress: Hashable, Sendable {
     }
 }
 
+extension IPAddress {
+    /// The address beside another one, in the same network.
+    /// - Parameter text: an address with its prefix, `192.0.2.7/24`; `nil` if it is something else, or is alone there.
+    init?(besides text: String) {
+        let parts = text.split(separator: "/")
+        guard parts.count == 2, let address = IPAddress(String(parts[0])), let length = Int(parts[1]),
+            length < address.bytes.count * 8
+        else { return nil }
+        var bytes = address.bytes
+        bytes[bytes.count - 1] ^= 1
+        self.init(bytes: bytes)
+    }
+
+    /// Whether it is one of fe80::/10.
+    var isLinkLocalIPv6: Bool { family == .ipv6 && bytes[0] == 0xfe && bytes[1] & 0xc0 == 0x80 }
+}
+
 extension IPAddress: CustomStringConvertible {
     /// The canonical text form (RFC 5952 for IPv6).
     public var description: String {

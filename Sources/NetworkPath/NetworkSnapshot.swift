@@ -22,6 +22,14 @@ public struct NetworkSnapshot: Hashable, Sendable {
     /// An empty view.
     public init() {}
 
+    /// For each network that the host has an address in, an address of somebody else there, whether there is such a one
+    /// or not. The host itself, and what every IPv6 interface has, are no network.
+    var neighbours: [IPAddress] {
+        interfaces.filter { $0.isUp && $0.hasCarrier && $0.type != .loopback }.flatMap { interface in
+            interface.addresses.compactMap { IPAddress(besides: $0) }.filter { !$0.isLinkLocalIPv6 }
+        }
+    }
+
     /// The interfaces, as far as a policy looks at them.
     var links: [NetworkLink] { interfaces.map { NetworkLink(name: $0.name, index: $0.index, type: $0.type) } }
 }

@@ -289,8 +289,14 @@ public actor NetworkWatcher {
     private func observe(
         _ addresses: [IPAddress], _ origin: AddressOrigin, for session: String
     ) -> PathClassifier.Observation {
-        lookup?.observe(
-            addresses, orAnywhere: origin == .name, for: policies[session] ?? .init(), among: view.links) ?? .init()
+        let policy = policies[session] ?? .init()
+        let observation =
+            lookup?.observe(addresses, orAnywhere: origin == .name, for: policy, among: view.links) ?? .init()
+        guard observation.path == nil, addresses.isEmpty else { return observation }
+        // Where no route leads further, the name may be that of a neighbour; whether it is shows when it is resolved.
+        let neighbours = view.neighbours
+        guard !neighbours.isEmpty else { return observation }
+        return lookup?.observe(neighbours, orAnywhere: false, for: policy, among: view.links) ?? observation
     }
 
     private func report(_ change: PathChange) {
@@ -321,15 +327,18 @@ public actor NetworkWatcher {
         guard state == .running else { return }
         switch result {
         case .success(let tables):
-            let links = view.links
+            let (links, neighbours) = (view.links, view.neighbours)
             view.interfaces = tables.interfaces
             view.defaultRoutes = tables.defaultRoutes
             view.takenAt = now()
             view.counters.dumps += 1
             lookup?.keepTypes(ofInterfaces: tables.interfaces)
-            // An interface that was not known may be the one that a session is allowed to use.
-            if links != view.links {
-                for target in watched.keys.sorted() where policies[target.session] != nil {
+            let mayHaveNeighbours = neighbours != view.neighbours
+            for (target, watched) in watched.sorted(by: { $0.key < $1.key }) {
+                // An interface that was not known may be the one that a session is allowed to use.
+                if links != view.links && policies[target.session] != nil
+                    || mayHaveNeighbours && watched.addresses.isEmpty
+                {
                     look(at: target, receivedAt: now())
                 }
             }

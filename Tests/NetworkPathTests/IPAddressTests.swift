@@ -1,7 +1,23 @@
-import NetworkPath
 import Testing
 
+@testable import NetworkPath
+
 @Suite struct IPAddressTests {
+    @Test(
+        arguments: [
+            ("192.0.2.7/24", "192.0.2.6"), ("192.0.2.6/31", "192.0.2.7"), ("192.0.2.7/32", nil), ("192.0.2.7", nil),
+            ("2001:db8::1/64", "2001:db8::"), ("2001:db8::1/128", nil), ("up0/24", nil),
+        ] as [(String, String?)])
+    func `a neighbour is beside an address, in its network`(text: String, neighbour: String?) {
+        #expect(IPAddress(besides: text)?.description == neighbour)
+    }
+
+    @Test func `what every IPv6 interface has is told from a network's address`() {
+        #expect(
+            ["fe80::1", "febf::1", "fec0::1", "2001:db8::1", "169.254.0.1"].map { IPAddress($0)?.isLinkLocalIPv6 }
+                == [true, true, false, false, false])
+    }
+
     @Test(arguments: [
         ("192.0.2.1", "192.0.2.1", IPAddress.Family.ipv4),
         ("2001:DB8:0:0::1", "2001:db8::1", .ipv6),

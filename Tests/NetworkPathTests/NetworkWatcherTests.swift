@@ -172,7 +172,25 @@ struct NetworkWatcherTests {
             #expect(Self.viaUp0(paths[Self.target] ?? nil))
             try lab.ip("route replace default via 10.9.1.254")
             #expect(try await changes.next().pathClass == .maybe)
+            await watcher.stop()
+        }
+    }
+
+    @Test func `without a default route a name that does not resolve yet may be that of a neighbour`() async throws {
+        try await NetworkLab.run { lab in
+            try lab.batch(["route del default", "addr flush dev up0", "addr flush dev up1"])
+            var (watcher, changes, paths) = try await lab.watcher(targets: [Self.target: []])
+            #expect(paths[Self.target] == .some(nil), "there is the host itself, and that is no network")
+            try lab.ip("addr add 10.9.0.1/24 dev up0")
+            let gained = try await changes.next()
+            #expect(gained.pathClass == .gained && gained.to?.source == "10.9.0.1" && gained.to?.gateway == nil)
+            try lab.ip("route add default via 10.9.0.254")
+            let wider = try await changes.next()
+            #expect(wider.pathClass == .maybe && Self.viaUp0(wider.to))
             try lab.ip("route del default")
+            let neighbour = try await changes.next()
+            #expect(neighbour.pathClass == .maybe && neighbour.to == gained.to)
+            try lab.ip("addr flush dev up0")
             #expect(try await changes.next().pathClass == .lost)
             await watcher.stop()
         }

@@ -42,7 +42,7 @@ demo: ## set up, build a release, and show a session survive its server being ki
 	scripts/demo $(RELEASE)
 
 test: ## set up, and run every test; HOLDFAST_REQUIRE_ALL=1 makes a skipped test fail
-	scripts/setup build test
+	scripts/setup build test container
 	scripts/simulate-mutants --check
 	$(SWIFT) build --build-tests
 	scripts/test
@@ -180,5 +180,5 @@ uninstall: ## remove what install installed, but not configuration and state
 	@echo 'Kept: $(DESTDIR)$(SYSCONFDIR)/holdfast, $(DESTDIR)/var/lib/holdfast, the user and the groups.'
 
 clean: ## remove everything that was built
-	rm -rf .build .build-servers $(RELEASE_SCRATCH) $(FUZZ_SCRATCH) $(SIMULATE_SCRATCH) .build-mutants \
+	rm -rf .build .build-servers .build-container $(RELEASE_SCRATCH) $(FUZZ_SCRATCH) $(SIMULATE_SCRATCH) .build-mutants \
 	    .build-address .build-thread

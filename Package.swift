@@ -148,7 +148,7 @@ let package = Package(
         tests(
             "EndToEndTests",
             [
-                "Support", "MQTT", "HoldfastClient", "ControlAPI", "holdfastd", "holdfastctl", "mqtt-client", nioPosix,
+                "Support", "MQTT", "HoldfastClient", "ControlAPI", "Systemd", "holdfastd", "holdfastctl", "mqtt-client", nioPosix,
             ]),
     ]
 )

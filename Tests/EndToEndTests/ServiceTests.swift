@@ -1,0 +1,331 @@
+import ControlAPI
+import Foundation
+import Support
+import Systemd
+import Testing
+
+extension EndToEnd {
+    /// The service as people have it: installed on a Debian that runs systemd, and looked at with systemctl, journalctl and
+    /// holdfastctl. The server is beside it; one container after the other.
+    @Suite(
+        "Service", .serialized, .timeLimit(.minutes(30)),
+        .enabled(if: Container.obstacle == nil || LabRequirements.isAllRequired, "cannot run here"))
+    struct ServiceTests {
+        private static let sessionFile = "/etc/holdfast/sessions.d/main.toml"
+
+        private func withService(
+            session: String = "endpoints = [\"mqtt://localhost:1883\"]\nuser = \"edge-42\"\n",
+            isStarted: Bool = true, _ body: (Container) async throws -> Void
+        ) async throws {
+            try await Container.run(programs: Daemon.programs) { container in
+                try container.write(Self.sessionFile, session)
+                if isStarted {
+                    try await container.run("systemctl", "enable", "--now", "holdfast")
+                    try await container.run("holdfastctl", "wait", "main", "--timeout", "3min")
+                }
+                try await body(container)
+            }
+        }
+
+        private func service(_ container: Container) async throws -> [String: String] {
+            try await container.properties(of: "holdfast")
+        }
+
+        /// The entries of the service in the journal with this identifier, or all of them.
+        private func journal(_ container: Container, _ id: MessageID? = nil) async throws -> [[String: String]] {
+            try await container.run("journalctl", "--sync")
+            let lines = try await container.run(
+                "journalctl", "-t", "holdfastd", "-o", "json", "--no-pager", "--all",
+                id.map { "MESSAGE_ID=\($0)" } ?? "SYSLOG_IDENTIFIER=holdfastd")
+            return try lines.split(separator: "\n").map { line in
+                let fields = try #require(
+                    try JSONSerialization.jsonObject(with: Data(line.utf8)) as? [String: Any], "\(line)")
+                return fields.compactMapValues { $0 as? String }
+            }
+        }
+
+        // MARK: Life
+
+        @Test func `an installed service runs with few rights and says what its sessions do`() async throws {
+            try await withService { container in
+                let service = try await service(container)
+                #expect(service["ActiveState"] == "active" && service["User"] == "holdfast")
+                let pid = try #require(service["MainPID"])
+                let status = try await container.run("cat", "/proc/\(pid)/status")
+                for line in ["CapEff:\t0000000000000000", "CapBnd:\t0000000000000000", "NoNewPrivs:\t1", "Seccomp:\t2"]
+                {
+                    #expect(status.contains("\n\(line)\n"))
+                }
+                let exposure = try await container.run("systemd-analyze", "security", "--no-pager", "holdfast")
+                let level = try #require(exposure.firstMatch(of: /exposure level for holdfast.service: ([0-9.]+)/))
+                #expect(try #require(Double(level.1)) <= 1.5)
+
+                try await until("systemctl status says that it is connected") {
+                    try await self.service(container)["StatusText"]?.hasPrefix("main: connected to localhost") == true
+                }
+                try await container.run("systemctl", "stop", "mosquitto")
+                try await until("systemctl status says that it tries") {
+                    try await self.service(container)["StatusText"]?.hasPrefix("main: retry") == true
+                }
+                #expect(try await self.service(container)["ActiveState"] == "active", "offline is no failure")
+                try await container.run("systemctl", "start", "mosquitto")
+                try await container.run("holdfastctl", "wait", "main", "--timeout", "3min")
+                #expect(try await self.service(container)["NRestarts"] == "0")
+                let complaints = try await journal(container).filter { Int($0["PRIORITY"] ?? "") ?? 0 < 4 }
+                #expect(complaints.isEmpty, "\(complaints)")
+            }
+        }
+
+        @Test func `the journal has an outage in fields, and says what to do`() async throws {
+            try await withService { container in
+                try await container.run("systemctl", "stop", "mosquitto")
+                try await until("the journal has that it is lost") {
+                    try await !journal(container, .sessionLost).isEmpty
+                }
+                try await container.run("systemctl", "start", "mosquitto")
+                try await until("the journal has that it is back") {
+                    try await journal(container, .sessionConnected).count == 2
+                }
+                let lost = try #require(try await journal(container, .sessionLost).first)
+                #expect(lost["HOLDFAST_SESSION"] == "main" && lost["HOLDFAST_PREVIOUS_STATE"] == "connected")
+                #expect(lost["_SYSTEMD_UNIT"] == "holdfast.service" && lost["HOLDFAST_REASON"] != nil)
+                let back = try #require(try await journal(container, .sessionConnected).last)
+                #expect(back["HOLDFAST_MODE"] != nil && back["HOLDFAST_ENDPOINT"] == "mqtt://localhost:1883")
+                #expect(Int(back["HOLDFAST_OUTAGE_USEC"] ?? "") ?? 0 > 0)
+                let explained = try await container.run(
+                    "journalctl", "-x", "--no-pager", "MESSAGE_ID=\(MessageID.sessionLost)")
+                #expect(explained.contains("Subject: Session main lost its connection"))
+                for id in [MessageID.started, .ready] { #expect(try await journal(container, id).count == 1) }
+            }
+        }
+
+        @Test func `a reload is done when systemctl says so, and a bad configuration changes nothing`() async throws {
+            try await withService { container in
+                let before = try await container.run("holdfastctl", "status", "main", "--json")
+                try container.write(
+                    "/etc/holdfast/sessions.d/second.toml",
+                    "endpoints = [\"mqtt://localhost:1883\"]\nuser = \"edge-43\"\n")
+                try await container.run("systemctl", "reload", "holdfast")
+                #expect(try await container.run("holdfastctl", "list").contains("second"))
+                try await container.run("holdfastctl", "wait", "second", "--timeout", "3min")
+                #expect(try await journal(container, .reloadDone).count == 1)
+
+                // The settings of the daemon, all or nothing.
+                try container.write("/etc/holdfast/holdfast.toml", "durability = \"sometimes\"\n")
+                #expect(try await container.finish("systemctl", "reload", "holdfast").ending != .exited(0))
+                let refused = try #require(try await journal(container, .reloadRefused).first)
+                #expect(refused["MESSAGE"]?.contains("/etc/holdfast/holdfast.toml:1:") == true, "\(refused)")
+                #expect(try await service(container)["ActiveState"] == "active")
+                for session in ["main", "second"] {
+                    try await container.run("holdfastctl", "wait", session, "--timeout", "3min")
+                }
+                // A session's file breaks that session only.
+                try container.write("/etc/holdfast/holdfast.toml", "")
+                try container.write("/etc/holdfast/sessions.d/second.toml", "endpoints = [\"mqtt://localhost:1883\"\n")
+                #expect(try await container.finish("systemctl", "reload", "holdfast").ending != .exited(0))
+                let failed = try #require(try await journal(container, .failed).first)
+                #expect(failed["MESSAGE"]?.contains("/etc/holdfast/sessions.d/second.toml:2:") == true, "\(failed)")
+                let since = /"since":"([^"]*)"/
+                let after = try await container.run("holdfastctl", "status", "main", "--json")
+                #expect(
+                    before.firstMatch(of: since)?.1 == after.firstMatch(of: since)?.1, "its connection was left alone")
+            }
+        }
+
+        @Test func `a broken configuration ends the start with its own status, and is not started again`() async throws
+        {
+            try await withService(isStarted: false) { container in
+                try container.write("/etc/holdfast/holdfast.toml", "# Broken.\ndurability = \"sometimes\"\n")
+                #expect(try await container.finish("systemctl", "start", "holdfast").ending != .exited(0))
+                let service = try await service(container)
+                #expect(service["ActiveState"] == "failed" && service["ExecMainStatus"] == "78")
+                #expect(service["NRestarts"] == "0")
+                let words = try await journal(container).compactMap { $0["MESSAGE"] }
+                #expect(words.contains { $0.contains("/etc/holdfast/holdfast.toml:2:") }, "\(words)")
+            }
+        }
+
+        // MARK: Ends
+
+        /// Numbered messages, and a subscriber that has a session at the server since before.
+        private func accept(_ numbers: ClosedRange<Int>, qos: Int, _ container: Container) async throws {
+            try await container.shell(
+                "seq \(numbers.lowerBound) \(numbers.upperBound) | holdfastctl publish main far/\(qos) --lines --qos \(qos)"
+            )
+        }
+
+        private func subscriber(_ container: Container) async throws -> LabProcess {
+            let words = ["mosquitto_sub", "-i", "far", "-c", "-q", "2", "-t", "far/#", "-F", "%t %p"]
+            // mosquitto_sub buffers what it writes.
+            let process = try await container.start(["stdbuf", "-oL"] + words)
+            try await until("the subscriber has subscribed") {
+                try await container.run("holdfastctl", "publish", "main", "far/0", "here", "--wait", "delivered")
+                return process.output.contains("far/0 here")
+            }
+            return process
+        }
+
+        private func untilRestarted(_ container: Container) async throws {
+            try await until("systemd has started it again") {
+                let service = try await service(container)
+                return service["NRestarts"] == "1" && service["ActiveState"] == "active"
+            }
+        }
+
+        /// What came of one stream: complete, in order, and of QoS 2 once.
+        private func expect(
+            _ numbers: ClosedRange<Int>, qos: Int, at subscriber: LabProcess
+        ) async throws {
+            func arrived() -> [Int] {
+                subscriber.output.split(separator: "\n").compactMap { line in
+                    line.hasPrefix("far/\(qos) ") ? Int(line.dropFirst(6)) : nil
+                }
+            }
+            try await until("everything of QoS \(qos) has arrived") { Set(arrived()).isSuperset(of: numbers) }
+            if qos == 2 {
+                #expect(arrived() == Array(numbers))
+            } else {
+                var seen: Set<Int> = []
+                #expect(arrived().filter { seen.insert($0).inserted } == Array(numbers))
+            }
+        }
+
+        @Test func `a daemon that is killed is back by itself, with everything that it had accepted`() async throws {
+            try await withService { container in
+                let subscriber = try await subscriber(container)
+                try await container.run("systemctl", "stop", "mosquitto")
+                for qos in 1...2 { try await accept(1...300, qos: qos, container) }
+                try await container.run("systemctl", "kill", "--kill-whom", "main", "--signal", "KILL", "holdfast")
+                try await untilRestarted(container)
+                try await container.run("systemctl", "start", "mosquitto")
+                try await container.run("holdfastctl", "wait", "main", "--timeout", "3min")
+                for qos in 1...2 { try await expect(1...300, qos: qos, at: subscriber) }
+                #expect(try await service(container)["ActiveState"] == "active")
+            }
+        }
+
+        @Test func `a daemon that hangs is killed by the watchdog, and everything goes on`() async throws {
+            try await withService(isStarted: false) { container in
+                try container.write("/etc/systemd/system/holdfast.service.d/test.conf", "[Service]\nWatchdogSec=3s\n")
+                try await container.run("systemctl", "daemon-reload")
+                try await container.run("systemctl", "enable", "--now", "holdfast")
+                try await container.run("holdfastctl", "wait", "main", "--timeout", "3min")
+                let subscriber = try await subscriber(container)
+                try await container.run("systemctl", "stop", "mosquitto")
+                for qos in 1...2 { try await accept(1...100, qos: qos, container) }
+                try await container.run("systemctl", "kill", "--kill-whom", "main", "--signal", "STOP", "holdfast")
+                try await untilRestarted(container)
+                #expect(
+                    try await container.run("journalctl", "-u", "holdfast", "--no-pager").contains("Watchdog timeout"))
+                try await container.run("systemctl", "start", "mosquitto")
+                try await container.run("holdfastctl", "wait", "main", "--timeout", "3min")
+                for qos in 1...2 { try await expect(1...100, qos: qos, at: subscriber) }
+            }
+        }
+
+        /// The server takes the connection and says nothing: messages are in flight, and no acknowledgement comes.
+        @Test func `stopping while messages are in flight ends in time, and another version goes on with them`()
+            async throws
+        {
+            try await withService { container in
+                let subscriber = try await subscriber(container)
+                try await container.run("systemctl", "kill", "--kill-whom", "main", "--signal", "STOP", "mosquitto")
+                for qos in 1...2 { try await accept(1...100, qos: qos, container) }
+                try await container.run("systemctl", "stop", "holdfast")
+                let service = try await service(container)
+                #expect(service["ActiveState"] == "inactive" && service["Result"] == "success")
+                #expect(try await journal(container, .stopping).count == 1)
+                // As a package is upgraded: other files in the place of the running ones.
+                try await container.shell(
+                    "for file in /usr/sbin/holdfastd /usr/bin/holdfastctl; do cp $file $file.new; mv $file.new $file; done"
+                )
+                try await container.run("systemctl", "start", "holdfast")
+                try await container.run("systemctl", "kill", "--kill-whom", "main", "--signal", "CONT", "mosquitto")
+                try await container.run("holdfastctl", "wait", "main", "--timeout", "3min")
+                for qos in 1...2 { try await expect(1...100, qos: qos, at: subscriber) }
+            }
+        }
+
+        @Test func `a restart while programs publish loses nothing that was accepted`() async throws {
+            try await withService { container in
+                let subscriber = try await subscriber(container)
+                // A program that tries each message until it is accepted.
+                try container.write(
+                    "/usr/local/bin/program",
+                    "for n in $(seq 1 60); do until holdfastctl publish main far/2 $n --qos 2; do sleep 0.05; done; done\n"
+                )
+                let program = try await container.start(["sh", "/usr/local/bin/program"])
+                for _ in 1...3 {
+                    try await container.run("systemctl", "restart", "holdfast")
+                    try await container.run("holdfastctl", "wait", "main", "--timeout", "3min")
+                }
+                #expect(try await program.ended(within: .seconds(180)) == .exited(0))
+                try await expect(1...60, qos: 2, at: subscriber)
+                #expect(try await service(container)["NRestarts"] == "0")
+            }
+        }
+
+        // MARK: People
+
+        @Test func `who may do what at the socket is decided by two groups`() async throws {
+            try await withService { container in
+                try await container.run("useradd", "alice")
+                func alice(_ words: String) async throws -> (ending: LabProcess.Ending, output: String, errors: String)
+                {
+                    try await container.finish("runuser", "-u", "alice", "--", "sh", "-c", words)
+                }
+                let stranger = try await alice("holdfastctl status")
+                #expect(stranger.ending == .exited(5) && stranger.errors.contains("holdfast"), "\(stranger)")
+
+                try await container.run("usermod", "-aG", "holdfast", "alice")
+                #expect(try await alice("holdfastctl status").ending == .exited(0))
+                #expect(try await alice("holdfastctl publish main a b --wait delivered").ending == .exited(0))
+                for command in ["reload", "disconnect main", "queue drop main --all"] {
+                    let denied = try await alice("holdfastctl \(command)")
+                    #expect(denied.ending == .exited(5), "\(command): \(denied)")
+                }
+                let id = try await container.run("id", "-u", "alice").trimmingCharacters(in: .whitespacesAndNewlines)
+                let told = try #require(try await journal(container, .accessDenied).first)
+                #expect(told["HOLDFAST_PEER_UID"] == id)
+
+                try await container.run("usermod", "-aG", "holdfast-admin", "alice")
+                #expect(try await alice("holdfastctl reload").ending == .exited(0))
+                #expect(try await alice("holdfastctl disconnect main").ending == .exited(0))
+            }
+        }
+
+        @Test func `a secret that systemd keeps is used, and one that is wrong is told`() async throws {
+            let session = """
+                endpoints = ["mqtt://localhost:1883"]
+                user = "edge-42"
+                username = "edge"
+                password = "credential:broker"
+
+                """
+            try await withService(session: session, isStarted: false) { container in
+                try container.write(
+                    "/etc/mosquitto/conf.d/test.conf", "listener 1883\npassword_file /etc/mosquitto/users\n")
+                try await container.run("mosquitto_passwd", "-c", "-b", "/etc/mosquitto/users", "edge", "sesame")
+                try await container.run("chown", "mosquitto", "/etc/mosquitto/users")
+                try await container.run("systemctl", "restart", "mosquitto")
+                try container.write("/etc/holdfast/broker.secret", "wrong\n")
+                try await container.run("chmod", "600", "/etc/holdfast/broker.secret")
+                try container.write(
+                    "/etc/systemd/system/holdfast.service.d/secret.conf",
+                    "[Service]\nLoadCredential=broker:/etc/holdfast/broker.secret\n")
+                try await container.run("systemctl", "daemon-reload")
+                try await container.run("systemctl", "enable", "--now", "holdfast")
+                #expect(
+                    try await container.finish("holdfastctl", "wait", "main", "--timeout", "3min").ending == .exited(3))
+                #expect(try await !journal(container, .credentialRejected).isEmpty)
+                #expect(try await service(container)["ActiveState"] == "active")
+
+                try container.write("/etc/holdfast/broker.secret", "sesame\n")
+                try await container.run("systemctl", "restart", "holdfast")
+                try await container.run("holdfastctl", "wait", "main", "--timeout", "3min")
+                let everything = try await container.run("journalctl", "--no-pager", "-o", "export")
+                #expect(!everything.contains("sesame"))
+            }
+        }
+    }
+}

@@ -1,0 +1,198 @@
+import Foundation
+import Glibc
+import Synchronization
+
+/// A Debian that was booted with systemd, for one test: a copy in memory of the one that `scripts/setup container` made,
+/// with a network of its own that is nothing but its loopback interface.
+///
+/// Holdfast is in it as `make install` puts it there, followed by the commands that `make install` says.
+public struct Container: Sendable {
+    /// What every container is a copy of.
+    private static let tree = repository + "/.build-container/tree"
+    private static let repository = URL(filePath: #filePath).deletingLastPathComponent().deletingLastPathComponent()
+        .deletingLastPathComponent().path
+    private static let numbers = Atomic<Int>(0)
+
+    /// Why there can be none here; `nil` when one can be made.
+    public static var obstacle: String? {
+        if geteuid() != 0 { return "root is needed to boot a container" }
+        // It is named last.
+        if access(repository + "/.build-container/version", R_OK) != 0 {
+            return "there is no Debian to boot: scripts/setup container makes it"
+        }
+        return nil
+    }
+
+    private let directory: String
+    private let machine: LabProcess
+    /// The systemd in it, as the host counts processes.
+    private let leader: pid_t
+
+    /// Boots one, runs `body`, and takes it away.
+    ///
+    /// - Parameter programs: where `holdfastd` and `holdfastctl` are.
+    public static func run(programs: String, _ body: (Container) async throws -> Void) async throws {
+        if let obstacle { throw Lab.Failure(obstacle) }
+        let name = "holdfast-\(getpid())-\(numbers.add(1, ordering: .relaxed).newValue)"
+        let directory = "/tmp/\(name)"
+        try FileManager.default.createDirectory(atPath: directory, withIntermediateDirectories: false)
+        defer { try? FileManager.default.removeItem(atPath: directory) }
+        await LabCapacity.shared.take(1)
+        let outcome: Result<Void, any Error>
+        do {
+            try await LabProcess.run(
+                [
+                    "make", "--silent", "-C", repository, "install", "RELEASE=\(programs)",
+                    "DESTDIR=\(directory)/installed",
+                ], files: "\(directory)/make")
+            let container = try await boot(name, directory, binding: try await runtime(of: programs))
+            outcome = await container.live(body)
+        } catch {
+            outcome = .failure(error)
+        }
+        await LabCapacity.shared.give(1)
+        try outcome.get()
+    }
+
+    private func live(_ body: (Container) async throws -> Void) async -> Result<Void, any Error> {
+        let outcome: Result<Void, any Error>
+        do {
+            try await install()
+            outcome = .success(try await body(self))
+        } catch {
+            outcome = .failure(await explained(error))
+        }
+        _ = try? await machine.killed()
+        return outcome
+    }
+
+    /// The folders of the shared libraries that Debian has not: those of Swift, unless they are linked in.
+    private static func runtime(of programs: String) async throws -> Set<String> {
+        let libraries = try await LabProcess.run(
+            ["ldd", "\(programs)/holdfastd"], files: "/tmp/holdfast-ldd-\(UUID())")
+        return Set(
+            libraries.split(separator: "\n").compactMap { line in
+                let words = line.split(separator: " ")
+                guard words.count > 2, words[1] == "=>", words[2].hasPrefix("/"), !words[2].hasPrefix("/lib"),
+                    !words[2].hasPrefix("/usr/lib")
+                else { return nil }
+                return (String(words[2]) as NSString).deletingLastPathComponent
+            })
+    }
+
+    private static func boot(_ name: String, _ directory: String, binding folders: Set<String>) async throws
+        -> Container
+    {
+        // The container ends with the first process of a namespace, and that with ours.
+        var words = [
+            "unshare", "--pid", "--fork", "--kill-child", "--mount-proc", "systemd-nspawn", "--directory", tree,
+            "--volatile=overlay", "--private-network", "--register=no",
+            "--keep-unit", "--quiet", "--boot", "--machine", name, "--console=pipe",
+            "--bind-ro=\(directory)/installed:/installed",
+        ]
+        // Where the dynamic linker looks by itself: a home directory, say, the service does not see.
+        for (number, folder) in folders.sorted().enumerated() {
+            words.append("--bind-ro=\(folder):/usr/local/lib/runtime-\(number)")
+        }
+        let machine = try await LabProcess.start(words, files: "\(directory)/console")
+        var leader: pid_t?
+        try await until("the container's systemd runs") {
+            guard await machine.isRunning else {
+                throw Lab.Failure("the container did not boot: \(machine.errors)\(machine.output)")
+            }
+            leader = Self.leader(of: machine.pid)
+            return leader != nil
+        }
+        guard let leader else { preconditionFailure("it was waited for") }
+        return Container(directory: directory, machine: machine, leader: leader)
+    }
+
+    /// Of what a process has started, the first process of a container.
+    private static func leader(of pid: pid_t) -> pid_t? {
+        let status = (try? String(contentsOfFile: "/proc/\(pid)/status", encoding: .utf8)) ?? ""
+        if status.hasPrefix("Name:\tsystemd\n"), status.contains(/\nNSpid:.*\t1\n/) { return pid }
+        let children = (try? String(contentsOfFile: "/proc/\(pid)/task/\(pid)/children", encoding: .utf8)) ?? ""
+        return children.split(separator: " ").lazy.compactMap { pid_t($0) }.compactMap { leader(of: $0) }.first
+    }
+
+    private func install() async throws {
+        try await until("systemd answers") { try await finish("systemctl", "show-environment").ending == .exited(0) }
+        let state = try await finish("systemctl", "is-system-running", "--wait").output
+        guard state == "running\n" else {
+            throw Lab.Failure("the container is \(state)\(try await run("systemctl", "--failed", "--no-legend"))")
+        }
+        try await shell("ls -d /usr/local/lib/runtime-* >/etc/ld.so.conf.d/runtime.conf 2>/dev/null; ldconfig")
+        try await shell("cp -a /installed/. /")
+        try await run("systemd-sysusers")
+        try await run("journalctl", "--update-catalog")
+        try await run("systemctl", "daemon-reload")
+    }
+
+    private func explained(_ error: any Error) async -> any Error {
+        let journal = try? await finish("journalctl", "--no-pager", "-n", "60").output
+        return Lab.Failure("\(error)\nThe journal, its end:\n\(journal ?? "cannot be read")")
+    }
+
+    // MARK: What is done in it
+
+    /// Runs a program as root to its end; any ending is right.
+    public func finish(
+        _ words: String...
+    ) async throws -> (ending: LabProcess.Ending, output: String, errors: String) {
+        try await finish(words)
+    }
+
+    private func finish(
+        _ words: [String]
+    ) async throws -> (ending: LabProcess.Ending, output: String, errors: String) {
+        let process = try await start(words)
+        let ending = try await process.ended(within: .seconds(180))
+        defer {
+            unlink(process.outputFile)
+            unlink(process.errorFile)
+        }
+        return (ending, process.output, process.errors)
+    }
+
+    /// Runs a program as root, which must end with 0.
+    ///
+    /// - Returns: its standard output.
+    @discardableResult
+    public func run(_ words: String...) async throws -> String {
+        let (ending, output, errors) = try await finish(words)
+        guard ending == .exited(0) else {
+            throw Lab.Failure("\(words.joined(separator: " ")): \(ending): \(output)\(errors)")
+        }
+        return output
+    }
+
+    /// As `run`, for the shell.
+    @discardableResult
+    public func shell(_ line: String) async throws -> String {
+        try await run("sh", "-c", line)
+    }
+
+    /// Starts a program as root.
+    public func start(_ words: [String]) async throws -> LabProcess {
+        let environment = ["env", "-i", "PATH=/usr/sbin:/usr/bin:/sbin:/bin", "LANG=C.UTF-8"]
+        return try await LabProcess.start(
+            ["nsenter", "--target", "\(leader)", "--all", "--wd=/", "--"] + environment + words,
+            files: "\(directory)/command-\(UUID().uuidString.prefix(8))")
+    }
+
+    /// Writes a file that everybody may read.
+    public func write(_ path: String, _ text: String) throws {
+        let path = "/proc/\(leader)/root\(path)"
+        try FileManager.default.createDirectory(
+            atPath: (path as NSString).deletingLastPathComponent, withIntermediateDirectories: true)
+        try text.write(toFile: path, atomically: false, encoding: .utf8)
+    }
+
+    /// The properties of a unit, by name.
+    public func properties(of unit: String) async throws -> [String: String] {
+        Dictionary(
+            try await run("systemctl", "show", unit).split(separator: "\n").compactMap { line in
+                line.firstIndex(of: "=").map { (String(line[..<$0]), String(line[line.index(after: $0)...])) }
+            }, uniquingKeysWith: { $1 })
+    }
+}

@@ -155,6 +155,7 @@ install: ## install the release under DESTDIR; configuration that is there stays
 	sed -e 's,/usr/sbin/,$(sbindir)/,' -e 's,/usr/bin/,$(bindir)/,' systemd/holdfast.service \
 	    > $(DESTDIR)$(libdir)/systemd/system/holdfast.service
 	chmod 644 $(DESTDIR)$(libdir)/systemd/system/holdfast.service
+	install -D -m 644 -t $(DESTDIR)$(libdir)/systemd/system systemd/holdfast.socket
 	install -D -m 644 systemd/holdfast.sysusers $(DESTDIR)$(libdir)/sysusers.d/holdfast.conf
 	install -D -m 644 systemd/holdfast.catalog $(DESTDIR)$(libdir)/systemd/catalog/holdfast.catalog
 	install -D -m 644 -t $(DESTDIR)$(mandir)/man1 $(MAN1)
@@ -172,7 +173,7 @@ install: ## install the release under DESTDIR; configuration that is there stays
 
 uninstall: ## remove what install installed, but not configuration and state
 	rm -f $(DESTDIR)$(sbindir)/holdfastd $(DESTDIR)$(bindir)/holdfastctl
-	rm -f $(DESTDIR)$(libdir)/systemd/system/holdfast.service
+	rm -f $(DESTDIR)$(libdir)/systemd/system/holdfast.service $(DESTDIR)$(libdir)/systemd/system/holdfast.socket
 	rm -f $(DESTDIR)$(libdir)/sysusers.d/holdfast.conf $(DESTDIR)$(libdir)/systemd/catalog/holdfast.catalog
 	rm -f $(foreach page,$(MAN1) $(MAN5) $(MAN7) $(MAN8),\
 	    $(DESTDIR)$(mandir)/man$(subst .,,$(suffix $(page)))/$(notdir $(page)))

@@ -148,7 +148,8 @@ let package = Package(
         tests(
             "EndToEndTests",
             [
-                "Support", "MQTT", "HoldfastClient", "ControlAPI", "Systemd", "holdfastd", "holdfastctl", "mqtt-client", nioPosix,
+                "Support", "MQTT", "HoldfastClient", "ControlAPI", "Systemd", "holdfastd", "holdfastctl", "mqtt-client",
+                nioPosix,
             ]),
     ]
 )

@@ -182,21 +182,6 @@ struct SessionDriverTests {
         }
     }
 
-    @Test func `a disconnect waits for what is unacknowledged`() async throws {
-        try await DaemonUnderTest.run { daemon in
-            let peer = try await daemon.watcher()
-            await daemon.server.set { $0.answersMessages = false }
-            try await peer.call("message.publish", #"{"session":"main","topic":"t","payload":"x"}"#)
-            let message = try await daemon.server.message()
-            let answer = try await peer.call("session.disconnect", #"{"session":"main"}"#)
-            #expect(answer["state"] == "disconnecting")
-            if let id = message.packetID { await daemon.server.send(.puback(Acknowledgement(packetID: id))) }
-            try await peer.state("disconnected")
-            let status = try await peer.call("session.status", #"{"session":"main"}"#)
-            #expect(status["outbox"]?["inFlight"] == 0)
-        }
-    }
-
     /// Runs two lives of a daemon on one state directory.
     private func twice(
         bootIDs: (String, String) = ("boot", "boot"), _ first: (DaemonUnderTest) async throws -> Void,

@@ -265,6 +265,35 @@ extension EndToEnd {
             }
         }
 
+        @Test func `systemd holds the control socket, for those who come too early`() async throws {
+            try await withService { container in
+                try await container.run("systemctl", "stop", "holdfast")
+                try await container.run("holdfastctl", "wait", "main", "--timeout", "3min")
+                #expect(try await service(container)["ActiveState"] == "active", "it was started")
+
+                // Connects all the time; the daemon may end a connection, but there is always somebody to connect to.
+                try container.write(
+                    "/usr/local/bin/program",
+                    "until test -e /tmp/over; do holdfastctl publish main a b || echo $?; done\n")
+                let program = try await container.start(["sh", "/usr/local/bin/program"])
+                for _ in 1...3 { try await container.run("systemctl", "restart", "holdfast") }
+                try container.write("/tmp/over", "")
+                #expect(try await program.ended(within: .seconds(180)) == .exited(0))
+                #expect(!program.output.contains("6"), "\(program.errors)")
+
+                try await container.run("systemctl", "stop", "holdfast.socket", "holdfast")
+                #expect(try await container.finish("holdfastctl", "status").ending == .exited(6))
+                try await container.run("systemctl", "start", "holdfast")
+                try await container.run("holdfastctl", "wait", "main", "--timeout", "3min")
+
+                // Without the unit there is a socket all the same.
+                try await container.run("systemctl", "stop", "holdfast.socket", "holdfast")
+                try await container.run("systemctl", "mask", "--now", "holdfast.socket")
+                try await container.run("systemctl", "start", "holdfast")
+                try await container.run("holdfastctl", "wait", "main", "--timeout", "3min")
+            }
+        }
+
         // MARK: People
 
         @Test func `who may do what at the socket is decided by two groups`() async throws {

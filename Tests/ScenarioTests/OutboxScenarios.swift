@@ -50,6 +50,22 @@ struct OutboxScenarios {
         }
     }
 
+    @Test(arguments: [true, false])
+    func `a disconnect waits for what is unacknowledged, but not for long`(isAnswered: Bool) async throws {
+        try await Self.together("") { scenario, a, b in
+            scenario.with { broker, _ in broker.holdsAnswers = true }
+            try await a.publish("t", "x")
+            await scenario.sleep(.seconds(1))
+            #expect(try await a.status().outbox.inFlight == 1)
+            #expect(try await a.disconnect() == .disconnecting)
+            await scenario.sleep(.seconds(2))
+            #expect(try await a.status().state == .disconnecting)
+            if isAnswered { scenario.with { broker, _ in broker.holdsAnswers = false } }
+            try await a.until(.disconnected, within: isAnswered ? .milliseconds(100) : .seconds(2))
+            #expect(try await a.status().outbox.inFlight == (isAnswered ? 0 : 1))
+        }
+    }
+
     @Test func `the age goes on while the daemon is down`() async throws {
         try await Self.together("max-age = \"1h\"") { scenario, a, b in
             await scenario.cut(a)

@@ -1,4 +1,3 @@
-import Dispatch
 import Foundation
 import Glibc
 
@@ -19,7 +18,8 @@ public final class MessageBus {
     public var address: String { "unix:path=\(directory)/bus" }
 
     private let directory: String
-    private var process: Process?
+    private var process: LabProcess?
+    private var starts = 0
 
     public init() throws {
         var template = Array("/tmp/holdfast-bus-XXXXXX".utf8CString)
@@ -36,29 +36,23 @@ public final class MessageBus {
             <policy context="default"><allow send_destination="*"/><allow receive_sender="*"/><allow own="*"/></policy></busconfig>
             """
         try configuration.write(toFile: "\(directory)/bus.conf", atomically: true, encoding: .utf8)
-        let output = Pipe()
-        let process = Process()
-        process.executableURL = URL(fileURLWithPath: Self.program)
-        process.arguments = ["--config-file=\(directory)/bus.conf", "--nofork", "--nopidfile", "--print-address"]
-        process.standardOutput = output
-        process.standardError = FileHandle.nullDevice
-        try process.run()
+        starts += 1
+        let process = try await LabProcess.start(
+            [Self.program, "--config-file=\(directory)/bus.conf", "--nofork", "--nopidfile", "--print-address"],
+            files: "\(directory)/bus-\(starts)")
         self.process = process
-        // Waited for on another thread: those of the tests are few.
-        let ready = output.fileHandleForReading
-        let hasStarted = await withCheckedContinuation { continuation in
-            DispatchQueue.global().async {
-                continuation.resume(returning: (try? ready.read(upToCount: 1))?.isEmpty == false)
+        try await until("dbus-daemon has said its address") {
+            guard await process.isRunning else {
+                throw Failure(description: "dbus-daemon has not started: \(process.errors)")
             }
+            return !process.output.isEmpty
         }
-        guard hasStarted else { throw Failure(description: "dbus-daemon has not started") }
     }
 
-    /// Ends the bus, as when it crashes: its socket stays. Its end is not waited for: Foundation does that in a run loop,
-    /// and tests have none.
+    /// Ends the bus, as when it crashes: its socket stays. Its end is not waited for.
     public func stop() {
-        guard let process, process.isRunning else { return }
-        kill(process.processIdentifier, SIGKILL)
+        guard let process else { return }
+        kill(process.pid, SIGKILL)
         self.process = nil
     }
 

@@ -103,11 +103,11 @@ fuzz: ## feed TARGET with bytes for SECONDS, with libFuzzer and the address sani
 SANITIZERS ?= address thread
 
 sanitize: ## every test under the address and the thread sanitizer, each built anew; SANITIZERS=thread: one of them
-	scripts/setup build test
+	scripts/setup build test container
 	for sanitizer in $(SANITIZERS); do \
 	    $(SWIFT) build --build-tests --scratch-path .build-$$sanitizer -Xswiftc -sanitize=$$sanitizer && \
 	    TSAN_OPTIONS='suppressions=$(CURDIR)/Tests/Sanitizers/thread.txt' \
-	        scripts/test --scratch-path .build-$$sanitizer || exit 1; \
+	        scripts/test --apart --scratch-path .build-$$sanitizer || exit 1; \
 	done
 
 # The simulator needs what only tests may see of the modules, in a release.

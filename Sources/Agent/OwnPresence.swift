@@ -26,14 +26,14 @@ struct OwnPresence: Hashable, Sendable {
     let timeout: Duration
     /// Since when the session is in the room.
     private(set) var since: RFC3339
-    /// Since when it was there, as it said before the clock was set back: later than `since`.
-    private var saidLater: Set<RFC3339>
+    /// Since when it is there, now and as it said before; the latest ones. To be remembered when it is published.
+    private(set) var said: Set<RFC3339>
     private var state = State.unknown
     /// Whether the server waits before it publishes the will.
     private var isWillDelayed = true
 
-    /// More often than this the clock is not set back without getting ahead of where it was.
-    private static let maxSaidLater = 32
+    /// Only what is later than `since` counts, and no clock is set back so often without getting ahead of where it was.
+    static let mostRemembered = 32
 
     /// - Parameter said: what `said` was before, also in an earlier life of the daemon.
     init(
@@ -43,12 +43,8 @@ struct OwnPresence: Hashable, Sendable {
         self.session = session
         self.timeout = timeout
         self.since = since
-        saidLater = said.filter { $0 > since }
+        self.said = said.union([since])
     }
-
-    /// Since when the session is there, and what it said of that before and is later by the clock: to be remembered before
-    /// it is published.
-    var said: Set<RFC3339> { saidLater.union([since]) }
 
     func message(_ state: PresenceMessage.State) -> PresenceMessage {
         PresenceMessage(identity: identity, state: state, since: since, session: session)
@@ -72,9 +68,9 @@ struct OwnPresence: Hashable, Sendable {
     }
 
     private mutating func join(at time: RFC3339) {
-        saidLater = said.filter { $0 > time }
-        if saidLater.count > Self.maxSaidLater, let earliest = saidLater.min() { saidLater.remove(earliest) }
         since = time
+        while said.count >= Self.mostRemembered, let earliest = said.min() { said.remove(earliest) }
+        said.insert(time)
     }
 
     /// The server accepted the connection.

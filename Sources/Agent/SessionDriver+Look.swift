@@ -156,10 +156,13 @@ extension SessionDriver {
     /// Whether another device may have taken over just now and not have said yet that it is there: the server closes the
     /// connection of the older device first, in MQTT 3.1.1 always without a word. To come back then would throw it out again.
     private func mayBeTooEarly(_ looking: Looking) -> Bool {
-        guard case .attempt(let attempt, let look) = looking.purpose, !looking.isSecond else { return false }
+        // Later attempts are late enough.
+        guard case .attempt(let attempt, let look) = looking.purpose, !looking.isSecond, attempt.number == 1 else {
+            return false
+        }
         return switch look {
         case .forNewer: looking.look.version == .threeOneOne
-        case .forAny: attempt.number == 1 && Rivalry.isSudden(machine.status.reason.code)
+        case .forAny: Rivalry.isSudden(machine.status.reason.code)
         }
     }
 

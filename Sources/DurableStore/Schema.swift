@@ -175,7 +175,7 @@ enum Schema {
         ) STRICT, WITHOUT ROWID;
         """
 
-    /// Since when a session is in its room, and what it said of that before the clock was set back.
+    /// Since when a session is in its room, now and as it said before.
     private static let version8 = """
         CREATE TABLE presence (
             session INTEGER NOT NULL,

@@ -53,8 +53,7 @@ public enum DurableChange: Hashable, Sendable {
     case setEstablished(Bool)
     /// The servers that have the session, or may have an old copy of it, as their addresses: first the one that it is at.
     case setHomes([String])
-    /// Since when the session is in its room, and what it said of that before and may still be taken for newer: before the
-    /// presence is published.
+    /// Since when the session is in its room, now and as it said before: when the presence is about to be published.
     case setPresences(Set<Timestamp>)
     /// A publication of the session is new, or its content is. It needs room, like an insert.
     case putPublication(Publication)

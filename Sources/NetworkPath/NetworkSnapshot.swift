@@ -23,9 +23,9 @@ public struct NetworkSnapshot: Hashable, Sendable {
     public init() {}
 
     /// For each network that the host has an address in, an address of somebody else there, whether there is such a one
-    /// or not. The host itself, and what every IPv6 interface has, are no network.
+    /// or not. The host itself, what every IPv6 interface has, and a tunnel to somewhere else are none.
     var neighbours: [IPAddress] {
-        interfaces.filter { $0.isUp && $0.hasCarrier && $0.type != .loopback }.flatMap { interface in
+        interfaces.filter { $0.isUp && $0.hasCarrier && $0.type != .loopback && $0.type != .vpn }.flatMap { interface in
             interface.addresses.compactMap { IPAddress(besides: $0) }.filter { !$0.isLinkLocalIPv6 }
         }
     }

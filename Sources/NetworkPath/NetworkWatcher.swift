@@ -295,8 +295,12 @@ public actor NetworkWatcher {
         guard observation.path == nil, addresses.isEmpty else { return observation }
         // Where no route leads further, the name may be that of a neighbour; whether it is shows when it is resolved.
         let neighbours = view.neighbours
-        guard !neighbours.isEmpty else { return observation }
-        return lookup?.observe(neighbours, orAnywhere: false, for: policy, among: view.links) ?? observation
+        guard !neighbours.isEmpty,
+            var nearby = lookup?.observe(neighbours, orAnywhere: false, for: policy, among: view.links),
+            nearby.path != nil
+        else { return observation }
+        nearby.path?.isToNeighbours = true
+        return nearby
     }
 
     private func report(_ change: PathChange) {

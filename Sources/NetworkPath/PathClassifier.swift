@@ -78,6 +78,7 @@ struct PathClassifier: Hashable {
             lost = Loss(path: old, at: now)
             return .lost
         case (let old?, let new?):
+            if old.isToNeighbours, !new.isToNeighbours { return .gained }
             if old.leadsLike(new) {
                 return observation.families.isSubset(of: before.families) ? .none : .maybe
             }

@@ -10,6 +10,9 @@ public struct Path: Hashable, Sendable {
     public var gateway: String?
     /// The routing table that had the route (254 is `main`).
     public var table: UInt32
+    /// It leads to the networks that the host is in, and nobody knows whether the endpoint is there: its name does not
+    /// resolve yet, and no route leads further.
+    public var isToNeighbours = false
 
     public init(
         interface: String, interfaceIndex: Int32, type: NetworkType, source: String, gateway: String?, table: UInt32

@@ -23,13 +23,16 @@ public struct Rivalry: Hashable, Sendable {
     public var canLook = false
     /// How many connections in a row the server closed without a reason, before they were stable.
     private var suddenCloses = 0
-    /// When the server closed a connection without a reason, however long it had lasted; the last ones.
+    /// When the server closed connections without a reason that did not last longer than a rival needs to come again; the
+    /// last ones.
     private var recentCloses: [Instant] = []
 
     /// So many sudden closes are no accident.
     static let suspiciousCount = 3
     /// How long a sudden close is remembered.
     static let memory: Duration = .seconds(600)
+    /// More say nothing more.
+    private static let mostRemembered = 8
     /// The longest time to leave to another device.
     static let longestPatience: Duration = .seconds(16)
 
@@ -43,11 +46,15 @@ public struct Rivalry: Hashable, Sendable {
 
     /// A connection was lost.
     ///
-    /// - Parameter isStable: whether it lasted for `stable-after`.
+    /// - Parameters:
+    ///   - isStable: whether it lasted for `stable-after`.
+    ///   - mayBeRival: whether it was short enough to be ended by a device that comes again and again.
     /// - Returns: the reason, or the suspicion that stands behind it.
-    mutating func lost(because reason: Reason, isStable: Bool, at now: Instant) -> Reason {
+    mutating func lost(because reason: Reason, isStable: Bool, mayBeRival: Bool, at now: Instant) -> Reason {
         recentCloses.removeAll { $0.duration(to: now) > Self.memory }
-        if Self.isSudden(reason.code) { recentCloses.append(now) }
+        if Self.isSudden(reason.code), mayBeRival {
+            recentCloses = recentCloses.suffix(Self.mostRemembered - 1) + [now]
+        }
         guard Self.isSudden(reason.code), !isStable else {
             suddenCloses = 0
             return reason
@@ -56,15 +63,15 @@ public struct Rivalry: Hashable, Sendable {
         return suddenCloses < Self.suspiciousCount ? reason : Reason(.displacedSuspected)
     }
 
-    /// How long the session stays away at least after a sudden close: 2 s from the fourth one in ten minutes on, doubling,
+    /// How long the session stays away at least after a connection was lost: after a sudden close 2 s from the fourth one in ten minutes on, doubling,
     /// at most 16 s.
     ///
     /// A device that took over says in the room that it is there when it is up. On a slow link that takes seconds, and a
     /// session that is always back before would throw it out for ever, without having seen it.
-    var patience: Duration {
+    func patience(after code: ReasonCode) -> Duration {
         let excess = recentCloses.count - Self.suspiciousCount
-        guard canLook, excess > 0 else { return .zero }
-        return min(.seconds(1 << min(excess, 8)), Self.longestPatience)
+        guard canLook, Self.isSudden(code), excess > 0 else { return .zero }
+        return min(.seconds(1 << excess), Self.longestPatience)
     }
 
     /// What the next attempt has to look for; `nil` when it need not.

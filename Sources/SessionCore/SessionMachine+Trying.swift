@@ -37,7 +37,9 @@ extension SessionMachine {
     mutating func lose(_ connected: Connected, _ ending: Ending, at now: Instant, into actions: inout [Action]) {
         let isStable = connected.since.duration(to: now) >= policy.stableAfter
         var ending = ending
-        ending.reason = rivalry.lost(because: ending.reason, isStable: isStable, at: now)
+        // A rival comes again as soon as its own table lets it.
+        let mayBeRival = connected.since.duration(to: now) <= (policy.delays.max() ?? .zero) * 2
+        ending.reason = rivalry.lost(because: ending.reason, isStable: isStable, mayBeRival: mayBeRival, at: now)
         let reason = ending.reason
         if isStable { refusals = 0 }
         if isOnceTooOften(ending) {
@@ -124,7 +126,7 @@ extension SessionMachine {
             if ending.reason.code != .credentialUnreadable { cursor = endpoint(after: attempt.endpoint) }
         }
         watch.failed(attempt.endpoint, because: ending.isElsewhere ? .serverMoved : ending.reason.code, at: now)
-        if paths[attempt.endpoint.rawValue] != nil { trying.failures += 1 }
+        if let path = paths[attempt.endpoint.rawValue], !path.isToNeighbours { trying.failures += 1 }
         if let budget = policy.giveUpAttempts, trying.failures >= budget {
             let times = budget == 1 ? "1 attempt" : "\(budget) attempts"
             fail(
@@ -176,7 +178,8 @@ extension SessionMachine {
         if hasPath || cause.hasFloor {
             until = max(until, now.advanced(by: backoff.nextDelay(after: cause, policy: policy)))
         }
-        if Rivalry.isSudden(ending.reason.code) { until = max(until, now.advanced(by: rivalry.patience)) }
+        // It is the connection that was lost which another device may have taken, not an attempt that failed.
+        if trying.attempts == 0 { until = max(until, now.advanced(by: rivalry.patience(after: ending.reason.code))) }
         if cause.hasFloor { notBefore = until }
         guard hasPath else {
             waitForNetwork(trying, because: ending.reason, at: now)

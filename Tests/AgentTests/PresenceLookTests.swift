@@ -49,13 +49,15 @@ struct PresenceLookTests {
             identity: .init(user: "twin", device: "m"), session: "main", timeout: .seconds(90),
             since: RFC3339(milliseconds: 5000))
         own.begin(at: RFC3339(milliseconds: 4000))
+        // Later than both, and then the clock is set back behind all of them.
+        own.begin(at: RFC3339(milliseconds: 6000))
         own.begin(at: RFC3339(milliseconds: 1000))
         func reasons(_ since: Int64, session: String = "main") -> [Reason?] {
             [Look.forNewer, .forAny].map {
                 PresenceLook.verdict($0, seen: [Self.message("m", since, session: session)], own: own)
             }
         }
-        for since in [5000, 4000, 1000, 999] as [Int64] { #expect(reasons(since) == [nil, nil], "\(since)") }
+        for since in [6000, 5000, 4000, 1000, 999] as [Int64] { #expect(reasons(since) == [nil, nil], "\(since)") }
         // Nobody said that here, so it is a twin.
         #expect(reasons(4500).map { $0?.code } == [.displaced, .yielded])
         #expect(reasons(4000, session: "other").map { $0?.code } == [.displaced, .yielded])

@@ -1,6 +1,5 @@
 import Foundation
 import Glibc
-import Synchronization
 
 /// A Debian that was booted with systemd, for one test: a copy in memory of the one that `scripts/setup container` made,
 /// with a network of its own that is nothing but its loopback interface.
@@ -11,8 +10,6 @@ public struct Container: Sendable {
     private static let tree = repository + "/.build-container/tree"
     private static let repository = URL(filePath: #filePath).deletingLastPathComponent().deletingLastPathComponent()
         .deletingLastPathComponent().path
-    private static let numbers = Atomic<Int>(0)
-
     /// Why there can be none here; `nil` when one can be made.
     public static var obstacle: String? {
         if geteuid() != 0 { return "root is needed to boot a container" }
@@ -33,10 +30,15 @@ public struct Container: Sendable {
     /// - Parameter programs: where `holdfastd` and `holdfastctl` are.
     public static func run(programs: String, _ body: (Container) async throws -> Void) async throws {
         if let obstacle { throw Lab.Failure(obstacle) }
-        let name = "holdfast-\(getpid())-\(numbers.add(1, ordering: .relaxed).newValue)"
-        let directory = "/tmp/\(name)"
-        try FileManager.default.createDirectory(atPath: directory, withIntermediateDirectories: false)
-        defer { try? FileManager.default.removeItem(atPath: directory) }
+        var template = Array("/tmp/holdfast-container-XXXXXX".utf8CString)
+        guard let path = mkdtemp(&template) else { throw Lab.Failure("no directory can be made") }
+        let directory = String(cString: path)
+        let name = (directory as NSString).lastPathComponent
+        defer {
+            try? FileManager.default.removeItem(atPath: directory)
+            // What systemd-nspawn leaves behind.
+            rmdir("/run/systemd/nspawn/propagate/\(name)")
+        }
         await LabCapacity.shared.take(1)
         let outcome: Result<Void, any Error>
         do {
@@ -73,8 +75,8 @@ public struct Container: Sendable {
         return Set(
             libraries.split(separator: "\n").compactMap { line in
                 let words = line.split(separator: " ")
-                guard words.count > 2, words[1] == "=>", words[2].hasPrefix("/"), !words[2].hasPrefix("/lib"),
-                    !words[2].hasPrefix("/usr/lib")
+                guard words.count > 2, words[1] == "=>", words[2].hasPrefix("/"),
+                    !FileManager.default.fileExists(atPath: tree + words[2])
                 else { return nil }
                 return (String(words[2]) as NSString).deletingLastPathComponent
             })
@@ -96,12 +98,17 @@ public struct Container: Sendable {
         }
         let machine = try await LabProcess.start(words, files: "\(directory)/console")
         var leader: pid_t?
-        try await until("the container's systemd runs") {
-            guard await machine.isRunning else {
-                throw Lab.Failure("the container did not boot: \(machine.errors)\(machine.output)")
+        do {
+            try await until("the container's systemd runs") {
+                guard await machine.isRunning else {
+                    throw Lab.Failure("the container did not boot: \(machine.errors)\(machine.output)")
+                }
+                leader = Self.leader(of: machine.pid)
+                return leader != nil
             }
-            leader = Self.leader(of: machine.pid)
-            return leader != nil
+        } catch {
+            _ = try? await machine.killed()
+            throw error
         }
         guard let leader else { preconditionFailure("it was waited for") }
         return Container(directory: directory, machine: machine, leader: leader)
@@ -176,7 +183,7 @@ public struct Container: Sendable {
     public func start(_ words: [String]) async throws -> LabProcess {
         let environment = ["env", "-i", "PATH=/usr/sbin:/usr/bin:/sbin:/bin", "LANG=C.UTF-8"]
         return try await LabProcess.start(
-            ["nsenter", "--target", "\(leader)", "--all", "--wd=/", "--"] + environment + words,
+            ["nsenter", "--target", "\(leader)", "--all", "--wdns=/", "--"] + environment + words,
             files: "\(directory)/command-\(UUID().uuidString.prefix(8))")
     }
 

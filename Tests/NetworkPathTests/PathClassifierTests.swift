@@ -14,6 +14,12 @@ import Testing
 
     private static let first = path()
     private static let second = path(3, source: "10.9.1.1", gateway: "10.9.1.254", name: "up1")
+    /// The same way, but nobody knows whether the server is there.
+    private static let nearby: Path = {
+        var nearby = path(gateway: nil)
+        nearby.isToNeighbours = true
+        return nearby
+    }()
     private static let sixth = path(2, source: "2001:db8:9::1", gateway: "fe80::1")
 
     struct Case: Sendable, CustomTestStringConvertible {
@@ -58,6 +64,11 @@ import Testing
         Case(name: "a name unresolved: lost", from: first, to: nil, isUnresolved: true, expected: .lost),
         Case(name: "a name unresolved: gained", from: nil, to: first, isUnresolved: true, expected: .gained),
         Case(name: "a name unresolved: nothing", from: first, to: first, isUnresolved: true, expected: .none),
+        Case(name: "a name unresolved: farther", from: nearby, to: first, isUnresolved: true, expected: .gained),
+        Case(
+            name: "a name unresolved: farther, on the link", from: nearby, to: path(gateway: nil), isUnresolved: true,
+            expected: .gained),
+        Case(name: "a name unresolved: nearby again", from: first, to: nearby, isUnresolved: true, expected: .maybe),
     ])
     func `a difference has one meaning`(_ example: Case) {
         var classifier = PathClassifier(

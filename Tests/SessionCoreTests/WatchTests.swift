@@ -210,6 +210,29 @@ import Testing
         #expect(session.machine.counters.attempts == 3)
     }
 
+    @Test func `attempts are not consumed where nobody knows whether there is a way, until there is one`() {
+        var nearby = Path.wired
+        nearby.isToNeighbours = true
+        var session = SessionUnderTest(policy: Self.policy, paths: [nearby])
+        session.connect()
+        for _ in 0..<10 {
+            session.end(.dnsFailed)
+            while session.live == nil { session.wake() }
+        }
+        #expect(session.state == .connecting)
+        session.end(.dnsFailed)
+        let waiting = session.retryIn
+        #expect(waiting.map { $0 > .seconds(1) } == true)
+        session.path(.gained)
+        #expect(session.phase == .resolving, "at once")
+        for _ in 0..<2 {
+            session.end(.dnsFailed)
+            while session.live == nil { session.wake() }
+        }
+        session.end(.dnsFailed)
+        #expect(session.state == .failed)
+    }
+
     @Test func `attempts without a path are not consumed`() {
         var session = SessionUnderTest(.waitingForNetwork, policy: Self.policy)
         for _ in 0..<10 {

@@ -32,6 +32,8 @@ struct PresenceLook: Sendable {
     private let user: String
     private let connect: Connect
     private var step = Step.connecting
+    /// Whether the server takes retained messages, and so one that clears our presence.
+    private var canClear = true
     private var seen: [Participant.Identity: PresenceMessage] = [:]
     let version: ProtocolVersion
     private var decoder: PacketDecoder
@@ -86,6 +88,7 @@ struct PresenceLook: Sendable {
             guard connack.properties.wildcardSubscriptionAvailable ?? true else {
                 return .impossible("the server has no subscriptions with wildcards")
             }
+            canClear = connack.properties.retainAvailable ?? true
             step = .subscribing
             Packet.subscribe(
                 Subscribe(packetID: Self.packetID, subscriptions: [Subscription(filter: filter)])
@@ -114,7 +117,7 @@ struct PresenceLook: Sendable {
     /// - Parameter topic: the topic of our own presence, when it must not stay.
     func farewell(clearing topic: String?) -> ByteBuffer {
         var output = ByteBuffer()
-        if let topic { Packet.publish(Publish(topic: topic, retain: true)).encode(into: &output, as: version) }
+        if let topic, canClear { Packet.publish(Publish(topic: topic, retain: true)).encode(into: &output, as: version) }
         Packet.disconnect(Disconnect(reasonCode: .normalDisconnection)).encode(into: &output, as: version)
         return output
     }

@@ -126,6 +126,19 @@ struct PresenceLookTests {
         #expect(subscribe.subscriptions.map(\.filter) == ["\(base)presence/twin/+"])
     }
 
+    @Test(arguments: [nil, true, false])
+    func `clears our presence if the server takes retained messages`(isAvailable: Bool?) {
+        var look = look()
+        var output = ByteBuffer()
+        var connack = Connack()
+        connack.properties.retainAvailable = isAvailable
+        _ = look.received(bytes(.connack(connack), suback, .pingresp), into: &output)
+        var decoder = PacketDecoder(sender: .client)
+        decoder.append(look.farewell(clearing: Self.ownTopic))
+        let clear = Packet.publish(Publish(topic: Self.ownTopic, retain: true))
+        #expect((try? decoder.next()) == (isAvailable == false ? .disconnect(Disconnect()) : clear))
+    }
+
     @Test func `greets as another client that leaves nothing behind`() {
         var decoder = PacketDecoder(sender: .client)
         decoder.append(look().greeting)

@@ -117,7 +117,9 @@ struct PresenceLook: Sendable {
     /// - Parameter topic: the topic of our own presence, when it must not stay.
     func farewell(clearing topic: String?) -> ByteBuffer {
         var output = ByteBuffer()
-        if let topic, canClear { Packet.publish(Publish(topic: topic, retain: true)).encode(into: &output, as: version) }
+        if let topic, canClear {
+            Packet.publish(Publish(topic: topic, retain: true)).encode(into: &output, as: version)
+        }
         Packet.disconnect(Disconnect(reasonCode: .normalDisconnection)).encode(into: &output, as: version)
         return output
     }

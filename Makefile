@@ -107,7 +107,8 @@ sanitize: ## every test under the address and the thread sanitizer, each built a
 	scripts/setup build test container
 	for sanitizer in $(SANITIZERS); do \
 	    $(SWIFT) build --build-tests --scratch-path .build-$$sanitizer -Xswiftc -sanitize=$$sanitizer && \
-	    HOLDFAST_SANITIZER=$$sanitizer ASAN_OPTIONS=detect_leaks=0 TSAN_OPTIONS='suppressions=$(CURDIR)/Tests/Sanitizers/thread.txt' \
+	    HOLDFAST_SANITIZER=$$sanitizer ASAN_OPTIONS=detect_leaks=0 \
+	        TSAN_OPTIONS='suppressions=$(CURDIR)/Tests/Sanitizers/thread.txt' \
 	        scripts/test --apart --scratch-path .build-$$sanitizer || exit 1; \
 	done
 

@@ -15,7 +15,7 @@ import Testing
         return """
             password = "exec:\(helper.joined(separator: " "))"
             mqtt.authentication = "SCRAM-SHA-256"
-            timeouts.authenticate = "2s"
+            timeouts.authenticate = "10s"
             """
     }
 

@@ -10,7 +10,9 @@ import Testing
 @testable import Agent
 
 /// Bare looks at endpoints, with real connections.
-@Suite(.timeLimit(.minutes(10)))
+@Suite(
+    .timeLimit(.minutes(10)),
+    .disabled(if: Sanitizer.isTooSlow, "a look at an endpoint is over before it has begun"))
 struct KnockTests {
     @Test func `a server that is back is noticed while the session waits, and its connection is used`() async throws {
         let directory = try TemporaryDirectory()

@@ -63,8 +63,8 @@ public struct Rivalry: Hashable, Sendable {
         return suddenCloses < Self.suspiciousCount ? reason : Reason(.displacedSuspected)
     }
 
-    /// How long the session stays away at least after a connection was lost: after a sudden close 2 s from the fourth one in ten minutes on, doubling,
-    /// at most 16 s.
+    /// How long the session stays away at least after a connection was lost: after a sudden close 2 s, from the fourth one
+    /// in ten minutes on, doubling, at most 16 s.
     ///
     /// A device that took over says in the room that it is there when it is up. On a slow link that takes seconds, and a
     /// session that is always back before would throw it out for ever, without having seen it.

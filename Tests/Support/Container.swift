@@ -13,7 +13,7 @@ public struct Container: Sendable {
     /// Why there can be none here; `nil` when one can be made.
     public static var obstacle: String? {
         if geteuid() != 0 { return "root is needed to boot a container" }
-        if getenv("HOLDFAST_SANITIZER") != nil { return "a sanitizer's runtime may not do there what it does" }
+        if Sanitizer.inUse != nil { return "a sanitizer's runtime may not do there what it does" }
         // It is named last.
         if access(repository + "/.build-container/version", R_OK) != 0 {
             return "there is no Debian to boot: scripts/setup container makes it"

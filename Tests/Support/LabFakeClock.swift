@@ -1,5 +1,4 @@
 import Foundation
-import Glibc
 
 /// libfaketime, which tells the programs that it is loaded into another time; the file says which.
 public enum LabFakeClock {
@@ -11,6 +10,6 @@ public enum LabFakeClock {
             .first { FileManager.default.fileExists(atPath: $0) }
     }()
 
-    /// A sanitizer's runtime asks for the time before the library is ready, and both wait for ever. `make sanitize` says so.
-    public static let isInTheWay = getenv("HOLDFAST_SANITIZER") != nil
+    /// A sanitizer's runtime asks for the time before the library is ready, and both wait for ever.
+    public static let isInTheWay = Sanitizer.inUse != nil
 }

@@ -1,7 +1,7 @@
 import Glibc
 
 /// The sanitizer that the tests were built with, if any; `make sanitize` says which.
-public enum Sanitizer: String {
+public enum Sanitizer: String, Sendable {
     case address, thread
 
     public static let inUse = getenv("HOLDFAST_SANITIZER").flatMap { Sanitizer(rawValue: String(cString: $0)) }

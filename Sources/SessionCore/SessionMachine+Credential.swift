@@ -1,5 +1,6 @@
 // How a session lives with a credential that ends: it is renewed before, and taken to the server on the connection that is
-// up, or where that cannot be, by a quick reconnect. What the server does with a connection whose credential has ended is the server's business.
+// up, or where that cannot be, by a quick reconnect. What the server does with a connection whose credential has ended is the
+// server's business.
 
 extension SessionMachine {
     /// What is known of the end of the credential that an attempt, and the connection it becomes, uses.
@@ -119,7 +120,9 @@ extension SessionMachine {
     mutating func renewCredential(of connected: Connected, at now: Instant, into actions: inout [Action]) {
         guard let due = renewalDeadline(of: connected), now >= due, let credential else { return }
         self.credential?.renewAt = nil
-        guard now < credential.expiresAt else { return }
+        // A host that slept over the end renews late. What ended before the connection was up, or within a second, is left to
+        // the server: the next one would be no better, and to take it there a loop.
+        guard max(due, connected.since) < credential.expiresAt else { return }
         self.credential?.isRenewing = true
         self.credential?.isReportedExpiring = true
         if !credential.isReportedExpiring { actions.append(.report(.credentialExpiring(at: credential.expiresAt))) }

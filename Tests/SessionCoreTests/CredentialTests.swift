@@ -45,6 +45,27 @@ import Testing
         #expect(session.state == .connected)
     }
 
+    @Test func `a host that sleeps over the end renews when it wakes up, once`() {
+        var session = Self.connected(for: .seconds(3600))
+        session.skip(.seconds(7200))
+        #expect(session.take(.timeReached) == [.renew(1)])
+        #expect(session.failToRenewCredential().isEmpty)
+        #expect(session.pass(.seconds(100_000)).isEmpty)
+        #expect(session.state == .connected)
+    }
+
+    @Test func `a credential that ends while the connection is made is left to the server`() {
+        var session = SessionUnderTest(policy: .exact)
+        session.connect()
+        session.obtainCredential(for: .seconds(3))
+        session.progress(to: .dialing)
+        session.pass(.seconds(4))
+        session.succeed()
+        #expect(session.state == .connected)
+        session.skip(.seconds(1))
+        #expect(session.take(.timeReached).isEmpty)
+    }
+
     @Test func `what is obtained for another attempt does not count`() {
         var session = Self.connected(for: nil)
         session.take(.credentialObtained(Generation(rawValue: 7), expiresAt: session.now.advanced(by: .seconds(10))))

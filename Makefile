@@ -98,16 +98,17 @@ fuzz: ## feed TARGET with bytes for SECONDS, with libFuzzer and the address sani
 	SWIFT_BACKTRACE=enable=no $(FUZZ_SCRATCH)/release/fuzz $(TARGET) -max_total_time=$(SECONDS) -timeout=10 \
 	    -rss_limit_mb=2048 -max_len=8192 -print_final_stats=1 $(FUZZ_SCRATCH)/corpus/$(TARGET) Tests/Fuzz/Corpus/$(TARGET)
 
-# Which sanitizers, each with a build of its own. C code of others is not instrumented. A test may miss a time limit there
-# on a machine that has other things to do; a report is a fault on any. What is not freed at the end of a daemon is not
-# looked for: Swift keeps pointers shifted, where the leak sanitizer does not find them; the soak looks at memory.
+# Which sanitizers, each with a build of its own. C code of others is not instrumented. Everything takes many times as long,
+# so fewer tests run at once; still one may miss a time limit on a machine that has other things to do. A report is a fault
+# on any. What is not freed at the end of a daemon is not looked for: Swift keeps pointers shifted, where the leak sanitizer
+# does not find them; the soak looks at memory.
 SANITIZERS ?= address thread
 
 sanitize: ## every test under the address and the thread sanitizer, each built anew; SANITIZERS=thread: one of them
 	scripts/setup build test container
 	for sanitizer in $(SANITIZERS); do \
 	    $(SWIFT) build --build-tests --scratch-path .build-$$sanitizer -Xswiftc -sanitize=$$sanitizer && \
-	    HOLDFAST_SANITIZER=$$sanitizer ASAN_OPTIONS=detect_leaks=0 \
+	    HOLDFAST_SANITIZER=$$sanitizer SWT_EXPERIMENTAL_MAXIMUM_PARALLELIZATION_WIDTH=8 ASAN_OPTIONS=detect_leaks=0 \
 	        TSAN_OPTIONS='suppressions=$(CURDIR)/Tests/Sanitizers/thread.txt' \
 	        scripts/test --apart --scratch-path .build-$$sanitizer || exit 1; \
 	done

@@ -1,3 +1,4 @@
+import ControlAPI
 import SessionCore
 import Transport
 
@@ -17,7 +18,7 @@ struct ConfigurationForm<Value: Equatable & Sendable>: Sendable {
         read = { value throws(ConfigurationErrors) in
             if let result = parse(value.content) { return result }
             var suggestion: String?
-            if case .text(let text) = value.content { suggestion = nearest(to: text, among: choices) }
+            if case .text(let text) = value.content { suggestion = nearest(to: text, among: choices).first }
             let message = "\(value.name) must be \(expected)" + (isSecret ? "" : ", not \(value.given)")
             throw value.error(message, suggestion: suggestion)
         }

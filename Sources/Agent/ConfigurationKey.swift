@@ -1,3 +1,5 @@
+import ControlAPI
+
 /// One key of a configuration file: its name, where its value belongs, what the value must be, and how much of that
 /// this version carries out.
 struct ConfigurationKey<Root: Sendable>: Sendable {
@@ -53,6 +55,7 @@ struct ConfigurationKey<Root: Sendable>: Sendable {
         for key in keys {
             if let dot = key.name.lastIndex(of: ".") { tables.insert(String(key.name[..<dot])) }
         }
+        let names = keys.map(\.name)
         var found: [String: ConfigurationValue] = [:]
         var errors: [ConfigurationError] = []
 
@@ -63,7 +66,7 @@ struct ConfigurationKey<Root: Sendable>: Sendable {
                 } else {
                     errors += value.error("\(value.name) is a table: write [\(value.name)]").list
                 }
-            } else if keys.contains(where: { $0.name == value.name }) {
+            } else if names.contains(value.name) {
                 found[value.name] = value
             } else {
                 let isTable = if case .table = value.content { true } else { false }
@@ -71,7 +74,7 @@ struct ConfigurationKey<Root: Sendable>: Sendable {
                     ConfigurationError(
                         file: value.file, position: value.keyPosition,
                         message: "there is no \(isTable ? "table" : "key") \"\(value.name)\"",
-                        suggestion: nearestKey(to: value.name, among: keys.map(\.name) + tables.sorted())))
+                        suggestion: nearestName(to: value.name, among: isTable ? tables.sorted() : names)))
             }
         }
         collect(file)
@@ -91,42 +94,11 @@ struct ConfigurationKey<Root: Sendable>: Sendable {
     }
 }
 
-// MARK: The nearest word
-
-/// The valid key that was probably meant: one that is spelled alike, or the same word in another table.
-private func nearestKey(to name: String, among keys: [String]) -> String? {
+/// The valid name that was probably meant: one that is spelled alike, or the same word in another table.
+private func nearestName(to name: String, among names: [String]) -> String? {
     func word(_ name: String) -> String {
         name.split(separator: ".").last.map(String.init) ?? name
     }
-    return nearest(to: name, among: keys) ?? keys.first { word($0) == word(name) }
-        ?? nearest(to: word(name), among: keys)
-}
-
-/// The choice with the fewest typing errors, if a third of its characters or less are wrong.
-func nearest(to text: String, among choices: [String]) -> String? {
-    // A very long text is not a misspelled word, and comparing it would take long.
-    guard text.count <= 64 else { return nil }
-    return choices.map { (choice: $0, distance: editDistance(text, $0)) }
-        .filter { $0.distance * 3 <= max(text.count, $0.choice.count) }
-        .min { $0.distance < $1.distance }?.choice
-}
-
-/// How many characters have to be inserted, removed, replaced or swapped with their neighbour (optimal string
-/// alignment).
-private func editDistance(_ left: String, _ right: String) -> Int {
-    let left = Array(left)
-    let right = Array(right)
-    var table = [Array(0...right.count)]
-    for row in 1...max(left.count, 1) where row <= left.count {
-        table.append([row])
-        for column in 1...max(right.count, 1) where column <= right.count {
-            let replaced = table[row - 1][column - 1] + (left[row - 1] == right[column - 1] ? 0 : 1)
-            var best = min(replaced, table[row - 1][column] + 1, table[row][column - 1] + 1)
-            if row > 1, column > 1, left[row - 1] == right[column - 2], left[row - 2] == right[column - 1] {
-                best = min(best, table[row - 2][column - 2] + 1)
-            }
-            table[row].append(best)
-        }
-    }
-    return table[left.count][right.count]
+    return nearest(to: name, among: names).first ?? names.first { word($0) == word(name) }
+        ?? nearest(to: word(name), among: names).first
 }

@@ -1,4 +1,5 @@
-/// The names that a person who typed `name` most likely meant, nearest first, at most three.
+/// The names that a person who typed `name` most likely meant, nearest first, at most three. Of a file with thousands of
+/// wrong names each is compared with every right one: names whose lengths alone tell them apart are not looked at closer.
 public func nearest(to name: String, among candidates: [String]) -> [String] {
     // A name that arrives over the socket may be a megabyte; nobody means anything by it.
     guard name.utf8.count <= 128 else { return [] }
@@ -7,8 +8,11 @@ public func nearest(to name: String, among candidates: [String]) -> [String] {
     let scored = candidates.compactMap { candidate -> (String, Int)? in
         let scalars = Array(candidate.lowercased().unicodeScalars)
         let isExtension = typed.count >= 2 && (scalars.starts(with: typed) || typed.starts(with: scalars))
+        let difference = abs(typed.count - scalars.count)
+        guard !isExtension else { return (candidate, difference) }
+        guard difference <= limit else { return nil }
         let distance = editDistance(typed, scalars)
-        return distance <= limit || isExtension ? (candidate, distance) : nil
+        return distance <= limit ? (candidate, distance) : nil
     }
     return scored.sorted { ($0.1, $0.0) < ($1.1, $1.0) }.prefix(3).map(\.0)
 }

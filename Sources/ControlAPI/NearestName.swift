@@ -1,18 +1,14 @@
-/// The names that a person who typed `name` most likely meant, nearest first, at most three. Of a file with thousands of
-/// wrong names each is compared with every right one: names whose lengths alone tell them apart are not looked at closer.
+/// The names that a person who typed `name` most likely meant, nearest first, at most three.
 public func nearest(to name: String, among candidates: [String]) -> [String] {
     // A name that arrives over the socket may be a megabyte; nobody means anything by it.
     guard name.utf8.count <= 128 else { return [] }
-    let typed = Array(name.lowercased().unicodeScalars)
+    let typed = Array(name.lowercased().utf8)
     let limit = max(1, typed.count / 3)
     let scored = candidates.compactMap { candidate -> (String, Int)? in
-        let scalars = Array(candidate.lowercased().unicodeScalars)
-        let isExtension = typed.count >= 2 && (scalars.starts(with: typed) || typed.starts(with: scalars))
-        let difference = abs(typed.count - scalars.count)
-        guard !isExtension else { return (candidate, difference) }
-        guard difference <= limit else { return nil }
-        let distance = editDistance(typed, scalars)
-        return distance <= limit ? (candidate, distance) : nil
+        let candidateBytes = Array(candidate.lowercased().utf8)
+        let isExtension = typed.count >= 2 && (candidateBytes.starts(with: typed) || typed.starts(with: candidateBytes))
+        if isExtension { return (candidate, abs(typed.count - candidateBytes.count)) }
+        return editDistance(typed, candidateBytes, limit: limit).map { (candidate, $0) }
     }
     return scored.sorted { ($0.1, $0.0) < ($1.1, $1.0) }.prefix(3).map(\.0)
 }
@@ -34,23 +30,30 @@ func quoted(_ text: String) -> String {
     return "\"\(shown)\""
 }
 
-/// Insertions, deletions, replacements and swaps of neighbours that turn one into the other.
-private func editDistance(_ left: [Unicode.Scalar], _ right: [Unicode.Scalar]) -> Int {
-    guard !left.isEmpty, !right.isEmpty else { return max(left.count, right.count) }
-    var beforeLast: [Int] = []
+/// How many insertions, deletions, replacements and swaps of neighbours turn one into the other (optimal string alignment).
+/// A file with thousands of wrong names has each compared with every right one, so it stops early.
+///
+/// - Returns: `nil` if it is more than the limit.
+private func editDistance(_ left: [UInt8], _ right: [UInt8], limit: Int) -> Int? {
+    guard abs(left.count - right.count) <= limit else { return nil }
+    var beforeLast = Array(repeating: 0, count: right.count + 1)
     var last = Array(0...right.count)
-    for row in 1...left.count {
-        var current = [row]
-        for column in 1...right.count {
-            let same = left[row - 1] == right[column - 1]
-            var best = min(last[column] + 1, current[column - 1] + 1, last[column - 1] + (same ? 0 : 1))
-            if row > 1, column > 1, left[row - 1] == right[column - 2], left[row - 2] == right[column - 1] {
-                best = min(best, beforeLast[column - 2] + 1)
+    var current = beforeLast
+    for row in left.indices {
+        current[0] = row + 1
+        var lowest = current[0]
+        for column in right.indices {
+            let replaced = last[column] + (left[row] == right[column] ? 0 : 1)
+            var best = min(replaced, last[column + 1] + 1, current[column] + 1)
+            if row > 0, column > 0, left[row] == right[column - 1], left[row - 1] == right[column] {
+                best = min(best, beforeLast[column - 1] + 1)
             }
-            current.append(best)
+            current[column + 1] = best
+            lowest = min(lowest, best)
         }
-        beforeLast = last
-        last = current
+        // A swap reaches back over one row, and no further.
+        if lowest > limit + 1 { return nil }
+        (beforeLast, last, current) = (last, current, beforeLast)
     }
-    return last[right.count]
+    return last[right.count] <= limit ? last[right.count] : nil
 }

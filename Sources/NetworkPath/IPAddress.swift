@@ -38,21 +38,29 @@ public struct IPAddress: Hashable, Sendable {
 }
 
 extension IPAddress {
-    /// The address beside another one that a host in the same network may have.
-    /// - Parameter text: an address with its prefix, `192.0.2.7/24`; `nil` if it is something else, or is alone there.
-    init?(besides text: String) {
+    /// An address beside another one that a host in the same network may have.
+    /// - Parameters:
+    ///   - text: an address with its prefix, `192.0.2.7/24`; `nil` if it is something else, or is alone there.
+    ///   - taken: the addresses of the host itself.
+    init?(besides text: String, exceptFor taken: Set<IPAddress> = []) {
         let parts = text.split(separator: "/")
         guard parts.count == 2, let address = IPAddress(String(parts[0])), let length = Int(parts[1]),
             length < address.bytes.count * 8
         else { return nil }
         let last = address.bytes.count - 1
         let hostBits = address.bytes.count * 8 - length
-        var bytes = address.bytes
-        bytes[last] ^= 1
-        // The first and the last address of an IPv4 network are nobody's, unless there are only two (RFC 3021).
         let mask: UInt8 = hostBits < 8 ? 1 << hostBits - 1 : .max
-        if address.family == .ipv4, hostBits > 1, [0, mask].contains(bytes[last] & mask) { bytes[last] ^= 2 }
-        self.init(bytes: bytes)
+        for difference in 1...mask {
+            var bytes = address.bytes
+            bytes[last] ^= difference
+            // The first and the last address of an IPv4 network are nobody's, unless there are only two (RFC 3021).
+            if address.family == .ipv4, hostBits > 1, [0, mask].contains(bytes[last] & mask) { continue }
+            if let other = IPAddress(bytes: bytes), !taken.contains(other) {
+                self = other
+                return
+            }
+        }
+        return nil
     }
 
     /// Whether it is one of fe80::/10.

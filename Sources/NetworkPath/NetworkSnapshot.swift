@@ -25,8 +25,12 @@ public struct NetworkSnapshot: Hashable, Sendable {
     /// For each network that the host has an address in, an address of somebody else there, whether there is such a one
     /// or not. The host itself, what every IPv6 interface has, and a tunnel to somewhere else are none.
     var neighbours: [IPAddress] {
-        interfaces.filter { $0.isUp && $0.hasCarrier && $0.type != .loopback && $0.type != .vpn }.flatMap { interface in
-            interface.addresses.compactMap { IPAddress(besides: $0) }.filter { !$0.isLinkLocalIPv6 }
+        let own = Set(
+            interfaces.flatMap(\.addresses).compactMap {
+                $0.split(separator: "/").first.flatMap { IPAddress(String($0)) }
+            })
+        return interfaces.filter { $0.isUp && $0.hasCarrier && $0.type != .loopback && $0.type != .vpn }.flatMap {
+            $0.addresses.compactMap { IPAddress(besides: $0, exceptFor: own) }.filter { !$0.isLinkLocalIPv6 }
         }
     }
 

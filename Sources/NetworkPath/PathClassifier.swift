@@ -78,7 +78,8 @@ struct PathClassifier: Hashable {
             lost = Loss(path: old, at: now)
             return .lost
         case (let old?, let new?):
-            if old.isToNeighbours, !new.isToNeighbours { return .gained }
+            // It leads further now, or nowhere but to the networks that the host is in.
+            if old.isToNeighbours != new.isToNeighbours { return new.isToNeighbours ? .maybe : .gained }
             if old.leadsLike(new) {
                 return observation.families.isSubset(of: before.families) ? .none : .maybe
             }

@@ -45,7 +45,7 @@ public enum NetworkType: String, Sendable, CaseIterable {
 public enum PathClass: String, Sendable, CaseIterable {
     /// The path is what it was.
     case none
-    /// There was no path, now there is one.
+    /// There was no path, or one to the networks only that the host is in; now there is one, or one that leads further.
     case gained
     /// Interface, source or gateway changed, and the old source address has left the host, at once or later: the connection
     /// is dead.

@@ -5,13 +5,19 @@ import Testing
 @Suite struct IPAddressTests {
     @Test(
         arguments: [
-            ("192.0.2.7/24", "192.0.2.6"), ("192.0.2.1/24", "192.0.2.2"), ("192.0.2.254/24", "192.0.2.253"),
-            ("192.0.2.2/30", "192.0.2.1"), ("192.0.2.1/30", "192.0.2.2"), ("10.1.2.254/8", "10.1.2.253"),
+            ("192.0.2.7/24", "192.0.2.6"), ("192.0.2.1/24", "192.0.2.3"), ("192.0.2.254/24", "192.0.2.252"),
+            ("192.0.2.2/30", "192.0.2.1"), ("192.0.2.1/30", "192.0.2.2"), ("10.1.2.254/8", "10.1.2.252"),
             ("192.0.2.6/31", "192.0.2.7"), ("192.0.2.7/32", nil), ("192.0.2.7", nil),
             ("2001:db8::1/64", "2001:db8::"), ("2001:db8::1/128", nil), ("up0/24", nil),
         ] as [(String, String?)])
     func `a neighbour is beside an address, in its network`(text: String, neighbour: String?) {
         #expect(IPAddress(besides: text)?.description == neighbour)
+    }
+
+    @Test func `a host is no neighbour of its own`() throws {
+        let own = try ["192.0.2.6", "192.0.2.7", "192.0.2.5"].map { try #require(IPAddress($0)) }
+        #expect(IPAddress(besides: "192.0.2.7/24", exceptFor: Set(own))?.description == "192.0.2.4")
+        #expect(IPAddress(besides: "192.0.2.6/31", exceptFor: Set(own)) == nil)
     }
 
     @Test func `what every IPv6 interface has is told from a network's address`() {

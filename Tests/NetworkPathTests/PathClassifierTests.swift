@@ -69,6 +69,10 @@ import Testing
             name: "a name unresolved: farther, on the link", from: nearby, to: path(gateway: nil), isUnresolved: true,
             expected: .gained),
         Case(name: "a name unresolved: nearby again", from: first, to: nearby, isUnresolved: true, expected: .maybe),
+        Case(
+            name: "a name unresolved: nearby again, on the link", from: path(gateway: nil), to: nearby,
+            isUnresolved: true,
+            expected: .maybe),
     ])
     func `a difference has one meaning`(_ example: Case) {
         var classifier = PathClassifier(

@@ -65,6 +65,8 @@ struct Redirections {
     private var targets: [EndpointIndex: Target] = [:]
     private var hops = 0
     private var isFollowing = false
+    /// Whether the attempt that began last follows a redirection that was the last thing heard.
+    private(set) var hasFollowed = false
     /// The endpoint whose target is in use.
     private var inUse: EndpointIndex?
     private var isConnected = false
@@ -84,6 +86,7 @@ struct Redirections {
     /// The address for an attempt at an endpoint of the list.
     mutating func begin(_ index: EndpointIndex) -> Endpoint {
         if !isFollowing { hops = 0 }
+        hasFollowed = isFollowing
         isFollowing = false
         isConnected = false
         inUse = nil

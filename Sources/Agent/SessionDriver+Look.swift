@@ -110,7 +110,9 @@ extension SessionDriver {
             if !looking.isOpen, case .attempt(let attempt, _) = looking.purpose {
                 // As it would have happened to the attempt itself.
                 stopLooking()
-                retire(attempt.generation, Reason(end))
+                var ending = SessionMachine.Ending(Reason(end))
+                ending.isElsewhere = link?.isRedirected ?? false
+                retire(attempt.generation, ending)
             } else {
                 lookEnded(.impossible("the connection was closed"), number)
             }
@@ -156,8 +158,8 @@ extension SessionDriver {
     /// Whether another device may have taken over just now and not have said yet that it is there: the server closes the
     /// connection of the older device first, in MQTT 3.1.1 always without a word. To come back then would throw it out again.
     private func mayBeTooEarly(_ looking: Looking) -> Bool {
-        // Later attempts are late enough.
-        guard case .attempt(let attempt, let look) = looking.purpose, !looking.isSecond, attempt.number == 1 else {
+        guard case .attempt(let attempt, let look) = looking.purpose, !looking.isSecond, attempt.followsConnection
+        else {
             return false
         }
         return switch look {

@@ -22,7 +22,7 @@ extension SessionDriver {
     /// refusals, to say that it has no room.
     func ending(_ end: ConnectionEnd, of link: Link) -> SessionMachine.Ending {
         var ending = SessionMachine.Ending(Reason(end))
-        ending.isElsewhere = link.address != configuration.endpoints[link.attempt.endpoint.rawValue]
+        ending.isElsewhere = link.isRedirected
         guard ending.reason.code == .serverClosed || ending.reason.code == .reset else { return ending }
         if let refusal = mqtt.reasonIfEnded { return .init(closedAfter: refusal) }
         guard mqtt.isAwaitingConnack, let other = protocols.closed(mqtt.version, at: link.address)

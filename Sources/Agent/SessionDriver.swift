@@ -18,6 +18,8 @@ actor SessionDriver {
         let attempt: Attempt
         /// Where the attempt leads: its endpoint, or the server that one was redirected to.
         let address: Endpoint
+        /// Whether the endpoint itself has led there just now.
+        var isRedirected = false
         var connection: (any TransportConnection)?
         var password: [UInt8]?
         var proxyPassword: [UInt8]?
@@ -460,8 +462,8 @@ actor SessionDriver {
         if successor?.generation == attempt.generation { endProtocol() }
         if goOnWithSuccessor(attempt) { return }
         link = Link(
-            attempt: attempt, address: redirections.begin(attempt.endpoint), renewed: renewedCredential,
-            knock: takeKnock(for: attempt))
+            attempt: attempt, address: redirections.begin(attempt.endpoint), isRedirected: redirections.hasFollowed,
+            renewed: renewedCredential, knock: takeKnock(for: attempt))
         renewedCredential = nil
         prepareRoom()
         fetchProxyPassword(for: attempt)

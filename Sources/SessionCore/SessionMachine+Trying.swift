@@ -26,7 +26,9 @@ extension SessionMachine {
     }
 
     private func newTrying(outage: Outage?, because cause: Reason, at now: Instant) -> Trying {
-        Trying(activity: .waiting(until: now, isKick: false), startedAt: now, cause: cause, outage: outage)
+        Trying(
+            activity: .waiting(until: now, isKick: false), startedAt: now, cause: cause, outage: outage,
+            followsConnection: outage != nil)
     }
 
     /// The connection is gone: begins to reconnect, at once after a local cause, else by the table.
@@ -116,6 +118,9 @@ extension SessionMachine {
     /// fault or the way's; unless the budget is spent.
     mutating func failed(_ attempt: Attempt, of trying: Trying, _ ending: Ending, at now: Instant) {
         var trying = trying
+        if case .attempting(_, _, _, let established) = trying.activity {
+            trying.followsConnection = established != nil
+        }
         if ending.reason.code == .stateMismatch, trying.mismatchedAt != attempt.endpoint {
             // Its session is discarded, and the next attempt begins a new one there. Elsewhere it would meet another old
             // one, and the one after that this one again.
@@ -278,7 +283,7 @@ extension SessionMachine {
         let attempt = Attempt(
             generation: lastGeneration, endpoint: endpoint, number: trying.attempts,
             discardsSession: escalation == .discard,
-            look: look(for: trying),
+            look: look(for: trying), followsConnection: trying.followsConnection,
             continuesKnock: watch.hasAnswer(endpoint) || trying.returnsFrom != nil, rejection: trying.rejection)
         watch.waitEnded()
         trying.activity = .attempting(

@@ -136,6 +136,8 @@ extension SessionMachine {
         var outage: Outage?
         /// Whether a server has accepted a connection since. Who was thrown out after that may have been displaced.
         var wasAccepted = false
+        /// Whether what ended last was a connection that the server had accepted.
+        var followsConnection: Bool
         var attempts = 0
         /// The attempts that failed although there was a path.
         var failures = 0

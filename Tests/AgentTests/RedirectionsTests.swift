@@ -114,11 +114,14 @@ struct RedirectionsTests {
         var redirections = Redirections(try Self.session())
         _ = Self.follow(&redirections, "b.example", remember: true)
         var hosts: [String] = []
+        var follows: [Bool] = []
         for _ in 0..<4 {
             hosts.append(redirections.begin(EndpointIndex(0)).host)
+            follows.append(redirections.hasFollowed)
             redirections.ended()
         }
         #expect(hosts == ["b.example", "a.example", "b.example", "a.example"])
+        #expect(follows == [true, false, false, false], "the endpoint itself has answered just now, and not later")
     }
 
     @Test(arguments: [true, false])

@@ -53,6 +53,28 @@ import Testing
         #expect(session.live?.look == nil, "somebody wants it here")
     }
 
+    @Test func `an attempt knows whether what ended last was accepted by a server`() {
+        var session = session(.takeOver)
+        var follows: [Bool?] = []
+        func note() { follows.append(session.live?.followsConnection) }
+        note()
+        session.end(.refused)
+        session.wake()
+        note()
+        session.establish()
+        session.end(.serverClosed)
+        session.wake()
+        note()
+        session.succeed()
+        session.end(.serverClosed)
+        session.wake()
+        note()
+        session.end(.refused)
+        session.wake()
+        note()
+        #expect(follows == [false, false, true, true, false])
+    }
+
     @Test(arguments: KickStrategy.allCases)
     func `without a room there is nowhere to look`(strategy: KickStrategy) {
         var session = session(strategy, canLook: false)

@@ -26,8 +26,11 @@ struct OwnPresence: Hashable, Sendable {
     let timeout: Duration
     /// Since when the session is in the room.
     private(set) var since: RFC3339
-    /// Since when it is there, now and as it said before; the latest ones. To be remembered when it is published.
+    /// Since when it is there, now and as it said, or was about to say, before; the latest ones. To be remembered when it is
+    /// published.
     private(set) var said: Set<RFC3339>
+    /// Whether a server may have heard of `since`.
+    private var wasTold = false
     private var state = State.unknown
     /// Whether the server waits before it publishes the will.
     private var isWillDelayed = true
@@ -68,6 +71,9 @@ struct OwnPresence: Hashable, Sendable {
     }
 
     private mutating func join(at time: RFC3339) {
+        // What no attempt came far enough to say must not push out what others may still have.
+        if !wasTold { said.remove(since) }
+        wasTold = false
         since = time
         while said.count >= Self.mostRemembered, let earliest = said.min() { said.remove(earliest) }
         said.insert(time)
@@ -82,7 +88,10 @@ struct OwnPresence: Hashable, Sendable {
     ) -> Bool {
         let wasWillDelayed = self.isWillDelayed
         self.isWillDelayed = isWillDelayed
-        guard case .away(let lastHeard) = state else { return true }
+        guard case .away(let lastHeard) = state else {
+            wasTold = true
+            return true
+        }
         // The server counts from the connection's end, which was after the last that we heard of it.
         if !wasWillDelayed || lastHeard.duration(to: now) >= timeout {
             // The others saw us leave, and see us join.
@@ -92,11 +101,13 @@ struct OwnPresence: Hashable, Sendable {
             return false
         }
         state = .unknown
+        wasTold = true
         return true
     }
 
     /// The server took `online`.
     mutating func published(at now: Instant) {
+        wasTold = true
         state = .online(lastHeard: now)
     }
 

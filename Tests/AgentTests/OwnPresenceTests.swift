@@ -58,15 +58,22 @@ import Testing
         #expect(presence.said == [time(0)])
         _ = presence.connected(resumed: true, at: Self.at(1000), time: time(50))
         #expect(presence.said == [time(0), time(50)])
-        presence.begin(at: time(20))
-        presence.begin(at: time(30))
+        func tell(_ time: RFC3339) {
+            presence.begin(at: time)
+            _ = presence.connected(resumed: false, at: Self.at(1000), time: time)
+        }
+        tell(time(20))
+        tell(time(30))
         #expect(presence.said == [time(0), time(50), time(20), time(30)])
         // The daemon was started anew.
         presence = OwnPresence(
             identity: ParticipantsTests.me, session: "main", timeout: .seconds(90), since: time(40), said: presence.said
         )
         #expect(presence.said == [time(0), time(50), time(20), time(30), time(40)])
-        for seconds in (100...200).reversed() { presence.begin(at: time(Int64(seconds))) }
+        // Attempts that no server accepted have said nothing.
+        for seconds in 1000...1100 { presence.begin(at: time(Int64(seconds))) }
+        #expect(presence.said == [time(0), time(50), time(20), time(30), time(1100)])
+        for seconds in (100...200).reversed() { tell(time(Int64(seconds))) }
         #expect(presence.since == time(100))
         #expect(presence.said == Set((170...200).map { time($0) } + [time(100)]), "it does not grow without end")
     }

@@ -48,10 +48,15 @@ struct PresenceLookTests {
         var own = OwnPresence(
             identity: .init(user: "twin", device: "m"), session: "main", timeout: .seconds(90),
             since: RFC3339(milliseconds: 5000))
-        own.begin(at: RFC3339(milliseconds: 4000))
+        func tell(_ milliseconds: Int64) {
+            own.begin(at: RFC3339(milliseconds: milliseconds))
+            _ = own.connected(resumed: false, at: .init(nanoseconds: 0), time: RFC3339(milliseconds: milliseconds))
+        }
+        _ = own.connected(resumed: false, at: .init(nanoseconds: 0), time: RFC3339(milliseconds: 5000))
+        tell(4000)
         // Later than both, and then the clock is set back behind all of them.
-        own.begin(at: RFC3339(milliseconds: 6000))
-        own.begin(at: RFC3339(milliseconds: 1000))
+        tell(6000)
+        tell(1000)
         func reasons(_ since: Int64, session: String = "main") -> [Reason?] {
             [Look.forNewer, .forAny].map {
                 PresenceLook.verdict($0, seen: [Self.message("m", since, session: session)], own: own)

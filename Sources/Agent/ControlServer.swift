@@ -37,6 +37,9 @@ actor ControlServer {
         }
     }
 
+    /// Of the socket that is served, whoever made it; `nil` before it is.
+    var path: String? { listener?.localAddress?.pathname }
+
     /// Serves everybody who has connected since `listen`, and who will.
     func serve() async throws {
         guard let descriptor else { preconditionFailure("the socket is made before it is served") }

@@ -139,8 +139,9 @@ private func start(
     let sleepWatch = SleepWatch(registry: registry, logger: logger, eventLoop: loop)
     await sleepWatch.start()
     Notifier().ready()
+    let socketPath = await server.path ?? options.socketPath
     logger.notice(
-        "ready: \(loaded.sessions.count) session\(loaded.sessions.count == 1 ? "" : "s"), control socket \(options.socketPath)",
+        "ready: \(loaded.sessions.count) session\(loaded.sessions.count == 1 ? "" : "s"), control socket \(socketPath)",
         metadata: ["MESSAGE_ID": "\(MessageID.ready)"])
     return Running(daemon: daemon, server: server, store: store, sleepWatch: sleepWatch, resolverWatch: resolverWatch)
 }

@@ -46,7 +46,9 @@ struct SessionLog {
         case .credentialExpiring(let end):
             write(
                 .notice, .credentialExpiring, status: status, endpoint: endpoint,
-                "the credential ends in \(Self.text(now.duration(to: end))) and is renewed now", [:])
+                now < end
+                    ? "the credential ends in \(Self.text(now.duration(to: end))) and is renewed now"
+                    : "the credential ended \(Self.text(end.duration(to: now))) ago and is renewed now", [:])
         case .reconnectStarted, .connectionLost, .qualityChanged:
             break
         }

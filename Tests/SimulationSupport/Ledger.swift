@@ -1,3 +1,4 @@
+import ControlAPI
 import NIOCore
 import SessionCore
 
@@ -132,6 +133,7 @@ struct Ledger {
     private var finished: [Place: Set<Int64>] = [:]
     /// What programs have begun to acknowledge.
     private var finishing: [Place: Set<Int64>] = [:]
+    private var lastGiven: [SubscriptionID: Int64] = [:]
     private var live: [String: (since: Int, life: Int, filter: TopicFilter)] = [:]
     private var seen: [String: Set<String>] = [:]
     /// Sessions of servers that a host was connected in.
@@ -209,12 +211,15 @@ struct Ledger {
         }
     }
 
-    /// A server has answered a message.
-    mutating func answered(_ publish: Publish, _ code: MQTT.ReasonCode, by server: String) {
+    /// A server has got a message.
+    mutating func received(_ publish: Publish) {
         guard let number = number(publish) else { return }
-        if outgoing[number]?.wasStored == false {
-            note(.committedFirst, "\(number) was sent and is not committed")
-        }
+        if outgoing[number]?.wasStored == false { note(.committedFirst, "\(number) was sent and is not committed") }
+    }
+
+    /// A server has answered a message, and the answer is on its way.
+    mutating func answered(_ publish: Publish, _ code: MQTT.ReasonCode) {
+        guard let number = number(publish) else { return }
         if code.isError { outgoing[number]?.isRejected = true } else { outgoing[number]?.isAnswered = true }
     }
 
@@ -364,8 +369,12 @@ struct Ledger {
         lastCollected = lastCollected.filter { $0.key.host != place.host }
     }
 
-    /// A durable consumer's program was given a message.
-    mutating func given(_ id: Int64, to name: String, on host: String) {
+    /// A durable consumer's program was given a message: by each attachment once, in order.
+    mutating func given(_ id: Int64, to name: String, by attachment: SubscriptionID, on host: String) {
+        if let last = lastGiven[attachment], last >= id {
+            note(.exactlyOnceInOrder, "\(id) was given to \(name) after \(last)")
+        }
+        lastGiven[attachment] = id
         if finished[Place(host: host, name: name)]?.contains(id) == true {
             note(.exactlyOnceInOrder, "\(id) was acknowledged by \(name) and given again")
         }

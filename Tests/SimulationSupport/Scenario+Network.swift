@@ -130,7 +130,7 @@ extension Scenario {
         wires[id] = Wire(
             host: host, server: server, isKnock: options.stopsWhenReached, path: uplinks[host]?.path, onEvent: onEvent)
         digest.mix(3, UInt64(id), at: now)
-        if !options.stopsWhenReached { onDial(host) }
+        onDial(host, options.stopsWhenReached)
         tell(.dialing, on: id, after: .zero)
         guard let uplink = uplinks[host], uplink.path != nil else {
             fail(id, .unreachable, "no route to host", after: .zero)
@@ -255,8 +255,12 @@ extension Scenario {
 
     // MARK: What can be looked at
 
-    /// When a host last heard anything on a connection to a server that is open.
-    func lastHeard(_ host: String) -> Instant? {
-        wires.values.filter { $0.host == host && $0.isOpenAtHost && !$0.isKnock }.compactMap(\.heardAt).max()
+    /// When anything was last heard on a connection; `nil` if it is not open, or was never up.
+    func heard(on id: Int) -> Instant? {
+        guard let wire = wires[id], wire.isOpenAtHost, !wire.isKnock else { return nil }
+        return wire.heardAt
     }
+
+    /// Whether a host has anything to do with a server, be it only to look whether it is there.
+    func hasConnection(_ host: String) -> Bool { wires.values.contains { $0.host == host && $0.isOpenAtHost } }
 }

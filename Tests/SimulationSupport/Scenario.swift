@@ -148,8 +148,8 @@ actor Scenario {
     var onFact: (ServerName, ModelBroker.Fact) -> Void = { _, _ in }
     /// Nothing that hosts send leaves them.
     var holdsFlushes = false
-    /// Called with the name of a host that dials.
-    var onDial: (String) -> Void = { _ in }
+    /// Called with the name of a host that dials, and whether it is only to look whether a server answers.
+    var onDial: (String, Bool) -> Void = { _, _ in }
     /// Everything that happened, in one number.
     var digest = Digest()
 
@@ -187,7 +187,7 @@ actor Scenario {
         // They know the scenario, and would keep it for ever.
         hosts = []
         wires = [:]
-        (onFact, onDial) = ({ _, _ in }, { _ in })
+        (onFact, onDial) = ({ _, _ in }, { _, _ in })
         return try result.get()
     }
 
@@ -340,6 +340,12 @@ actor Scenario {
             arriveAtServer(item, on: id, wire)
         }
         carryOut(server)
+    }
+
+    /// All hosts sleep, and nothing on them runs; for the servers it is late when that is over.
+    func freeze(for amount: TimeAmount) {
+        loop.sleepThrough(amount)
+        for server in ServerName.allCases { carryOut(server) }
     }
 
     func carryOut(_ server: ServerName) {

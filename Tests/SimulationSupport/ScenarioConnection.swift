@@ -7,7 +7,7 @@ import Transport
 
 /// A connection of a daemon in a scenario.
 final class ScenarioConnection: TransportConnection, Sendable {
-    private let wire: Int
+    let wire: Int
     private let scenario: Scenario
     /// Whether the daemon lives to do it.
     private let acts: @Sendable () -> Bool

@@ -129,7 +129,7 @@ public struct Step: Hashable, Sendable {
         (.diskFault, 6, [0...1, 0...2]), (.diskMended, 14, [0...1]), (.diskDelay, 6, [0...1, 0...3]),
         (.kill, 7, [0...1, 0...1]), (.killAfter, 7, [0...1, 1...12, 0...1]), (.start, 40, [0...1]),
         (.restartDaemon, 3, [0...1]), (.reboot, 1, [0...1]),
-        (.sleep, 3, [0...1, 4...11, 0...1]), (.clock, 4, [0...1, 0...5]),
+        (.sleep, 4, [0...1, 4...11, 0...1, 0...1]), (.clock, 4, [0...1, 0...5]),
     ]
 
     private static let total = table.reduce(0) { $0 + $1.weight }

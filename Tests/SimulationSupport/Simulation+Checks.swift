@@ -30,7 +30,9 @@ extension Simulation {
         var deadline: Instant?
         var hasPath: Bool
         /// A second client says goodbye for a session that cannot do that itself any more.
-        var isLooking: Bool
+        var isSayingGoodbye: Bool
+        /// The session's own connection.
+        var wire: Int?
         var counts: MQTTClientMachine.Counts
         var inbox: MQTTClientMachine.InboxCounts
         /// Messages that are not durable yet, and take nobody's place before they are.
@@ -45,7 +47,8 @@ extension Simulation {
             timeout = driver.configuration.heartbeat.timeout
             deadline = driver.machine.nextDeadline
             hasPath = driver.machine.hasPath
-            isLooking = driver.looking != nil
+            isSayingGoodbye = if case .farewell = driver.looking?.purpose { true } else { false }
+            wire = (driver.link?.connection as? ScenarioConnection)?.wire
             undecided = driver.mqtt.acceptances.count
             var outbox = driver.mqtt.outbox
             readAhead = driver.mqtt.configuration.readAheadMessages
@@ -63,17 +66,19 @@ extension Simulation {
             scenario.digest.mix(UInt64(view.counts.queued) << 32 | UInt64(view.counts.inFlight))
         }
         checkLife(view, resident)
+        checkTimers(view, resident)
         checkBounds(view, resident)
         checkOffline(view, index)
         checkPace(index)
+        // Writing it all down takes longer than most steps.
+        if world[.password] == 1, position % 32 == 0 { searchForSecret(driver.here { $0.status() }) }
     }
 
     private func checkLife(_ view: View, _ resident: Resident) {
         let (name, state) = (resident.host.name, view.status.state)
-        let heard = scenario.here { $0.lastHeard(name) }
         switch state {
         case .disconnected, .failed:
-            if heard != nil, !view.isLooking {
+            if scenario.here({ $0.hasConnection(name) }), !view.isSayingGoodbye {
                 note(.terminalIsTerminal, "\(name) is \(state.rawValue) and has a connection")
             }
         case .connecting, .reconnecting, .disconnecting:
@@ -84,7 +89,21 @@ extension Simulation {
             if resident.rest == .disconnected {
                 note(.terminalIsTerminal, "\(name) was disconnected and is \(state.rawValue)")
             }
-            checkConnected(view, heard, name)
+            checkConnected(view, view.wire.flatMap { wire in scenario.here { $0.heard(on: wire) } }, name)
+        }
+    }
+
+    /// What is to be done at some time is done then, and nobody waits for what is there.
+    private func checkTimers(_ view: View, _ resident: Resident) {
+        let name = resident.host.name
+        if let deadline = view.deadline, deadline.advanced(by: .seconds(1)) < scenario.now {
+            note(.heals, "\(name) (\(view.status.state)) wanted to be woken \(deadline.duration(to: scenario.now)) ago")
+        }
+        if view.status.phase == .waiting, view.status.retryAt == nil {
+            note(.heals, "\(name) waits, and nobody knows for what")
+        }
+        if view.status.phase == .waitingForNetwork, view.hasPath {
+            note(.heals, "\(name) waits for a network, and has one")
         }
     }
 

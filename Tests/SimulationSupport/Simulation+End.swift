@@ -46,20 +46,60 @@ extension Simulation {
             }
         }
         mendToken()
+        endLies()
         noteContext(of: Step(.welcome))
         // What was said last is still on its way, and may be the end.
         await pass(.seconds(60))
         finish()
         guard violations.isEmpty else { return }
-        // A person looks, and connects what was disconnected or has failed.
+        // A person looks, and connects what was disconnected or has failed. The others have to come back by themselves.
         noteContext(of: Step(.connect))
-        for index in mustConnect { connect(index) }
+        for index in mustConnect where isDown(index) { connect(index) }
+        drain()
         await pass(.nanoseconds(Self.bound.nanoseconds))
         finish()
     }
 
     /// With one identity there is only one that can be connected.
     private var mustConnect: Range<Int> { world.sharesIdentity ? 0..<1 : residents.indices }
+
+    /// Who was told of a session that was not there believes in what that would have had, until it begins anew; and who was
+    /// told of limits holds to them.
+    private func endLies() {
+        let (liars, limiters, clients) = (liars, limiters, Set(residents.map(\.clientID)).sorted())
+        scenario.here { scenario in
+            for server in Scenario.ServerName.allCases {
+                if liars.contains(server) {
+                    scenario.stop(server, keepingState: false)
+                    scenario.start(server)
+                } else if limiters.contains(server) {
+                    for client in clients {
+                        scenario.with(server) { broker, now in broker.disconnect(client, nil, at: now) }
+                    }
+                }
+            }
+        }
+        (self.liars, self.limiters) = ([], [])
+    }
+
+    /// Programs come for everything that waits for them.
+    private func drain() {
+        guard !world.sharesIdentity else { return }
+        isDraining = true
+        for index in residents.indices {
+            let there = residents[index].host.disk.here {
+                $0.sessions.values.flatMap(\.consumers.keys).map(\.description)
+            }
+            for (number, consumer) in Self.consumers.enumerated() where there.contains(consumer.0) {
+                attach(number, on: index)
+            }
+        }
+    }
+
+    private func isDown(_ index: Int) -> Bool {
+        let state = residents[index].host.here { $0.driver() }?.here { $0.machine.status.state }
+        return state == .disconnected || state == .failed
+    }
 
     func checkEnd() {
         guard !world.sharesIdentity else {
@@ -77,6 +117,13 @@ extension Simulation {
                 continue
             }
             let (status, counts, rests) = driver.here { ($0.machine.status, $0.mqtt.counts, $0.machine.isResting) }
+            let inbox = driver.here { $0.mqtt.inboxCounts }
+            for call in resident.openCalls.sorted(by: { $0.key < $1.key }) {
+                note(.heals, "\(host.name) has not answered \(call.value)")
+            }
+            if inbox.messages > 0 || inbox.withheld > 0 {
+                note(.heals, "\(host.name) has \(inbox), and every consumer has a program")
+            }
             if status.state == .disconnected, resident.configuration.onDemand, rests, counts.queued == 0,
                 counts.inFlight == 0
             {
@@ -140,12 +187,17 @@ extension Simulation {
     private func checkServers(of index: Int, _ driver: SessionDriver) {
         let (resident, setup) = (residents[index], driver.here { Setup($0) })
         let name = resident.host.name
-        // Who was told of a session that was not there believes in what that would have had.
-        guard !hasLied, !setup.isLimited,
+        guard
             let server = Scenario.ServerName.allCases.first(where: { server in
                 scenario.here { $0.broker(server).isConnected(resident.clientID) }
             })
-        else { return }
+        else { return note(.statusIsTrue, "\(name) is connected, and no server knows of that") }
+        if setup.isLimited {
+            return note(.heals, "\(name) holds to limits that no server has any more")
+        }
+        coverage.count("ends", "compared with the server")
+        let waiting = scenario.here { $0.broker(server).outgoingCount(of: resident.clientID) }
+        if waiting > 0 { note(.heals, "\(name) has not acknowledged \(waiting) messages") }
         let broker = scenario.here { $0.broker(server) }
         let there = broker.subscriptions(of: resident.clientID)
         for filter in setup.granted.intersection(setup.wanted).subtracting(there).sorted() {

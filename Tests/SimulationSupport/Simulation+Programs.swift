@@ -17,18 +17,17 @@ extension Simulation {
         let topic = Self.topics[topic % Self.topics.count]
         let qos = MessageQoS(rawValue: qos % 3) ?? .atLeastOnce
         let number = ledger.asked(topic, QoS(qos), on: host.name)
-        let life = host.here { $0.life }
-        Task {
+        let message = MessagePublishMethod.Parameters(
+            session: "main", topic: topic, payload: .init(text: "\(number)"), qos: qos)
+        ask("publish \(number)", of: index) {
+            try await driver.publish(message)
+        } answered: { [self] answer in
             var isAccepted = true
-            do {
-                _ = try await driver.publish(
-                    .init(session: "main", topic: topic, payload: .init(text: "\(number)"), qos: qos))
-            } catch {
+            if case .failure(let error) = answer {
                 isAccepted = false
                 coverage.count("refused", (error as? RPCError)?.data?.code ?? "")
             }
-            // The answer of a daemon that was killed meanwhile has reached nobody.
-            if host.here({ $0.life }) == life, !world.sharesIdentity { ledger.answered(number, accepted: isAccepted) }
+            if !world.sharesIdentity { ledger.answered(number, accepted: isAccepted) }
         }
     }
 
@@ -42,13 +41,13 @@ extension Simulation {
         let consumer = LiveConsumer(id: id, filter: filter, qos: .atLeastOnce) { [weak self] message in
             self?.here { $0.ledger.saw(message.payload.text ?? "", on: host.name) }
         }
-        Task {
-            do {
-                _ = try await driver.subscribe(consumer)
-                guard residents[index].live == id, host.here({ $0.life }) == life else { return }
-                ledger.subscribed(host.name, filter, life: life)
-            } catch {
-                if residents[index].live == id { residents[index].live = nil }
+        ask("subscribe", of: index) {
+            try await driver.subscribe(consumer)
+        } answered: { [self] answer in
+            guard residents[index].live == id else { return }
+            switch answer {
+            case .success: ledger.subscribed(host.name, filter, life: life)
+            case .failure: residents[index].live = nil
             }
         }
     }
@@ -60,8 +59,8 @@ extension Simulation {
         residents[index].host.here { $0.driver() }?.here { $0.unsubscribe(id) }
     }
 
-    func attach(_ consumer: Int, on index: Int) {
-        let (host, (name, filter)) = (residents[index].host, Self.consumers[consumer % 2])
+    func attach(_ number: Int, on index: Int) {
+        let (host, (name, filter)) = (residents[index].host, Self.consumers[number % 2])
         guard let driver = host.here({ $0.driver() }), let consumer = ConsumerName(name),
             let parsed = try? TopicFilter(filter)
         else { return }
@@ -76,16 +75,15 @@ extension Simulation {
                     guard simulation.residents[index].attached[name] == id,
                         host.here({ $0.life }) == life
                     else { return }
-                    simulation.ledger.given(message.id, to: name, on: host.name)
+                    simulation.ledger.given(message.id, to: name, by: id, on: host.name)
                     simulation.residents[index].given[name, default: []].append(message.id)
+                    if simulation.isDraining { simulation.acknowledge(number, .max - 1, on: index) }
                 }
             }, takenOver: {})
-        Task {
-            do {
-                _ = try await driver.attach(attachment, to: consumer, filter, parsed, .exactlyOnce)
-            } catch {
-                if residents[index].attached[name] == id { residents[index].attached[name] = nil }
-            }
+        ask("attach", of: index) {
+            try await driver.attach(attachment, to: consumer, filter, parsed, .exactlyOnce)
+        } answered: { [self] answer in
+            if case .failure = answer, residents[index].attached[name] == id { residents[index].attached[name] = nil }
         }
     }
 
@@ -103,12 +101,10 @@ extension Simulation {
         else { return }
         residents[index].given[name]?.removeFirst(ids.count)
         ledger.acknowledging(Array(ids), by: name, on: host.name)
-        let life = host.here { $0.life }
-        Task {
-            guard (try? await driver.acknowledge(InboxSequence(rawValue: last), upTo: true, by: id)) != nil,
-                host.here({ $0.life }) == life
-            else { return }
-            ledger.acknowledged(Array(ids), by: name, on: host.name)
+        ask("acknowledge", of: index) {
+            try await driver.acknowledge(InboxSequence(rawValue: last), upTo: true, by: id)
+        } answered: { [self] answer in
+            if case .success = answer { ledger.acknowledged(Array(ids), by: name, on: host.name) }
         }
     }
 
@@ -118,23 +114,22 @@ extension Simulation {
         else { return }
         residents[index].attached[name] = nil
         residents[index].given[name] = []
-        Task(executorPreference: scenario.loop) { try? await driver.endConsumer(consumer) }
+        ask("end consumer", of: index) { try await driver.endConsumer(consumer) }
     }
 
     func putPublication(_ topic: Int, on index: Int) {
         guard let driver = residents[index].host.here({ $0.driver() }) else { return }
         let (text, own) = ("\(position)", publicationTopic(topic, on: index))
-        Task(executorPreference: scenario.loop) {
-            _ = try? await driver.putPublication(
-                .init(session: "main", topic: own, payload: .init(text: text)))
+        ask("put publication", of: index) {
+            try await driver.putPublication(.init(session: "main", topic: own, payload: .init(text: text)))
         }
     }
 
     func removePublication(_ topic: Int, on index: Int) {
         guard let driver = residents[index].host.here({ $0.driver() }) else { return }
         let own = publicationTopic(topic, on: index)
-        Task(executorPreference: scenario.loop) {
-            _ = try? await driver.removePublication(.init(session: "main", topic: own))
+        ask("remove publication", of: index) {
+            try await driver.removePublication(.init(session: "main", topic: own))
         }
     }
 
@@ -145,11 +140,13 @@ extension Simulation {
     /// A person decides about what is in quarantine, or waits.
     func decide(retry: Bool, on index: Int) {
         guard let driver = residents[index].host.here({ $0.driver() }) else { return }
-        Task(executorPreference: scenario.loop) {
-            if retry {
-                _ = try? await driver.queueRetry(.init(session: "main", selection: .all(.quarantined)))
-            } else {
-                _ = try? await driver.queueDrop(.init(session: "main", selection: .all(.quarantined)))
+        if retry {
+            ask("retry", of: index) {
+                try await driver.queueRetry(.init(session: "main", selection: .all(.quarantined)))
+            }
+        } else {
+            ask("drop", of: index) {
+                try await driver.queueDrop(.init(session: "main", selection: .all(.quarantined)))
             }
         }
     }
@@ -167,25 +164,26 @@ extension Simulation {
         guard let driver = residents[index].host.here({ $0.driver() }) else { return }
         residents[index].rest = nil
         residents[index].commands += 1
-        Task(executorPreference: scenario.loop) { try? await body(driver) }
+        ask("connect", of: index) { try await body(driver) }
     }
 
     func disconnect(_ index: Int) {
         let host = residents[index].host
         guard let driver = host.here({ $0.driver() }) else { return }
         residents[index].commands += 1
-        let (command, life) = (residents[index].commands, host.here { $0.life })
-        Task {
-            guard (try? await driver.disconnect()) != nil, residents[index].commands == command,
-                host.here({ $0.life }) == life
-            else { return }
+        let command = residents[index].commands
+        ask("disconnect", of: index) {
+            try await driver.disconnect()
+        } answered: { [self] answer in
+            guard case .success = answer, residents[index].commands == command else { return }
             residents[index].rest = .disconnected
         }
     }
 
     func switchRoom(_ room: Int, _ index: Int) {
         guard world.isInRoom, let driver = residents[index].host.here({ $0.driver() }) else { return }
-        Task(executorPreference: scenario.loop) { _ = try? await driver.switchRoom(to: ["r", "s"][room % 2]) }
+        let name = ["r", "s"][room % 2]
+        ask("switch room", of: index) { try await driver.switchRoom(to: name) }
     }
 
     private func nextSubscription() -> SubscriptionID {

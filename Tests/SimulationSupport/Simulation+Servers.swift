@@ -26,7 +26,8 @@ extension Simulation {
         let (first, second) = (step.number(1), step.number(2))
         let client = residents[first % residents.count].clientID
         let what = step.what
-        if what == .lie { hasLied = true }
+        if what == .lie { liars.insert(server) }
+        if what == .limits { limiters.insert(server) }
         scenario.here { scenario in
             switch what {
             case .crash: if scenario.isUp(server) { scenario.stop(server, keepingState: first < 2) }

@@ -51,7 +51,9 @@ extension Simulation {
         case .start: try await start(index)
         case .restartDaemon: try await restart(index)
         case .reboot: try await reboot(index)
-        case .sleep: await sleep(index, Self.pauses[step.number(1) % Self.pauses.count], announced: step.number(2) == 0)
+        case .sleep:
+            let pause = Self.pauses[step.number(1) % Self.pauses.count]
+            await sleep(index, pause, announced: step.number(2) == 0, isFrozen: step.number(3) == 1)
         case .clock: setClock(index, by: [-3600, 3600, -5, 5, -86_400, 86_400][step.number(1) % 6])
         default:
             if !(await changeNetwork(step, residents[index].host)) { changeServer(step) }
@@ -90,6 +92,7 @@ extension Simulation {
         residents[index].live = nil
         residents[index].attached = [:]
         residents[index].given = [:]
+        residents[index].openCalls = [:]
         residents[index].watch = Watch()
         ledger.unsubscribed(resident.host.name)
         let boot = bootID(of: resident)
@@ -119,6 +122,9 @@ extension Simulation {
             residents[index].isStopping = false
         }
         for _ in 0..<50 where residents[index].isStopping { await pass(.milliseconds(200)) }
+        // What it still has to write, it waits for.
+        let canWrite = residents[index].host.disk.here { $0.fault == nil && $0.delay < .milliseconds(100) }
+        if residents[index].isStopping, canWrite { note(.heals, "\(residents[index].host.name) does not stop") }
         await kill(index, landing: true)
         try await start(index)
     }
@@ -130,12 +136,22 @@ extension Simulation {
         try await start(index)
     }
 
-    private func sleep(_ index: Int, _ milliseconds: Int64, announced: Bool) async {
+    /// - Parameter isFrozen: nothing runs, as in a real sleep, on no host. Otherwise the host hears nothing, and what it does
+    ///   reaches nobody.
+    private func sleep(_ index: Int, _ milliseconds: Int64, announced: Bool, isFrozen: Bool) async {
         let host = residents[index].host
         guard let registry = host.here({ $0.runningRegistry }) else { return }
         if announced {
             Task(executorPreference: scenario.loop) { await registry.hostWillSleep() }
             await pass(.seconds(2))
+        }
+        if isFrozen {
+            scenario.here { $0.freeze(for: .milliseconds(milliseconds)) }
+            for resident in residents {
+                resident.host.here { $0.runningRegistry }?.here { $0.hostWoke(slept: .milliseconds(milliseconds)) }
+            }
+            await scenario.loop.settle()
+            return
         }
         let wasSilent = scenario.here { scenario in
             defer { scenario.silence(host) }

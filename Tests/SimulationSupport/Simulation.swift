@@ -32,6 +32,8 @@ actor Simulation {
         var commands = 0
         var boots = 1
         var isStopping = false
+        /// What programs and people have asked for, and nobody has answered yet.
+        var openCalls: [Int: String] = [:]
         var live: SubscriptionID?
         var attached: [String: SubscriptionID] = [:]
         /// What programs were given and have not acknowledged.
@@ -48,13 +50,18 @@ actor Simulation {
     var position = 0
     var foreignCount = 0
     var tokenCount = 0
-    /// A server has claimed a session that it did not have, or may have.
-    var hasLied = false
+    /// Servers that have claimed a session that they did not have, or may have.
+    var liars: Set<Scenario.ServerName> = []
+    /// Servers that have told somebody of limits.
+    var limiters: Set<Scenario.ServerName> = []
     /// A server has resumed a session of which its client had never heard, because the answer to an earlier CONNECT was lost
     /// or another device was there. Of two servers that looks as if they had their sessions in common, as those of a
     /// cluster have; so the one that was there before is believed to know everything, and does not.
     var isMisled = false
     var lastSubscription = 0
+    private var lastCall = 0
+    /// Whether the durable consumers' programs acknowledge whatever they are given, at once.
+    var isDraining = false
     private(set) var violations: [Violation] = []
     /// When something happened last that a session may answer with an attempt.
     var disturbedAt: Instant
@@ -81,7 +88,7 @@ actor Simulation {
         let secret = world[.password] == 1 ? World.secret : nil
         scenario.here { scenario in
             scenario.onFact = { [weak self] server, fact in self?.here { $0.take(fact, server) } }
-            scenario.onDial = { [weak self] host in self?.here { $0.dialed(host) } }
+            scenario.onDial = { [weak self] host, isKnock in self?.here { $0.dialed(host, isKnock) } }
             for server in servers {
                 scenario.with(server) { broker, _ in
                     broker.recordsFacts = true
@@ -143,23 +150,69 @@ actor Simulation {
             scenario.digest.mix(UInt64(bitPattern: scenario.now.nanoseconds))
         }
         trace?.append("        \(scenario.now.nanoseconds / 1_000_000) \(resident.host.name) \(event.line)")
-        if let text = event.reason?.message, text.contains(World.secret) {
-            ledger.note(.secretsStaySecret, "in an event: \(text)")
-        }
+        if world[.password] == 1 { searchForSecret(event) }
         switch event.event {
         case .stateChanged:
             guard let state = event.state else { return }
-            coverage.count(event)
+            coverage.count(event, under: faults(around: index))
             let new = SessionState(rawValue: state.rawValue) ?? .disconnected
             residents[index].state = new
             residents[index].watch.changed(event)
-            if state == .failed, event.from != .failed {
-                residents[index].rest = .failed(event.reason?.code ?? "")
-            }
+            if state == .failed, event.from != .failed { noteFailed(index, event.reason) }
             if state == .connected, event.from != .connected { noteConnected(index, event.endpoint) }
         case .messageDropped:
             if let id = event.id { ledger.dropped(id, on: resident.host.name) }
         default: break
+        }
+    }
+
+    /// The secret is in no part of what people and programs see.
+    func searchForSecret(_ value: some Encodable) {
+        guard let line = OutgoingLine.encode(value) else {
+            return note(.standard, "\(value) cannot be written as JSON")
+        }
+        if line.firstRange(of: World.secret.utf8) != nil {
+            note(.secretsStaySecret, "in what is told: \(String(decoding: line, as: UTF8.self))")
+        }
+    }
+
+    /// What is wrong at the moment with the network, the servers, the disk and the credential of a host.
+    private func faults(around index: Int) -> [String] {
+        let resident = residents[index]
+        let (fault, delay) = resident.host.disk.here { ($0.fault, $0.delay) }
+        let hasToken = tokens.here { $0.failure == nil && !$0.hangs }
+        return scenario.here { scenario in
+            let uplink = scenario.uplink(resident.host)
+            let reachable = Scenario.ServerName.allCases.prefix(resident.configuration.endpoints.count)
+            let brokers = reachable.map { scenario.broker($0) }
+            let isTokenRight = brokers.allSatisfy { broker in
+                broker.password.map { right in tokens.here { $0.token == right } } ?? true
+            }
+            let all = [
+                ("no path", uplink.path == nil), ("silent", !uplink.swallows.isEmpty),
+                ("stranded", scenario.wires.values.contains { $0.host == resident.host.name && $0.isStranded }),
+                ("server down", reachable.contains { !scenario.isUp($0) }),
+                ("server hangs", reachable.contains { scenario.servers[$0]?.isHung == true }),
+                ("server refuses", brokers.contains { $0.refusals[resident.clientID] != nil }),
+                ("answers held", brokers.contains { $0.holdsAnswers }), ("disk faulty", fault != nil),
+                ("disk slow", delay > .zero), ("token wrong", !hasToken || !isTokenRight),
+            ]
+            return all.filter(\.1).map(\.0)
+        }
+    }
+
+    private func noteFailed(_ index: Int, _ reason: SessionStatus.Reason?) {
+        residents[index].rest = .failed(reason?.code ?? "")
+        let code = reason.flatMap { SessionCore.ReasonCode(rawValue: $0.code) }
+        // What happens again at once is given up, too.
+        let isRepeated = code == .protocolError
+        if code?.isTerminal != true, !isRepeated {
+            note(.heals, "\(residents[index].host.name) failed for good because of \(reason?.code ?? "nothing")")
+        }
+        if code == .retryTimeout, residents[index].configuration.reconnect.giveUpAfter == nil,
+            residents[index].configuration.reconnect.giveUpAttempts == nil
+        {
+            note(.heals, "\(residents[index].host.name) has given up, and its policy has no end")
         }
     }
 
@@ -196,8 +249,10 @@ actor Simulation {
             }
             if resumed { noteResumed(client, server) }
             coverage.countAcceptance(resumed: resumed)
+        case .received(let client, let publish):
+            if !world.sharesIdentity, resident(client) != nil { ledger.received(publish) }
         case .answered(let client, let publish, let code):
-            if !world.sharesIdentity, resident(client) != nil { ledger.answered(publish, code, by: server.rawValue) }
+            if !world.sharesIdentity, resident(client) != nil { ledger.answered(publish, code) }
         case .arrived(let client, let epoch, let publish):
             if !world.sharesIdentity, resident(client) != nil {
                 ledger.arrived(publish, epoch: epoch, at: server.rawValue, isMisled: isMisled)
@@ -222,22 +277,45 @@ actor Simulation {
 
     private func resident(_ client: String) -> Int? { residents.firstIndex { $0.clientID == client } }
 
-    private func dialed(_ host: String) {
+    private func dialed(_ host: String, _ isKnock: Bool) {
         guard let index = residents.firstIndex(where: { $0.host.name == host }) else { return }
         if residents[index].rest != nil {
             // What it dials for is known when it has dialed.
             scenario.loop.execute { [weak self] in self?.assumeIsolated { $0.checkDial(of: index) } }
         }
-        residents[index].watch.dialed(at: scenario.now)
+        residents[index].watch.dialed(at: scenario.now, isKnock: isKnock)
     }
 
     /// Only a second client may come, to say goodbye in the room for a session that was displaced.
     private func checkDial(of index: Int) {
         let host = residents[index].host
         guard let rest = residents[index].rest, let driver = host.here({ $0.driver() }),
-            !driver.here({ $0.looking != nil })
+            !driver.here({ if case .farewell = $0.looking?.purpose { true } else { false } })
         else { return }
         note(.terminalIsTerminal, "\(host.name) dials, and it is \(rest)")
+    }
+
+    // MARK: Calls
+
+    /// A program asks for something, and waits for the answer, which it never gets from a daemon that is gone.
+    ///
+    /// - Parameter answered: what to do with the answer of a daemon that lives still; `nil` is an error.
+    func ask<Answer>(
+        _ name: String, of index: Int, _ question: @escaping @Sendable () async throws -> Answer,
+        answered: @escaping (Result<Answer, any Error>) -> Void = { _ in }
+    ) {
+        lastCall += 1
+        let (call, host) = (lastCall, residents[index].host)
+        let life = host.here { $0.life }
+        residents[index].openCalls[call] = name
+        nonisolated(unsafe) let answered = answered
+        Task {
+            let answer: Result<Answer, any Error>
+            do { answer = .success(try await question()) } catch { answer = .failure(error) }
+            guard host.here({ $0.life }) == life else { return }
+            residents[index].openCalls[call] = nil
+            answered(answer)
+        }
     }
 
     // MARK: Looking
@@ -273,7 +351,7 @@ struct LogReader: LogHandler {
     let found: @Sendable (String) -> Void
     let couldNotLook: @Sendable () -> Void
     var metadata: Logger.Metadata = [:]
-    var logLevel = Logger.Level.info
+    var logLevel = Logger.Level.trace
 
     init(found: @escaping @Sendable (String) -> Void, couldNotLook: @escaping @Sendable () -> Void) {
         (self.found, self.couldNotLook) = (found, couldNotLook)

@@ -15,8 +15,9 @@ struct Watch {
     /// The first wait after that, in seconds.
     var firstWait: (seconds: Double, reason: String)?
 
-    mutating func dialed(at now: Instant) {
-        dials.append(now)
+    /// - Parameter isKnock: it was only to look whether a server answers, which may be done as often as the policy says.
+    mutating func dialed(at now: Instant, isKnock: Bool) {
+        if !isKnock { dials.append(now) }
         if offlineSince != nil { dialsOffline += 1 }
     }
 

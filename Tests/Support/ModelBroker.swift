@@ -73,7 +73,9 @@ public struct ModelBroker: Sendable {
         case sent(client: String, epoch: Int, Publish)
         /// The server has welcomed the client, and may have thrown an older connection of it out for that.
         case accepted(client: String, resumed: Bool, ConnectionID, displaced: ConnectionID?)
-        /// Answered to a message of the client: it is the server's, or refused.
+        /// A message of the client is there, for the first time or again.
+        case received(client: String, Publish)
+        /// The answer to a message of the client is on its way: it is the server's, or refused.
         case answered(client: String, Publish, ReasonCode)
     }
 
@@ -125,7 +127,7 @@ public struct ModelBroker: Sendable {
     private var lastEpoch = 0
     private var actions: [Action] = []
     private var facts: [Fact] = []
-    private var held: [(id: ConnectionID, packet: Packet)] = []
+    private var held: [(id: ConnectionID, packet: Packet, fact: Fact?)] = []
 
     public init() {}
 
@@ -152,8 +154,8 @@ public struct ModelBroker: Sendable {
     /// Sends so many of the answers that were held.
     public mutating func releaseAnswers(_ count: Int) {
         for _ in 0..<min(count, held.count) {
-            let (id, packet) = held.removeFirst()
-            sendAnswer(packet, to: id)
+            let (id, packet, fact) = held.removeFirst()
+            sendAnswer(packet, to: id, fact)
         }
     }
 
@@ -170,7 +172,7 @@ public struct ModelBroker: Sendable {
     /// Sends the answer of QoS 1 to a message of QoS 2 that waits for its own, or the other way round.
     public mutating func answerWrongly(_ client: String) {
         guard let id = sessions[client]?.connection else { return }
-        for (other, packet) in held where other == id {
+        for (other, packet, _) in held where other == id {
             switch packet {
             case .puback(let answer): return send(.pubrec(answer), to: id)
             case .pubrec(let answer): return send(.puback(answer), to: id)
@@ -461,17 +463,19 @@ public struct ModelBroker: Sendable {
         }
     }
 
-    private mutating func hold(_ packet: Packet, to id: ConnectionID) {
-        if holdsAnswers { held.append((id, packet)) } else { sendAnswer(packet, to: id) }
+    private mutating func hold(_ packet: Packet, to id: ConnectionID, _ fact: Fact? = nil) {
+        if holdsAnswers { held.append((id, packet, fact)) } else { sendAnswer(packet, to: id, fact) }
     }
 
-    private mutating func sendAnswer(_ packet: Packet, to id: ConnectionID) {
+    private mutating func sendAnswer(_ packet: Packet, to id: ConnectionID, _ fact: Fact?) {
         switch packet {
         case .puback(let answer), .pubcomp(let answer): connections[id]?.busy.remove(answer.packetID)
         case .pubrec(let answer) where answer.reasonCode.isError: connections[id]?.busy.remove(answer.packetID)
         default: break
         }
-        if connections[id] != nil { send(packet, to: id) }
+        guard connections[id] != nil else { return }
+        if let fact, recordsFacts { facts.append(fact) }
+        send(packet, to: id)
     }
 
     private mutating func received(_ publish: Publish, of client: String, on id: ConnectionID, at now: Time) {
@@ -490,10 +494,11 @@ public struct ModelBroker: Sendable {
         }
         begin(publish, packetID, of: client, on: id)
         let answer = Acknowledgement(packetID: packetID, reasonCode: refusal ?? .success)
-        if recordsFacts { facts.append(.answered(client: client, publish, answer.reasonCode)) }
+        let fact = Fact.answered(client: client, publish, answer.reasonCode)
+        if recordsFacts { facts.append(.received(client: client, publish)) }
         if publish.qos == .atLeastOnce {
             if refusal == nil { arrived(publish, of: client) }
-            hold(.puback(answer), to: id)
+            hold(.puback(answer), to: id, fact)
         } else {
             if refusal != nil {
                 // Whatever it was before: the next one with this identifier is a new message (4.3.3).
@@ -501,7 +506,7 @@ public struct ModelBroker: Sendable {
             } else if sessions[client]?.received.insert(packetID).inserted == true {
                 arrived(publish, of: client)
             }
-            hold(.pubrec(answer), to: id)
+            hold(.pubrec(answer), to: id, fact)
         }
         if isFull { end(id, nil, at: now) }
     }

@@ -141,6 +141,17 @@ public final class VirtualLoop: NIOSerialEventLoopExecutor, TaskExecutor, @unche
     /// When the next timer is due.
     public var nextTimer: NIODeadline? { condition.withLock { timers.last?.deadline } }
 
+    /// The time goes on by so much at once, and every timer is that much later: as on a host that sleeps, whose timers do not
+    /// count that time.
+    public func sleepThrough(_ amount: TimeAmount) {
+        condition.withLock {
+            time = time + amount
+            for index in timers.indices where timers[index].deadline < .distantFuture {
+                timers[index].deadline = timers[index].deadline + amount
+            }
+        }
+    }
+
     // When the loop ends, those who wait are forgotten.
 
     /// Returns when what is to be done already was begun.

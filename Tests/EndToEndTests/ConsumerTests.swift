@@ -64,10 +64,11 @@ extension EndToEnd {
             }
             try await until("the consumer is there") { try await daemon.status().inbox.consumers.count == 1 }
             let publishing = Task { try await source.run() }
+            var moments = Moments(state: 1)
             for kill in 1...6 {
                 let count = await worker.done.count
                 try await until("\(kill): more is done") { await worker.done.count >= count + 200 }
-                try await Task.sleep(for: .milliseconds(Int.random(in: 0...100)))
+                try await moments.wait(upTo: 100)
                 if kill % 2 == 0 {
                     // The program ends without a word; what it held comes again to the next one.
                     await client.close()

@@ -236,7 +236,7 @@ extension EndToEnd {
         }
 
         /// The server takes the connection and says nothing: messages are in flight, and no acknowledgement comes.
-        @Test func `stopping while messages are in flight ends in time, and another version goes on with them`()
+        @Test func `stopping while messages are in flight ends in time, and what is installed then goes on with them`()
             async throws
         {
             try await withService { container in

@@ -17,11 +17,12 @@ extension EndToEnd {
             let far = try await LabSubscriber(lab, filter: "stream/#")
             let publisher = Publisher(daemon, topics: "stream")
             let publishing = Task { await publisher.run() }
+            var moments = Moments(state: 1)
             for kill in 1...8 {
                 let count = await publisher.count
                 try await until("\(kill): more is accepted") { await publisher.count >= count + 600 }
                 // At no moment in particular.
-                try await Task.sleep(for: .milliseconds(Int.random(in: 0...150)))
+                try await moments.wait(upTo: 150)
                 try await daemon.kill()
                 try await daemon.start()
             }

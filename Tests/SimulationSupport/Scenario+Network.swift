@@ -180,6 +180,7 @@ extension Scenario {
     func proceed(_ id: Int, onEvent: @escaping (ConnectionEvent) -> Void) -> Bool {
         guard let wire = wires[id], wire.isKnock, wire.isOpenAtHost else { return false }
         dials[wire.host, default: []].append(now)
+        onDial(wire.host, false)
         wires[id]?.isKnock = false
         wires[id]?.onEvent = onEvent
         loop.execute { [weak self] in self?.assumeIsolated { $0.opened(id) } }

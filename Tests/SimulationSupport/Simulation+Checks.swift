@@ -89,7 +89,7 @@ extension Simulation {
             if resident.rest == .disconnected {
                 note(.terminalIsTerminal, "\(name) was disconnected and is \(state.rawValue)")
             }
-            checkConnected(view, view.wire.flatMap { wire in scenario.here { $0.heard(on: wire) } }, name)
+            checkConnected(view, view.wire.flatMap { wire in scenario.here { $0.heard(on: wire) } }, resident)
         }
     }
 
@@ -108,15 +108,21 @@ extension Simulation {
     }
 
     /// "Connected" means that something was heard within the heartbeat's bound, or that there is doubt.
-    private func checkConnected(_ view: View, _ heard: Instant?, _ name: String) {
+    private func checkConnected(_ view: View, _ heard: Instant?, _ resident: Resident) {
+        let name = resident.host.name
         guard let heard else {
             note(.statusIsTrue, "\(name) is connected and has no connection")
             return
         }
-        guard view.status.doubt == nil, let interval = view.heartbeat else { return }
+        guard let interval = view.heartbeat else { return }
         let silence = heard.duration(to: scenario.now)
-        if silence > interval + view.timeout + .seconds(1) {
+        if view.status.doubt == nil, silence > interval + view.timeout + .seconds(1) {
             note(.statusIsTrue, "\(name) is connected and has heard nothing for \(silence)")
+        }
+        // A doubt has an end: that of a question, or of the hold.
+        let awake = max(heard, resident.wokeAt ?? heard).duration(to: scenario.now)
+        if awake > interval + view.timeout * 2 + .seconds(6) {
+            note(.statusIsTrue, "\(name) is connected, doubts it, and has heard nothing for \(silence)")
         }
     }
 
@@ -141,6 +147,9 @@ extension Simulation {
         let tolerance = outbox.whenFull == .dropOldest && view.isReadingHead ? view.readAhead : 0
         if waiting > outbox.maxMessages + tolerance {
             note(.bounded, "\(name) has \(waiting) messages in an outbox for \(outbox.maxMessages)")
+        }
+        if counts.bytes > outbox.maxBytes {
+            note(.bounded, "\(name) has \(counts.bytes) bytes in an outbox for \(outbox.maxBytes)")
         }
         let limit = resident.configuration.inbox.maxMessages
         // One message of any size, for everybody who wants it, always has room.

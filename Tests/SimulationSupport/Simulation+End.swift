@@ -15,13 +15,16 @@ extension Simulation {
 
     func heal() async throws {
         trace?.append("everything is mended")
-        for index in residents.indices {
-            let host = residents[index].host
-            host.here { $0.spare() }
-            host.disk.here { disk in
+        for resident in residents {
+            resident.host.here { $0.spare() }
+            resident.host.disk.here { disk in
                 disk.fault = nil
                 disk.delay = .zero
             }
+        }
+        if seed % 8 == 0 { await restOffline() }
+        for index in residents.indices {
+            let host = residents[index].host
             scenario.here { scenario in
                 scenario.withUplink(host) { uplink in
                     (uplink.latency, uplink.piece, uplink.resetAfter) = (Scenario.latency, nil, [:])
@@ -94,6 +97,25 @@ extension Simulation {
                 attach(number, on: index)
             }
         }
+    }
+
+    /// An hour without a network, in which nobody does anything: it costs an attempt in five minutes, and next to no timers.
+    private func restOffline() async {
+        for resident in residents { await cut(resident.host) }
+        await pass(.minutes(2))
+        let (dials, timers) = (countDials(), scenario.loop.firedTimers)
+        await pass(.hours(1))
+        // A room is looked into before each attempt.
+        for (host, count) in countDials() where count - (dials[host] ?? 0) > 13 * 2 {
+            note(.offlineIsFree, "\(host) dialed \(count - (dials[host] ?? 0)) times in an hour offline")
+        }
+        let fired = scenario.loop.firedTimers - timers
+        if fired > 200 * residents.count { note(.offlineIsFree, "\(fired) timers in an hour offline") }
+        coverage.count("ends", "an hour offline")
+    }
+
+    private func countDials() -> [String: Int] {
+        scenario.here { $0.dials.merging($0.knocks) { $0 + $1 }.mapValues(\.count) }
     }
 
     private func isDown(_ index: Int) -> Bool {

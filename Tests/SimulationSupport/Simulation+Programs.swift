@@ -76,6 +76,7 @@ extension Simulation {
                         host.here({ $0.life }) == life
                     else { return }
                     simulation.ledger.given(message.id, to: name, by: id, on: host.name)
+                    simulation.mix(UInt64(bitPattern: message.id))
                     simulation.residents[index].given[name, default: []].append(message.id)
                     if simulation.isDraining { simulation.acknowledge(number, .max - 1, on: index) }
                 }

@@ -147,8 +147,10 @@ extension Simulation {
         }
         if isFrozen {
             scenario.here { $0.freeze(for: .milliseconds(milliseconds)) }
-            for resident in residents {
-                resident.host.here { $0.runningRegistry }?.here { $0.hostWoke(slept: .milliseconds(milliseconds)) }
+            for index in residents.indices {
+                residents[index].wokeAt = scenario.now
+                let registry = residents[index].host.here { $0.runningRegistry }
+                registry?.here { $0.hostWoke(slept: .milliseconds(milliseconds)) }
             }
             await scenario.loop.settle()
             return
@@ -210,7 +212,7 @@ extension Simulation {
         scenario.here { $0.withUplink(host, change) }
     }
 
-    private func cut(_ host: Host) async {
+    func cut(_ host: Host) async {
         guard scenario.here({ $0.path(of: host.name) }) != nil else { return }
         await scenario.cut(host)
     }

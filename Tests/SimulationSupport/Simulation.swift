@@ -32,6 +32,8 @@ actor Simulation {
         var commands = 0
         var boots = 1
         var isStopping = false
+        /// When the host woke up last.
+        var wokeAt: Instant?
         /// What programs and people have asked for, and nobody has answered yet.
         var openCalls: [Int: String] = [:]
         var live: SubscriptionID?
@@ -226,6 +228,7 @@ actor Simulation {
 
     private func changing(_ change: DurableChange, _ before: StoredMessage?, of index: Int) {
         trace?.append("        \(scenario.now.nanoseconds / 1_000_000) \(residents[index].host.name) commits \(change)")
+        scenario.here { $0.digest.mix(4, UInt64(bitPattern: change.sequence?.rawValue ?? 0), at: $0.now) }
         // With one identity, each of two hosts goes on with what the other has begun: nothing of this can be promised.
         guard !world.sharesIdentity else { return }
         if case .setHomes(let addresses) = change { noteConnected(index, addresses.first) }
@@ -313,6 +316,7 @@ actor Simulation {
             let answer: Result<Answer, any Error>
             do { answer = .success(try await question()) } catch { answer = .failure(error) }
             guard host.here({ $0.life }) == life else { return }
+            scenario.here { $0.digest.mix(5, UInt64(call), at: $0.now) }
             residents[index].openCalls[call] = nil
             answered(answer)
         }

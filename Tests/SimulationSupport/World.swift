@@ -27,7 +27,7 @@ public struct World: Hashable, Sendable {
             switch self {
             case .second, .version, .receiveMaximum: 3
             case .timing: 7
-            case .outbox: 5
+            case .outbox: 6
             default: 2
             }
         }
@@ -95,6 +95,7 @@ public struct World: Hashable, Sendable {
         switch self[.outbox] {
         case 0: break
         case 4: lines += ["[outbox]", "max-age = \"100s\""]
+        case 5: lines += ["[outbox]", "max-bytes = \"1KiB\""]
         case let small:
             let behaviour = ["refuse", "drop-oldest", "drop-new"][small - 1]
             lines += ["[outbox]", "max-messages = 12", "when-full = \"\(behaviour)\""]

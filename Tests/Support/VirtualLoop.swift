@@ -28,6 +28,8 @@ public final class VirtualLoop: NIOSerialEventLoopExecutor, TaskExecutor, @unche
     /// The loop's thread; 0 before it runs.
     private let owner = Atomic<UInt>(0)
     private var time: NIODeadline
+    /// How many timers were due until now.
+    public private(set) var firedTimers = 0
     /// How often somebody came from another thread. While somebody is there, the time may go on without waiting for them:
     /// a test whose participants do that is not the same each time.
     public private(set) var jobsFromOutside = 0
@@ -66,6 +68,7 @@ public final class VirtualLoop: NIOSerialEventLoopExecutor, TaskExecutor, @unche
                 if !ready.isEmpty { return ready.removeFirst() }
                 if let timer = timers.popLast() {
                     time = max(time, timer.deadline)
+                    firedTimers += 1
                     return timer.task
                 }
                 condition.wait()

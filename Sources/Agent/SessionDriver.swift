@@ -375,7 +375,8 @@ actor SessionDriver {
         surroundings.noteAlive()
         if machine.status.state == .connected { measure() }
         checkCredentialEnd()
-        run(.timePassed)
+        // Both before the next timer is set: what is due is not due any more then.
+        work.append(.mqtt(.timePassed))
         run(.session(.timeReached))
     }
 

@@ -90,8 +90,6 @@ public struct MQTTClientMachine: Sendable {
         self.configuration = configuration
         version = configuration.version
         isEstablished = durable.established
-        // A process that was killed may have sent one, and nobody knows.
-        mayBeginAnew = !durable.established
         assignedClientID = durable.assignedClientID
         outbox = Outbox(durable)
         inbox = InboundExchanges(durable.inboundIDs)

@@ -250,8 +250,6 @@ import Testing
     @Test func `rule 6: on resume only the difference is issued`() throws {
         var client = MQTTClientHarness()
         client.connect()
-        client.handle(.connectionClosed)
-        client.connect()
         try client.subscribe("kept")
         client.server(.suback(Suback(packetID: id(1), reasonCodes: [.grantedQoS1])))
         try client.subscribe("cut")
@@ -298,24 +296,6 @@ import Testing
         client.handle(.connectionClosed)
         #expect(client.connect(resumed: true) == ["connected resumed", "SUBSCRIBE a"])
         client.server(.suback(Suback(packetID: id(2), reasonCodes: [.grantedQoS1])))
-        client.handle(.connectionClosed)
-        #expect(client.connect(resumed: true) == ["connected resumed", "restored"])
-    }
-
-    @Test func `one that a killed process sent may come, too`() throws {
-        // Whether it was sent, nobody knows: it was not answered in time to be remembered.
-        var client = MQTTClientHarness(durable: DurableSession(established: false))
-        client.connect()
-        try client.subscribe("a")
-        client.server(.suback(Suback(packetID: id(1), reasonCodes: [.grantedQoS1])))
-        client.handle(.connectionClosed)
-        #expect(client.connect(resumed: true) == ["connected resumed", "SUBSCRIBE a"])
-
-        // A session that was answered once is resumed by every later CONNECT.
-        client = MQTTClientHarness(durable: DurableSession(established: true))
-        client.connect(resumed: true)
-        try client.subscribe("a")
-        client.server(.suback(Suback(packetID: id(1), reasonCodes: [.grantedQoS1])))
         client.handle(.connectionClosed)
         #expect(client.connect(resumed: true) == ["connected resumed", "restored"])
     }

@@ -84,7 +84,7 @@ extension SessionMachine {
     }
 
     /// What the connection survives without a question. Some hypervisors stop the clock for a moment every half minute.
-    private static func shortSleep(_ heartbeat: Duration) -> Duration { min(heartbeat, .seconds(30)) }
+    static func shortSleep(_ heartbeat: Duration) -> Duration { min(heartbeat, .seconds(30)) }
 
     private mutating func comeBack(at now: Instant, into actions: inout [Action]) {
         if let deadline = demand.deadline, now >= deadline {

@@ -116,7 +116,7 @@ actor Host {
                 return ScenarioConnection(
                     wire: isAlive
                         ? scenario.assumeIsolated {
-                            $0.dial(endpoint, from: name, options, onEvent: onEvent)
+                            $0.dial(endpoint, from: name, in: life, options, onEvent: onEvent)
                         } : 0, scenario: scenario
                 ) { [weak self] in self?.here { $0.acts(in: life) } ?? false }
             },

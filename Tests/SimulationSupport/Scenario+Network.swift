@@ -113,7 +113,7 @@ extension Scenario {
     // MARK: What a daemon does with the network
 
     func dial(
-        _ endpoint: Endpoint, from host: String, _ options: Connection.Options,
+        _ endpoint: Endpoint, from host: String, in life: Int, _ options: Connection.Options,
         onEvent: @escaping (ConnectionEvent) -> Void
     ) -> Int {
         lastWire += 1
@@ -128,7 +128,8 @@ extension Scenario {
             preconditionFailure("a scenario's endpoints are its servers")
         }
         wires[id] = Wire(
-            host: host, server: server, isKnock: options.stopsWhenReached, path: uplinks[host]?.path, onEvent: onEvent)
+            host: host, life: life, server: server, isKnock: options.stopsWhenReached, path: uplinks[host]?.path,
+            onEvent: onEvent)
         digest.mix(3, UInt64(id), at: now)
         onDial(host, options.stopsWhenReached)
         tell(.dialing, on: id, after: .zero)

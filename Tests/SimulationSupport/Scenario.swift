@@ -34,6 +34,8 @@ actor Scenario {
         }
 
         let host: String
+        /// Which of the host's daemons dialed.
+        let life: Int
         let server: ServerName
         var broker: ModelBroker.ConnectionID?
         var isOpenAtHost = true

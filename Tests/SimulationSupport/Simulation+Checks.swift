@@ -116,11 +116,13 @@ extension Simulation {
         }
         guard let interval = view.heartbeat else { return }
         let silence = heard.duration(to: scenario.now)
-        if view.status.doubt == nil, silence > interval + view.timeout + .seconds(1) {
+        // A sleep that was short raises no doubt.
+        let awake = max(heard, resident.wokeAt ?? heard).duration(to: scenario.now)
+        let slept = min(silence - awake, SessionMachine.shortSleep(interval))
+        if view.status.doubt == nil, silence > interval + view.timeout + slept + .seconds(1) {
             note(.statusIsTrue, "\(name) is connected and has heard nothing for \(silence)")
         }
         // A doubt has an end: that of a question, or of the hold.
-        let awake = max(heard, resident.wokeAt ?? heard).duration(to: scenario.now)
         if awake > interval + view.timeout * 2 + .seconds(6) {
             note(.statusIsTrue, "\(name) is connected, doubts it, and has heard nothing for \(silence)")
         }

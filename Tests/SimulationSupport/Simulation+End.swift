@@ -219,6 +219,9 @@ extension Simulation {
         if setup.isLimited {
             return note(.heals, "\(name) holds to limits that no server has any more")
         }
+        guard !overtaken.contains(resident.clientID) else {
+            return coverage.count("ends", "overtaken by a killed daemon")
+        }
         coverage.count("ends", "compared with the server")
         let waiting = scenario.here { $0.broker(server).outgoingCount(of: resident.clientID) }
         if waiting > 0 { note(.heals, "\(name) has not acknowledged \(waiting) messages") }

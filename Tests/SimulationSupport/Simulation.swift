@@ -60,6 +60,8 @@ actor Simulation {
     /// or another device was there. Of two servers that looks as if they had their sessions in common, as those of a
     /// cluster have; so the one that was there before is believed to know everything, and does not.
     var isMisled = false
+    /// Clients whose session a CONNECT began anew that a killed daemon had sent, and that was late.
+    var overtaken: Set<String> = []
     var lastSubscription = 0
     private var lastCall = 0
     /// Whether the durable consumers' programs acknowledge whatever they are given, at once.
@@ -251,6 +253,7 @@ actor Simulation {
                 ledger.accepted(residents[index].host.name, at: server.rawValue, epoch: epoch, resumed: resumed)
             }
             if resumed { noteResumed(client, server) }
+            noteOvertaken(client, resumed: resumed, by: connection, at: server)
             coverage.countAcceptance(resumed: resumed)
         case .received(let client, let publish):
             if !world.sharesIdentity, resident(client) != nil { ledger.received(publish) }
@@ -269,6 +272,19 @@ actor Simulation {
             let life = host.here { $0.life }
             ledger.taken(publish, by: host.name, life: life, atServer: server.rawValue)
         }
+    }
+
+    /// A new daemon cannot know what a killed one had sent without an answer: the session that it resumes after that has
+    /// nothing of what it had set up.
+    private func noteOvertaken(
+        _ client: String, resumed: Bool, by connection: ModelBroker.ConnectionID, at server: Scenario.ServerName
+    ) {
+        guard !resumed, let index = resident(client) else { return }
+        let life = residents[index].host.here { $0.life }
+        let isLate = scenario.here { scenario in
+            scenario.wire(of: connection, at: server).flatMap { scenario.wires[$0] }.map { $0.life != life } ?? false
+        }
+        if isLate { overtaken.insert(client) } else { overtaken.remove(client) }
     }
 
     private func noteResumed(_ client: String, _ server: Scenario.ServerName) {

@@ -172,10 +172,13 @@ public struct ModelBroker: Sendable {
     /// Sends the answer of QoS 1 to a message of QoS 2 that waits for its own, or the other way round.
     public mutating func answerWrongly(_ client: String) {
         guard let id = sessions[client]?.connection else { return }
-        for (other, packet, _) in held where other == id {
+        for (other, packet, fact) in held where other == id {
             switch packet {
             case .puback(let answer): return send(.pubrec(answer), to: id)
-            case .pubrec(let answer): return send(.puback(answer), to: id)
+            case .pubrec(let answer):
+                // With MQTT 3.1.1 that is a server's way to take a message with a lower QoS.
+                if let fact, recordsFacts, connections[id]?.decoder.version == .threeOneOne { facts.append(fact) }
+                return send(.puback(answer), to: id)
             default: continue
             }
         }

@@ -150,7 +150,8 @@ struct ModelSession {
             for name in names {
                 let session = model[name] ?? ModelSession()
                 let store = try #require(store)
-                try #require(try await store.session(name) == session.durable)
+                let found = try await store.session(name)
+                try #require(found == session.durable, "\(found) is not \(session.durable)")
                 try #require(try await store.queue(name) == session.queued)
                 try #require(try await store.quarantined(name) == session.quarantined)
                 let summaries = try await store.summaries(name, limit: .max)

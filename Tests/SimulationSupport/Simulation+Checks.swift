@@ -66,7 +66,7 @@ extension Simulation {
             scenario.digest.mix(UInt64(view.counts.queued) << 32 | UInt64(view.counts.inFlight))
         }
         checkLife(view, resident)
-        checkTimers(view, resident)
+        checkTimers(view, index)
         checkBounds(view, resident)
         checkOffline(view, index)
         checkPace(index)
@@ -94,10 +94,16 @@ extension Simulation {
     }
 
     /// What is to be done at some time is done then, and nobody waits for what is there.
-    private func checkTimers(_ view: View, _ resident: Resident) {
-        let name = resident.host.name
-        if let deadline = view.deadline, deadline.advanced(by: .seconds(1)) < scenario.now {
-            note(.heals, "\(name) (\(view.status.state)) wanted to be woken \(deadline.duration(to: scenario.now)) ago")
+    private func checkTimers(_ view: View, _ index: Int) {
+        let (name, now) = (residents[index].host.name, scenario.now)
+        if let deadline = view.deadline, deadline.advanced(by: .seconds(1)) < now {
+            // What became due by what has just happened is done in this moment.
+            if let since = residents[index].watch.isLateSince, since < now {
+                note(.heals, "\(name) (\(view.status.state)) wanted to be woken \(deadline.duration(to: now)) ago")
+            }
+            residents[index].watch.isLateSince = residents[index].watch.isLateSince ?? now
+        } else {
+            residents[index].watch.isLateSince = nil
         }
         if view.status.phase == .waiting, view.status.retryAt == nil {
             note(.heals, "\(name) waits, and nobody knows for what")

@@ -10,6 +10,8 @@ struct Watch {
     /// The deadlines for which the session asked to be woken while it was offline.
     var deadlines: Set<Instant> = []
     var dialsOffline = 0
+    /// Since when it has been seen that the session was not woken in time.
+    var isLateSince: Instant?
     /// The path was gained after a long time without one, and nothing has gone wrong since.
     var isFresh = false
     /// The first wait after that, in seconds.

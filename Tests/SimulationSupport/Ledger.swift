@@ -211,9 +211,10 @@ struct Ledger {
         }
     }
 
-    /// A server has got a message.
-    mutating func received(_ publish: Publish) {
+    /// A server has got a message. When it refuses it, the next with its identifier is a new one to it (4.3.3).
+    mutating func received(_ publish: Publish, epoch: Int, at server: String, isRefused: Bool) {
         guard let number = number(publish) else { return }
+        if isRefused { arrivals.remove(Arrival(server: server, epoch: epoch, number: number)) }
         if outgoing[number]?.wasStored == false { note(.committedFirst, "\(number) was sent and is not committed") }
     }
 

@@ -255,8 +255,10 @@ actor Simulation {
             if resumed { noteResumed(client, server) }
             noteOvertaken(client, resumed: resumed, by: connection, at: server)
             coverage.countAcceptance(resumed: resumed)
-        case .received(let client, let publish):
-            if !world.sharesIdentity, resident(client) != nil { ledger.received(publish) }
+        case .received(let client, let epoch, let publish, let isRefused):
+            if !world.sharesIdentity, resident(client) != nil {
+                ledger.received(publish, epoch: epoch, at: server.rawValue, isRefused: isRefused)
+            }
         case .answered(let client, let publish, let code):
             if !world.sharesIdentity, resident(client) != nil { ledger.answered(publish, code) }
         case .arrived(let client, let epoch, let publish):

@@ -73,8 +73,8 @@ public struct ModelBroker: Sendable {
         case sent(client: String, epoch: Int, Publish)
         /// The server has welcomed the client, and may have thrown an older connection of it out for that.
         case accepted(client: String, resumed: Bool, ConnectionID, displaced: ConnectionID?)
-        /// A message of the client is there, for the first time or again.
-        case received(client: String, Publish)
+        /// A message of the client is there, for the first time or again; a server that refuses it forgets that it had it.
+        case received(client: String, epoch: Int, Publish, isRefused: Bool)
         /// The answer to a message of the client is on its way: it is the server's, or refused.
         case answered(client: String, Publish, ReasonCode)
     }
@@ -498,7 +498,10 @@ public struct ModelBroker: Sendable {
         begin(publish, packetID, of: client, on: id)
         let answer = Acknowledgement(packetID: packetID, reasonCode: refusal ?? .success)
         let fact = Fact.answered(client: client, publish, answer.reasonCode)
-        if recordsFacts { facts.append(.received(client: client, publish)) }
+        if recordsFacts {
+            let epoch = sessions[client]?.epoch ?? 0
+            facts.append(.received(client: client, epoch: epoch, publish, isRefused: refusal != nil))
+        }
         if publish.qos == .atLeastOnce {
             if refusal == nil { arrived(publish, of: client) }
             hold(.puback(answer), to: id, fact)

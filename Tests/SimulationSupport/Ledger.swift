@@ -390,9 +390,12 @@ struct Ledger {
     }
 
     /// Everything that the servers have sent in their present sessions has come to everybody who wants it.
-    mutating func checkIncoming(present: (_ host: String, _ server: String) -> Int?) {
+    ///
+    /// - Parameter isMisled: a client may have taken a new message of QoS 2 for one that it has.
+    mutating func checkIncoming(isMisled: Bool, present: (_ host: String, _ server: String) -> Int?) {
         for (place, sent) in incoming.sorted(by: { $0.value.sentAt < $1.value.sentAt })
         where present(place.host, sent.server) == sent.epoch {
+            if sent.qos == .exactlyOnce, isMisled { continue }
             if sent.qos == .exactlyOnce, !noticed.contains(session(sent, of: place.host)) { continue }
             for (consumer, wanted) in consumers
             where consumer.host == place.host && wanted.since < sent.sentAt

@@ -172,7 +172,7 @@ extension Simulation {
                     }
                 })
         }
-        ledger.checkIncoming { host, server in
+        ledger.checkIncoming(isMisled: wasLiedTo) { host, server in
             guard let resident = residents.first(where: { $0.host.name == host }),
                 let name = Scenario.ServerName(rawValue: server)
             else { return nil }

@@ -54,6 +54,8 @@ actor Simulation {
     var tokenCount = 0
     /// Servers that have claimed a session that they did not have, or may have.
     var liars: Set<Scenario.ServerName> = []
+    /// Such a server was believed, by a client that has another one.
+    var wasLiedTo = false
     /// Servers that have told somebody of limits.
     var limiters: Set<Scenario.ServerName> = []
     /// A server has resumed a session of which its client had never heard, because the answer to an earlier CONNECT was lost
@@ -253,6 +255,7 @@ actor Simulation {
                 ledger.accepted(residents[index].host.name, at: server.rawValue, epoch: epoch, resumed: resumed)
             }
             if resumed { noteResumed(client, server) }
+            if resumed, world[.endpoints] + world[.redirects] > 0, liars.contains(server) { wasLiedTo = true }
             noteOvertaken(client, resumed: resumed, by: connection, at: server)
             coverage.countAcceptance(resumed: resumed)
         case .received(let client, let epoch, let publish, let isRefused):
@@ -272,6 +275,9 @@ actor Simulation {
             guard !world.sharesIdentity, let index = resident(client) else { return }
             let host = residents[index].host
             let life = host.here { $0.life }
+            // Who took two servers for a cluster, because one of them claimed the other's session, has identifiers open that
+            // mean another message there.
+            guard publish.qos != .exactlyOnce || !wasLiedTo else { return }
             ledger.taken(publish, by: host.name, life: life, atServer: server.rawValue)
         }
     }

@@ -326,7 +326,7 @@ actor Simulation {
 
     /// A program asks for something, and waits for the answer, which it never gets from a daemon that is gone.
     ///
-    /// - Parameter answered: what to do with the answer of a daemon that lives still; `nil` is an error.
+    /// - Parameter answered: what to do with the answer, or the error, of a daemon that lives still.
     func ask<Answer>(
         _ name: String, of index: Int, _ question: @escaping @Sendable () async throws -> Answer,
         answered: @escaping (Result<Answer, any Error>) -> Void = { _ in }

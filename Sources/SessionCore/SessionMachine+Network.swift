@@ -1,4 +1,4 @@
-// What a change of the path to an endpoint means: the class table of the network manual, state by state.
+// What a change of the path to an endpoint means: the class table of Documentation/Network.md, state by state.
 
 extension SessionMachine {
     mutating func pathChanged(

@@ -3,7 +3,7 @@ import Testing
 
 @testable import MQTT
 
-/// Rules 1, 2, 6, 10, 11, 13, 16, 18, 19, 20, 23, 24 of behaviour/mqtt.md.
+/// Rules 1, 2, 6, 10, 11, 13, 16, 18, 19, 20, 23, 24 of Documentation/MQTT-rules.md.
 @Suite struct MQTTClientMachineConnectionTests {
     // MARK: CONNECT and CONNACK
 

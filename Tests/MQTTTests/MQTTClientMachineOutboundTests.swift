@@ -2,7 +2,7 @@ import MQTT
 import NIOCore
 import Testing
 
-/// Rules 3, 4, 5, 7, 8, 9, 14, 17, 22 of behaviour/mqtt.md, and what is accepted.
+/// Rules 3, 4, 5, 7, 8, 9, 14, 17, 22 of Documentation/MQTT-rules.md, and what is accepted.
 @Suite struct MQTTClientMachineOutboundTests {
     @Test func `topics that look the same and are not have aliases of their own`() throws {
         var client = MQTTClientHarness()

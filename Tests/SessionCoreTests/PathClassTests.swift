@@ -2,7 +2,7 @@ import Testing
 
 @testable import SessionCore
 
-/// What each class of path change does in each situation: the class table of the network manual.
+/// What each class of path change does in each situation: the class table of Documentation/Network.md.
 @Suite struct PathClassTests {
     @Test(arguments: SessionUnderTest.Situation.allCases)
     func `an unchanged path does nothing`(situation: SessionUnderTest.Situation) {

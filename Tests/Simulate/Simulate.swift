@@ -6,7 +6,7 @@ import SimulationSupport
 @main
 struct Simulate: AsyncParsableCommand {
     static let configuration = CommandConfiguration(
-        abstract: "Simulates daemons, servers, networks and disks, and checks the invariants of the design.")
+        abstract: "Simulates daemons, servers, networks and disks, and checks every invariant.")
 
     @Option(help: "The seeds, as A..<B.")
     var seeds = "0..<100"

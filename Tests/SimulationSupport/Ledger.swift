@@ -4,7 +4,7 @@ import SessionCore
 
 @testable import MQTT
 
-/// What must never be seen, with the number of the invariant in the design.
+/// What must never be seen, with the number of the invariant in Documentation/ARCHITECTURE.md.
 public struct Violation: Hashable, Sendable, CustomStringConvertible {
     public enum Invariant: Int, CaseIterable, Sendable {
         case nothingLost = 1

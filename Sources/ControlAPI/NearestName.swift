@@ -21,7 +21,7 @@ public func didYouMean(_ names: [String]) -> String? {
 }
 
 /// The text in quotes, shortened and with control characters replaced, so that it can stand in a message or a log line.
-func quoted(_ text: String) -> String {
+public func quoted(_ text: String) -> String {
     var shown = ""
     for scalar in text.unicodeScalars.prefix(65) {
         shown.unicodeScalars.append(scalar.value < 0x20 || (0x7F...0x9F).contains(scalar.value) ? "\u{FFFD}" : scalar)

@@ -48,7 +48,7 @@ public struct SessionEvent: ControlNotification {
     /// before it had one.
     public var id: Int64?
     public var topic: String?
-    /// message-rejected: the server's reason code.
+    /// message-rejected: the server's reason code. message-refused: the code of MQTT for what is wrong.
     public var reasonCode: Int?
     /// consumer-ended: the name of the durable consumer whose subscription, in `watch`, ended.
     public var consumer: String?
@@ -87,6 +87,7 @@ public struct SessionEvent: ControlNotification {
         public static let participantLeft = Kind(rawValue: "participant-left")
         public static let messageRejected = Kind(rawValue: "message-rejected")
         public static let messageDropped = Kind(rawValue: "message-dropped")
+        public static let messageRefused = Kind(rawValue: "message-refused")
         public static let inboxFull = Kind(rawValue: "inbox-full")
         public static let consumerEnded = Kind(rawValue: "consumer-ended")
         public static let dropped = Kind(rawValue: "dropped")

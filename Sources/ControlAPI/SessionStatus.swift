@@ -282,10 +282,13 @@ public struct SessionStatus: Codable, Hashable, Sendable {
         public var received: Int64
         /// Messages that were not sent: expired, too old, without room, or dropped by a person.
         public var dropped: Int64
+        /// Messages from the server with content that cannot be used, which nobody got.
+        public var refused: Int64
 
         public init(
             attempts: Int64 = 0, connects: Int64 = 0, resumes: Int64 = 0, outages: Int64 = 0,
-            longestOutage: Double? = nil, published: Int64 = 0, received: Int64 = 0, dropped: Int64 = 0
+            longestOutage: Double? = nil, published: Int64 = 0, received: Int64 = 0, dropped: Int64 = 0,
+            refused: Int64 = 0
         ) {
             self.attempts = attempts
             self.connects = connects
@@ -295,10 +298,11 @@ public struct SessionStatus: Codable, Hashable, Sendable {
             self.published = published
             self.received = received
             self.dropped = dropped
+            self.refused = refused
         }
 
         enum CodingKeys: String, CodingKey {
-            case attempts, connects, resumes, outages, longestOutage, published, received, dropped
+            case attempts, connects, resumes, outages, longestOutage, published, received, dropped, refused
         }
 
         /// What was added later is 0 of a daemon that does not count it.
@@ -312,6 +316,7 @@ public struct SessionStatus: Codable, Hashable, Sendable {
             published = try container.decode(Int64.self, forKey: .published)
             received = try container.decode(Int64.self, forKey: .received)
             dropped = try container.decodeIfPresent(Int64.self, forKey: .dropped) ?? 0
+            refused = try container.decodeIfPresent(Int64.self, forKey: .refused) ?? 0
         }
 
         public func encode(to encoder: any Encoder) throws {
@@ -324,6 +329,7 @@ public struct SessionStatus: Codable, Hashable, Sendable {
             try container.encode(published, forKey: .published)
             try container.encode(received, forKey: .received)
             try container.encode(dropped, forKey: .dropped)
+            try container.encode(refused, forKey: .refused)
         }
     }
 

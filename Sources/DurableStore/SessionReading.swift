@@ -34,8 +34,15 @@ extension DurableStore {
         }
         try database.query("SELECT filter FROM subscription WHERE session = ?", .integer(id)) {
             row throws(StoreError) in
-            guard let filter = try? TopicFilter(row.text(0)) else { throw self.damage("a topic filter is invalid") }
-            session.rememberedSubscriptions.insert(filter)
+            do throws(InvalidTopic) {
+                session.rememberedSubscriptions.insert(try TopicFilter(row.text(0)))
+            } catch {
+                switch error {
+                // Earlier versions took those. The server is not asked about them again: it may end the connection.
+                case .containsControlCharacter, .containsNonCharacter: break
+                default: throw self.damage("a topic filter is invalid")
+                }
+            }
             return true
         }
         try database.query("SELECT address FROM home WHERE session = ? ORDER BY position", .integer(id)) {

@@ -86,7 +86,8 @@ enum StatusDetails {
         text += "outages \(counters.outages)"
         if let longest = counters.longestOutage { text += " (longest \(TimeText.duration(longest)))" }
         text += ", published \(counters.published), received \(counters.received)"
-        return counters.dropped > 0 ? text + ", dropped \(counters.dropped)" : text
+        if counters.dropped > 0 { text += ", dropped \(counters.dropped)" }
+        return counters.refused > 0 ? text + ", refused \(counters.refused)" : text
     }
 
     /// The table of `list`.

@@ -105,8 +105,8 @@ struct QueueTests {
     @Test func `has long topics on as many pages as it takes`() async throws {
         try await DaemonUnderTest.run(autoconnect: false) { daemon in
             let peer = try await daemon.watcher("disconnected")
-            // Every character takes six in JSON.
-            let topic = String(repeating: #"\u0001"#, count: 60_000)
+            // Any character may take six in JSON.
+            let topic = String(repeating: "x", count: 60_000)
             for _ in 0..<3 { try await peer.call("message.publish", Self.publish("x", topic: topic)) }
             var after = 0
             for page in 1...3 {

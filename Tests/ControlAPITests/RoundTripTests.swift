@@ -19,7 +19,7 @@ struct RoundTripTests {
           "inbox": { "messages": 3, "bytes": 90, "withheld": 1, "dropped": 0, "consumers": [
             { "name": "billing", "filter": "orders/#", "qos": 2, "attached": true, "messages": 3, "bytes": 90 } ] },
           "counters": { "attempts": 14, "connects": 13, "resumes": 11, "outages": 12, "longestOutage": 41.2,
-                        "published": 5120, "received": 88, "dropped": 3 } }
+                        "published": 5120, "received": 88, "dropped": 3, "refused": 2 } }
         """
 
     private func roundTrip<Value: Codable>(

@@ -136,6 +136,7 @@ struct MQTTClientHarness {
         case .dropped(let dropped): Self.describe(dropped)
         case .serverLowersQoS: "QoS lowered"
         case .received(let message): "received \(String(buffer: message.payload))"
+        case .messageRefused(let message): "refused \(hex(message.flaw.reasonCode)) \(message.topic)"
         case .collected(let sequence): "collected \(sequence)"
         case .collectingPaused: "collecting paused"
         case .inboxFull(let isFull): isFull ? "inbox full" : "inbox has room"

@@ -1,3 +1,4 @@
+import ControlAPI
 import Logging
 import MQTT
 import SessionCore
@@ -15,6 +16,7 @@ struct SessionLog {
     private var summaries = 0
     private var quarantinePacer = JournalPacer()
     private var dropPacer = JournalPacer()
+    private var refusals = HourlyCount()
     private var lastTLSFailure: TransportFailure?
     /// What the session was connected to, for the line that says that it was lost.
     private var lastEndpoint: String?
@@ -199,6 +201,17 @@ struct SessionLog {
         writeQuarantined(
             "\(count) more message\(count == 1 ? " was" : "s were") rejected within a minute and \(count == 1 ? "is" : "are") "
                 + "quarantined")
+    }
+
+    /// Any publisher can cause as many as it likes, so one in an hour is written.
+    mutating func refused(_ message: MQTTClientMachine.RefusedMessage, at now: Instant) {
+        guard let unwritten = refusals.take(at: now) else { return }
+        let sentence =
+            "a message from the server cannot be used and is set aside: topic \(quoted(message.topic)), "
+            + message.flaw.message + (unwritten == 0 ? "" : ", and \(unwritten) more since the last such entry")
+        logger.warning(
+            "\(session): \(sentence)",
+            metadata: identity.merging(["MESSAGE_ID": "\(MessageID.messageRefused)"]) { $1 })
     }
 
     /// - Returns: when `summarizeDropped` has to be called, if it has to be.

@@ -51,7 +51,8 @@ struct PresenceLook: Sendable {
             clientID: clientID + "-look", cleanStart: true, username: credentials.username,
             password: credentials.password)
         self.version = version
-        decoder = PacketDecoder(sender: .server, version: version, maximumPacketSize: maximumPacketSize)
+        decoder = PacketDecoder(
+            sender: .server, version: version, setsContentAside: true, maximumPacketSize: maximumPacketSize)
     }
 
     /// What is sent first.
@@ -100,7 +101,9 @@ struct PresenceLook: Sendable {
             step = .reading
             Packet.pingreq.encode(into: &output, as: version)
         case (.subscribing, .publish(let publish)), (.reading, .publish(let publish)):
-            guard let identity = room.participant(ofPresence: publish.topic), identity.user == user else { break }
+            guard publish.flaw == nil, let identity = room.participant(ofPresence: publish.topic),
+                identity.user == user
+            else { break }
             seen[identity] = PresenceMessage(publish.payload.readableBytesView, of: identity)
         case (.reading, .pingresp):
             return .seen(seen.values.sorted { $0.identity < $1.identity })

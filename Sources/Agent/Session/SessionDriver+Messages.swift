@@ -90,6 +90,18 @@ extension SessionDriver {
             .failure(.messageRejected(sentence, reasonCode: Int(code.rawValue))))
     }
 
+    /// A message from the server that nobody gets.
+    func refused(_ message: MQTTClientMachine.RefusedMessage) {
+        refusedCount += 1
+        log.refused(message, at: now)
+        var event = self.event(.messageRefused)
+        event.topic = message.topic
+        event.reasonCode = Int(message.flaw.reasonCode.rawValue)
+        event.reason = .init(
+            code: "unusable-content", group: "inbox", terminal: false, message: message.flaw.message)
+        report(event)
+    }
+
     /// Adds a consumer. While connected, answers when the server has; else at once, with no granted QoS.
     func subscribe(_ consumer: LiveConsumer) async throws(RPCError) -> MessageQoS? {
         try checkRunning()

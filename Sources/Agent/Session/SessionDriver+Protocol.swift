@@ -204,6 +204,8 @@ extension SessionDriver {
             receivedCount += 1
             roomReceived(message)
             consumers.deliver(message, number: receivedCount, session: name)
+        case .messageRefused(let message):
+            refused(message)
         case .collected(let sequence):
             collected(through: sequence)
         case .collectingPaused:

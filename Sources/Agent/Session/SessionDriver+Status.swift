@@ -37,7 +37,8 @@ extension SessionDriver {
                 attempts: Int64(counters.attempts), connects: Int64(counters.connects),
                 resumes: Int64(counters.resumes), outages: Int64(counters.outages),
                 longestOutage: counters.longestOutage > .zero ? counters.longestOutage.seconds : nil,
-                published: publishedCount, received: receivedCount, dropped: droppedCount))
+                published: publishedCount, received: receivedCount, dropped: droppedCount,
+                refused: refusedCount))
     }
 
     /// Where an endpoint is, or where its attempt was redirected to.

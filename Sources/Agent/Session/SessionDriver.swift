@@ -120,6 +120,7 @@ actor SessionDriver {
     var publishedCount: Int64 = 0
     var receivedCount: Int64 = 0
     var droppedCount: Int64 = 0
+    var refusedCount: Int64 = 0
     var queueTurns = QueueTurns()
     private var stepDetector: ClockStepDetector
     /// Those who wait until the session is not on its way down any more.

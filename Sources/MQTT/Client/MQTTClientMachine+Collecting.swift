@@ -91,7 +91,7 @@ extension MQTTClientMachine {
 
     /// The durable consumers that the message was sent for.
     func consumers(of publish: Publish) -> [ConsumerName] {
-        guard !intake.collectors.isEmpty else { return [] }
+        guard !intake.collectors.isEmpty, publish.flaw == nil else { return [] }
         let message = InboundMessage(publish, for: subscriptions.filters(of: publish))
         return intake.collectors.filter { $0.value.filter.map(message.isFor) ?? false }.keys.sorted()
     }

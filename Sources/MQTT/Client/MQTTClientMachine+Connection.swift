@@ -38,7 +38,8 @@ extension MQTTClientMachine {
         step.version = version
         precondition(credentials.authentication == nil || version == .five, "MQTT 3.1.1 has no enhanced authentication")
         decoder = PacketDecoder(
-            sender: .server, version: version, maximumPacketSize: Int(max(1, configuration.maximumPacketSize)))
+            sender: .server, version: version, setsContentAside: true,
+            maximumPacketSize: Int(max(1, configuration.maximumPacketSize)))
         inbox.connectionOpened(receiveMaximum: version == .five ? Int(configuration.receiveMaximum) : .max)
         authentication = credentials.authentication
         isAuthenticatedByMethod = false

@@ -5,9 +5,8 @@ extension MQTTClientMachine {
         if let alias = publish.properties.topicAlias {
             return violate(.topicAliasInvalid, "the server used topic alias \(alias), and we allow none", &step)
         }
-        guard !publish.topic.isEmpty else {
-            return violate(.protocolError, "the server sent PUBLISH without a topic (MQTT 5, 3.3.2.1)", &step)
-        }
+        var publish = publish
+        publish.flaw = publish.contentFlaw(in: version)
         guard let id = publish.packetID else {
             deliver(publish, &step)
             return collectUnacknowledged(publish, &step)
@@ -44,7 +43,11 @@ extension MQTTClientMachine {
         enqueue(.pubrec(id), step)
     }
 
+    /// Gives the message to those who want it live, or tells that nobody gets it.
     func deliver(_ publish: Publish, _ step: inout Step) {
+        if let flaw = publish.flaw {
+            return step.emit(.messageRefused(RefusedMessage(topic: publish.topic, qos: publish.qos, flaw: flaw)))
+        }
         step.emit(.received(InboundMessage(publish, for: subscriptions.filters(of: publish))))
     }
 

@@ -109,6 +109,9 @@ extension MQTTClientMachine {
         guard message.properties.correlationData?.readableBytes ?? 0 <= Packet.maximumStringLength else {
             throw .invalidProperty("the correlation data has more than 65,535 bytes")
         }
+        guard message.properties.payloadFormat != .utf8 || message.payload.isUTF8 else {
+            throw .invalidProperty("the payload is not the UTF-8 text that its format says")
+        }
     }
 
     private static func check(_ string: String, _ what: String) throws(PublishError) {
@@ -116,6 +119,10 @@ extension MQTTClientMachine {
             throw .invalidProperty("\(what) has more than 65,535 UTF-8 bytes")
         }
         guard !string.utf8.contains(0) else { throw .invalidProperty("\(what) contains U+0000") }
+        if let character = string.discouragedCharacter {
+            throw .invalidProperty(
+                "\(what) contains \(character.codePoint), for which a server may close the connection (MQTT 5, 1.5.4)")
+        }
     }
 
     enum Refusal {

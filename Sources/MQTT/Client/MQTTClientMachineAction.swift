@@ -132,6 +132,8 @@ extension MQTTClientMachine {
         case serverLowersQoS
         /// A message from the server, for whoever wants it live.
         case received(InboundMessage)
+        /// A message from the server has content that cannot be used: it is acknowledged, and nobody gets it.
+        case messageRefused(RefusedMessage)
         /// Messages for durable consumers are in the inbox, up to this one.
         case collected(through: InboxSequence)
         /// The store had no room for messages of the inbox. They wait for `resumeCollecting`, unacknowledged.
@@ -283,6 +285,16 @@ extension MQTTClientMachine {
             self.duplicate = duplicate
             self.properties = properties
         }
+    }
+
+    /// A message from the server that nobody gets.
+    public struct RefusedMessage: Hashable, Sendable {
+        /// As the server has it, with what is no UTF-8 replaced; for people. It may be empty, and contain anything.
+        public var topic: String
+        /// As which it was sent to us.
+        public var qos: QoS
+        /// What is wrong with it.
+        public var flaw: MalformedPacket
     }
 
     /// Why a message is not accepted.

@@ -22,8 +22,8 @@ extension MQTTClientMachine {
         /// Unacknowledged QoS 1 and 2 messages that we take from the server at once, 1 or more. A server that speaks
         /// MQTT 3.1.1 is not told, and may send more.
         public var receiveMaximum: UInt16
-        /// The largest packet that we take, in bytes, 1 or more. A server that speaks MQTT 3.1.1 is not told: a larger one
-        /// ends the connection.
+        /// The largest packet that we take, in bytes, 1 or more. A server that speaks MQTT 3.1.1 is not told: a larger
+        /// message is set aside, and any other larger packet ends the connection.
         public var maximumPacketSize: UInt32
         /// What the server publishes when we go without a goodbye. Used by the next CONNECT.
         public var will: Will?

@@ -18,6 +18,9 @@ public struct PacketDecoder: Sendable {
     public private(set) var version: ProtocolVersion
 
     private let adoptsVersion: Bool
+    private let setsContentAside: Bool
+    /// A PUBLISH over the maximum whose payload is passed over, and how many bytes of it are still to come.
+    private var passing: (publish: Publish, bytes: Int)?
     private var buffer = ByteBuffer()
     private var failure: MalformedPacket?
 
@@ -26,14 +29,18 @@ public struct PacketDecoder: Sendable {
     ///   - version: the version of MQTT that this connection has.
     ///   - adoptsVersion: whether a CONNECT of another version is taken, and the connection has that one from then on: for
     ///     servers that speak both. Else it is refused with 0x84.
+    ///   - setsContentAside: whether a PUBLISH that can be framed, and whose content cannot be used, is handed out with a
+    ///     ``Publish/flaw``. So is one over the maximum in MQTT 3.1.1, which cannot announce one, without its payload. Else
+    ///     both are errors, and a publisher of such a message ends the connections of all who subscribe to it.
     ///   - maximumPacketSize: what we announced as Maximum Packet Size; by default all that MQTT can express.
     public init(
         sender: Sender = .server, version: ProtocolVersion = .five, adoptsVersion: Bool = false,
-        maximumPacketSize: Int = Packet.maximumLength
+        setsContentAside: Bool = false, maximumPacketSize: Int = Packet.maximumLength
     ) {
         self.sender = sender
         self.version = version
         self.adoptsVersion = adoptsVersion
+        self.setsContentAside = setsContentAside
         self.maximumPacketSize = maximumPacketSize
     }
 
@@ -64,6 +71,7 @@ public struct PacketDecoder: Sendable {
     }
 
     private mutating func decode() throws(MalformedPacket) -> Packet? {
+        if let passing { return passOver(passing.publish, passing.bytes) }
         guard let first = buffer.getInteger(at: buffer.readerIndex, as: UInt8.self) else { return nil }
         guard let kind = Packet.Kind(rawValue: first >> 4) else {
             throw MalformedPacket(
@@ -90,28 +98,53 @@ public struct PacketDecoder: Sendable {
         case .notShortest: throw header.error(lengthField, "is not in its shortest form")
         }
         guard headerLength + remaining <= maximumPacketSize else {
-            throw header.error(
+            let flaw = header.error(
                 lengthField, "makes a packet of \(headerLength + remaining) bytes, over our \(maximumPacketSize)",
                 .packetTooLarge)
+            guard setsContentAside, kind == .publish, version == .threeOneOne else { throw flaw }
+            return try passOver(flags, headerLength, remaining, flaw)
         }
         guard buffer.readableBytes >= headerLength + remaining else { return nil }
         buffer.moveReaderIndex(forwardBy: headerLength)
         guard let body = buffer.readSlice(length: remaining) else { return nil }
         if kind == .connect, adoptsVersion, let other = Connect.version(of: body) { version = other }
         var reader = PacketReader(body, kind: kind, sender: sender, version: version)
-        let packet = try Packet(flags: flags, from: &reader)
+        let packet = try Packet(flags: flags, from: &reader, setsContentAside: setsContentAside)
         try reader.end(lengthField)
         return packet
+    }
+
+    /// A PUBLISH over the maximum: keeps what it is acknowledged with, which is 65,539 bytes at most.
+    private mutating func passOver(
+        _ flags: UInt8, _ headerLength: Int, _ remaining: Int, _ flaw: MalformedPacket
+    ) throws(MalformedPacket) -> Packet? {
+        let body = buffer.readerIndex + headerLength
+        guard let topicLength = buffer.getInteger(at: body, as: UInt16.self) else { return nil }
+        let frameLength = min(2 + Int(topicLength) + 2, remaining)
+        guard let bytes = buffer.getSlice(at: body, length: frameLength) else { return nil }
+        var reader = PacketReader(bytes, kind: .publish, sender: sender, version: version)
+        let frame = try Publish.Frame(flags: flags, from: &reader)
+        var publish = frame.publish
+        publish.topic = frame.topicForPeople
+        publish.flaw = flaw
+        return passOver(publish, headerLength + remaining)
+    }
+
+    private mutating func passOver(_ publish: Publish, _ bytes: Int) -> Packet? {
+        let count = min(bytes, buffer.readableBytes)
+        buffer.moveReaderIndex(forwardBy: count)
+        passing = count < bytes ? (publish, bytes - count) : nil
+        return passing == nil ? .publish(publish) : nil
     }
 }
 
 extension Packet {
     /// Variable header and payload of one packet.
-    init(flags: UInt8, from reader: inout PacketReader) throws(MalformedPacket) {
+    init(flags: UInt8, from reader: inout PacketReader, setsContentAside: Bool) throws(MalformedPacket) {
         switch reader.kind {
         case .connect: self = .connect(try Connect(from: &reader))
         case .connack: self = .connack(try Connack(from: &reader))
-        case .publish: self = .publish(try Publish(flags: flags, from: &reader))
+        case .publish: self = .publish(try Publish(flags: flags, from: &reader, setsContentAside: setsContentAside))
         case .puback: self = .puback(try Acknowledgement(from: &reader))
         case .pubrec: self = .pubrec(try Acknowledgement(from: &reader))
         case .pubrel: self = .pubrel(try Acknowledgement(from: &reader))

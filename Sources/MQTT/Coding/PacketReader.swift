@@ -72,13 +72,13 @@ struct PacketReader {
 
     /// A UTF-8 Encoded String (1.5.4).
     mutating func string(_ field: Field) throws(MalformedPacket) -> String {
-        let length = Int(try uint16(field))
-        guard length <= bytes.readableBytes else { throw truncated(field) }
-        let (string, containsNull) = bytes.withUnsafeReadableBytes { all in
-            let text = UnsafeRawBufferPointer(rebasing: all.prefix(length))
-            return (String(validating: text, as: UTF8.self), text.contains(0))
+        try string(of: try binary(field), field)
+    }
+
+    private func string(of bytes: ByteBuffer, _ field: Field) throws(MalformedPacket) -> String {
+        let (string, containsNull) = bytes.withUnsafeReadableBytes { text in
+            (String(validating: text, as: UTF8.self), text.contains(0))
         }
-        bytes.moveReaderIndex(forwardBy: length)
         guard let string else { throw error(field, "is not valid UTF-8") }
         guard !containsNull else { throw error(field, "contains U+0000") }
         return string
@@ -114,7 +114,11 @@ struct PacketReader {
 
     /// A topic name or topic to answer to: no wildcards.
     mutating func topic(_ field: Field) throws(MalformedPacket) -> String {
-        let topic = try string(field)
+        try topic(try binary(field), field)
+    }
+
+    func topic(_ bytes: ByteBuffer, _ field: Field) throws(MalformedPacket) -> String {
+        let topic = try string(of: bytes, field)
         guard !TopicName.containsWildcard(topic) else { throw error(field, "contains a wildcard", .protocolError) }
         return topic
     }
@@ -146,10 +150,24 @@ extension PacketReader {
     mutating func properties<Properties: PropertySet>(
         _ empty: Properties
     ) throws(MalformedPacket) -> Properties {
-        guard version == .five else { return empty }
+        guard let slice = try propertyBytes(of: Properties.self) else { return empty }
+        return try properties(empty, from: slice)
+    }
+
+    /// The Property Length and the bytes that it counts; `nil` in MQTT 3.1.1.
+    mutating func propertyBytes<Properties: PropertySet>(
+        of _: Properties.Type
+    ) throws(MalformedPacket) -> ByteBuffer? {
+        guard version == .five else { return nil }
         let section = Field("Property Length", Properties.section)
         let length = try variable(section)
         guard let slice = bytes.readSlice(length: length) else { throw error(section, "is beyond the packet") }
+        return slice
+    }
+
+    func properties<Properties: PropertySet>(
+        _ empty: Properties, from slice: ByteBuffer
+    ) throws(MalformedPacket) -> Properties {
         var reader = PacketReader(slice, kind: kind, sender: sender, version: version)
         var properties = empty
         var seen: UInt64 = 0

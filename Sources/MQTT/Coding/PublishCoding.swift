@@ -22,31 +22,57 @@ extension Publish {
         sink.put(rest: payload)
     }
 
-    init(flags: UInt8, from reader: inout PacketReader) throws(MalformedPacket) {
-        guard let qos = QoS(rawValue: flags >> PublishFlags.qosShift & 0b11) else {
-            throw reader.error(Field("QoS", "3.3.1.2"), "is 3")
+    /// - Parameter setsContentAside: whether content that cannot be used becomes a ``flaw`` instead of an error.
+    init(
+        flags: UInt8, from reader: inout PacketReader, setsContentAside: Bool = false
+    ) throws(MalformedPacket) {
+        let frame = try Frame(flags: flags, from: &reader)
+        let properties = try reader.propertyBytes(of: Properties.self)
+        self = frame.publish
+        payload = reader.rest()
+        do throws(MalformedPacket) {
+            topic = try reader.topic(frame.topic, Field.topicName)
+            if let properties { self.properties = try reader.properties(Properties(), from: properties) }
+            guard !topic.isEmpty || self.properties.topicAlias != nil else {
+                let problem = reader.version == .five ? "is empty and there is no Topic Alias" : "is empty"
+                throw reader.error(.topicName, problem, .protocolError)
+            }
+        } catch {
+            // The aliases of this connection are the server's; everything else it only passes on.
+            guard setsContentAside, error.reasonCode != .topicAliasInvalid else { throw error }
+            topic = frame.topicForPeople
+            flaw = error
         }
-        let duplicate = flags & PublishFlags.duplicate != 0
-        guard !duplicate || qos != .atMostOnce else {
-            throw reader.error(Field("DUP", "3.3.1.1"), "is set with QoS 0")
-        }
-        let topicField = Field("Topic Name", "3.3.2.1")
-        let topic = try reader.topic(topicField)
-        let packetID = qos == .atMostOnce ? nil : try reader.packetID(Field("Packet Identifier", "3.3.2.2"))
-        let properties = try reader.properties(Properties())
-        guard !topic.isEmpty || properties.topicAlias != nil else {
-            let problem = reader.version == .five ? "is empty and there is no Topic Alias" : "is empty"
-            throw reader.error(topicField, problem, .protocolError)
-        }
-        self.init(
-            topic: topic,
-            payload: reader.rest(),
-            qos: qos,
-            retain: flags & PublishFlags.retain != 0,
-            duplicate: duplicate,
-            packetID: packetID,
-            properties: properties)
     }
+
+    /// What is in front of the properties: the least that a message can be acknowledged with.
+    struct Frame {
+        /// Without topic, payload and properties.
+        let publish: Publish
+        let topic: ByteBuffer
+
+        /// What is no UTF-8 in it is replaced.
+        var topicForPeople: String { String(decoding: topic.readableBytesView, as: UTF8.self) }
+
+        init(flags: UInt8, from reader: inout PacketReader) throws(MalformedPacket) {
+            guard let qos = QoS(rawValue: flags >> PublishFlags.qosShift & 0b11) else {
+                throw reader.error(Field("QoS", "3.3.1.2"), "is 3")
+            }
+            let duplicate = flags & PublishFlags.duplicate != 0
+            guard !duplicate || qos != .atMostOnce else {
+                throw reader.error(Field("DUP", "3.3.1.1"), "is set with QoS 0")
+            }
+            topic = try reader.binary(.topicName)
+            let packetID = qos == .atMostOnce ? nil : try reader.packetID(Field("Packet Identifier", "3.3.2.2"))
+            publish = Publish(
+                topic: "", qos: qos, retain: flags & PublishFlags.retain != 0, duplicate: duplicate,
+                packetID: packetID)
+        }
+    }
+}
+
+extension Field {
+    static let topicName = Field("Topic Name", "3.3.2.1")
 }
 
 extension Publish.Properties: PropertySet {

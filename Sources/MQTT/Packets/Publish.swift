@@ -16,6 +16,9 @@ public struct Publish: Hashable, Sendable {
     public var packetID: PacketID?
     /// Nothing of them in MQTT 3.1.1.
     public var properties: Properties
+    /// Why the content cannot be used, of a packet that a ``PacketDecoder`` with `setsContentAside` could frame but not read.
+    /// Only QoS, flags and packet identifier can be relied on then: enough to acknowledge it. Never sent.
+    public var flaw: MalformedPacket?
 
     public init(
         topic: String,

@@ -5,6 +5,10 @@ public enum InvalidTopic: Error, Hashable, Sendable, CaseIterable {
     case tooLong
     /// U+0000 [MQTT-4.7.3-2].
     case containsNull
+    /// U+0001 to U+001F or U+007F to U+009F, for which a server may close the connection (1.5.4).
+    case containsControlCharacter
+    /// A code point that is no character, as U+FFFE, for which a server may close the connection (1.5.4).
+    case containsNonCharacter
     /// `+` or `#` in a topic name [MQTT-4.7.1-1].
     case wildcardInName
     /// `+` that is not a whole level, or `#` that is not the whole last level of a filter.
@@ -20,6 +24,11 @@ extension InvalidTopic: CustomStringConvertible {
         case .empty: "a topic has at least one character (MQTT 5, 4.7.3)"
         case .tooLong: "a topic has at most 65,535 UTF-8 bytes (MQTT 5, 4.7.3)"
         case .containsNull: "a topic does not contain U+0000 (MQTT 5, 4.7.3)"
+        case .containsControlCharacter:
+            "a topic does not contain control characters: a server may close the connection for one (MQTT 5, 1.5.4)"
+        case .containsNonCharacter:
+            "a topic does not contain code points that are no characters, as U+FFFE: a server may close the connection "
+                + "for one (MQTT 5, 1.5.4)"
         case .wildcardInName: "a topic name does not contain the wildcards + and # (MQTT 5, 4.7.1)"
         case .misplacedWildcard: "+ stands for one whole level and # for the whole end of a filter (MQTT 5, 4.7.1)"
         case .invalidShare: "a shared subscription is $share/NAME/FILTER, without wildcards in NAME (MQTT 5, 4.8.2)"
@@ -42,7 +51,7 @@ public struct TopicName: Sendable {
         string = validated
     }
 
-    /// Throws unless the string is 1...65,535 UTF-8 bytes without U+0000, `+` and `#`.
+    /// Throws unless the string is 1...65,535 UTF-8 bytes without U+0000, control characters, `+` and `#`.
     public static func validate(_ string: String) throws(InvalidTopic) {
         try validateTopicText(string)
         guard !containsWildcard(string) else { throw .wildcardInName }
@@ -75,7 +84,7 @@ public struct TopicFilter: Sendable {
         self.string = string
     }
 
-    /// Throws unless the string is 1...65,535 UTF-8 bytes without U+0000, with wildcards only as whole levels, `#` only
+    /// Throws unless the string is 1...65,535 UTF-8 bytes without U+0000 and control characters, with wildcards only as whole levels, `#` only
     /// at the end, and `$share/` only as `$share/NAME/FILTER`.
     public static func validate(_ string: String) throws(InvalidTopic) {
         try validateTopicText(string)
@@ -169,6 +178,9 @@ private func validateTopicText(_ string: String) throws(InvalidTopic) {
     guard !string.isEmpty else { throw .empty }
     guard string.utf8.count <= Packet.maximumStringLength else { throw .tooLong }
     guard !string.utf8.contains(0) else { throw .containsNull }
+    if let character = string.discouragedCharacter {
+        throw character.isControlCharacter ? .containsControlCharacter : .containsNonCharacter
+    }
 }
 
 private func hashBytes(of string: String, into hasher: inout Hasher) {

@@ -19,6 +19,10 @@ RELEASE_FLAGS   = --configuration release --static-swift-stdlib --scratch-path $
                   -Xlinker --gc-sections -Xlinker -s
 RELEASE         = $(RELEASE_SCRATCH)/release
 
+# The tests, and the programs that they run; nothing else that the packages have. The index is for editors.
+TESTS       = --product holdfastPackageTests --disable-index-store
+BUILD_TESTS = $(SWIFT) build $(TESTS)
+
 SCRIPTS = scripts/setup scripts/test scripts/docs scripts/demo scripts/simulate-mutants scripts/check-imports \
           scripts/check-manuals .ci/run
 BENCHMARKS = Benchmarks/Recovery/bench-recovery $(wildcard Benchmarks/Recovery/*.py)
@@ -44,17 +48,17 @@ demo: ## set up, build a release, and show a session survive its server being ki
 test: ## set up, and run every test; HOLDFAST_REQUIRE_ALL=1 makes a skipped test fail
 	scripts/setup build test container
 	scripts/simulate-mutants --check
-	$(SWIFT) build --build-tests
+	$(BUILD_TESTS)
 	scripts/test
 
 scenarios: ## what LiveKit, Nexconn, Agora and ZEGO document, story by story, in virtual time
 	scripts/setup build
-	$(SWIFT) build --build-tests
+	$(BUILD_TESTS)
 	scripts/test --filter ScenarioTests
 
 test-servers: ## run the same cases at every make of server, and a cluster whose node is killed
 	scripts/setup build test servers
-	$(SWIFT) build --build-tests
+	$(BUILD_TESTS)
 	HOLDFAST_REQUIRE_ALL=1 HOLDFAST_SERVERS=all scripts/test --filter EndToEnd/Servers
 
 # How often the daemon and the server are killed, and the seed of the moments.
@@ -64,7 +68,7 @@ SEED   ?= 1
 
 soak-kills: ## kill the daemon DAEMON times and the server SERVER times in mid-stream, and count; about 30 minutes
 	scripts/setup build test
-	$(SWIFT) build --build-tests
+	$(BUILD_TESTS)
 	HOLDFAST_REQUIRE_ALL=1 HOLDFAST_KILLS='$(DAEMON) $(SERVER) $(SEED)' \
 	    scripts/test --filter EndToEnd/Kills
 
@@ -75,7 +79,7 @@ SOAK_SEED ?= $(shell od -An -N4 -tu4 /dev/urandom | tr -d ' ')
 soak: ## everything that can happen to network, server and daemon, at random, MINUTES long, and count; SOAK_SEED=: the same again
 	scripts/setup build test
 	@$(MAKE) --no-print-directory build
-	$(SWIFT) build --build-tests
+	$(BUILD_TESTS)
 	HOLDFAST_REQUIRE_ALL=1 HOLDFAST_BIN_DIR='$(abspath $(RELEASE))' HOLDFAST_SOAK='$(MINUTES) $(SOAK_SEED)' \
 	    scripts/test --filter EndToEnd/Soak
 
@@ -107,10 +111,10 @@ SANITIZERS ?= address thread
 sanitize: ## every test under the address and the thread sanitizer, each built anew; SANITIZERS=thread: one of them
 	scripts/setup build test container
 	for sanitizer in $(SANITIZERS); do \
-	    $(SWIFT) build --build-tests --scratch-path .build-$$sanitizer -Xswiftc -sanitize=$$sanitizer && \
+	    $(BUILD_TESTS) --scratch-path .build-$$sanitizer -Xswiftc -sanitize=$$sanitizer && \
 	    HOLDFAST_SANITIZER=$$sanitizer SWT_EXPERIMENTAL_MAXIMUM_PARALLELIZATION_WIDTH=8 ASAN_OPTIONS=detect_leaks=0 \
 	        TSAN_OPTIONS='suppressions=$(CURDIR)/Tests/Sanitizers/thread.txt' \
-	        scripts/test --apart --scratch-path .build-$$sanitizer || exit 1; \
+	        TEST_PROGRAM=.build-$$sanitizer/debug/holdfastPackageTests.xctest scripts/test --apart || exit 1; \
 	done
 
 # The simulator needs what only tests may see of the modules, in a release.

@@ -108,7 +108,7 @@ let package = Package(
         tests("SystemdTests", ["Systemd", "Support", "SupportLogind", nioCore, nioPosix]),
         tests("DurableStoreTests", ["DurableStore", "SessionCore", "MQTT", nioCore]),
         tests("TransportTests", ["Transport", "Support", nioCore, nioPosix, nioHTTP1, nioWebSocket, nioSSL]),
-        tests("HoldfastClientTests", ["HoldfastClient", "ControlAPI", nioCore, nioPosix]),
+        tests("HoldfastClientTests", ["HoldfastClient", "ControlAPI", "Support", nioCore, nioPosix]),
         tests("HoldfastctlTests", ["holdfastctl", "HoldfastClient", "ControlAPI", argumentParser]),
         tests(
             "AgentTests",

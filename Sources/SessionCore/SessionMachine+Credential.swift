@@ -1,15 +1,17 @@
-// How a session lives with a credential that ends: it is renewed before, and taken to the server on the connection that is
-// up, or where that cannot be, by a quick reconnect. What the server does with a connection whose credential has ended is the
-// server's business.
+// How a session lives with a credential that ends. It is renewed before its end, and taken to the server on the connection
+// that is up, or where that cannot be, by a quick reconnect. A renewal that fails is tried again for as long as the
+// connection lasts: before the end after half of what remains, after it ever more slowly. What the server does with a
+// connection whose credential has ended is the server's business.
 
 extension SessionMachine {
     /// What is known of the end of the credential that an attempt, and the connection it becomes, uses.
     struct CredentialLife: Hashable, Sendable {
         let generation: Generation
+        let obtainedAt: Instant
         /// How long before its end it is renewed.
         let margin: Duration
         var expiresAt: Instant
-        /// When the next renewal begins; `nil` while one is under way, and when it is too late for another.
+        /// When the next renewal begins; `nil` while one is under way.
         var renewAt: Instant?
         var isRenewing = false
         var isReportedExpiring = false
@@ -20,13 +22,14 @@ extension SessionMachine {
             guard lifetime > .zero else { return nil }
             self.generation = generation
             self.expiresAt = expiresAt
+            obtainedAt = now
             margin = min(.seconds(60), lifetime / 5)
             renewAt = renewal(at: now)
         }
 
         /// Never at once, however short the credential's life is: that would be a loop.
         private func renewal(at now: Instant) -> Instant {
-            max(expiresAt.advanced(by: .zero - margin), now.advanced(by: .seconds(1)))
+            max(expiresAt.advanced(by: .zero - margin), now.advanced(by: Self.shortestWait))
         }
 
         /// The host's clock was set: the end is sooner or later than it seemed.
@@ -37,12 +40,17 @@ extension SessionMachine {
             renewAt = renewal(at: now)
         }
 
-        /// Half of what remains, so that a helper that is broken for a while is asked often enough, and not for ever.
+        /// Half of what remains until the end; after it, as long as it is over. So a source that is broken for a while is
+        /// asked often while that helps, and one that is broken for good costs little.
         mutating func renewalFailed(at now: Instant) {
             isRenewing = false
-            let next = now.advanced(by: max(.seconds(1), now.duration(to: expiresAt) / 2))
-            renewAt = next < expiresAt ? next : nil
+            let remaining = now.duration(to: expiresAt)
+            let wait = remaining > .zero ? remaining / 2 : min(.zero - remaining, Self.longestWait)
+            renewAt = now.advanced(by: max(Self.shortestWait, wait))
         }
+
+        static let shortestWait = Duration.seconds(1)
+        static let longestWait = Duration.seconds(300)
     }
 
     mutating func credentialAwaited(_ generation: Generation, at now: Instant) {
@@ -89,8 +97,10 @@ extension SessionMachine {
         guard case .connected(let connected) = state, connected.attempt.generation == generation, let old = credential,
             old.isRenewing
         else { return }
-        // One that ends no later is no gain: a helper that answers from a cache has not renewed anything yet.
-        if let expiresAt, expiresAt <= old.expiresAt {
+        // One that ends no later is no gain: a helper that answers from a cache has not renewed anything yet. Nor is one
+        // that would end before a connection that takes as long as this one is up: that would be a loop of reconnects.
+        let needed = old.obtainedAt.duration(to: connected.since)
+        if let expiresAt, expiresAt <= old.expiresAt || expiresAt <= now.advanced(by: needed) {
             credentialRenewalFailed(generation, at: now)
             return
         }
@@ -120,9 +130,6 @@ extension SessionMachine {
     mutating func renewCredential(of connected: Connected, at now: Instant, into actions: inout [Action]) {
         guard let due = renewalDeadline(of: connected), now >= due, let credential else { return }
         self.credential?.renewAt = nil
-        // A host that slept over the end renews late. What ended before the connection was up, or within a second, is left to
-        // the server: the next one would be no better, and to take it there a loop.
-        guard max(due, connected.since) < credential.expiresAt else { return }
         self.credential?.isRenewing = true
         self.credential?.isReportedExpiring = true
         if !credential.isReportedExpiring { actions.append(.report(.credentialExpiring(at: credential.expiresAt))) }
@@ -130,8 +137,10 @@ extension SessionMachine {
     }
 
     func renewalDeadline(of connected: Connected) -> Instant? {
-        guard let credential, credential.generation == connected.attempt.generation else { return nil }
-        return credential.renewAt
+        guard let credential, credential.generation == connected.attempt.generation, let renewAt = credential.renewAt
+        else { return nil }
+        // Not at once where it ended while the connection was made.
+        return max(renewAt, connected.since.advanced(by: CredentialLife.shortestWait))
     }
 
     private var liveGeneration: Generation? {

@@ -1,3 +1,4 @@
+import Support
 import Testing
 
 @testable import Agent
@@ -97,11 +98,10 @@ private func content(_ value: String) throws -> String {
     }
 
     @Test(arguments: [
-        Array(repeating: "a", count: 300_000).joined(separator: ".") + " = 1",
-        "a = " + String(repeating: "[", count: 300_000), "a = " + String(repeating: "{a = ", count: 100_000),
-        "[" + Array(repeating: "a", count: 300_000).joined(separator: ".") + "]",
+        LongText("a.", 300_000, after: "a = 1"), LongText("[", 300_000, before: "a = "),
+        LongText("{a = ", 100_000, before: "a = "), LongText("a.", 300_000, before: "[", after: "a]"),
     ])
-    func `refuses what is nested without end`(text: String) {
-        #expect(throws: ConfigurationErrors.self) { _ = try parse(text) }
+    func `refuses what is nested without end`(text: LongText) {
+        #expect(throws: ConfigurationErrors.self) { _ = try parse(text.text) }
     }
 }

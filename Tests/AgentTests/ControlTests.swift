@@ -23,16 +23,18 @@ struct ControlTests {
         }
     }
 
-    @Test(arguments: [
+    static let badLines: [(LongText, String)] = [
         ("nonsense", "parse-error"), ("[]", "invalid-request"), ("7", "invalid-request"),
         (#"{"jsonrpc":"2.0","id":99,"method":"session.lost"}"#, "unknown-method"),
         (#"{"jsonrpc":"2.0","id":99,"method":"session.status","params":{}}"#, "invalid-parameters"),
-        (String(repeating: "x", count: 2 << 20), "invalid-request"),
-    ])
-    func `a bad line is answered, and the next one works`(line: String, code: String) async throws {
+        (LongText("x", 2 << 20), "invalid-request"),
+    ]
+
+    @Test(arguments: badLines)
+    func `a bad line is answered, and the next one works`(line: LongText, code: String) async throws {
         try await DaemonUnderTest.run(autoconnect: false) { daemon in
             let peer = try await daemon.peer()
-            try await peer.send(line)
+            try await peer.send(line.text)
             let answer = try await peer.lines.first { $0 }
             #expect(answer["error"]?["data"]?["code"] == .string(code))
             try await peer.call("session.list")

@@ -79,6 +79,7 @@ import Testing
         }
     }
 
+    /// In real time, with a real helper; the rest of it is among the scenarios.
     @Test func `a password that ends is renewed on the same connection`() async throws {
         try await Self.run(#"{"token": "pencil", "expiresIn": \#(Self.life)}"#) { daemon, scratch in
             let (peer, _) = try await Self.connect(daemon, "connected")
@@ -99,23 +100,6 @@ import Testing
             // What is in force now is what the next connection uses.
             await daemon.server.drop()
             try await peer.state("reconnecting")
-            try await peer.state("connected")
-        }
-    }
-
-    @Test func `where the server does not answer, the new password is taken there by a reconnect`() async throws {
-        try await Self.run(#"{"token": "pencil", "expiresIn": \#(Self.life)}"#) { daemon, scratch in
-            let (peer, _) = try await Self.connect(daemon, "connected")
-            await daemon.server.set { $0.answersAuth = false }
-            rename(
-                try scratch.write("new", #"{"token": "brush", "expiresIn": 3600}"#), "\(scratch.path)/output")
-            _ = try await daemon.server.packet { packet -> Bool? in
-                if case .auth(let auth) = packet, auth.reasonCode == .reauthenticate { true } else { nil }
-            }
-            await daemon.server.set { $0.scramPassword = "brush" }
-            let lost = try await peer.state("reconnecting")
-            #expect(lost["reason"]?["code"] == "credential-renewed")
-            await daemon.server.set { $0.answersAuth = true }
             try await peer.state("connected")
         }
     }

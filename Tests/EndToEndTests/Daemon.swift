@@ -87,7 +87,8 @@ actor Daemon {
         let process = try await launch(after: preparation)
         try await until("holdfastd answers") {
             guard await process.isRunning else { throw Lab.Failure("holdfastd ended: \(process.errors)") }
-            return (try? await client.attach()) != nil
+            // A call, because the client may still count as attached to the daemon before, which has ended just now.
+            return (try? await client.call(SessionListMethod.self, NoParameters())) != nil
         }
     }
 

@@ -60,7 +60,9 @@ extension EndToEnd.Paths {
             #expect(!told.contains { $0.event == .stateChanged && $0.state != .connected })
             let network = try await daemon.call(NetworkStatusMethod.self, .init())
             #expect(network.changes.map(\.class) == ["lost"])
-            #expect(try #require(network.counters["hints"]) >= 2000)
+            // Where the daemon is slower than the kernel, messages are lost, and it looks again at everything instead.
+            let isOverrun = try #require(network.counters["overruns"]) > 0
+            #expect(try isOverrun || #require(network.counters["hints"]) >= 2000)
             #expect(try #require(network.counters["none"]) > 0)
             #expect(await !server.log.contains("Received PINGREQ"))
             #expect(try await daemon.status().counters.attempts == before.counters.attempts)

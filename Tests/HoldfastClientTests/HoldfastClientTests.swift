@@ -1,5 +1,6 @@
 import ControlAPI
 import HoldfastClient
+import Support
 import Testing
 
 #if canImport(Glibc)
@@ -349,12 +350,12 @@ struct HoldfastClientTests {
         }
     }
 
-    @Test(arguments: ["x", "[]]", #"{"jsonrpc":"2.0"}"#, String(repeating: " ", count: (1 << 16) + 1)])
-    func `a line that no daemon writes ends the connection`(_ line: String) async throws {
+    @Test(arguments: ["x", "[]]", #"{"jsonrpc":"2.0"}"#, LongText(" ", (1 << 16) + 1)])
+    func `a line that no daemon writes ends the connection`(_ line: LongText) async throws {
         try await serve { accepting in
             try await accepting.greet { peer in
                 _ = try await peer.request()
-                try await peer.write(line)
+                try await peer.write(line.text)
                 try await peer.end()
             }
         } _: { client in

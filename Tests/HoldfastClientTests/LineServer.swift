@@ -95,9 +95,12 @@ struct LineServer {
             }
         }
 
-        /// Waits until the client has closed.
+        /// Waits until the client has closed. A client that closes before it has read everything resets the connection,
+        /// which is an end like any other.
         mutating func end() async throws {
-            while try await inbound.next(isolation: #isolation) != nil {}
+            do {
+                while try await inbound.next(isolation: #isolation) != nil {}
+            } catch let error as IOError where error.errnoCode == ECONNRESET {}
         }
 
         func write(_ line: [UInt8]) async throws {
@@ -132,6 +135,7 @@ func withSocket(_ body: (String) async throws -> Void) async throws {
 
 func impatientClient(_ socket: String, bufferedElements: Int = 64) -> HoldfastClient {
     var options = HoldfastClient.Options()
+    options.attachTimeout = .seconds(180)
     options.reattachDelays = [.milliseconds(1)]
     options.bufferedElements = bufferedElements
     options.maximumAnswerLength = 1 << 16

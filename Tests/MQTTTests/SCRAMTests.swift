@@ -1,4 +1,5 @@
 import NIOCore
+import Support
 import Testing
 
 @testable import MQTT
@@ -89,21 +90,23 @@ struct SCRAMTests {
         #expect(SCRAMClient.randomNonce().utf8.count == 24)
     }
 
-    @Test(arguments: [
+    static let wrongChallenges: [(LongText, String)] = [
         ("r=other,s=W22ZaJ0SNY7soEsUEjb6gQ==,i=4096", "does not continue our nonce"),
         ("r=\(nonce),s=W22ZaJ0SNY7soEsUEjb6gQ==,i=4096", "does not continue our nonce"),
-        ("r=\(serverNonce)\(String(repeating: "x", count: 65_400)),s=AAAA,i=4096", "nonce is too long"),
+        (LongText("x", 65_400, before: "r=\(serverNonce)", after: ",s=AAAA,i=4096"), "nonce is too long"),
         ("r=\(serverNonce),s=%,i=4096", "the salt is not Base64"),
         ("r=\(serverNonce),s=,i=4096", "the salt is not Base64"),
         ("r=\(serverNonce),s=Zg==,i=x", "not a number"), ("r=\(serverNonce),s=Zg==,i=1", "stretched 1 times"),
         ("r=\(serverNonce),s=Zg==,i=99999999", "stretched 99999999 times"),
         ("e=unknown-user", "refused authentication by SCRAM-SHA-256: unknown-user"), ("", "has not the form"),
         ("m=mandatory,\(serverFirst)", "has not the form"),
-    ])
-    func `a challenge that is wrong is refused with a sentence`(serverFirst: String, sentence: String) {
+    ]
+
+    @Test(arguments: wrongChallenges)
+    func `a challenge that is wrong is refused with a sentence`(serverFirst: LongText, sentence: String) {
         var client = Self.client()
         #expect {
-            try client.challenge(Array(serverFirst.utf8))
+            try client.challenge(Array(serverFirst.text.utf8))
         } throws: { ("\($0)").contains(sentence) }
     }
 

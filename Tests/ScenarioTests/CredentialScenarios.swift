@@ -100,6 +100,51 @@ struct CredentialScenarios {
         }
     }
 
+    @Test func `a helper that fails until the token has ended is asked again after that`() async throws {
+        try await Self.connected(lifetime: .seconds(600)) { scenario, a, service in
+            await service.fail("the token service is down")
+            await scenario.sleep(.seconds(3600))
+            #expect(try await a.status().state == .connected)
+            await service.fail(nil)
+            await service.set("second", lifetime: .seconds(3600))
+            scenario.with { broker, _ in broker.password = "second" }
+            let renewed = try await a.until(.reconnecting, within: .seconds(300))
+            #expect(renewed.reason?.code == "credential-renewed")
+            try await a.until(.connected)
+        }
+    }
+
+    @Test func `a helper that was asked too early, and answered the old token with a new end, is asked again`()
+        async throws
+    {
+        try await Self.connected(lifetime: .seconds(3)) { scenario, a, service in
+            await scenario.sleep(.seconds(60))
+            #expect(await service.asked > 20)
+            await service.set("second", lifetime: .seconds(3600))
+            scenario.with { broker, _ in broker.password = "second" }
+            let renewed = try await a.until(.reconnecting, within: .seconds(3))
+            #expect(renewed.reason?.code == "credential-renewed")
+            try await a.until(.connected)
+        }
+    }
+
+    @Test func `a token that ends while the connection is made is renewed when it is up`() async throws {
+        try await Scenario.run { scenario in
+            let service = TokenService(scenario.loop)
+            await service.set("first", lifetime: .seconds(3))
+            let a = try await scenario.host("A", Self.session + "\nautoconnect = false")
+            scenario.withUplink(a) { $0.latency = .seconds(2) }
+            await a.use(service)
+            try await a.connect()
+            try await a.until(.connected)
+            await service.set("second", lifetime: .seconds(3600))
+            let renewed = try await a.until(.reconnecting, within: .seconds(10))
+            #expect(renewed.reason?.code == "credential-renewed")
+            try await a.until(.connected)
+            #expect(scenario.broker().connects.last?.password.map { String(buffer: $0) } == "second")
+        }
+    }
+
     @Test(arguments: ["it ended with 1: no network", "what it printed is no token: expected a string"])
     func `a helper that fails or prints nonsense is asked again at the next attempt, and the reason says why`(
         _ sentence: String
@@ -211,6 +256,55 @@ struct CredentialScenarios {
             #expect(failed.reason?.serverCode == Int(MQTT.ReasonCode.notAuthorized.rawValue))
             await service.set("second")
             try await a.connect()
+            try await a.until(.connected)
+        }
+    }
+
+    // MARK: Passwords that are proven
+
+    private static func proven(
+        lifetime: Duration,
+        _ body: @Sendable (isolated Scenario, _ a: Host, _ service: TokenService) async throws -> Void
+    ) async throws {
+        try await Scenario.run { scenario in
+            let service = TokenService(scenario.loop)
+            await service.set("first", lifetime: lifetime)
+            scenario.with { broker, _ in broker.scramPassword = "first" }
+            let a = try await scenario.host(
+                "A", session + "\nautoconnect = false\nmqtt.authentication = \"SCRAM-SHA-256\"")
+            await a.use(service)
+            try await a.connect()
+            try await a.until(.connected)
+            try await body(scenario, a, service)
+        }
+    }
+
+    @Test func `a password that ends is renewed on the same connection`() async throws {
+        try await Self.proven(lifetime: .seconds(600)) { scenario, a, service in
+            scenario.with { broker, _ in broker.scramPassword = "second" }
+            await service.set("second", lifetime: .seconds(7200))
+            try await a.until(.credentialExpiring)
+            await scenario.sleep(.seconds(3600))
+            let status = try await a.status()
+            #expect(status.state == .connected)
+            #expect(status.counters.connects == 1)
+            #expect(await service.asked == 2)
+            // What is in force now is what the next connection uses.
+            scenario.reset(a)
+            try await a.until(.reconnecting)
+            try await a.until(.connected)
+            #expect(scenario.broker().connects.allSatisfy { $0.password == nil })
+        }
+    }
+
+    @Test func `where the server does not answer, the new password is taken there by a reconnect`() async throws {
+        try await Self.proven(lifetime: .seconds(600)) { scenario, a, service in
+            scenario.with { broker, _ in (broker.scramPassword, broker.answersAuth) = ("second", false) }
+            await service.set("second", lifetime: .seconds(7200))
+            try await a.until(.credentialExpiring)
+            let lost = try await a.until(.reconnecting, within: .seconds(60))
+            #expect(lost.reason?.code == "credential-renewed")
+            scenario.with { broker, _ in broker.answersAuth = true }
             try await a.until(.connected)
         }
     }

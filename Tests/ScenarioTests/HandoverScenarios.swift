@@ -13,9 +13,7 @@ import Testing
 ///
 /// A packet takes 5 ms one way. From the move on, the second connection is there after 10 ms; the old one has finished
 /// after 30, for QoS 2 takes two round trips; and the new one is connected after 40.
-///
-/// One after the other, for the reason that the random stories have.
-@Suite("Hand-over", .serialized, .timeLimit(.minutes(10)))
+@Suite("Hand-over", .timeLimit(.minutes(10)))
 struct HandoverScenarios {
     /// Milliseconds after the move, at which something else happens.
     static let moments = [0, 8, 11, 18, 23, 28, 33, 40]

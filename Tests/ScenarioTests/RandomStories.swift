@@ -11,9 +11,7 @@ import Testing
 
 /// Stories that nobody wrote: everything that can happen to a host, its daemon and its server, in an order drawn from a
 /// seed. When all faults have healed, the session is connected, and nothing that was accepted is missing.
-///
-/// One after the other: each has a thread of its own, and many at once would starve what runs in real time beside them.
-@Suite("Random stories", .serialized, .timeLimit(.minutes(60)))
+@Suite("Random stories", .timeLimit(.minutes(60)))
 struct RandomStories {
     /// A few in the suite; as many as one likes with HOLDFAST_STORIES, from HOLDFAST_STORY on.
     static let seeds: Range<Int> = {

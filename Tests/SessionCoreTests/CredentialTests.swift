@@ -45,25 +45,50 @@ import Testing
         #expect(session.state == .connected)
     }
 
-    @Test func `a host that sleeps over the end renews when it wakes up, once`() {
+    @Test func `a host that sleeps over the end renews when it wakes up`() {
         var session = Self.connected(for: .seconds(3600))
         session.skip(.seconds(7200))
         #expect(session.take(.timeReached) == [.renew(1)])
         #expect(session.failToRenewCredential().isEmpty)
-        #expect(session.pass(.seconds(100_000)).isEmpty)
+        #expect(session.due == .seconds(300))
         #expect(session.state == .connected)
     }
 
-    @Test func `a credential that ends while the connection is made is left to the server`() {
+    /// Connected after four seconds, with a credential that ended after three.
+    private static var connectedTooLate: SessionUnderTest {
         var session = SessionUnderTest(policy: .exact)
         session.connect()
         session.obtainCredential(for: .seconds(3))
         session.progress(to: .dialing)
         session.pass(.seconds(4))
         session.succeed()
+        return session
+    }
+
+    @Test func `a credential that ends while the connection is made is renewed a second after that`() {
+        var session = Self.connectedTooLate
         #expect(session.state == .connected)
-        session.skip(.seconds(1))
-        #expect(session.take(.timeReached).isEmpty)
+        #expect(session.due == .seconds(1))
+        #expect(session.wake() == [.renew(1)])
+        #expect(session.renewCredential(for: .seconds(3600)) == [.abandon(1), .open(2)])
+    }
+
+    @Test func `one that would end during the reconnect, too, is not taken to the server by a reconnect`() {
+        var session = Self.connectedTooLate
+        session.wake()
+        #expect(session.renewCredential(for: .seconds(4)).isEmpty)
+        #expect(session.state == .connected)
+        #expect(session.due == .seconds(2), "it ended two seconds ago")
+        #expect(session.wake() == [.renew(1)])
+        #expect(session.renewCredential(for: .seconds(5)) == [.abandon(1), .open(2)])
+    }
+
+    @Test func `it can be replaced in place however short it is`() {
+        var session = Self.connectedTooLate
+        session.wake()
+        #expect(session.replaceCredential(for: .seconds(3)).isEmpty)
+        #expect(session.due == .milliseconds(2400))
+        #expect(session.wake() == [.renew(1)])
     }
 
     @Test func `what is obtained for another attempt does not count`() {
@@ -137,20 +162,32 @@ import Testing
         #expect(session.renewCredential(for: .seconds(100)) == [.abandon(1), .open(2)])
     }
 
-    @Test func `a renewal that fails is tried again at half of what remains, and not after the end`() {
+    @Test func `a renewal that fails is tried again at half of what remains, and after the end ever more slowly`() {
         var session = Self.connected(for: .seconds(100))
         session.wake()
         var waits: [Duration] = []
         var announced = 0
-        while session.failToRenewCredential().isEmpty, let due = session.due, due < .seconds(1000) {
+        while session.failToRenewCredential().isEmpty, let due = session.due, waits.count < 18 {
             waits.append(due)
-            session.wake()
+            #expect(session.wake() == [.renew(1)])
             announced += session.events.count
         }
-        #expect(waits == [.seconds(10), .seconds(5), .milliseconds(2500), .milliseconds(1250), .seconds(1)])
+        let before = [10_000, 5000, 2500, 1250, 1000]
+        let after = [1000, 1000, 1750, 3500, 7000, 14_000, 28_000, 56_000, 112_000, 224_000, 300_000, 300_000, 300_000]
+        #expect(waits == (before + after).map { .milliseconds($0) })
         #expect(announced == 0, "it is announced once, before the first renewal")
-        #expect(session.pass(.seconds(1000)).isEmpty)
         #expect(session.state == .connected, "the server decides about a connection whose credential has ended")
+    }
+
+    @Test func `the old one with a later end is asked for again, also where that end is near`() {
+        var session = Self.connected(for: .seconds(3))
+        session.wake()
+        // The answer took until the end, and the end that it tells is as near.
+        session.skip(.milliseconds(600))
+        session.failToRenewCredential()
+        session.obtainCredential(for: .milliseconds(300))
+        #expect(session.due == .seconds(1))
+        #expect(session.wake() == [.renew(1)])
     }
 
     @Test func `a renewal that succeeds after the end is taken to the server all the same`() {

@@ -159,15 +159,20 @@ actor Scenario {
         self.loop = loop
     }
 
-    /// Runs a story from its beginning to its end.
+    /// Each has a thread of its own that never waits.
+    private static let capacity = Capacity(Capacity.processors)
+
+    /// Runs a story from its beginning to its end, as soon as there is a processor for it.
     static func run<Value: Sendable>(
         _ body: @Sendable (isolated Scenario) async throws -> Value
     ) async throws -> Value {
-        let loop = VirtualLoop()
-        defer { loop.stop() }
-        let scenario = Scenario(loop: loop)
-        return try await withTaskExecutorPreference(loop) {
-            try await scenario.perform(body)
+        try await capacity.withShare {
+            let loop = VirtualLoop()
+            defer { loop.stop() }
+            let scenario = Scenario(loop: loop)
+            return try await withTaskExecutorPreference(loop) {
+                try await scenario.perform(body)
+            }
         }
     }
 

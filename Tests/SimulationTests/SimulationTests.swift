@@ -4,9 +4,7 @@ import Testing
 
 /// Random schedules of everything that can happen to hosts, daemons, servers and disks; `make simulate` runs as many as
 /// one likes.
-///
-/// One after the other: each run has a thread of its own, and many at once would starve what runs in real time beside them.
-@Suite("Simulation", .serialized, .timeLimit(.minutes(30)))
+@Suite("Simulation", .timeLimit(.minutes(30)))
 struct SimulationTests {
     /// A thousand short runs, fifty to a case.
     @Test(arguments: (0..<20).map { UInt64($0) * 50 })

@@ -48,7 +48,7 @@ public struct Lab: Sendable {
         guard LabRequirements.missing.isEmpty else {
             throw Failure("the end-to-end tests cannot run: \(LabRequirements.missing.joined(separator: ", "))")
         }
-        let share = alone ? LabCapacity.total : 1
+        let share = alone ? LabCapacity.shared.total : 1
         await LabCapacity.shared.take(share)
         let outcome: Result<Void, any Error>
         do {
@@ -221,28 +221,8 @@ private actor LabProcesses {
     }
 }
 
-/// How many labs there are at a time: tests wait for processes most of the time, but a machine with two cores has its
-/// limits, and a heartbeat of one second would notice.
-actor LabCapacity {
-    static let shared = LabCapacity()
-    static let total = 4
-
-    private var free = total
-    private var waiters: [(share: Int, continuation: CheckedContinuation<Void, Never>)] = []
-
-    func take(_ share: Int) async {
-        if waiters.isEmpty, free >= share {
-            free -= share
-            return
-        }
-        await withCheckedContinuation { waiters.append((share, $0)) }
-    }
-
-    func give(_ share: Int) {
-        free += share
-        while let first = waiters.first, free >= first.share {
-            free -= first.share
-            waiters.removeFirst().continuation.resume()
-        }
-    }
+/// How many labs there are at a time. Their programs wait most of the time; but a heartbeat of one second would notice
+/// more of them than there are processors for.
+enum LabCapacity {
+    static let shared = Capacity(max(2, Capacity.processors))
 }

@@ -61,6 +61,9 @@ public struct ModelBroker: Sendable {
         var busy: Set<PacketID> = []
         /// Why nothing but a goodbye may come any more.
         var mustEnd: String?
+        /// Enhanced authentication under way, and the CONNECT that began it, if one did.
+        var exchange: SCRAMServer?
+        var greeted: Connect?
     }
 
     /// What a test may follow, in order.
@@ -85,6 +88,10 @@ public struct ModelBroker: Sendable {
     public var refusals: [String: ReasonCode] = [:]
     /// What every client has to present; `nil` if nothing.
     public var password: String?
+    /// The password of everybody; clients must then authenticate by SCRAM-SHA-256.
+    public var scramPassword: String?
+    /// Whether AUTH is answered.
+    public var answersAuth = true
     /// What SUBACK answers to these filters; else what is asked for is granted.
     public var refusedFilters: [String: ReasonCode] = [:]
     /// What PUBACK and PUBREC answer to messages of these topics.
@@ -315,6 +322,10 @@ public struct ModelBroker: Sendable {
             accept(connect, on: id, at: now)
             return
         }
+        if case .auth(let auth) = packet, connections[id] != nil, scramPassword != nil {
+            if answersAuth { received(auth, on: id, at: now) }
+            return
+        }
         if let reason = connections[id]?.mustEnd, packet.kind != .disconnect {
             violations.append("\(packet.kind) although \(reason)")
         }
@@ -361,8 +372,51 @@ public struct ModelBroker: Sendable {
         }
     }
 
-    private mutating func accept(_ connect: Connect, on id: ConnectionID, at now: Time) {
-        connects.append(connect)
+    // MARK: Enhanced authentication
+
+    private mutating func challenge(_ data: ByteBuffer?, on id: ConnectionID) {
+        var exchange = SCRAMServer(password: scramPassword ?? "")
+        let challenge = exchange.greet(data.map { String(buffer: $0) } ?? "")
+        connections[id]?.exchange = exchange
+        send(Self.auth(.continueAuthentication, challenge), to: id)
+    }
+
+    private mutating func received(_ auth: Auth, on id: ConnectionID, at now: Time) {
+        let data = auth.properties.authenticationData
+        guard auth.reasonCode == .continueAuthentication else { return challenge(data, on: id) }
+        let proof = connections[id]?.exchange?.finish(data.map { String(buffer: $0) } ?? "")
+        let greeted = connections[id]?.greeted
+        connections[id]?.exchange = nil
+        connections[id]?.greeted = nil
+        switch (greeted, proof) {
+        case (let connect?, let proof?): accept(connect, proof: proof, on: id, at: now)
+        case (_?, nil): refuse(.notAuthorized, on: id)
+        case (nil, let proof?): send(Self.auth(.success, proof), to: id)
+        case (nil, nil): end(id, .notAuthorized, at: now)
+        }
+    }
+
+    private static func auth(_ code: ReasonCode, _ data: String) -> Packet {
+        .auth(
+            Auth(
+                reasonCode: code,
+                properties: Auth.Properties(
+                    authenticationMethod: SCRAMClient.method, authenticationData: ByteBuffer(string: data))))
+    }
+
+    // MARK: Sessions
+
+    private mutating func refuse(_ reason: ReasonCode, on id: ConnectionID) {
+        send(.connack(Connack(reasonCode: reason, properties: connackProperties)), to: id)
+        actions.append(.close(id))
+        connections[id] = nil
+    }
+
+    /// - Parameter proof: the server's, where the client has just shown its own.
+    private mutating func accept(
+        _ connect: Connect, proof: String? = nil, on id: ConnectionID, at now: Time
+    ) {
+        if proof == nil { connects.append(connect) }
         let version = connections[id]?.decoder.version ?? .five
         if version == .five, let refusalOfFive {
             if refusalOfFive == .inWords {
@@ -374,11 +428,13 @@ public struct ModelBroker: Sendable {
         }
         let isWelcome = password.map { connect.password.map { String(buffer: $0) } == $0 } ?? true
         let refusal = refusals[connect.clientID] ?? (isWelcome ? nil : .badUserNameOrPassword)
-        if let refusal {
-            send(.connack(Connack(reasonCode: refusal, properties: connackProperties)), to: id)
-            actions.append(.close(id))
-            connections[id] = nil
-            return
+        if let refusal { return refuse(refusal, on: id) }
+        if scramPassword != nil, proof == nil {
+            guard connect.properties.authenticationMethod == SCRAMClient.method else {
+                return refuse(.badAuthenticationMethod, on: id)
+            }
+            connections[id]?.greeted = connect
+            return challenge(connect.properties.authenticationData, on: id)
         }
         let client = connect.clientID
         let older = sessions[client]?.connection
@@ -408,7 +464,12 @@ public struct ModelBroker: Sendable {
             connections[id]?.mustEnd = "the server claims a session after Clean Start"
         }
         if recordsFacts { facts.append(.accepted(client: client, resumed: claimed, id, displaced: older)) }
-        send(.connack(Connack(sessionPresent: claimed, properties: connackProperties)), to: id)
+        var properties = connackProperties
+        if let proof {
+            properties.authenticationMethod = SCRAMClient.method
+            properties.authenticationData = ByteBuffer(string: proof)
+        }
+        send(.connack(Connack(sessionPresent: claimed, properties: properties)), to: id)
         if closesAfterConnack {
             end(id, nil, at: now)
             return

@@ -80,7 +80,7 @@ let package = Package(
             "Agent",
             [
                 "SessionCore", "MQTT", "ControlAPI", "NetworkPath", "Systemd", "DurableStore", "Transport",
-                nioCore, nioPosix, logging, serviceLifecycle, subprocess,
+                nioCore, nioPosix, nioHTTP1, logging, serviceLifecycle, subprocess,
                 systemPackage,
             ]),
         module("HoldfastClient", ["ControlAPI", nioCore, nioPosix]),
@@ -145,12 +145,13 @@ let package = Package(
             name: "SimulationTests", dependencies: ["SimulationSupport"], exclude: ["Mutants", "Schedules"],
             swiftSettings: settings),
         // The programs are what it runs: they are built with it and found beside it.
-        tests(
-            "EndToEndTests",
-            [
-                "Support", "MQTT", "HoldfastClient", "ControlAPI", "Systemd", "holdfastd", "holdfastctl", "mqtt-client",
-                nioPosix,
-            ]),
+        .testTarget(
+            name: "EndToEndTests",
+            dependencies: [
+                "Support", "MQTT", "HoldfastClient", "ControlAPI", "Systemd", "DurableStore", "holdfastd",
+                "holdfastctl",
+                "mqtt-client", nioPosix,
+            ], exclude: ["Fixtures"], swiftSettings: settings),
     ]
 )
 

@@ -37,14 +37,14 @@ public enum ControlMethods {
 
     public static let all: [any ControlMethod.Type] = [
         RPCHelloMethod.self,
-        DaemonStatusMethod.self, DaemonReloadMethod.self,
+        DaemonStatusMethod.self, DaemonReloadMethod.self, DaemonMetricsMethod.self, DaemonLogLevelMethod.self,
         SessionListMethod.self, SessionStatusMethod.self, SessionConnectMethod.self, SessionDisconnectMethod.self,
         SessionReconnectMethod.self, SessionWatchMethod.self, SessionUnwatchMethod.self, SessionHistoryMethod.self,
         SessionSwitchRoomMethod.self, RoomParticipantsMethod.self,
         MessagePublishMethod.self, MessageSubscribeMethod.self, MessageUnsubscribeMethod.self, MessageAckMethod.self,
         MessageQueueListMethod.self, MessageQueueRetryMethod.self, MessageQueueDropMethod.self,
         PublicationListMethod.self, PublicationPutMethod.self, PublicationRemoveMethod.self,
-        NetworkStatusMethod.self,
+        NetworkStatusMethod.self, CheckRunMethod.self,
     ]
 
     /// The names of all methods.

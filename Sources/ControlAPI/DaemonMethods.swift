@@ -165,3 +165,51 @@ public struct ConfigurationProblem: Codable, Hashable, Sendable {
         try container.encode(message, forKey: .message)
     }
 }
+
+/// `daemon.metrics`: counters and gauges of the daemon and all sessions.
+public enum DaemonMetricsMethod: ControlMethod {
+    public static let name = "daemon.metrics"
+    public static let role: Role? = .observe
+    public typealias Parameters = NoParameters
+
+    public struct Result: Codable, Hashable, Sendable {
+        /// The media type of `text`.
+        public var contentType: String
+        /// In the text format of OpenMetrics 1.0.
+        public var text: String
+
+        public init(contentType: String, text: String) {
+            self.contentType = contentType
+            self.text = text
+        }
+    }
+}
+
+/// `daemon.logLevel`: how much the daemon writes to the journal, until it is restarted or reads its configuration again.
+public enum DaemonLogLevelMethod: ControlMethod {
+    public static let name = "daemon.logLevel"
+    public static let role: Role? = .control
+
+    public struct Parameters: ClosedObject {
+        /// trace, debug, info, notice, warning, error or critical; `nil` only asks.
+        public var level: String?
+
+        public init(level: String? = nil) {
+            self.level = level
+        }
+
+        enum CodingKeys: String, CodingKey, CaseIterable {
+            case level
+        }
+        public static var members: [String] { CodingKeys.allCases.map(\.stringValue) }
+    }
+
+    public struct Result: Codable, Hashable, Sendable {
+        /// What is in effect now.
+        public var level: String
+
+        public init(level: String) {
+            self.level = level
+        }
+    }
+}

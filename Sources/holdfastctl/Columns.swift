@@ -5,6 +5,11 @@ enum Columns {
         align([heading] + rows, gap: 2)
     }
 
+    /// As much of a line as there is room for.
+    static func fitted(_ line: String, to width: Int) -> String {
+        line.count <= width ? line : line.prefix(max(width - 1, 1)) + "…"
+    }
+
     /// Names and values below each other.
     static func details(_ rows: [(String, String)]) -> [String] {
         align(rows.map { [$0.0, $0.1] }, gap: 2).map { "  " + $0 }

@@ -18,7 +18,7 @@ struct NetworkCommand: AsyncParsableCommand {
             terminal.print(json: answer)
         } else {
             let times = Terminal.times(isAbsolute: verbose)
-            terminal.print(NetworkText.lines(for: try decode(NetworkStatus.self, answer), times: times))
+            terminal.print(table: NetworkText.lines(for: try decode(NetworkStatus.self, answer), times: times))
         }
     }
 }

@@ -30,7 +30,8 @@ struct CommandFailure: Error, Equatable {
     /// The lines for standard error.
     var lines: [String] {
         guard !sentence.isEmpty else { return [] }
-        return ["holdfastctl: \(printable(sentence))"] + (advice.map { ["  " + printable($0)] } ?? [])
+        // Several errors come as several lines.
+        return printableLines("holdfastctl: \(sentence)") + (advice.map { printableLines("  " + $0) } ?? [])
     }
 }
 
@@ -91,6 +92,11 @@ func printable(_ text: String) -> String {
     var shown = String.UnicodeScalarView()
     for scalar in text.unicodeScalars { shown.append(isControl(scalar) ? "\u{FFFD}" : scalar) }
     return String(shown)
+}
+
+/// As ``printable(_:)``, for text that may have several lines.
+func printableLines(_ text: String) -> [String] {
+    text.split(separator: "\n", omittingEmptySubsequences: true).map { printable(String($0)) }
 }
 
 private func isControl(_ scalar: Unicode.Scalar) -> Bool {

@@ -7,13 +7,13 @@ struct HistoryCommand: AsyncParsableCommand {
         commandName: "history",
         abstract: "Show what sessions went through: a timeline, and the outages.",
         discussion: """
-            Each character of the timeline is a part of the time; at the end of the row is how much of it the session \
+            The timeline begins where anything is known, at the earliest with --since. Each character of it is a part of the time; at the end of the row is how much of it the session \
             was connected. Below it are the outages. The daemon keeps the last 10000 changes of states, for 30 days, \
             also when it is restarted.
             """)
 
     @OptionGroup var common: CommonOptions
-    @Argument(help: "The session; without it, all of them.") var session: String?
+    @Argument(help: "The session; without it, all of them.", completion: .sessions) var session: String?
     @Option(help: "From when on: a span until now, like 90min, 24h or 7d, or a time like 2026-11-20T09:00:00Z.")
     var since = SinceArgument.span(86_400)
     @Option(help: ArgumentHelp("How many changes of states are looked at: the newest ones.", valueName: "number"))
@@ -44,7 +44,7 @@ struct HistoryCommand: AsyncParsableCommand {
             return
         }
         let entries = try decode(SessionHistoryMethod.Result.self, answer).entries
-        let timeline = try await timeline(of: entries, from: start, to: times.now, client)
+        let timeline = try await timeline(of: entries, from: start, to: times.now, client).fitted
         if let svg {
             try OutputFile.write(TimelineDrawing(timeline: timeline, offset: times.offset).svg, to: svg)
         } else {

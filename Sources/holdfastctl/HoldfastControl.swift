@@ -21,8 +21,10 @@ struct HoldfastControl: AsyncParsableCommand {
             StatusCommand.self, ListCommand.self, WatchCommand.self, WaitCommand.self, ConnectCommand.self,
             DisconnectCommand.self, ReconnectCommand.self, SwitchRoomCommand.self, PublishCommand.self,
             SubscribeCommand.self, UnsubscribeCommand.self, QueueCommand.self, PublicationsCommand.self,
-            ParticipantsCommand.self, NetworkCommand.self, HistoryCommand.self, ReloadCommand.self,
-            VersionCommand.self,
+            ParticipantsCommand.self, NetworkCommand.self, HistoryCommand.self, CheckCommand.self, PingCommand.self,
+            LogCommand.self,
+            ConfigCommand.self, ReloadCommand.self, MetricsCommand.self, BugreportCommand.self, VersionCommand.self,
+            CompletionCommand.self,
         ])
 }
 
@@ -31,6 +33,19 @@ struct Ending: Equatable {
     var status: EndStatus
     var output: String
     var isError: Bool
+    /// The error as the daemon gave it, if it did.
+    var refusal: RPCError?
+
+    /// The error for programs.
+    var json: JSONValue {
+        var members: [String: JSONValue] = ["status": .integer(Int64(status.rawValue)), "message": .string(output)]
+        if let refusal {
+            members["message"] = .string(refusal.message)
+            members["code"] = refusal.data.map { .string($0.code) } ?? .null
+            members["hint"] = refusal.data?.hint.map(JSONValue.string) ?? .null
+        }
+        return .object(["error": .object(members)])
+    }
 
     /// - Parameter error: what parsing the arguments or running the verb threw.
     init(_ error: any Error) {
@@ -39,6 +54,7 @@ struct Ending: Equatable {
             self.init(failure)
         case let error as ClientError:
             self.init(CommandFailure(error))
+            if case .refused(let refusal) = error { self.refusal = refusal }
         default:
             // Usage is 64 for the argument parser and 2 here; help and version are no errors.
             let code = HoldfastControl.exitCode(for: error)
@@ -67,8 +83,12 @@ enum Main {
     static func main() async {
         // A broken pipe is seen by the write that meets it.
         signal(SIGPIPE, SIG_IGN)
+        // libdispatch would raise the priority of its threads, and writes a line to the system's log when it may not.
+        setenv("LIBDISPATCH_LOG", "NO", 1)
+        let words = CommandWords(Array(CommandLine.arguments.dropFirst()))
         do {
-            var command = try HoldfastControl.parseAsRoot()
+            if let failure = words.failure { throw failure }
+            var command = try HoldfastControl.parseAsRoot(words.inOrder)
             if var asynchronous = command as? any AsyncParsableCommand {
                 try await asynchronous.run()
             } else {
@@ -77,7 +97,13 @@ enum Main {
         } catch {
             let ending = Ending(error)
             if !ending.output.isEmpty {
-                if ending.isError { Terminal.complain([ending.output]) } else { Terminal().print(ending.output) }
+                if !ending.isError {
+                    Terminal().print(ending.output)
+                } else if words.wantsJSON {
+                    Terminal.complain(json: ending.json)
+                } else {
+                    Terminal.complain([ending.output])
+                }
             }
             exit(ending.status.rawValue)
         }

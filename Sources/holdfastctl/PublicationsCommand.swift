@@ -17,7 +17,7 @@ struct PublicationsCommand: AsyncParsableCommand {
         static let configuration = CommandConfiguration(abstract: "List the publications. This is the default.")
 
         @OptionGroup var common: CommonOptions
-        @Argument(help: "The session.") var session: String
+        @Argument(help: "The session.", completion: .sessions) var session: String
         @Flag(name: [.short, .long], help: "Show dates instead of spans.") var verbose = false
 
         func run() async throws {
@@ -44,7 +44,7 @@ struct PublicationsCommand: AsyncParsableCommand {
                 """)
 
         @OptionGroup var common: CommonOptions
-        @Argument(help: "The session.") var session: String
+        @Argument(help: "The session.", completion: .sessions) var session: String
         @Argument(help: "The topic, without wildcards; ~/… is relative to the session's room.") var topic: String
         @Argument(help: "The message; not together with --file.") var message: String?
         @Option(help: ArgumentHelp("Take the message from a file; - is standard input.", valueName: "path"))
@@ -88,8 +88,8 @@ struct PublicationsCommand: AsyncParsableCommand {
                 """)
 
         @OptionGroup var common: CommonOptions
-        @Argument(help: "The session.") var session: String
-        @Argument(help: "The topic, as it was put.") var topic: String
+        @Argument(help: "The session.", completion: .sessions) var session: String
+        @Argument(help: "The topic, as it was put.", completion: .publications) var topic: String
 
         func run() async throws {
             let answer = try await common.client().callUndecoded(

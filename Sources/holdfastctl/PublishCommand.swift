@@ -14,7 +14,7 @@ struct PublishCommand: AsyncParsableCommand {
             """)
 
     @OptionGroup var common: CommonOptions
-    @Argument(help: "The session.") var session: String
+    @Argument(help: "The session.", completion: .sessions) var session: String
     @Argument(help: "The topic.") var topic: String
     @Argument(help: "The message.") var message: String?
     @Option(help: ArgumentHelp("Publish the contents of a file; - is standard input.", valueName: "path"))
@@ -71,8 +71,16 @@ struct PublishCommand: AsyncParsableCommand {
 
     static func sentence(_ result: MessagePublishMethod.Result) -> String {
         guard result.delivered else { return "Message \(result.id) is accepted." }
-        let code = result.reasonCode.map { " (reason code \($0))" } ?? ""
-        return "Message \(result.id) is delivered\(code)."
+        return "Message \(result.id) is delivered\(Self.note(result.reasonCode))."
+    }
+
+    /// What the server's acknowledgement says besides (MQTT 5, 3.4.2.1).
+    private static func note(_ reasonCode: Int?) -> String {
+        switch reasonCode {
+        case nil, 0: ""
+        case 0x10: "; no subscribers"
+        case let code?: "; the server's reason code is \(code)"
+        }
     }
 
     /// What one read of standard input brings is sent at once and in order; then its answers are awaited, so that a

@@ -17,7 +17,7 @@ struct QueueCommand: AsyncParsableCommand {
             abstract: "List the messages that were accepted and not delivered yet. This is the default.")
 
         @OptionGroup var common: CommonOptions
-        @Argument(help: "The session.") var session: String
+        @Argument(help: "The session.", completion: .sessions) var session: String
         @Option(help: "Only messages that are queued, in-flight or quarantined.") var state: QueuedMessageState?
         @Option(help: ArgumentHelp("Only messages after this one.", valueName: "id")) var after: Int64?
         @Option(help: ArgumentHelp("How many at most, from 1 to 1000.", valueName: "number")) var limit = 100
@@ -38,7 +38,7 @@ struct QueueCommand: AsyncParsableCommand {
                 terminal.print(json: answer)
             } else {
                 terminal.print(
-                    QueueText.lines(
+                    table: QueueText.lines(
                         for: try decode(MessageQueueListMethod.Result.self, answer), of: session, state: state,
                         times: Terminal.times(isAbsolute: verbose)))
             }
@@ -47,7 +47,7 @@ struct QueueCommand: AsyncParsableCommand {
 
     /// Which messages: ids, or all that are quarantined.
     struct Selection: ParsableArguments {
-        @Argument(help: "The session.") var session: String
+        @Argument(help: "The session.", completion: .sessions) var session: String
         @Argument(help: "The ids of the messages, as the list shows them.") var id: [Int64] = []
         @Flag(help: "All that are quarantined.") var all = false
 
@@ -163,7 +163,9 @@ enum QueueText {
     ) -> [String] {
         let count = result.messages.count
         let kind = state.map { " \($0.rawValue)" } ?? ""
-        let overview = "\(session): \(count)\(kind) message\(count == 1 ? "" : "s")"
+        // The list may be a part of what there is.
+        let part = result.next == nil ? "" : "the first "
+        let overview = "\(session): \(part)\(count)\(kind) message\(count == 1 ? "" : "s")"
         guard count > 0 else { return [printable("\(overview).")] }
         let rows = result.messages.map { message in
             [

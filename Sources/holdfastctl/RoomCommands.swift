@@ -13,7 +13,7 @@ struct SwitchRoomCommand: AsyncParsableCommand {
             """)
 
     @OptionGroup var common: CommonOptions
-    @Argument(help: "The session.") var session: String
+    @Argument(help: "The session.", completion: .sessions) var session: String
     @Argument(help: "The room.") var room: String
 
     func run() async throws {
@@ -38,7 +38,7 @@ struct ParticipantsCommand: AsyncParsableCommand {
             """)
 
     @OptionGroup var common: CommonOptions
-    @Argument(help: "The session.") var session: String
+    @Argument(help: "The session.", completion: .sessions) var session: String
     @Flag(name: [.short, .long], help: "Show dates instead of spans.") var verbose = false
 
     func run() async throws {

@@ -12,7 +12,7 @@ struct ConnectCommand: AsyncParsableCommand {
             """)
 
     @OptionGroup var common: CommonOptions
-    @Argument(help: "The session.") var session: String
+    @Argument(help: "The session.", completion: .sessions) var session: String
 
     func run() async throws {
         try await command(SessionConnectMethod.self, .init(session: session), session, common)
@@ -29,7 +29,7 @@ struct DisconnectCommand: AsyncParsableCommand {
             """)
 
     @OptionGroup var common: CommonOptions
-    @Argument(help: "The session.") var session: String
+    @Argument(help: "The session.", completion: .sessions) var session: String
 
     func run() async throws {
         try await command(SessionDisconnectMethod.self, .init(session: session), session, common)
@@ -42,7 +42,7 @@ struct ReconnectCommand: AsyncParsableCommand {
         abstract: "Reconnect a session now, without waiting for its next attempt.")
 
     @OptionGroup var common: CommonOptions
-    @Argument(help: "The session.") var session: String
+    @Argument(help: "The session.", completion: .sessions) var session: String
     @Option(
         help: """
             quick: take the session at the server up again. full: set everything up anew. auto: quick if the server \

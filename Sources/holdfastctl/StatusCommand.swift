@@ -12,7 +12,7 @@ struct StatusCommand: AsyncParsableCommand {
             """)
 
     @OptionGroup var common: CommonOptions
-    @Argument(help: "The session; without it, all of them.") var session: String?
+    @Argument(help: "The session; without it, all of them.", completion: .sessions) var session: String?
     @Flag(help: "End with exit code 3 unless every session shown is connected.") var check = false
     @Flag(name: [.short, .long], help: "Show dates instead of spans, and the details of every session.")
     var verbose = false
@@ -26,6 +26,7 @@ struct StatusCommand: AsyncParsableCommand {
         let client = common.client()
         let terminal = Terminal()
         if follow {
+            terminal.endWithReader()
             try await StatusFollower(client: client, terminal: terminal, common: common, verbose: verbose)
                 .run(session)
             return
@@ -39,7 +40,7 @@ struct StatusCommand: AsyncParsableCommand {
         } else {
             answer = try await client.callUndecoded(
                 SessionListMethod.self, NoParameters(), timeout: CommonOptions.answerTimeout)
-            sessions = try decode(SessionSnapshot.self, answer).sessions
+            sessions = try decode(SessionSnapshot.self, answer).sessions.inNaturalOrder
         }
         if common.json {
             terminal.print(json: answer)
@@ -130,8 +131,8 @@ struct ListCommand: AsyncParsableCommand {
         if common.json {
             terminal.print(json: answer)
         } else {
-            let sessions = try decode(SessionSnapshot.self, answer).sessions
-            terminal.print(StatusDetails.table(sessions, times: Terminal.times(isAbsolute: verbose)))
+            let sessions = try decode(SessionSnapshot.self, answer).sessions.inNaturalOrder
+            terminal.print(table: StatusDetails.table(sessions, times: Terminal.times(isAbsolute: verbose)))
         }
     }
 }

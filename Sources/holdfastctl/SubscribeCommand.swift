@@ -13,11 +13,13 @@ struct SubscribeCommand: AsyncParsableCommand {
             """)
 
     @OptionGroup var common: CommonOptions
-    @Argument(help: "The session.") var session: String
+    @Argument(help: "The session.", completion: .sessions) var session: String
     @Argument(help: "Topic filters; + stands for one level and # for all that follow.") var filters: [String]
     @Option(help: "Highest quality of service: 0, 1 or 2.") var qos = MessageQoS.atLeastOnce
     @Option(help: "End after so many messages.") var count: Int?
-    @Option(help: "Name of a durable consumer, which is made if there is none; one filter.") var consumer: String?
+    @Option(
+        help: "Name of a durable consumer, which is made if there is none; one filter.", completion: .consumers)
+    var consumer: String?
 
     func validate() throws {
         if consumer != nil, filters.count != 1 { throw ValidationError("A consumer has one filter.") }
@@ -26,6 +28,7 @@ struct SubscribeCommand: AsyncParsableCommand {
 
     func run() async throws {
         let client = common.client()
+        Terminal().endWithReader()
         let printer = MessagePrinter(terminal: Terminal(), json: common.json, remaining: count)
         if let consumer {
             return try await consume(consumer, client, printer)
@@ -67,8 +70,8 @@ struct UnsubscribeCommand: AsyncParsableCommand {
         abstract: "End a durable consumer for good, with all that waits for it.")
 
     @OptionGroup var common: CommonOptions
-    @Argument(help: "The session.") var session: String
-    @Argument(help: "The name of the consumer.") var consumer: String
+    @Argument(help: "The session.", completion: .sessions) var session: String
+    @Argument(help: "The name of the consumer.", completion: .consumers) var consumer: String
 
     func run() async throws {
         let client = common.client()

@@ -13,7 +13,8 @@ struct Terminal {
     init() {
         isTerminal = isatty(STDOUT_FILENO) == 1
         let refused = getenv("NO_COLOR").map { $0.pointee != 0 } ?? false
-        isColoured = isTerminal && !refused
+        let isDumb = getenv("TERM").map { String(cString: $0) == "dumb" } ?? false
+        isColoured = isTerminal && !refused && !isDumb
     }
 
     /// How many characters a line has; 80 when nobody knows.
@@ -31,6 +32,27 @@ struct Terminal {
         for line in lines { print(line) }
     }
 
+    /// A table, of which a terminal shows as much of each line as it has room for.
+    func print(table lines: [String]) {
+        print(isTerminal ? lines.map { Columns.fitted($0, to: width) } : lines)
+    }
+
+    /// Ends the command when nobody reads its output any more. For commands that may have nothing to write for a long time:
+    /// a write would notice it.
+    func endWithReader() {
+        guard !isTerminal else { return }
+        var thread = pthread_t()
+        pthread_create(
+            &thread, nil,
+            { _ in
+                var output = pollfd(fd: STDOUT_FILENO, events: 0, revents: 0)
+                while poll(&output, 1, -1) < 0, errno == EINTR {}
+                if output.revents & Int16(POLLERR | POLLHUP) != 0 { exit(EndStatus.failed.rawValue) }
+                return nil
+            }, nil)
+        pthread_detach(thread)
+    }
+
     /// The result of a method, with `"schema": 1` added.
     func print(json value: JSONValue) {
         write(JSONText.line(value))
@@ -43,6 +65,11 @@ struct Terminal {
 
     static func complain(_ lines: [String]) {
         _ = write(Array(lines.map { $0 + "\n" }.joined().utf8), to: STDERR_FILENO)
+    }
+
+    /// An error as one JSON object.
+    static func complain(json value: JSONValue) {
+        _ = write(JSONText.line(value), to: STDERR_FILENO)
     }
 
     private static func write(_ bytes: [UInt8], to descriptor: Int32) -> Bool {

@@ -30,6 +30,8 @@ struct Timeline: Equatable {
         var start: Int64
         /// Whether it had begun even before that.
         var beganBefore = false
+        /// Whether the session left the connection for a new one.
+        var isPlanned = false
         /// `nil` while it lasts.
         var end: Int64?
         /// In seconds.
@@ -76,12 +78,31 @@ struct Timeline: Equatable {
         let statuses = Dictionary(sessions.map { ($0.session, $0) }, uniquingKeysWith: { first, _ in first })
         let before = Dictionary(earlier.map { ($0.session, $0) }, uniquingKeysWith: { _, last in last })
         let own = Dictionary(grouping: entries, by: \.session)
-        rows = Set(statuses.keys).union(own.keys).sorted().map { session in
+        rows = Set(statuses.keys).union(own.keys).sorted(by: NaturalOrder.precedes).map { session in
             var builder = RowBuilder(session: session, start: start, end: end)
             if let entry = before[session] { builder.begin(with: entry) }
             for entry in own[session] ?? [] { builder.take(entry) }
             return builder.finish(statuses[session])
         }
+    }
+}
+
+extension Timeline {
+    /// Without the time at the beginning of which nothing is known of any session.
+    var fitted: Timeline {
+        let begins = rows.compactMap { row in row.spans.first { $0.condition != .unknown }?.start }
+        guard let first = begins.min(), first > start else { return self }
+        var fitted = self
+        fitted.start = first
+        for index in rows.indices {
+            fitted.rows[index].spans = rows[index].spans.compactMap { span in
+                guard span.end > first else { return nil }
+                var span = span
+                span.start = max(span.start, first)
+                return span
+            }
+        }
+        return fitted
     }
 }
 
@@ -132,7 +153,7 @@ private struct RowBuilder {
         condition = .init(entry)
         reason = entry.reason.message
         last = entry
-        guard entry.to != .connected else { return }
+        guard entry.to != .connected, !Self.isStop(entry) else { return }
         outage = begun(by: entry, at: entry.time.milliseconds)
         outage?.beganBefore = entry.from != .connected
     }
@@ -146,7 +167,7 @@ private struct RowBuilder {
         last = entry
         if entry.to == .connected {
             end(at: time, by: entry)
-        } else if outage == nil {
+        } else if outage == nil, !Self.isStop(entry) {
             outage = begun(by: entry, at: time)
             // A session that was not connected before has lost nothing; it is told only if it lasts.
             outage?.beganBefore = entry.from != .connected
@@ -168,6 +189,9 @@ private struct RowBuilder {
         close(at: end)
         if var outage, let last {
             outage.length = Double(max(0, end - outage.start)) / 1000
+            guard !outage.isPlanned || outage.length >= Self.longestPlanned else {
+                return Timeline.Row(session: session, spans: spans, outages: outages)
+            }
             // Why it was lost, or, if it was not connected in all the time that is known, why it is not.
             if outage.beganBefore, let reason = status?.reason { outage.reason = reason.message }
             outage.ending =
@@ -194,7 +218,19 @@ private struct RowBuilder {
     }
 
     private func begun(by entry: SessionHistoryEntry, at time: Int64) -> Timeline.Outage {
-        .init(session: session, start: time, length: 0, reason: entry.reason.message, ending: "")
+        .init(
+            session: session, start: time, isPlanned: Self.isLocal(entry) && entry.to == .reconnecting, length: 0,
+            reason: entry.reason.message, ending: "")
+    }
+
+    /// Seconds that a reconnect which somebody asked for, or which the session made for a better connection, may take.
+    private static let longestPlanned = 10.0
+
+    private static func isLocal(_ entry: SessionHistoryEntry) -> Bool { entry.reason.group == "local" }
+
+    /// Somebody stopped the session, or the daemon: that is no outage.
+    private static func isStop(_ entry: SessionHistoryEntry) -> Bool {
+        isLocal(entry) && (entry.to == .disconnecting || entry.to == .disconnected)
     }
 
     private mutating func end(at time: Int64, by entry: SessionHistoryEntry) {
@@ -205,6 +241,7 @@ private struct RowBuilder {
         ended.end = time
         // Measured without the wall clock, if the daemon was there all the time.
         ended.length = entry.outage ?? Double(max(0, time - ended.start)) / 1000
+        guard !ended.isPlanned || ended.length >= Self.longestPlanned else { return }
         ended.ending = entry.mode.map { "connected, \($0.rawValue) reconnect" } ?? "connected"
         outages.append(ended)
     }

@@ -176,7 +176,7 @@ extension TimelineText.Cell {
         case .trying: "~"
         case .offline: "."
         case .down: "_"
-        case .unknown: "?"
+        case .unknown: "-"
         }
     }
 

@@ -12,12 +12,13 @@ struct WatchCommand: AsyncParsableCommand {
             """)
 
     @OptionGroup var common: CommonOptions
-    @Argument(help: "The session; without it, all of them.") var session: String?
+    @Argument(help: "The session; without it, all of them.", completion: .sessions) var session: String?
     @Option(help: "First print the events after this sequence number, as far as the daemon has them.")
     var since: Int64?
 
     func run() async throws {
         let terminal = Terminal()
+        terminal.endWithReader()
         for try await element in try await common.client().watch(session: session, since: since) {
             if common.json {
                 Self.printJSON(element, to: terminal)
@@ -62,12 +63,16 @@ struct WaitCommand: AsyncParsableCommand {
         commandName: "wait",
         abstract: "Wait until sessions are connected.",
         discussion: """
+            Without SESSION, it waits for all that connect by themselves: not for those that somebody has disconnected, \
+            and not for those that are up on demand.
+
             Ends with exit code 0 when all of them are in the state, with 4 when that took too long, and with 3 as soon \
-            as one has failed and will not connect by itself.
+            as one has failed and will not connect by itself, or when there is none to wait for.
             """)
 
     @OptionGroup var common: CommonOptions
-    @Argument(help: "The sessions; without any, all of them.") var sessions: [String] = []
+    @Argument(help: "The sessions; without any, all that connect by themselves.", completion: .sessions) var sessions:
+        [String] = []
     @Option(help: "How long to wait, like 500ms, 30s, 5min or never.")
     var timeout = SpanArgument(duration: .seconds(30))
     @Option(help: "The state to wait for.") var state = SessionStatus.State.connected
@@ -147,7 +152,13 @@ struct WaitProgress: Sendable {
 
     var outcome: Outcome? {
         guard isKnown else { return nil }
-        let awaited = names.isEmpty ? states.keys.sorted() : names
+        let awaited = names.isEmpty ? states.keys.filter(connectsByItself).sorted() : names
+        if awaited.isEmpty {
+            return .hopeless(
+                states.isEmpty
+                    ? "no session is configured; holdfastctl config init NAME begins one"
+                    : "no session connects by itself; name the ones to wait for")
+        }
         if awaited.allSatisfy({ states[$0] == wanted }) {
             return .reached(Dictionary(awaited.map { ($0, wanted.rawValue) }, uniquingKeysWith: { first, _ in first }))
         }
@@ -155,6 +166,16 @@ struct WaitProgress: Sendable {
             return .hopeless("\(failed) has failed: \(reasons[failed] ?? "holdfastctl status \(failed) says why")")
         }
         return nil
+    }
+}
+
+extension WaitProgress {
+    /// Of those that are down, only the ones that failed are waited for, so that it is said.
+    private func connectsByItself(_ name: String) -> Bool {
+        switch states[name] {
+        case .disconnected, .disconnecting: wanted != .connected
+        default: true
+        }
     }
 }
 

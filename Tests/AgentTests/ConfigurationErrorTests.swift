@@ -156,8 +156,11 @@ private let duration = #"a duration such as "250ms", "15s" or "20min""#
         }
     }
 
-    @Test(arguments: ["metrics.listen = \"127.0.0.1:9464\"", "metrics.textfile = \"/m\""])
-    func `is metrics in this version`(text: String) {
+    @Test(arguments: [
+        "metrics.listen = \"0.0.0.0:9464\"", "metrics.listen = \"localhost:9464\"", "metrics.listen = \"127.0.0.1\"",
+        "metrics.textfile = \"/m\"", "metrics.textfile = \"m.prom\"",
+    ])
+    func `offers metrics to other hosts, or in a file that no collector reads`(text: String) {
         #expect(throws: ConfigurationErrors.self) {
             try DaemonConfiguration(ConfigurationFile(path: "holdfast.toml", text: text))
         }

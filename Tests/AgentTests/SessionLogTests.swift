@@ -1,6 +1,7 @@
 import Logging
 import MQTT
 import SessionCore
+import Support
 import Systemd
 import Testing
 import Transport
@@ -65,6 +66,34 @@ struct SessionLogTests {
         #expect(recorded.lines.first?.fields["HOLDFAST_STATE"] == "connected")
         #expect(recorded.lines.first?.fields["HOLDFAST_PREVIOUS_STATE"] == "connecting")
         #expect(recorded.lines.first?.fields["HOLDFAST_ENDPOINT"] == "mqtt://a:1883")
+    }
+
+    @Test mutating func `every entry has what its explanation refers to`() throws {
+        for group in [ReasonGroup.auth, .displaced, .config] {
+            change(to: .connecting, .dialing, at: 0)
+            change(to: .connected, at: 1)
+            change(to: .reconnecting, .waiting, retryIn: 1, at: 2)
+            for minute in [1, 5, 15] { change(to: .reconnecting, .dialing, attempt: minute, at: minute * 60 + 3) }
+            back(after: 1000)
+            log.tell(
+                .credentialExpiring(at: Self.at(2000)), status: status(.connected, nil, .answered, 0, nil, 0),
+                endpoint: nil, at: Self.at(1500))
+            let code = try #require(SessionCore.ReasonCode.allCases.first { $0.group == group })
+            change(to: .failed, because: code, at: 1600)
+            change(to: .disconnected, because: .userDisconnect, at: 1700)
+        }
+        _ = log.quarantined(MessageSequence(rawValue: 1), "too large", at: Self.at(0))
+        _ = log.dropped("it expired", at: Self.at(0))
+        var explained: Set<String> = []
+        for line in recorded.lines {
+            guard let id = line.fields["MESSAGE_ID"] else { continue }
+            let entry = try #require(Catalog.entries[id])
+            for reference in entry.references {
+                #expect(line.fields[reference] != nil, "\(line.message): journalctl -x shows @\(reference)@")
+            }
+            explained.insert(id)
+        }
+        #expect(explained.count == 9, "all kinds of entries that a session writes")
     }
 
     @Test mutating func `a first connect that fails is told at once, and then only at its minutes`() {

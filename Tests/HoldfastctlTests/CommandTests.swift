@@ -70,6 +70,50 @@ struct EndingTests {
         #expect(ending?.output.isEmpty == false)
     }
 
+    @Test(
+        arguments: [
+            (["--json", "status"], ["status", "--json"]),
+            (["--socket", "/s", "--json", "wait", "main"], ["wait", "--socket", "/s", "--json", "main"]),
+            (["--socket=/s", "list"], ["list", "--socket=/s"]), (["list", "--json"], ["list", "--json"]),
+            (["--version"], ["--version"]), ([], []),
+        ] as [([String], [String])])
+    func `what every command takes may stand before the command`(_ words: [String], _ inOrder: [String]) {
+        #expect(CommandWords(words).inOrder == inOrder)
+        #expect(CommandWords(words).failure == nil)
+    }
+
+    @Test(arguments: [("statsu", "did you mean status?"), ("qwertyuiop", "holdfastctl help lists the commands")])
+    func `a command that there is not gets the nearest one`(_ word: String, _ advice: String) {
+        let failure = CommandWords(["--json", word]).failure
+        #expect(failure?.status == .usage)
+        #expect(failure?.advice == advice)
+    }
+
+    @Test func `an error is told to programs as JSON, with its code and hint`() throws {
+        let ending = Ending(ClientError.refused(.unknownSession("mian", among: ["main"])))
+        #expect(ending.json["error"]?["code"] == .string("unknown-session"))
+        #expect(ending.json["error"]?["hint"] == .string("did you mean main?"))
+        #expect(ending.json["error"]?["status"] == .integer(1))
+        #expect(Ending(ClientError.timeout).json["error"]?["status"] == .integer(4))
+    }
+
+    @Test func `several errors are several lines`() {
+        let failure = CommandFailure(.failed, "a.toml:1:1: wrong\nb.toml:2:1: wrong\u{7}")
+        #expect(failure.lines == ["holdfastctl: a.toml:1:1: wrong", "b.toml:2:1: wrong\u{FFFD}"])
+    }
+
+    @Test(arguments: [(nil, "."), (0, "."), (16, "; no subscribers."), (135, "; the server's reason code is 135.")])
+    func `a delivered message is told in words`(_ code: Int?, _ end: String) {
+        let result = MessagePublishMethod.Result(id: 3, accepted: true, delivered: true, reasonCode: code)
+        #expect(PublishCommand.sentence(result) == "Message 3 is delivered" + end)
+    }
+
+    @Test func `names are ordered as people count`() {
+        let names = ["gw-10", "gw-2", "a", "gw-02", "gw", "gw-2b", "b1c10", "b1c9"]
+        #expect(
+            names.sorted(by: NaturalOrder.precedes) == ["a", "b1c9", "b1c10", "gw", "gw-02", "gw-2", "gw-2b", "gw-10"])
+    }
+
     @Test func `without a verb the help is shown`() throws {
         var command = try #require(try HoldfastControl.parseAsRoot([]) as? HoldfastControl)
         let error = try #require(throws: (any Error).self) { try command.run() }
@@ -139,6 +183,17 @@ struct WaitProgressTests {
         #expect(progress.outcome == nil)
         progress.take(event("b", .connected))
         #expect(progress.outcome == .reached(["a": "connected", "b": "connected"]))
+    }
+
+    @Test func `without names, what somebody has disconnected is not waited for`() {
+        var progress = WaitProgress(wanted: .connected, names: [])
+        progress.take(snapshot(["a": .connected, "b": .disconnected]))
+        #expect(progress.outcome == .reached(["a": "connected"]))
+        progress.take(snapshot(["b": .disconnected]))
+        #expect(progress.outcome == .hopeless("no session connects by itself; name the ones to wait for"))
+        progress.take(snapshot([:]))
+        #expect(
+            progress.outcome == .hopeless("no session is configured; holdfastctl config init NAME begins one"))
     }
 
     @Test func `only the named sessions count`() {

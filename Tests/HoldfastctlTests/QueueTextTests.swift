@@ -18,7 +18,7 @@ struct QueueTextTests {
                     id: 8, topic: "t", qos: .exactlyOnce, retain: false, size: 5, acceptedAt: accepted, state: .queued),
             ], next: 8)
         let lines = QueueText.lines(for: result, of: "main", state: nil, times: Self.times)
-        #expect(lines.first == "main: 2 messages:")
+        #expect(lines.first == "main: the first 2 messages:")
         #expect(lines[3].hasPrefix("7   quarantined (not authorized)  1    2 KiB  12 s ago"))
         #expect(!lines[3].contains("\u{1B}"))
         #expect(lines.last == "There are more: --after 8")

@@ -7,7 +7,8 @@ import Testing
 private func minute(_ minutes: Double) -> Int64 { 1_795_176_000_000 + Int64(minutes * 60_000) }
 
 private func reason(_ code: String) -> SessionStatus.Reason {
-    .init(code: code, group: "network", terminal: false, message: "because of \(code)")
+    let local = ["user-disconnect", "user-reconnect", "shutdown"].contains(code)
+    return .init(code: code, group: local ? "local" : "network", terminal: false, message: "because of \(code)")
 }
 
 private func entry(
@@ -117,11 +118,40 @@ struct TimelineTests {
                 entry(50, .connected, .reconnecting, "no-path", phase: .waitingForNetwork),
             ], earlier: [entry(-1, .connecting, .connected)]
         ).outages
-        #expect(outages.map(\.reason) == ["because of heartbeat-timeout", "because of shutdown", "because of no-path"])
-        #expect(outages.map(\.length) == [301.5, 120, 600])
-        #expect(outages.map(\.end) == [minute(15), minute(32), nil])
-        #expect(outages.map(\.ending) == ["connected, full reconnect", "connected", "still no network"])
+        #expect(outages.map(\.reason) == ["because of heartbeat-timeout", "because of no-path"])
+        #expect(outages.map(\.length) == [301.5, 600])
+        #expect(outages.map(\.end) == [minute(15), nil])
+        #expect(outages.map(\.ending) == ["connected, full reconnect", "still no network"])
         #expect(outages.allSatisfy { !$0.beganBefore })
+    }
+
+    @Test(
+        arguments: [
+            // Somebody stopped it, and started it again.
+            (
+                [
+                    entry(10, .connected, .disconnecting, "user-disconnect"),
+                    entry(10, .disconnecting, .disconnected, "user-disconnect"),
+                    entry(20, .disconnected, .connecting), entry(21, .connecting, .connected),
+                ], 0
+            ),
+            // A reconnect that was asked for is over at once, or is an outage.
+            ([entry(10, .connected, .reconnecting, "user-reconnect"), entry(10.1, .reconnecting, .connected)], 0),
+            ([entry(10, .connected, .reconnecting, "user-reconnect"), entry(12, .reconnecting, .connected)], 1),
+            ([entry(10, .connected, .reconnecting, "user-reconnect")], 1),
+            ([entry(10, .connected, .reconnecting)], 1),
+        ] as [([SessionHistoryEntry], Int)])
+    func `what somebody asked for is no outage`(_ entries: [SessionHistoryEntry], _ count: Int) {
+        #expect(timeline(entries, earlier: [entry(-1, .connecting, .connected)]).outages.count == count)
+    }
+
+    @Test func `the timeline begins where something is known`() {
+        let entries = [entry(20, .disconnected, .connecting), entry(21, .connecting, .connected)]
+        let fitted = timeline(entries).fitted
+        #expect(fitted.start == minute(20))
+        #expect(spans(fitted.rows.first) == ["trying to 21", "connected to 60"])
+        #expect(timeline([], earlier: [entry(-1, .connecting, .connected)]).fitted.start == minute(0))
+        #expect(timeline([], sessions: []).fitted.start == minute(0))
     }
 
     @Test func `an outage that began before has its own start if that is known`() {
@@ -164,9 +194,9 @@ struct TimelineTextTests {
             text(hour) == [
                 "From 2026-11-20 12:00:00 to 2026-11-20 13:00:00:",
                 "",
-                "main  ==========+=========..........~~~~~~~~~~__________??????????  39.00 %",
+                "main  ==========+=========..........~~~~~~~~~~__________----------  39.00 %",
                 "      |12:00    |12:10    |12:20    |12:30    |12:40    |12:50",
-                "= connected  + interrupted  ~ trying  . no network  _ down  ? unknown (daemon not running)",
+                "= connected  + interrupted  ~ trying  . no network  _ down  - unknown (daemon not running)",
                 "",
                 "2 outages:",
                 "  SESSION  START     LENGTH  END                         REASON",

@@ -1,3 +1,4 @@
+import Support
 import Systemd
 import Testing
 

@@ -39,6 +39,20 @@ struct ConfigurationForm<Value: Equatable & Sendable>: Sendable {
     }
 }
 
+extension ConfigurationForm<String> {
+    static var metricsAddress: Self {
+        text("empty, or a loopback address with a port, such as \"127.0.0.1:9464\"") { text in
+            text.isEmpty || MetricsConfiguration.address(text) != nil ? text : nil
+        }
+    }
+
+    static var metricsFile: Self {
+        text("empty, or the absolute path of a file whose name ends with .prom") { text in
+            text.isEmpty || text.hasPrefix("/") && text.hasSuffix(".prom") ? text : nil
+        }
+    }
+}
+
 extension ConfigurationForm<Bool> {
     static var boolean: Self {
         Self("true or false") { content in

@@ -1,46 +1,29 @@
 import ControlAPI
 
-/// One key of a configuration file: its name, where its value belongs, what the value must be, and how much of that
-/// this version carries out.
+/// One key of a configuration file: its name, where its value belongs, and what the value must be.
 struct ConfigurationKey<Root: Sendable>: Sendable {
     /// With the table's name: `reconnect.spread`.
     let name: String
     let isRequired: Bool
     private let assign: @Sendable (ConfigurationValue, inout Root) throws(ConfigurationErrors) -> Void
 
-    /// Which values this version carries out. Any other valid value is an error, for nothing is silently ignored.
-    enum Support<Value: Equatable & Sendable>: Sendable {
-        case every
-        /// What holds without the key.
-        case onlyDefault
-    }
-
     init<Value: Equatable & Sendable>(
         _ name: String, _ member: any WritableKeyPath<Root, Value> & Sendable, _ form: ConfigurationForm<Value>,
-        isRequired: Bool = false, supports support: Support<Value> = .every
+        isRequired: Bool = false
     ) {
-        self.init(name, member, form, isRequired: isRequired, supports: support) { $0[keyPath: member] = $1 }
+        self.init(name, member, form, isRequired: isRequired) { $0[keyPath: member] = $1 }
     }
 
     /// For a key that sets more than its own member.
     init<Value: Equatable & Sendable>(
         _ name: String, _ member: any WritableKeyPath<Root, Value> & Sendable, _ form: ConfigurationForm<Value>,
-        isRequired: Bool = false, supports support: Support<Value> = .every,
+        isRequired: Bool = false,
         set: @escaping @Sendable (inout Root, Value) -> Void
     ) {
         self.name = name
         self.isRequired = isRequired
         assign = { value, root throws(ConfigurationErrors) in
-            let new = try form.read(value)
-            let isSupported =
-                switch support {
-                case .every: true
-                case .onlyDefault: new == root[keyPath: member]
-                }
-            guard isSupported else {
-                throw value.error("this value of \(name) is not supported by this version; leave the key out")
-            }
-            set(&root, new)
+            set(&root, try form.read(value))
         }
     }
 

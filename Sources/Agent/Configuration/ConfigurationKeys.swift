@@ -15,8 +15,8 @@ extension DaemonConfiguration {
 
         .init("log.level", \.logLevel, .choice),
 
-        .init("metrics.listen", \.metrics.listen, .anyText, supports: .onlyDefault),
-        .init("metrics.textfile", \.metrics.textfile, .anyText, supports: .onlyDefault),
+        .init("metrics.listen", \.metrics.listen, .metricsAddress),
+        .init("metrics.textfile", \.metrics.textfile, .metricsFile),
     ]
 }
 

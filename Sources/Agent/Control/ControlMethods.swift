@@ -47,6 +47,12 @@ extension ControlConnection {
         case DaemonReloadMethod.name:
             _ = try take(DaemonReloadMethod.self, parameters)
             return OutgoingLine.answer(id, result: try await daemon.reload())
+        case DaemonMetricsMethod.name:
+            _ = try take(DaemonMetricsMethod.self, parameters)
+            return OutgoingLine.answer(id, result: await daemon.metrics())
+        case DaemonLogLevelMethod.name:
+            let level = try take(DaemonLogLevelMethod.self, parameters).level
+            return OutgoingLine.answer(id, result: try await daemon.logLevel(level))
         case SessionListMethod.name:
             _ = try take(SessionListMethod.self, parameters)
             return OutgoingLine.answer(id, result: SessionSnapshot(sessions: await registry.statuses()))
@@ -110,6 +116,9 @@ extension ControlConnection {
         case NetworkStatusMethod.name:
             _ = try take(NetworkStatusMethod.self, parameters)
             return OutgoingLine.answer(id, result: network.status(endpoints: await registry.endpoints))
+        case CheckRunMethod.name:
+            let parameters = try take(CheckRunMethod.self, parameters)
+            return OutgoingLine.answer(id, result: try await registry.driver(parameters.session).check(parameters))
         default:
             throw .unknownMethod(method)
         }
@@ -120,9 +129,11 @@ extension ControlConnection {
         _ method: Method.Type, _ parameters: JSONValue?
     ) throws(RPCError) -> Method.Parameters {
         if let role = Method.role, !roles.contains(role) {
+            daemon.assumeIsolated { $0.calls.denied(Method.name) }
             daemon.denials.assumeIsolated { $0.denied(Method.name, to: peer, needs: role) }
             throw .notPermitted(Method.name, role: role)
         }
+        daemon.assumeIsolated { $0.calls.called(Method.name) }
         return try ParameterDecoder.decode(Method.Parameters.self, from: parameters)
     }
 

@@ -27,6 +27,9 @@ actor Daemon {
     private let since = RFC3339.now
     private var configuration: DaemonConfiguration
     private let notifier = Notifier()
+    /// What was called on the control socket.
+    var calls = CallMetrics()
+    private var publisher: MetricsPublisher?
 
     init(
         options: DaemonOptions, configuration: DaemonConfiguration, store: DurableStore, registry: SessionRegistry,
@@ -65,6 +68,47 @@ actor Daemon {
             netlink: network.counters)
     }
 
+    func metrics() async -> DaemonMetricsMethod.Result {
+        let sessions = await registry.statuses()
+        let metrics = MetricsText(
+            status: await status(), sessions: sessions, events: await registry.metrics, calls: calls, now: .now)
+        return DaemonMetricsMethod.Result(contentType: MetricsText.contentType, text: metrics.text)
+    }
+
+    /// Offers the metrics where the configuration says.
+    func publishMetrics() async {
+        let publisher = MetricsPublisher(eventLoop: eventLoop, logger: logger) { [weak self] in
+            await self?.metrics().text ?? OpenMetricsText().text
+        }
+        self.publisher = publisher
+        await publisher.apply(configuration.metrics)
+    }
+
+    func stopPublishingMetrics() async {
+        await publisher?.apply(MetricsConfiguration())
+        publisher = nil
+    }
+
+    /// Where the metrics are offered; `nil` when they are not.
+    var metricsAddress: SocketAddress? {
+        get async { await publisher?.address }
+    }
+
+    /// Sets how much is written to the journal, until the configuration is read again.
+    func logLevel(_ name: String?) throws(RPCError) -> DaemonLogLevelMethod.Result {
+        if let name {
+            guard let level = Logger.Level(rawValue: name) else {
+                let names = Logger.Level.allCases.map(\.rawValue)
+                throw .invalidParameters(
+                    "there is no log level \"\(name.prefix(64))\"",
+                    hint: didYouMean(nearest(to: name, among: names)) ?? "it is one of \(names.joined(separator: ", "))"
+                )
+            }
+            JournalLogHandler.setLevel(level)
+        }
+        return DaemonLogLevelMethod.Result(level: JournalLogHandler.currentLevel.rawValue)
+    }
+
     /// Reads the configuration again and applies it. A broken holdfast.toml changes nothing at all.
     func reload() async throws(RPCError) -> DaemonReloadMethod.Result {
         // Nothing is notified of a reload that is refused: the service manager would take the end of this one for the end
@@ -87,6 +131,7 @@ actor Daemon {
             }
             configuration = new
             if options.logLevel == nil { JournalLogHandler.setLevel(Logger.Level(new.logLevel)) }
+            await publisher?.apply(new.metrics)
             let result = try await registry.apply(loaded)
             logger.notice(
                 "reloaded: \(result.added.count) added, \(result.changed.count) changed, \(result.removed.count) removed, \(result.errors.count) errors",

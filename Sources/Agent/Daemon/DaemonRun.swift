@@ -136,6 +136,7 @@ private func start(
     } catch {
         throw StartFailure(status: .ioError, sentence: "the control socket cannot be served: \(error)")
     }
+    await daemon.publishMetrics()
     let sleepWatch = SleepWatch(registry: registry, logger: logger, eventLoop: loop)
     await sleepWatch.start()
     Notifier().ready()
@@ -187,6 +188,7 @@ private func stop(_ running: Running, _ logger: Logger) async {
     await running.sleepWatch.stop()
     await running.resolverWatch.stop()
     await running.server.stopListening()
+    await running.daemon.stopPublishingMetrics()
     await running.daemon.registry.stop()
     await running.server.closeConnections()
     await running.daemon.network.watcher.stop()

@@ -45,6 +45,7 @@ actor SessionRegistry {
     /// The programs that subscribe to sessions that do not run at the moment, in case they come back.
     var parked: [SessionName: ParkedConsumers] = [:]
     private var events = EventLog()
+    private(set) var metrics = EventMetrics()
     private var history = HistoryRecorder()
     private var historyQueue: HistoryQueue?
     private var watchers: [WatchID: Watcher] = [:]
@@ -251,6 +252,7 @@ actor SessionRegistry {
     func report(_ session: SessionName, _ event: SessionEvent?) {
         if let event {
             record(history.take(session, event))
+            metrics.take(session.description, event)
             let numbered = events.append(event)
             for (id, watcher) in watchers where watcher.session == nil || watcher.session == session {
                 var own = numbered

@@ -23,6 +23,8 @@ struct JournalLogHandler: LogHandler {
         set { Self.setLevel(newValue) }
     }
 
+    static var currentLevel: Logger.Level { Logger.Level.allCases[level.load(ordering: .relaxed)] }
+
     static func setLevel(_ level: Logger.Level) {
         self.level.store(Logger.Level.allCases.firstIndex(of: level) ?? 0, ordering: .relaxed)
     }

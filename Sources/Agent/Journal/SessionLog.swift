@@ -70,7 +70,7 @@ struct SessionLog {
             write(
                 .info, .sessionConnected, status: status, endpoint: endpoint,
                 "connected to \(endpoint ?? "the server")" + (status.resumed == true ? ", session resumed" : ""),
-                previous)
+                previous.merging([.mode: (status.resumed == true ? ReconnectMode.quick : .full).rawValue]) { $1 })
         case (_, .connected):
             tryingSince = nil
         case (.connected, .reconnecting) where Self.isPlanned(status):
@@ -145,7 +145,8 @@ struct SessionLog {
         write(
             .notice, .stillTrying, status: status, endpoint: nil,
             (attempts > 0 ? "not connected after \(attempts) attempt\(attempts == 1 ? "" : "s"): " : "not connected: ")
-                + "\(status.reason.message)\(wait)", Self.retry(status, at: now))
+                + "\(status.reason.message)\(wait)",
+            Self.retry(status, at: now).merging([.attempt: String(max(0, attempts))]) { $1 })
     }
 
     private static func isPause(_ phase: Phase) -> Bool { phase == .waiting || phase == .waitingForNetwork }

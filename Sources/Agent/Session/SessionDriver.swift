@@ -122,6 +122,8 @@ actor SessionDriver {
     var droppedCount: Int64 = 0
     var refusedCount: Int64 = 0
     var queueTurns = QueueTurns()
+    /// Whether somebody has the endpoints checked.
+    var isChecking = false
     private var stepDetector: ClockStepDetector
     /// Those who wait until the session is not on its way down any more.
     var stopWaiters: [CheckedContinuation<Void, Never>] = []

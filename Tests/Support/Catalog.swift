@@ -1,13 +1,13 @@
 import Glibc
 
 /// The catalog file of this repository, taken apart.
-struct Catalog {
-    struct Entry {
-        var headers: [String: String] = [:]
-        var text: [String] = []
+public struct Catalog {
+    public struct Entry: Sendable {
+        public var headers: [String: String] = [:]
+        public var text: [String] = []
 
         /// The names between at-signs, in the subject and in the text.
-        var references: [String] {
+        public var references: [String] {
             let parts = (headers.values + text).joined(separator: "\n").split(
                 separator: "@", omittingEmptySubsequences: false)
             return parts.enumerated().filter { $0.offset % 2 == 1 }.map { String($0.element) }
@@ -15,7 +15,7 @@ struct Catalog {
     }
 
     /// The entries by id; an id that occurs twice is left out, so that a test fails.
-    static let entries: [String: Entry] = {
+    public static let entries: [String: Entry] = {
         let root = #filePath.split(separator: "/", omittingEmptySubsequences: false).dropLast(3).joined(separator: "/")
         var entries: [String: Entry] = [:]
         var duplicates: Set<String> = []

@@ -1,0 +1,48 @@
+import ControlAPI
+
+/// What is counted of events as they happen: what a session's status does not keep. Without I/O.
+struct EventMetrics: Sendable {
+    /// How often attempts failed and connections were lost, by session and reason.
+    private(set) var failures: [String: [String: Int64]] = [:]
+    /// How long outages lasted, in seconds, by session.
+    private(set) var outages: [String: Histogram] = [:]
+    /// How often another device took over, by session.
+    private(set) var displacements: [String: Int64] = [:]
+
+    private static let outageBounds: [Double] = [0.1, 0.5, 1, 2, 5, 10, 30, 60, 300, 900, 3600, 14_400, 86_400]
+
+    mutating func take(_ session: String, _ event: SessionEvent) {
+        switch event.event {
+        case .reconnectCompleted:
+            guard let outage = event.outage else { return }
+            outages[session, default: Histogram(bounds: Self.outageBounds)].add(outage)
+        case .displaced:
+            displacements[session, default: 0] += 1
+        case .stateChanged:
+            // An attempt has failed when the next one is waited for, or when there is none.
+            let hasFailed = event.state == .failed || event.phase == .waiting || event.from == .connected
+            guard hasFailed, event.state != .connected, let reason = event.reason, reason.group != "local" else {
+                return
+            }
+            failures[session, default: [:]][reason.code, default: 0] += 1
+        default:
+            break
+        }
+    }
+
+    /// Forgets sessions that are not configured any more.
+    mutating func keep(_ sessions: Set<String>) {
+        failures = failures.filter { sessions.contains($0.key) }
+        outages = outages.filter { sessions.contains($0.key) }
+        displacements = displacements.filter { sessions.contains($0.key) }
+    }
+}
+
+/// What is counted of the calls on the control socket.
+struct CallMetrics: Sendable {
+    private(set) var calls: [String: Int64] = [:]
+    private(set) var denials: [String: Int64] = [:]
+
+    mutating func called(_ method: String) { calls[method, default: 0] += 1 }
+    mutating func denied(_ method: String) { denials[method, default: 0] += 1 }
+}

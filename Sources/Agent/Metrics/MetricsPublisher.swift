@@ -1,0 +1,180 @@
+import Glibc
+import Logging
+import NIOCore
+import NIOHTTP1
+import NIOPosix
+
+/// Offers the metrics on a loopback address and in a file, as `[metrics]` says.
+actor MetricsPublisher {
+    /// How many connections are served at once.
+    static let maximumConnections = 16
+    /// How old the file becomes.
+    static let interval: Duration = .seconds(15)
+
+    nonisolated let eventLoop: any EventLoop
+    nonisolated var unownedExecutor: UnownedSerialExecutor { eventLoop.executor.asUnownedSerialExecutor() }
+
+    private let logger: Logger
+    private let read: @Sendable () async -> String
+    private var configuration = MetricsConfiguration()
+    private var listener: (any Channel)?
+    private var writing: Task<Void, Never>?
+    private var connectionCount = 0
+
+    /// - Parameter read: the metrics as they are now.
+    init(eventLoop: any EventLoop, logger: Logger, read: @escaping @Sendable () async -> String) {
+        self.eventLoop = eventLoop
+        self.logger = logger
+        self.read = read
+    }
+
+    /// Where it listens; `nil` when it does not.
+    var address: SocketAddress? { listener?.localAddress }
+
+    /// Does from now on what the configuration says. What cannot be done is told in the journal, and nothing else fails
+    /// because of it; the next reload tries again.
+    func apply(_ new: MetricsConfiguration) async {
+        let old = configuration
+        configuration = new
+        if new.listen != old.listen || listener == nil { await listen(new.listen) }
+        if new.textfile != old.textfile {
+            writing?.cancel()
+            writing = new.textfile.isEmpty ? nil : Task { await write(to: new.textfile) }
+        }
+    }
+
+    // MARK: HTTP
+
+    private func listen(_ text: String) async {
+        try? await listener?.close()
+        listener = nil
+        guard let address = MetricsConfiguration.address(text) else { return }
+        do {
+            listener = try await ServerBootstrap(group: eventLoop)
+                .serverChannelOption(.socketOption(.so_reuseaddr), value: 1)
+                .childChannelInitializer { [weak self] channel in
+                    channel.eventLoop.makeCompletedFuture {
+                        guard let self else { throw ChannelError.ioOnClosedChannel }
+                        try self.assumeIsolated { try $0.accept(channel) }
+                    }
+                }
+                .bind(to: address).get()
+        } catch {
+            logger.error("metrics cannot be offered on \(text): \(error); holdfastctl reload tries again")
+        }
+    }
+
+    private func accept(_ channel: any Channel) throws {
+        guard connectionCount < Self.maximumConnections else { throw ChannelError.ioOnClosedChannel }
+        connectionCount += 1
+        channel.closeFuture.whenComplete { [weak self] _ in self?.assumeIsolated { $0.connectionCount -= 1 } }
+        // A client that asks nothing, or does not read, is not waited for.
+        let timer = eventLoop.scheduleTask(in: .seconds(10)) { channel.close(promise: nil) }
+        channel.closeFuture.whenComplete { _ in timer.cancel() }
+        try channel.pipeline.syncOperations.configureHTTPServerPipeline(withPipeliningAssistance: false)
+        try channel.pipeline.syncOperations.addHandler(MetricsHandler(read: read))
+    }
+
+    // MARK: The file
+
+    private func write(to path: String) async {
+        var told: String?
+        while !Task.isCancelled {
+            let failure = await Self.replace(path, with: await read())
+            if let failure, failure != told { logger.error("metrics cannot be written to \(path): \(failure)") }
+            told = failure
+            try? await Task.sleep(for: Self.interval)
+        }
+    }
+
+    /// Replaces the file at once, so that nobody reads half of it. - Returns: what went wrong.
+    @concurrent private static func replace(_ path: String, with text: String) async -> String? {
+        let new = "\(path).new"
+        let descriptor = open(new, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0o644)
+        guard descriptor >= 0 else { return String(cString: strerror(errno)) }
+        // The unit's umask is meant for the state; this is for another user to read.
+        fchmod(descriptor, 0o644)
+        var rest = Array(text.utf8)[...]
+        while !rest.isEmpty {
+            let written = rest.withUnsafeBytes { Glibc.write(descriptor, $0.baseAddress, $0.count) }
+            if written < 0, errno == EINTR { continue }
+            guard written > 0 else {
+                let failure = String(cString: strerror(errno))
+                close(descriptor)
+                unlink(new)
+                return failure
+            }
+            rest = rest.dropFirst(written)
+        }
+        close(descriptor)
+        return rename(new, path) == 0 ? nil : String(cString: strerror(errno))
+    }
+}
+
+extension MetricsConfiguration {
+    /// An address of this host that only this host can reach, with a port.
+    static func address(_ text: String) -> SocketAddress? {
+        guard let colon = text.lastIndex(of: ":"), let port = Int(text[text.index(after: colon)...]),
+            (0...65_535).contains(port)
+        else { return nil }
+        var host = text[..<colon]
+        if host.hasPrefix("["), host.hasSuffix("]") { host = host.dropFirst().dropLast() }
+        guard host.hasPrefix("127.") || host == "::1" else { return nil }
+        return try? SocketAddress(ipAddress: String(host), port: port)
+    }
+}
+
+/// Answers GET /metrics, once per connection.
+private final class MetricsHandler: ChannelInboundHandler {
+    typealias InboundIn = HTTPServerRequestPart
+    typealias OutboundOut = HTTPServerResponsePart
+
+    private let read: @Sendable () async -> String
+    private var head: HTTPRequestHead?
+
+    init(read: @escaping @Sendable () async -> String) {
+        self.read = read
+    }
+
+    func channelRead(context: ChannelHandlerContext, data: NIOAny) {
+        switch unwrapInboundIn(data) {
+        case .head(let head): self.head = head
+        case .body: break
+        case .end:
+            guard let head else { return }
+            self.head = nil
+            Self.respond(to: head, on: context.channel, read)
+        }
+    }
+
+    func errorCaught(context: ChannelHandlerContext, error: any Error) {
+        context.close(promise: nil)
+    }
+
+    private static func respond(
+        to request: HTTPRequestHead, on channel: any Channel, _ read: @escaping @Sendable () async -> String
+    ) {
+        Task { await answer(request, on: channel, read) }
+    }
+
+    private static func answer(
+        _ request: HTTPRequestHead, on channel: any Channel, _ read: @Sendable () async -> String
+    ) async {
+        let path = request.uri.prefix { $0 != "?" }
+        let status: HTTPResponseStatus =
+            request.method != .GET && request.method != .HEAD ? .methodNotAllowed : path == "/metrics" ? .ok : .notFound
+        let text = status == .ok ? await read() : "the metrics are at /metrics\n"
+        let type = status == .ok ? MetricsText.contentType : "text/plain; charset=utf-8"
+        let headers: HTTPHeaders = [
+            "Content-Type": type, "Content-Length": "\(text.utf8.count)", "Connection": "close",
+        ]
+        let head = HTTPResponseHead(version: .http1_1, status: status, headers: headers)
+        channel.write(HTTPServerResponsePart.head(head), promise: nil)
+        if request.method != .HEAD {
+            channel.write(HTTPServerResponsePart.body(.byteBuffer(ByteBuffer(string: text))), promise: nil)
+        }
+        // It fails when the client has gone.
+        try? await channel.writeAndFlush(HTTPServerResponsePart.end(nil))
+        channel.close(promise: nil)
+    }
+}

@@ -1,0 +1,166 @@
+import ControlAPI
+import MQTT
+import NIOCore
+import SessionCore
+import Transport
+
+/// A connection that is tried for `check.run`, step by step and each one timed. A value without I/O: the driver moves the
+/// bytes.
+///
+///     dns ─▶ route ─▶ tcp ─▶ (proxy ─▶) (tls | websocket ─▶) connect
+struct EndpointCheck: Sendable {
+    /// What the driver does next.
+    enum Action: Hashable, Sendable {
+        case proceed
+        case send(ByteBuffer)
+        /// The end.
+        case finish
+    }
+
+    let endpoint: Endpoint
+    private(set) var steps: [CheckedStep] = []
+
+    private let last: CheckStep
+    private let hasProxy: Bool
+    /// `nil`: the login cannot be tried.
+    private let greeting: Connect?
+    private let version: ProtocolVersion
+    private var decoder: PacketDecoder
+    /// The step under way, and since when.
+    private var step = CheckStep.dns
+    private var since: Instant
+    private(set) var isOver = false
+
+    /// - Parameters:
+    ///   - last: the last step that is taken.
+    ///   - greeting: what the session would send, under a name of its own.
+    init(
+        endpoint: Endpoint, until last: CheckStep, hasProxy: Bool, greeting: Connect?, version: ProtocolVersion,
+        maximumPacketSize: Int, at now: Instant
+    ) {
+        self.endpoint = endpoint
+        self.last = last
+        self.hasProxy = hasProxy
+        self.greeting = greeting
+        self.version = version
+        decoder = PacketDecoder(sender: .server, version: version, maximumPacketSize: maximumPacketSize)
+        since = now
+    }
+
+    // MARK: What happens
+
+    /// - Parameter interface: by which the first hop may be dialed; `nil` if by none.
+    mutating func resolved(_ addresses: [SocketAddress], via interface: String?, at now: Instant) -> Action? {
+        let list = addresses.compactMap(\.ipAddress)
+        guard pass(list.joined(separator: ", "), next: .route, at: now) else { return .finish }
+        guard let interface else {
+            return fail(Reason(.noPath, "there is no route to \(list.joined(separator: ", "))"), at: now)
+        }
+        return pass("via \(interface)", next: .tcp, at: now) ? nil : .finish
+    }
+
+    mutating func take(_ event: ConnectionEvent, at now: Instant) -> Action? {
+        guard !isOver else { return nil }
+        switch event {
+        case .resolving, .resolved, .dialing, .writabilityChanged:
+            return nil
+        case .tlsFilesRejected(let failure):
+            return fail(Reason(failure), at: now)
+        case .reached(let address):
+            // After a handshake that failed with one address, TCP is connected to the next one.
+            guard step == .tcp else { return .proceed }
+            guard pass(address.hostAndPort, next: stepAfterTCP, at: now) else { return .finish }
+            return .proceed
+        case .securing:
+            if step == .proxy { _ = pass(endpoint.authority, next: .tls, at: now) }
+            return isOver ? .finish : nil
+        case .opened(let opened):
+            return self.opened(opened, at: now)
+        case .received(let bytes):
+            return received(bytes, at: now)
+        case .closed(let end):
+            return fail(Reason(end), at: now)
+        }
+    }
+
+    /// The server has not answered CONNECT in time.
+    mutating func timedOut(at now: Instant) -> Action? {
+        isOver ? nil : fail(Reason(.authenticateTimeout), at: now)
+    }
+
+    private var stepAfterTCP: CheckStep {
+        if hasProxy { return .proxy }
+        return endpoint.scheme.isSecure ? .tls : endpoint.scheme.isWebSocket ? .webSocket : .connect
+    }
+
+    private mutating func opened(_ opened: Opened, at now: Instant) -> Action? {
+        if step == .proxy {
+            guard pass(endpoint.authority, next: endpoint.scheme.isWebSocket ? .webSocket : .connect, at: now) else {
+                return .finish
+            }
+        }
+        if step == .tls || step == .webSocket {
+            guard pass(opened.tlsVersion, next: .connect, at: now) else { return .finish }
+        }
+        guard let greeting else {
+            // Nothing failed, and nothing is claimed either.
+            isOver = true
+            return .finish
+        }
+        var output = ByteBuffer()
+        Packet.connect(greeting).encode(into: &output, as: version)
+        return .send(output)
+    }
+
+    private mutating func received(_ bytes: ByteBuffer, at now: Instant) -> Action? {
+        decoder.append(bytes)
+        do throws(MalformedPacket) {
+            guard let packet = try decoder.next() else { return nil }
+            guard case .connack(let connack) = packet else {
+                return fail(Reason(.protocolError, "the server sent \(packet.kind) before CONNACK"), at: now)
+            }
+            guard !connack.reasonCode.isError else {
+                return fail(
+                    Reason(
+                        MQTTClientMachine.ServerReason(
+                            code: connack.reasonCode, reasonString: connack.properties.reasonString,
+                            serverReference: connack.properties.serverReference)), at: now)
+            }
+            _ = pass("MQTT \(version)", next: .connect, at: now)
+            isOver = true
+            return .finish
+        } catch {
+            return fail(Reason(.protocolError, "what the server sends is not MQTT: \(error.message)"), at: now)
+        }
+    }
+
+    // MARK: Steps
+
+    /// - Returns: whether there is another step.
+    private mutating func pass(_ detail: String?, next: CheckStep, at now: Instant) -> Bool {
+        steps.append(CheckedStep(step: step, ok: true, duration: elapsed(at: now), detail: detail))
+        isOver = step == last
+        since = now
+        step = next
+        return !isOver
+    }
+
+    private mutating func fail(_ reason: Reason, at now: Instant) -> Action {
+        steps.append(
+            CheckedStep(
+                step: step, ok: false, duration: elapsed(at: now), detail: reason.message, code: reason.code.rawValue,
+                hint: reason.code.hint))
+        isOver = true
+        return .finish
+    }
+
+    private func elapsed(at now: Instant) -> Double { max(0, since.duration(to: now).seconds) }
+
+    /// What is sent last, if the server has accepted the login.
+    var farewell: ByteBuffer? {
+        guard let last = steps.last, last.step == .connect, last.ok else { return nil }
+        var output = ByteBuffer()
+        Packet.disconnect(Disconnect(reasonCode: .normalDisconnection)).encode(into: &output, as: version)
+        return output
+    }
+}

@@ -1,0 +1,135 @@
+import ControlAPI
+import MQTT
+import NIOCore
+import SessionCore
+import Transport
+
+// check.run: a connection beside the session's own, which knows nothing of it.
+
+extension SessionDriver {
+    /// Tries the endpoints one after the other.
+    func check(_ wanted: CheckRunMethod.Parameters) async throws(RPCError) -> CheckRunMethod.Result {
+        var endpoints = configuration.endpoints
+        if let name = wanted.endpoint {
+            endpoints = endpoints.filter { $0.description == name }
+            guard !endpoints.isEmpty else {
+                throw .invalidParameters(
+                    "session \(self.name) has no endpoint \(name)",
+                    hint: "its endpoints are \(configuration.endpoints.map(\.description).joined(separator: ", "))")
+            }
+        }
+        // Each one logs in: a server may lock a user out who does that too often.
+        guard !isChecking else { throw .tooManyRequests("session \(name) is being checked already") }
+        isChecking = true
+        defer { isChecking = false }
+        var checked: [CheckedEndpoint] = []
+        for endpoint in endpoints { checked.append(await check(endpoint, until: wanted.until)) }
+        return CheckRunMethod.Result(session: "\(name)", endpoints: checked)
+    }
+
+    private func check(_ endpoint: Endpoint, until last: CheckStep) async -> CheckedEndpoint {
+        var steps: [CheckedStep] = []
+        var secrets: (own: [UInt8]?, proxy: [UInt8]?) = (nil, nil)
+        let begin = now
+        let needsPassword = configuration.password != nil && (last == .connect || last == .credential)
+        if needsPassword || configuration.proxy.password != nil {
+            do throws(Credential.Failure) {
+                if let reference = configuration.proxy.password {
+                    secrets.proxy = try await surroundings.credentials.fetch(reference).secret
+                }
+                if needsPassword, let reference = configuration.password {
+                    secrets.own = try await surroundings.credentials.fetch(reference).secret
+                }
+                steps.append(CheckedStep(step: .credential, ok: true, duration: begin.duration(to: now).seconds))
+            } catch {
+                steps.append(
+                    CheckedStep(
+                        step: .credential, ok: false, duration: begin.duration(to: now).seconds,
+                        detail: "the password cannot be read: \(error)",
+                        code: SessionCore.ReasonCode.credentialUnreadable.rawValue,
+                        hint: SessionCore.ReasonCode.credentialUnreadable.hint))
+            }
+        }
+        if steps.allSatisfy(\.ok), last != .credential {
+            steps += await connect(to: endpoint, until: last, secrets.own, proxyPassword: secrets.proxy)
+        }
+        return CheckedEndpoint(endpoint: endpoint.description, steps: steps)
+    }
+
+    private func connect(
+        to endpoint: Endpoint, until last: CheckStep, _ password: [UInt8]?, proxyPassword: [UInt8]?
+    ) async -> [CheckedStep] {
+        var options = Connection.Options(configuration, for: endpoint, proxyPassword: proxyPassword)
+        options.stopsWhenReached = true
+        // With SCRAM, CONNECT is only the beginning of an exchange.
+        let greeting = Connect(
+            clientID: clientID + "-check", cleanStart: true, username: configuration.username,
+            password: password.map { ByteBuffer(bytes: $0) })
+        let check = EndpointCheck(
+            endpoint: endpoint, until: last, hasProxy: options.proxy != nil, greeting: usesSCRAM ? nil : greeting,
+            version: protocols.version(at: endpoint), maximumPacketSize: configuration.mqtt.maximumPacketSize, at: now)
+        return await withCheckedContinuation { continuation in
+            let run = CheckRun(
+                check, limit: configuration.timeouts.authenticate, surroundings, of: name
+            ) { continuation.resume(returning: $0) }
+            run.connection = openConnection(to: endpoint, options: options) { run.take($0) }
+        }
+    }
+}
+
+/// The I/O of a check. It belongs to the event loop of its session, and lives as long as its connection.
+private final class CheckRun {
+    var connection: (any TransportConnection)?
+    private var check: EndpointCheck
+    private let limit: Duration
+    private let surroundings: SessionDriver.Surroundings
+    private let session: SessionName
+    private var finish: (([CheckedStep]) -> Void)?
+    private var timer: Scheduled<Void>?
+
+    init(
+        _ check: EndpointCheck, limit: Duration, _ surroundings: SessionDriver.Surroundings, of session: SessionName,
+        _ finish: @escaping ([CheckedStep]) -> Void
+    ) {
+        self.check = check
+        self.limit = limit
+        self.surroundings = surroundings
+        self.session = session
+        self.finish = finish
+    }
+
+    func take(_ event: ConnectionEvent) {
+        let now = surroundings.clock.now()
+        if case .resolved(let addresses) = event {
+            let way = surroundings.paths.way(to: addresses, of: session)
+            carryOut(check.resolved(addresses, via: way?.interface, at: now))
+        } else {
+            carryOut(check.take(event, at: now))
+        }
+    }
+
+    private func carryOut(_ action: EndpointCheck.Action?) {
+        switch action {
+        case nil:
+            break
+        case .proceed?:
+            if connection?.proceed(onEvent: { self.take($0) }) == false { take(.closed(.closedByPeer)) }
+        case .send(let bytes)?:
+            connection?.send(bytes)
+            timer = surroundings.eventLoop.assumeIsolated().scheduleTask(in: .nanoseconds(limit.nanoseconds)) {
+                self.carryOut(self.check.timedOut(at: self.surroundings.clock.now()))
+            }
+        case .finish?:
+            timer?.cancel()
+            if let farewell = check.farewell {
+                connection?.send(farewell)
+                connection?.close(.afterFlush)
+            } else {
+                connection?.close(.abort)
+            }
+            connection = nil
+            finish?(check.steps)
+            finish = nil
+        }
+    }
+}

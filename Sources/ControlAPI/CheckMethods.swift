@@ -1,0 +1,114 @@
+/// `check.run`: tries a connection of its own to each endpoint of a session, step by step, without touching the live one.
+///
+/// It needs the role that may connect and disconnect, because it logs in at the server with the session's credential.
+public enum CheckRunMethod: ControlMethod {
+    public static let name = "check.run"
+    public static let role: Role? = .control
+
+    public struct Parameters: ClosedObject {
+        public var session: String
+        /// One of the session's endpoints; `nil`: all of them.
+        public var endpoint: String?
+        /// The last step that is tried.
+        public var until: CheckStep
+
+        public init(session: String, endpoint: String? = nil, until: CheckStep = .connect) {
+            self.session = session
+            self.endpoint = endpoint
+            self.until = until
+        }
+
+        public init(from decoder: any Decoder) throws {
+            let container = try decoder.container(keyedBy: CodingKeys.self)
+            session = try container.decode(String.self, forKey: .session)
+            endpoint = try container.decodeIfPresent(String.self, forKey: .endpoint)
+            until = try container.decodeIfPresent(CheckStep.self, forKey: .until) ?? .connect
+        }
+
+        enum CodingKeys: String, CodingKey, CaseIterable {
+            case session, endpoint, until
+        }
+        public static var members: [String] { CodingKeys.allCases.map(\.stringValue) }
+    }
+
+    public struct Result: Codable, Hashable, Sendable {
+        public var session: String
+        /// In the order of the session's file.
+        public var endpoints: [CheckedEndpoint]
+
+        public init(session: String, endpoints: [CheckedEndpoint]) {
+            self.session = session
+            self.endpoints = endpoints
+        }
+    }
+}
+
+/// A step on the way to a session, in the order in which they are taken.
+public enum CheckStep: String, Codable, Sendable, CaseIterable {
+    /// The password is read.
+    case credential
+    /// The name is looked up.
+    case dns
+    /// The kernel has a route to an address that the session may use.
+    case route
+    /// TCP is connected, to the endpoint or its proxy.
+    case tcp
+    /// The proxy has connected to the endpoint.
+    case proxy
+    /// TLS is negotiated, and the certificate is valid; with it the WebSocket, if it is one.
+    case tls
+    /// The WebSocket is open, where there is no TLS.
+    case webSocket = "websocket"
+    /// The server has accepted CONNECT.
+    case connect
+}
+
+/// What became of the steps to one endpoint.
+public struct CheckedEndpoint: Codable, Hashable, Sendable {
+    public var endpoint: String
+    /// Whether every step succeeded.
+    public var ok: Bool
+    /// Those that were taken. The last one may have failed.
+    public var steps: [CheckedStep]
+
+    public init(endpoint: String, steps: [CheckedStep]) {
+        self.endpoint = endpoint
+        self.ok = steps.allSatisfy(\.ok)
+        self.steps = steps
+    }
+}
+
+/// What became of one step.
+public struct CheckedStep: Codable, Hashable, Sendable {
+    public var step: CheckStep
+    public var ok: Bool
+    /// In seconds.
+    public var duration: Double
+    /// What was found, or what went wrong.
+    public var detail: String?
+    /// The reason code that a session would have; `nil` when the step succeeded.
+    public var code: String?
+    /// What to do about it.
+    public var hint: String?
+
+    public init(
+        step: CheckStep, ok: Bool, duration: Double, detail: String? = nil, code: String? = nil, hint: String? = nil
+    ) {
+        self.step = step
+        self.ok = ok
+        self.duration = duration
+        self.detail = detail
+        self.code = code
+        self.hint = hint
+    }
+
+    public func encode(to encoder: any Encoder) throws {
+        var container = encoder.container(keyedBy: CodingKeys.self)
+        try container.encode(step, forKey: .step)
+        try container.encode(ok, forKey: .ok)
+        try container.encode(duration, forKey: .duration)
+        try container.encode(detail, forKey: .detail)
+        try container.encode(code, forKey: .code)
+        try container.encode(hint, forKey: .hint)
+    }
+}

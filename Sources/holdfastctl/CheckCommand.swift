@@ -1,0 +1,175 @@
+import ArgumentParser
+import ControlAPI
+import HoldfastClient
+
+struct CheckCommand: AsyncParsableCommand {
+    static let configuration = CommandConfiguration(
+        commandName: "check",
+        abstract: "Try the way to a session's servers step by step, and say what to do where it ends.",
+        discussion: """
+            The daemon opens a connection of its own to each endpoint, beside the session's: it looks the name up, asks the \
+            kernel for a route, connects TCP, negotiates TLS and logs in with the session's credential, as CLIENT-ID-check. \
+            The session itself notices nothing. Without SESSION, all of them.
+            """)
+
+    @OptionGroup var common: CommonOptions
+    @Argument(help: "The session; without it, all of them.", completion: .sessions) var session: String?
+    @Option(help: ArgumentHelp("Only this endpoint of the session.", valueName: "url")) var endpoint: String?
+
+    func validate() throws {
+        if endpoint != nil, session == nil { throw ValidationError("--endpoint needs SESSION.") }
+    }
+
+    func run() async throws {
+        let client = common.client()
+        let terminal = Terminal()
+        let sessions: [SessionStatus] =
+            if let session {
+                [
+                    try await client.call(
+                        SessionStatusMethod.self, .init(session: session), timeout: CommonOptions.answerTimeout)
+                ]
+            } else {
+                try await client.call(
+                    SessionListMethod.self, NoParameters(), timeout: CommonOptions.answerTimeout
+                ).sessions.inNaturalOrder
+            }
+        guard !sessions.isEmpty else {
+            throw CommandFailure(
+                .failed, "no session is configured", advice: "holdfastctl config init NAME begins one")
+        }
+        var isGood = true
+        for status in sessions {
+            do {
+                isGood = try await check(status, client, terminal) && isGood
+            } catch ClientError.refused(let refusal) {
+                // One broken session is no reason not to check the others.
+                guard refusal.known == .wrongState, sessions.count > 1 else { throw ClientError.refused(refusal) }
+                isGood = false
+                Terminal.complain(CommandFailure(refusal).lines)
+            }
+        }
+        guard isGood else { throw CommandFailure(.failed, "") }
+    }
+
+    /// - Returns: whether the session can get to one of its endpoints at least.
+    private func check(_ status: SessionStatus, _ client: HoldfastClient, _ terminal: Terminal) async throws -> Bool {
+        let answer = try await client.callUndecoded(
+            CheckRunMethod.self, .init(session: status.session, endpoint: endpoint), timeout: nil)
+        let result = try decode(CheckRunMethod.Result.self, answer)
+        if common.json {
+            terminal.print(json: answer)
+        } else {
+            terminal.print(CheckText.lines(for: result, isColoured: terminal.isColoured))
+            if status.state != .connected {
+                let sentence = StatusText.sentence(for: status, times: Terminal.times())
+                terminal.print(terminal.marked(sentence, status.state))
+            }
+        }
+        return result.endpoints.contains { $0.ok }
+    }
+}
+
+/// `check` in words.
+enum CheckText {
+    static func lines(for result: CheckRunMethod.Result, isColoured: Bool) -> [String] {
+        result.endpoints.flatMap { endpoint in
+            let rows = Columns.details(
+                endpoint.steps.map { step in
+                    (name(of: step.step), "\(mark(step.ok)) \(TimeText.duration(step.duration))  \(step.detail ?? "")")
+                })
+            var lines = [printable("\(result.session), \(endpoint.endpoint):")]
+            for (row, step) in zip(rows, endpoint.steps) {
+                lines.append(isColoured ? "\u{1B}[\(step.ok ? "32" : "31")m\(row)\u{1B}[0m" : row)
+                if !step.ok, let hint = step.hint {
+                    lines.append(printable("    → \(hint.replacing("SESSION", with: result.session))"))
+                }
+            }
+            return lines + [verdict(endpoint)]
+        }
+    }
+
+    private static func mark(_ ok: Bool) -> String { ok ? "ok" : "failed" }
+
+    private static func name(of step: CheckStep) -> String {
+        switch step {
+        case .credential: "Credential"
+        case .dns: "Name"
+        case .route: "Route"
+        case .tcp: "TCP"
+        case .proxy: "Proxy"
+        case .tls: "TLS"
+        case .webSocket: "WebSocket"
+        case .connect: "Login"
+        }
+    }
+
+    private static func verdict(_ endpoint: CheckedEndpoint) -> String {
+        guard let last = endpoint.steps.last else { return "  Nothing could be tried." }
+        if !last.ok { return "  The way ends at the step \(name(of: last.step))." }
+        return last.step == .connect
+            ? "  The server lets this session in."
+            : "  Everything works up to \(name(of: last.step)); logging in with SCRAM-SHA-256 is not tried."
+    }
+}
+
+struct PingCommand: AsyncParsableCommand {
+    static let configuration = CommandConfiguration(
+        commandName: "ping",
+        abstract: "Measure the way to a session's server, again and again.",
+        discussion: """
+            Each time the daemon opens a TCP connection to the endpoint, beside the session's, and closes it again. The \
+            round trip of the session's own connection is in "holdfastctl status".
+            """)
+
+    @OptionGroup var common: CommonOptions
+    @Argument(help: "The session.", completion: .sessions) var session: String
+    @Option(help: ArgumentHelp("This endpoint of the session; by default the first one.", valueName: "url"))
+    var endpoint: String?
+    @Option(name: [.short, .long], help: "How many times; without it, until it is interrupted.") var count: Int?
+    @Option(help: "The time in between, like 1s.") var interval = SpanArgument(duration: .seconds(1))
+
+    func validate() throws {
+        if let count, count < 1 { throw ValidationError("--count must be at least 1.") }
+        guard let seconds = interval.seconds, seconds >= 0.2 else {
+            throw ValidationError("--interval must be at least 200ms.")
+        }
+    }
+
+    func run() async throws {
+        let client = common.client()
+        let terminal = Terminal()
+        terminal.endWithReader()
+        var wanted = CheckRunMethod.Parameters(session: session, endpoint: endpoint, until: .tcp)
+        var answered = 0
+        var sent = 0
+        while sent < count ?? .max {
+            if sent > 0, let pause = interval.duration { try await Task.sleep(for: pause) }
+            let answer = try await client.callUndecoded(CheckRunMethod.self, wanted, timeout: nil)
+            guard let checked = try decode(CheckRunMethod.Result.self, answer).endpoints.first else { break }
+            // Names are looked up each time; the endpoint stays the same.
+            wanted.endpoint = checked.endpoint
+            sent += 1
+            if checked.ok { answered += 1 }
+            if common.json {
+                terminal.print(json: JSONText.value(checked))
+            } else {
+                terminal.print(PingText.line(checked, number: sent))
+            }
+        }
+        guard answered == sent else {
+            throw CommandFailure(.failed, "\(sent - answered) of \(sent) were not answered")
+        }
+    }
+}
+
+/// `ping` in words.
+enum PingText {
+    static func line(_ checked: CheckedEndpoint, number: Int) -> String {
+        let start = "\(number): \(checked.endpoint)"
+        guard let last = checked.steps.last else { return printable("\(start): nothing could be tried") }
+        guard last.ok else { return printable("\(start): \(last.detail ?? "no answer")") }
+        let route = checked.steps.first { $0.step == .route }?.detail.map { " \($0)" } ?? ""
+        return printable("\(start): \(last.detail ?? "") answered in \(TimeText.duration(last.duration))\(route)")
+    }
+}

@@ -1,0 +1,165 @@
+import ArgumentParser
+import ControlAPI
+import HoldfastClient
+
+#if canImport(Glibc)
+    import Glibc
+#endif
+
+struct LogCommand: AsyncParsableCommand {
+    static let configuration = CommandConfiguration(
+        commandName: "log",
+        abstract: "Show what the daemon has written to the journal, or set how much it writes.",
+        discussion: """
+            With --level the daemon writes more or less from now on, until it is restarted or reads its configuration \
+            again; [log] in holdfast.toml sets it for good.
+            """)
+
+    @OptionGroup var common: CommonOptions
+    @Argument(help: "Only what concerns this session.", completion: .sessions) var session: String?
+    @Flag(name: [.short, .long], help: "Go on with what is written.") var follow = false
+    @Option(name: [.customShort("n"), .long], help: "How many entries, the newest.") var lines = 50
+    @Flag(name: [.customShort("x"), .long], help: "Explain each entry.") var explain = false
+    @Option(help: "trace, debug, info, notice, warning, error or critical.") var level: String?
+
+    func run() async throws {
+        if let level {
+            let answer = try await common.client().callUndecoded(
+                DaemonLogLevelMethod.self, .init(level: level), timeout: CommonOptions.answerTimeout)
+            if common.json {
+                Terminal().print(json: answer)
+            } else {
+                let result = try decode(DaemonLogLevelMethod.Result.self, answer)
+                Terminal().print("The daemon writes entries of the level \(printable(result.level)) and above.")
+            }
+            return
+        }
+        var words = ["journalctl", "SYSLOG_IDENTIFIER=holdfastd", "--lines=\(lines)"]
+        if let session { words.append("HOLDFAST_SESSION=\(session)") }
+        if follow { words.append("--follow") }
+        if explain { words.append("--catalog") }
+        if common.json { words.append("--output=json") }
+        throw ExternalProgram.become(words)
+    }
+}
+
+struct MetricsCommand: AsyncParsableCommand {
+    static let configuration = CommandConfiguration(
+        commandName: "metrics", abstract: "Print the daemon's metrics, in the text format of OpenMetrics.")
+
+    @OptionGroup var common: CommonOptions
+
+    func run() async throws {
+        let answer = try await common.client().callUndecoded(
+            DaemonMetricsMethod.self, NoParameters(), timeout: CommonOptions.answerTimeout)
+        if common.json {
+            Terminal().print(json: answer)
+        } else {
+            Terminal().write(Array(try decode(DaemonMetricsMethod.Result.self, answer).text.utf8))
+        }
+    }
+}
+
+struct BugreportCommand: AsyncParsableCommand {
+    static let configuration = CommandConfiguration(
+        commandName: "bugreport",
+        abstract: "Collect what somebody needs who is to find a fault, without secrets.",
+        discussion: """
+            Versions, states, history, network, metrics, the session files without what may be secret, and the last entries \
+            of the journal. It is shown; with --output it is also written, after a question on a terminal. It names servers, \
+            users, addresses and topics: read it before you pass it on.
+            """)
+
+    @OptionGroup var common: CommonOptions
+    @OptionGroup var place: ConfigCommand.Place
+    @Option(name: [.short, .long], help: ArgumentHelp("Write it into this file.", valueName: "file")) var output:
+        String?
+    @Flag(help: "Write it without a question.") var yes = false
+
+    func run() async throws {
+        let terminal = Terminal()
+        let report = await text()
+        terminal.print(report)
+        guard let output else { return }
+        if !yes, terminal.isTerminal {
+            Terminal.complain(["Write this to \(printable(output))? [y/N]"])
+            guard readLine()?.lowercased().hasPrefix("y") == true else {
+                throw CommandFailure(.failed, "nothing is written")
+            }
+        }
+        try OutputFile.write(report + "\n", to: output)
+    }
+
+    private func text() async -> String {
+        var report = BugReport()
+        let client = common.client()
+        report.add(
+            "Versions",
+            "holdfastctl \(Release.version)\n" + (ExternalProgram.output(of: ["uname", "-srm"])?.text ?? ""))
+        // Each by itself: whatever is broken, the rest is wanted all the more.
+        await report.add("daemon.status", client, DaemonStatusMethod.self, NoParameters())
+        await report.add("session.list", client, SessionListMethod.self, NoParameters())
+        await report.add("network.status", client, NetworkStatusMethod.self, NoParameters())
+        await report.add("session.history", client, SessionHistoryMethod.self, .init(limit: 200))
+        await report.add("daemon.metrics", client, DaemonMetricsMethod.self, NoParameters())
+        for path in ["\(place.configDirectory)/holdfast.toml"] + sessionFiles() {
+            if let bytes = try? InputFile.read(path) {
+                report.add(path, BugReport.withoutSecrets(String(decoding: bytes, as: UTF8.self)))
+            }
+        }
+        let words = ["journalctl", "SYSLOG_IDENTIFIER=holdfastd", "--lines=300", "--no-pager", "--output=short-iso"]
+        report.add("Journal", ExternalProgram.output(of: words)?.text ?? "journalctl cannot be started")
+        return report.text
+    }
+
+    private func sessionFiles() -> [String] {
+        let folder = "\(place.configDirectory)/sessions.d"
+        guard let stream = opendir(folder) else { return [] }
+        defer { closedir(stream) }
+        var names: [String] = []
+        while let entry = readdir(stream) {
+            guard let offset = MemoryLayout<dirent>.offset(of: \.d_name) else { continue }
+            let name = UnsafeRawPointer(entry).advanced(by: offset).assumingMemoryBound(to: CChar.self)
+            names.append(String(cString: name))
+        }
+        return names.filter { $0.hasSuffix(".toml") }.sorted().map { "\(folder)/\($0)" }
+    }
+}
+
+/// The parts of a report, each under its heading.
+struct BugReport {
+    private var parts: [String] = []
+
+    mutating func add(_ heading: String, _ text: String) {
+        parts.append("==== \(heading)\n" + printableLines(text).joined(separator: "\n"))
+    }
+
+    mutating func add<Method: ControlMethod>(
+        _ heading: String, _ client: HoldfastClient, _ method: Method.Type, _ parameters: Method.Parameters
+    ) async {
+        do {
+            let answer = try await client.callUndecoded(method, parameters, timeout: CommonOptions.answerTimeout)
+            if case .string(let text)? = answer["text"] {
+                add(heading, text)
+            } else {
+                add(heading, String(decoding: JSONText.line(answer), as: UTF8.self))
+            }
+        } catch {
+            add(heading, Ending(error).output)
+        }
+    }
+
+    var text: String { parts.joined(separator: "\n\n") }
+
+    /// Values of keys that may tell a secret, or how to get one, are left out: a helper's command line may have a token.
+    static func withoutSecrets(_ text: String) -> String {
+        text.split(separator: "\n", omittingEmptySubsequences: false).map { line in
+            guard let equals = line.firstIndex(of: "="), !line.drop(while: { $0 == " " }).hasPrefix("#") else {
+                return line.contains("exec:") ? "# (left out)" : String(line)
+            }
+            let key = line[..<equals].lowercased()
+            let isSecret = ["password", "secret", "token"].contains { key.contains($0) } || line.contains("exec:")
+            return isSecret ? "\(line[..<equals])= (left out)" : String(line)
+        }.joined(separator: "\n")
+    }
+}

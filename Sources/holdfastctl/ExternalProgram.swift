@@ -1,0 +1,56 @@
+#if canImport(Glibc)
+    import Glibc
+#endif
+
+/// Programs of the host that a command makes use of.
+enum ExternalProgram {
+    /// Goes on as another program, which gets the terminal, the signals and the exit status. - Returns: only on failure.
+    static func become(_ words: [String]) -> CommandFailure {
+        let arguments = words.map { strdup($0) } + [nil]
+        execvp(words[0], arguments)
+        let reason = String(cString: strerror(errno))
+        for argument in arguments { free(argument) }
+        return CommandFailure(.failed, "\(words[0]) cannot be started: \(reason)")
+    }
+
+    /// Runs a program to its end.
+    /// - Returns: what it wrote to standard output, and whether it ended with 0; `nil` when it cannot be started.
+    static func output(of words: [String]) -> (text: String, succeeded: Bool)? {
+        var ends: [Int32] = [-1, -1]
+        guard pipe(&ends) == 0 else { return nil }
+        // Otherwise the program would hold the end that it is read from.
+        for end in ends { _ = fcntl(end, F_SETFD, FD_CLOEXEC) }
+        var actions = posix_spawn_file_actions_t()
+        posix_spawn_file_actions_init(&actions)
+        posix_spawn_file_actions_adddup2(&actions, ends[1], STDOUT_FILENO)
+        defer { posix_spawn_file_actions_destroy(&actions) }
+        let arguments = words.map { strdup($0) } + [nil]
+        defer { for argument in arguments { free(argument) } }
+        var pid = pid_t()
+        let result = posix_spawnp(&pid, words[0], &actions, nil, arguments, environ)
+        close(ends[1])
+        defer { close(ends[0]) }
+        guard result == 0 else { return nil }
+        var bytes: [UInt8] = []
+        var buffer = [UInt8](repeating: 0, count: 65_536)
+        while true {
+            let count = read(ends[0], &buffer, buffer.count)
+            if count < 0, errno == EINTR { continue }
+            guard count > 0 else { break }
+            bytes += buffer[..<count]
+        }
+        var status: Int32 = 0
+        while waitpid(pid, &status, 0) < 0, errno == EINTR {}
+        return (String(decoding: bytes, as: UTF8.self), status == 0)
+    }
+
+    /// Where `holdfastd` is: beside this program, or where a package puts it.
+    static var daemon: String {
+        var buffer = [UInt8](repeating: 0, count: 4096)
+        let count = readlink("/proc/self/exe", &buffer, buffer.count)
+        let own = count > 0 ? String(decoding: buffer[..<count], as: UTF8.self) : ""
+        let folder = own.split(separator: "/", omittingEmptySubsequences: false).dropLast().joined(separator: "/")
+        let candidates = ["\(folder)/holdfastd", "\(folder)/../sbin/holdfastd", "/usr/sbin/holdfastd"]
+        return candidates.first { access($0, X_OK) == 0 } ?? "holdfastd"
+    }
+}

@@ -1,0 +1,152 @@
+import ControlAPI
+import MQTT
+import NIOCore
+import SessionCore
+import Support
+import Testing
+
+@testable import Agent
+@testable import Transport
+
+/// check.run: a connection beside the session's own, step by step.
+struct EndpointCheckTests {
+    private func check(
+        _ endpoint: String, until last: CheckStep = .connect, hasProxy: Bool = false,
+        greeting: Connect? = Connect(clientID: "a-check")
+    ) throws -> EndpointCheck {
+        EndpointCheck(
+            endpoint: try Endpoint(endpoint), until: last, hasProxy: hasProxy, greeting: greeting, version: .five,
+            maximumPacketSize: 1 << 20, at: at(0))
+    }
+
+    private func at(_ milliseconds: Int) -> Instant {
+        Instant(nanoseconds: 0).advanced(by: .milliseconds(milliseconds))
+    }
+
+    private let address: SocketAddress
+
+    init() throws {
+        address = try SocketAddress(ipAddress: "203.0.113.9", port: 8883)
+    }
+
+    private func opened(_ tls: String?) -> ConnectionEvent {
+        .opened(Opened(peer: address, local: address, tlsVersion: tls))
+    }
+
+    private func connack(_ code: MQTT.ReasonCode) -> ConnectionEvent {
+        var bytes = ByteBuffer()
+        Packet.connack(Connack(reasonCode: code)).encode(into: &bytes, as: .five)
+        return .received(bytes)
+    }
+
+    @Test func `each step has its time, and the login is the last one`() throws {
+        var check = try check("mqtts://broker.example")
+        #expect(check.take(.resolving, at: at(0)) == nil)
+        #expect(check.resolved([address], via: "wlan0", at: at(10)) == nil)
+        #expect(check.take(.dialing, at: at(10)) == nil)
+        #expect(check.take(.reached(address), at: at(33)) == .proceed)
+        #expect(check.take(.securing(address), at: at(33)) == nil)
+        guard case .send = check.take(opened("TLSv1.3"), at: at(80)) else {
+            Issue.record("CONNECT is sent")
+            return
+        }
+        #expect(check.farewell == nil)
+        #expect(check.take(connack(.success), at: at(100)) == .finish)
+        #expect(check.steps.map(\.step) == [.dns, .route, .tcp, .tls, .connect])
+        #expect(check.steps.map { Int(($0.duration * 1000).rounded()) } == [10, 0, 23, 47, 20])
+        #expect(check.steps.allSatisfy { $0.ok })
+        #expect(check.steps.map(\.detail) == ["203.0.113.9", "via wlan0", "203.0.113.9:8883", "TLSv1.3", "MQTT 5"])
+        #expect(check.farewell != nil, "the server is told goodbye")
+    }
+
+    @Test func `the step that fails is the last one, with what to do`() throws {
+        var lost = try check("mqtts://broker.example")
+        #expect(lost.resolved([address], via: nil, at: at(5)) == .finish)
+        #expect(lost.steps.last?.step == .route)
+        #expect(lost.steps.last?.code == "no-path")
+
+        var refused = try check("mqtt://broker.example")
+        _ = refused.resolved([address], via: "eth0", at: at(5))
+        #expect(refused.take(.closed(.failed(TransportFailure(.refused, "refused"))), at: at(9)) == .finish)
+        #expect(refused.steps.map(\.ok) == [true, true, false])
+        #expect(refused.steps.last?.hint == SessionCore.ReasonCode.refused.hint)
+        #expect(refused.take(.closed(.closedByPeer), at: at(10)) == nil, "it is over")
+
+        var rejected = try check("mqtt://broker.example")
+        _ = rejected.resolved([address], via: "eth0", at: at(5))
+        _ = rejected.take(.reached(address), at: at(6))
+        _ = rejected.take(opened(nil), at: at(7))
+        #expect(rejected.take(connack(.badUserNameOrPassword), at: at(9)) == .finish)
+        #expect(rejected.steps.last?.step == .connect)
+        #expect(rejected.steps.last?.code == "credential-rejected")
+        #expect(rejected.farewell == nil)
+    }
+
+    @Test func `a web server on the port is told from a broker`() throws {
+        var check = try check("mqtt://broker.example")
+        _ = check.resolved([address], via: "eth0", at: at(5))
+        _ = check.take(.reached(address), at: at(6))
+        _ = check.take(opened(nil), at: at(7))
+        #expect(check.take(.received(ByteBuffer(string: "HTTP/1.1 400 Bad Request\r\n\r\n")), at: at(9)) == .finish)
+        #expect(check.steps.last?.ok == false)
+        #expect(check.steps.last?.code == "protocol-error")
+    }
+
+    @Test func `a proxy and a WebSocket are steps of their own, and SCRAM is not tried`() throws {
+        var check = try check("ws://broker.example/mqtt", hasProxy: true, greeting: nil)
+        _ = check.resolved([address], via: "eth0", at: at(5))
+        #expect(check.take(.reached(address), at: at(6)) == .proceed)
+        #expect(check.take(opened(nil), at: at(9)) == .finish)
+        #expect(check.steps.map(\.step) == [.dns, .route, .tcp, .proxy, .webSocket])
+    }
+
+    @Test func `it ends where it is told to`() throws {
+        var check = try check("mqtts://broker.example", until: .tcp)
+        _ = check.resolved([address], via: "eth0", at: at(5))
+        #expect(check.take(.reached(address), at: at(6)) == .finish)
+        #expect(check.steps.map(\.step) == [.dns, .route, .tcp])
+    }
+}
+
+@Suite(.timeLimit(.minutes(5)))
+struct CheckRunTests {
+    @Test func `a server that works is checked while the session is down, under a name of its own`() async throws {
+        try await DaemonUnderTest.run(autoconnect: false) { daemon in
+            let peer = try await daemon.peer()
+            let answer = try await peer.call("check.run", #"{"session":"main"}"#)
+            let endpoints = try ParameterDecoder.decodeLeniently(CheckRunMethod.Result.self, from: answer).endpoints
+            #expect(endpoints.count == 1)
+            #expect(endpoints.first?.ok == true)
+            #expect(endpoints.first?.steps.map(\.step) == [.dns, .route, .tcp, .connect])
+            #expect(try await daemon.server.connect().clientID == "edge-42-check")
+            #expect(try await peer.call("session.status", #"{"session":"main"}"#)["state"] == "disconnected")
+        }
+    }
+
+    @Test func `what the server says is told, and so is a server that is not there`() async throws {
+        try await DaemonUnderTest.run(autoconnect: false) { daemon in
+            let peer = try await daemon.peer()
+            await daemon.server.set { $0.connack.reasonCode = .notAuthorized }
+            func last() async throws -> CheckedStep? {
+                let answer = try await peer.call("check.run", #"{"session":"main"}"#)
+                return try ParameterDecoder.decodeLeniently(CheckRunMethod.Result.self, from: answer).endpoints.first?
+                    .steps.last
+            }
+            let refused = try await last()
+            #expect(refused?.step == .connect && refused?.ok == false && refused?.code == "not-authorized")
+            try await daemon.server.stop()
+            let gone = try await last()
+            #expect(gone?.step == .tcp && gone?.ok == false && gone?.code == "refused")
+            try await daemon.server.start()
+        }
+    }
+
+    @Test func `an endpoint that the session does not have is refused with those that it has`() async throws {
+        try await DaemonUnderTest.run(autoconnect: false) { daemon in
+            let peer = try await daemon.peer()
+            await #expect(throws: ControlPeer.CallFailure(code: "invalid-parameters")) {
+                try await peer.call("check.run", #"{"session":"main","endpoint":"mqtt://a.example"}"#)
+            }
+        }
+    }
+}

@@ -1,0 +1,159 @@
+import ControlAPI
+import Glibc
+import Logging
+import NIOCore
+import NIOPosix
+import Testing
+
+@testable import Agent
+
+struct OpenMetricsTextTests {
+    @Test func `a family has its kind, its help and its samples, and the text its end`() {
+        var output = OpenMetricsText()
+        output.begin("a_seconds", .gauge, unit: "seconds", "What it is: \"this\"\nand \\that.")
+        output.add("", [("session", "ma\"in"), ("b", "c\\d\n")], 0.25)
+        output.begin("n", .counter, "Counted.")
+        output.add("_total", [], 12)
+        #expect(
+            output.text == """
+                # TYPE a_seconds gauge
+                # UNIT a_seconds seconds
+                # HELP a_seconds What it is: "this"\\nand \\\\that.
+                a_seconds{session="ma\\"in",b="c\\\\d\\n"} 0.25
+                # TYPE n counter
+                # HELP n Counted.
+                n_total 12
+                # EOF
+
+                """)
+    }
+
+    @Test func `the buckets of a histogram count everything below them`() {
+        var histogram = Histogram(bounds: [1, 10])
+        for value in [0.5, 1, 5, 100] { histogram.add(value) }
+        var output = OpenMetricsText()
+        output.begin("h", .histogram, "x")
+        output.add(histogram, [("s", "m")])
+        #expect(
+            output.text.split(separator: "\n").dropFirst(2) == [
+                "h_bucket{s=\"m\",le=\"1\"} 2", "h_bucket{s=\"m\",le=\"10\"} 3", "h_bucket{s=\"m\",le=\"+Inf\"} 4",
+                "h_count{s=\"m\"} 4", "h_sum{s=\"m\"} 106.5", "# EOF",
+            ])
+    }
+}
+
+struct EventMetricsTests {
+    private func event(
+        _ kind: SessionEvent.Kind, _ state: SessionStatus.State? = nil, from: SessionStatus.State? = nil,
+        phase: SessionStatus.Phase? = nil, because code: String = "refused", group: String = "network",
+        outage: Double? = nil
+    ) -> SessionEvent {
+        var event = SessionEvent(
+            watch: .init(rawValue: ""), sequence: 0, time: RFC3339(milliseconds: 0), session: "main", event: kind)
+        event.state = state
+        event.from = from
+        event.phase = phase
+        event.outage = outage
+        event.reason = .init(code: code, group: group, terminal: false, message: "")
+        return event
+    }
+
+    @Test func `failures are counted by reason, and what was asked for is none`() {
+        var metrics = EventMetrics()
+        metrics.take("main", event(.stateChanged, .connecting, phase: .dialing))
+        metrics.take("main", event(.stateChanged, .connecting, phase: .waiting))
+        metrics.take("main", event(.stateChanged, .connected, from: .connecting))
+        metrics.take("main", event(.stateChanged, .reconnecting, from: .connected, because: "heartbeat-timeout"))
+        metrics.take("main", event(.stateChanged, .reconnecting, phase: .waiting))
+        metrics.take("main", event(.stateChanged, .failed, because: "credential-rejected", group: "auth"))
+        metrics.take(
+            "main", event(.stateChanged, .disconnected, from: .connected, because: "user-disconnect", group: "local"))
+        #expect(metrics.failures == ["main": ["refused": 2, "heartbeat-timeout": 1, "credential-rejected": 1]])
+    }
+
+    @Test func `outages and displacements are counted until the session is gone`() {
+        var metrics = EventMetrics()
+        metrics.take("main", event(.reconnectCompleted, outage: 3))
+        metrics.take("main", event(.displaced))
+        #expect(metrics.outages["main"]?.count == 1)
+        #expect(metrics.displacements == ["main": 1])
+        metrics.keep(["other"])
+        #expect(metrics.outages.isEmpty && metrics.displacements.isEmpty)
+    }
+}
+
+@Suite(.timeLimit(.minutes(5)))
+struct DaemonMetricsTests {
+    @Test func `the daemon tells what its sessions and its callers do`() async throws {
+        try await DaemonUnderTest.run { daemon in
+            let peer = try await daemon.watcher()
+            try await peer.call(
+                "message.publish", #"{"session":"main","topic":"a","payload":"b","wait":"delivered"}"#)
+            let answer = try await peer.call("daemon.metrics")
+            #expect(answer["contentType"]?.text?.hasPrefix("application/openmetrics-text") == true)
+            let lines = (answer["text"]?.text ?? "").split(separator: "\n").map(String.init)
+            for line in [
+                "holdfast_session_connected{session=\"main\"} 1", "holdfast_session_connects_total{session=\"main\"} 1",
+                "holdfast_session_published_total{session=\"main\"} 1",
+                "holdfast_session_outbox_messages{session=\"main\",state=\"queued\"} 0",
+                "holdfast_rpc_calls_total{method=\"message.publish\"} 1",
+            ] {
+                #expect(lines.contains(line), "\(line)")
+            }
+            #expect(lines.last == "# EOF")
+        }
+    }
+
+    @Test func `metrics are offered on a loopback address and in a file, as the configuration says`() async throws {
+        try await DaemonUnderTest.run(autoconnect: false) { daemon in
+            await daemon.daemon.publishMetrics()
+            #expect(await daemon.daemon.metricsAddress == nil)
+            let file = "\(daemon.directory.path)/holdfast.prom"
+            try daemon.directory.write(
+                "holdfast.toml", "[metrics]\nlisten = \"127.0.0.1:0\"\ntextfile = \"\(file)\"\n")
+            let peer = try await daemon.peer()
+            try await peer.call("daemon.reload")
+            let address = try #require(await daemon.daemon.metricsAddress)
+            let answer = try await ask("GET /metrics HTTP/1.1\r\nHost: a\r\n\r\n", at: address, on: daemon.eventLoop)
+            #expect(answer.hasPrefix("HTTP/1.1 200 OK\r\n"))
+            #expect(answer.contains("\r\nContent-Type: application/openmetrics-text"))
+            #expect(answer.contains("\nholdfast_session_connected{session=\"main\"} 0\n"))
+            #expect(answer.hasSuffix("# EOF\n"))
+            for (request, status) in [("GET /", "404"), ("POST /metrics", "405")] {
+                let answer = try await ask("\(request) HTTP/1.1\r\nHost: a\r\n\r\n", at: address, on: daemon.eventLoop)
+                #expect(answer.hasPrefix("HTTP/1.1 \(status) "), "\(request)")
+            }
+            while access(file, R_OK) != 0 { try await Task.sleep(for: .milliseconds(5)) }
+
+            try daemon.directory.write("holdfast.toml", "")
+            try await peer.call("daemon.reload")
+            #expect(await daemon.daemon.metricsAddress == nil)
+            await daemon.daemon.stopPublishingMetrics()
+        }
+    }
+
+    private func ask(_ request: String, at address: SocketAddress, on eventLoop: any EventLoop) async throws -> String {
+        let channel = try await ClientBootstrap(group: eventLoop).connect(to: address) { channel in
+            channel.eventLoop.makeCompletedFuture {
+                try NIOAsyncChannel<ByteBuffer, ByteBuffer>(wrappingChannelSynchronously: channel)
+            }
+        }
+        return try await channel.executeThenClose { input, output in
+            try await output.write(ByteBuffer(string: request))
+            var answer = ""
+            for try await bytes in input { answer += String(buffer: bytes) }
+            return answer
+        }
+    }
+
+    @Test func `a log level that there is not is refused with the nearest one`() async throws {
+        try await DaemonUnderTest.run(autoconnect: false) { daemon in
+            let peer = try await daemon.peer()
+            await #expect(throws: ControlPeer.CallFailure(code: "invalid-parameters")) {
+                try await peer.call("daemon.logLevel", #"{"level":"debgu"}"#)
+            }
+            let level = JournalLogHandler.currentLevel.rawValue
+            #expect(try await peer.call("daemon.logLevel")["level"] == .string(level))
+        }
+    }
+}

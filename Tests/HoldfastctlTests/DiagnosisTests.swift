@@ -1,0 +1,85 @@
+import ArgumentParser
+import ControlAPI
+import Testing
+
+@testable import holdfastctl
+
+struct CheckTextTests {
+    private func step(_ step: CheckStep, ok: Bool = true, _ detail: String, hint: String? = nil) -> CheckedStep {
+        CheckedStep(step: step, ok: ok, duration: 0.023, detail: detail, code: nil, hint: hint)
+    }
+
+    @Test func `every step has its time, and the one that fails says what to do`() {
+        let result = CheckRunMethod.Result(
+            session: "main",
+            endpoints: [
+                CheckedEndpoint(
+                    endpoint: "mqtts://a.example:8883",
+                    steps: [
+                        step(.dns, "203.0.113.9"),
+                        step(.tcp, ok: false, "refused", hint: "holdfastctl connect SESSION tries again"),
+                    ]),
+                CheckedEndpoint(endpoint: "mqtt://b.example:1883", steps: [step(.connect, "MQTT 5")]),
+            ])
+        #expect(
+            CheckText.lines(for: result, isColoured: false) == [
+                "main, mqtts://a.example:8883:", "  Name  ok 23 ms  203.0.113.9", "  TCP   failed 23 ms  refused",
+                "    → holdfastctl connect main tries again", "  The way ends at the step TCP.",
+                "main, mqtt://b.example:1883:", "  Login  ok 23 ms  MQTT 5", "  The server lets this session in.",
+            ])
+    }
+
+    @Test func `a ping is one line`() {
+        let checked = CheckedEndpoint(
+            endpoint: "mqtt://a:1883", steps: [step(.route, "via eth0"), step(.tcp, "203.0.113.9:1883")])
+        #expect(PingText.line(checked, number: 3) == "3: mqtt://a:1883: 203.0.113.9:1883 answered in 23 ms via eth0")
+        let lost = CheckedEndpoint(endpoint: "mqtt://a:1883", steps: [step(.route, ok: false, "no route")])
+        #expect(PingText.line(lost, number: 4) == "4: mqtt://a:1883: no route")
+    }
+}
+
+struct BugReportTests {
+    @Test func `what may be a secret, or tell how to get one, is left out`() {
+        let file = """
+            endpoints = ["mqtts://a.example"]
+            password = "exec:get --token 12345"
+            # password = "exec:curl -H secret"
+            [proxy]
+            password = "file:/p"
+            """
+        #expect(
+            BugReport.withoutSecrets(file) == """
+                endpoints = ["mqtts://a.example"]
+                password = (left out)
+                # (left out)
+                [proxy]
+                password = (left out)
+                """)
+    }
+}
+
+struct SessionTemplateTests {
+    @Test func `a file that begins has what was given, and quotes it`() {
+        let text = SessionTemplate(endpoints: ["mqtts://a", "wss://b"], user: "a\"b\\", password: "file:/p").text
+        #expect(text.contains("\nendpoints = [\"mqtts://a\", \"wss://b\"]\n"))
+        #expect(text.contains("\nuser = \"a\\\"b\\\\\"\n"))
+        #expect(text.contains("\npassword = \"file:/p\"\n"))
+    }
+
+    @Test(arguments: [
+        ["config", "init", "Main"], ["config", "init", "-a"], ["config", "init", "main", "--password", "sesame"],
+        ["config", "init"], ["completion", "tcsh"], ["ping", "main", "--count", "0"],
+        ["check", "--endpoint", "mqtt://a"],
+    ])
+    func `a mistake on the command line is told before anything is done`(_ arguments: [String]) {
+        #expect(throws: (any Error).self) { try HoldfastControl.parseAsRoot(arguments) }
+    }
+
+    @Test(arguments: ["bash", "zsh", "fish"])
+    func `there are completions for each shell, which ask for the sessions`(_ shell: String) throws {
+        let shell = try #require(CompletionShell(rawValue: shell))
+        let script = CompletionCommand.script(for: shell)
+        #expect(script.contains("---completion") && !script.hasPrefix("#!"))
+        for command in ["status", "publish", "bugreport"] { #expect(script.contains(command)) }
+    }
+}

@@ -8,15 +8,20 @@ bindir      = $(PREFIX)/bin
 libdir      = $(PREFIX)/lib
 mandir      = $(PREFIX)/share/man
 docdir      = $(PREFIX)/share/doc/holdfast
+datadir     = $(PREFIX)/share
+# The units, wherever the host's systemd looks for them.
+UNITDIR    ?= $(libdir)/systemd/system
+# What removes the symbols of an installed program; nothing when a package keeps them apart.
+STRIP      ?= --strip
 
 SWIFT ?= swift
 export SWIFT
 
-# The release is one file per program: the Swift runtime is linked in, what nobody calls is left out, and so are the
-# symbols. It needs only glibc, libsystemd and libsqlite3 of the host.
+# The release is one file per program: the Swift runtime is linked in, and what nobody calls is left out. It needs only
+# glibc, libsystemd and libsqlite3 of the host. The symbols are removed when it is installed.
 RELEASE_SCRATCH = .build-release
 RELEASE_FLAGS   = --configuration release --static-swift-stdlib --scratch-path $(RELEASE_SCRATCH) \
-                  -Xlinker --gc-sections -Xlinker -s
+                  -Xlinker --gc-sections -Xlinker -z -Xlinker now
 RELEASE         = $(RELEASE_SCRATCH)/release
 
 # The tests, and the programs that they run; nothing else that the packages have. The index is for editors.
@@ -24,16 +29,21 @@ TESTS       = --product holdfastPackageTests --disable-index-store
 BUILD_TESTS = $(SWIFT) build $(TESTS)
 
 SCRIPTS = scripts/setup scripts/test scripts/docs scripts/demo scripts/simulate-mutants scripts/check-imports \
-          scripts/check-manuals .ci/run
+          scripts/check-manuals scripts/package scripts/apt-repository .ci/run
 BENCHMARKS = Benchmarks/Recovery/bench-recovery $(wildcard Benchmarks/Recovery/*.py)
 MAN1 = man/holdfastctl.1
 MAN5 = man/holdfast.toml.5 man/holdfast-session.5
 MAN7 = man/holdfast-rpc.7
 MAN8 = man/holdfastd.8
+# Of bash, zsh and fish, where Debian's shells look for them, below $(datadir).
+COMPLETIONS = bash-completion/completions/holdfastctl zsh/vendor-completions/_holdfastctl \
+              fish/vendor_completions.d/holdfastctl.fish
+UNITS = systemd/holdfast.service systemd/holdfast.socket systemd/holdfast-wait-online.service \
+        systemd/holdfast-online.target
 
 .DEFAULT_GOAL = help
 .PHONY: help demo test scenarios test-servers soak-kills soak sanitize fuzz simulate simulate-mutants bench-recovery docs \
-        lint build install uninstall clean
+        lint build install uninstall deb apt-repo test-package clean
 
 help: ## list these targets
 	@echo 'Holdfast. Targets:'
@@ -46,7 +56,7 @@ demo: ## set up, build a release, and show a session survive its server being ki
 	scripts/demo $(RELEASE)
 
 test: ## set up, and run every test; HOLDFAST_REQUIRE_ALL=1 makes a skipped test fail
-	scripts/setup build test container
+	scripts/setup build test container package
 	scripts/simulate-mutants --check
 	$(BUILD_TESTS)
 	scripts/test
@@ -151,20 +161,31 @@ lint: ## check the format, the imports, the scripts and the manuals
 build: ## build the release
 	$(SWIFT) build $(RELEASE_FLAGS) --product holdfastd
 	$(SWIFT) build $(RELEASE_FLAGS) --product holdfastctl
-	@cd $(RELEASE) && du --bytes holdfastd holdfastctl | awk '{ printf "%s: %.1f MB\n", $$2, $$1 / 1e6 }'
+	@cd $(RELEASE) && for program in holdfastd holdfastctl; do \
+	    strip -o $$program.stripped $$program && \
+	    printf '%s: %s bytes without symbols\n' $$program $$(stat --format %s $$program.stripped) && \
+	    rm $$program.stripped || exit 1; \
+	done
 
 # Nothing is built here, so that `sudo make install` leaves no files of root in the build directory.
 install: ## install the release under DESTDIR; configuration that is there stays as it is
 	@test -x $(RELEASE)/holdfastd -a -x $(RELEASE)/holdfastctl || { echo 'run "make build" first' >&2; exit 1; }
-	install -D -m 755 $(RELEASE)/holdfastd $(DESTDIR)$(sbindir)/holdfastd
-	install -D -m 755 $(RELEASE)/holdfastctl $(DESTDIR)$(bindir)/holdfastctl
-	install -d $(DESTDIR)$(libdir)/systemd/system
-	sed -e 's,/usr/sbin/,$(sbindir)/,' -e 's,/usr/bin/,$(bindir)/,' systemd/holdfast.service \
-	    > $(DESTDIR)$(libdir)/systemd/system/holdfast.service
-	chmod 644 $(DESTDIR)$(libdir)/systemd/system/holdfast.service
-	install -D -m 644 -t $(DESTDIR)$(libdir)/systemd/system systemd/holdfast.socket
+	install -D -m 755 $(STRIP) $(RELEASE)/holdfastd $(DESTDIR)$(sbindir)/holdfastd
+	install -D -m 755 $(STRIP) $(RELEASE)/holdfastctl $(DESTDIR)$(bindir)/holdfastctl
+	install -d $(DESTDIR)$(UNITDIR)
+	for unit in $(UNITS); do \
+	    sed -e 's,/usr/sbin/,$(sbindir)/,' -e 's,/usr/bin/,$(bindir)/,' $$unit \
+	        > $(DESTDIR)$(UNITDIR)/$$(basename $$unit) && \
+	    chmod 644 $(DESTDIR)$(UNITDIR)/$$(basename $$unit) || exit 1; \
+	done
 	install -D -m 644 systemd/holdfast.sysusers $(DESTDIR)$(libdir)/sysusers.d/holdfast.conf
 	install -D -m 644 systemd/holdfast.catalog $(DESTDIR)$(libdir)/systemd/catalog/holdfast.catalog
+	install -d $(foreach file,$(COMPLETIONS),$(DESTDIR)$(datadir)/$(dir $(file)))
+	for shell in bash zsh fish; do \
+	    $(RELEASE)/holdfastctl completion $$shell > $(DESTDIR)$(datadir)/completion.$$shell || exit 1; \
+	done
+	cd $(DESTDIR)$(datadir) && mv completion.bash $(word 1,$(COMPLETIONS)) && mv completion.zsh $(word 2,$(COMPLETIONS)) && \
+	    mv completion.fish $(word 3,$(COMPLETIONS))
 	install -D -m 644 -t $(DESTDIR)$(mandir)/man1 $(MAN1)
 	install -D -m 644 -t $(DESTDIR)$(mandir)/man5 $(MAN5)
 	install -D -m 644 -t $(DESTDIR)$(mandir)/man7 $(MAN7)
@@ -180,13 +201,33 @@ install: ## install the release under DESTDIR; configuration that is there stays
 
 uninstall: ## remove what install installed, but not configuration and state
 	rm -f $(DESTDIR)$(sbindir)/holdfastd $(DESTDIR)$(bindir)/holdfastctl
-	rm -f $(DESTDIR)$(libdir)/systemd/system/holdfast.service $(DESTDIR)$(libdir)/systemd/system/holdfast.socket
+	rm -f $(addprefix $(DESTDIR)$(UNITDIR)/,$(notdir $(UNITS)))
 	rm -f $(DESTDIR)$(libdir)/sysusers.d/holdfast.conf $(DESTDIR)$(libdir)/systemd/catalog/holdfast.catalog
 	rm -f $(foreach page,$(MAN1) $(MAN5) $(MAN7) $(MAN8),\
 	    $(DESTDIR)$(mandir)/man$(subst .,,$(suffix $(page)))/$(notdir $(page)))
+	rm -f $(addprefix $(DESTDIR)$(datadir)/,$(COMPLETIONS))
 	rm -rf $(DESTDIR)$(docdir)
 	@echo 'Kept: $(DESTDIR)$(SYSCONFDIR)/holdfast, $(DESTDIR)/var/lib/holdfast, the user and the groups.'
 
+DEB      = .build-deb
+APT_REPO = .build-apt
+
+deb: ## build the Debian package, and its debug symbols, in .build-deb, and check it with lintian
+	scripts/setup build package
+	@$(MAKE) --no-print-directory build
+	rm -rf $(DEB)
+	scripts/package $(RELEASE) $(DEB)
+	lintian --fail-on error,warning --info $(DEB)/*.changes
+	@ls -l $(DEB)/*.deb
+
+apt-repo: deb ## make a repository for apt in .build-apt, signed with your key of gpg, or the one that HOLDFAST_KEY names
+	scripts/apt-repository $(DEB) $(APT_REPO)
+
+test-package: deb ## the package of the release, installed, upgraded, downgraded, removed and purged on a booted Debian
+	scripts/setup test container
+	$(SWIFT) build --build-tests
+	HOLDFAST_REQUIRE_ALL=1 HOLDFAST_PACKAGE='$(abspath $(DEB))' scripts/test --filter EndToEnd/Package
+
 clean: ## remove everything that was built
 	rm -rf .build .build-servers .build-container $(RELEASE_SCRATCH) $(FUZZ_SCRATCH) $(SIMULATE_SCRATCH) .build-mutants \
-	    .build-address .build-thread
+	    .build-address .build-thread $(DEB) $(APT_REPO)

@@ -4,7 +4,8 @@ import Glibc
 /// A Debian that was booted with systemd, for one test: a copy in memory of the one that `scripts/setup container` made,
 /// with a network of its own that is nothing but its loopback interface.
 ///
-/// Holdfast is in it as `make install` puts it there, followed by the commands that `make install` says.
+/// Holdfast is in it as `make install` puts it there, followed by the commands that `make install` says; or there are only
+/// its packages, in `/packages`.
 public struct Container: Sendable {
     /// What every container is a copy of.
     private static let tree = repository + "/.build-container/tree"
@@ -21,15 +22,20 @@ public struct Container: Sendable {
         return nil
     }
 
-    private let directory: String
+    /// Of the host, for what a test needs beside it.
+    public let directory: String
     private let machine: LabProcess
     /// The systemd in it, as the host counts processes.
     private let leader: pid_t
 
     /// Boots one, runs `body`, and takes it away.
     ///
-    /// - Parameter programs: where `holdfastd` and `holdfastctl` are.
-    public static func run(programs: String, _ body: (Container) async throws -> Void) async throws {
+    /// - Parameters:
+    ///   - programs: where `holdfastd` and `holdfastctl` are.
+    ///   - packages: a folder with packages of them; then nothing is installed.
+    public static func run(
+        programs: String, packages: String? = nil, _ body: (Container) async throws -> Void
+    ) async throws {
         if let obstacle { throw Lab.Failure(obstacle) }
         var template = Array("/tmp/holdfast-container-XXXXXX".utf8CString)
         guard let path = mkdtemp(&template) else { throw Lab.Failure("no directory can be made") }
@@ -43,13 +49,17 @@ public struct Container: Sendable {
         await LabCapacity.shared.take(1)
         let outcome: Result<Void, any Error>
         do {
-            try await LabProcess.run(
-                [
-                    "make", "--silent", "-C", repository, "install", "RELEASE=\(programs)",
-                    "DESTDIR=\(directory)/installed",
-                ], files: "\(directory)/make")
-            let container = try await boot(name, directory, binding: try await runtime(of: programs))
-            outcome = await container.live(body)
+            if packages == nil {
+                try await LabProcess.run(
+                    [
+                        "make", "--silent", "-C", repository, "install", "RELEASE=\(programs)",
+                        "DESTDIR=\(directory)/installed",
+                    ], files: "\(directory)/make")
+            }
+            let container = try await boot(
+                name, directory, binding: try await runtime(of: programs),
+                contents: packages.map { "\($0):/packages" } ?? "\(directory)/installed:/installed")
+            outcome = await container.live(isInstalled: packages == nil, body)
         } catch {
             outcome = .failure(error)
         }
@@ -57,10 +67,11 @@ public struct Container: Sendable {
         try outcome.get()
     }
 
-    private func live(_ body: (Container) async throws -> Void) async -> Result<Void, any Error> {
+    private func live(isInstalled: Bool, _ body: (Container) async throws -> Void) async -> Result<Void, any Error> {
         let outcome: Result<Void, any Error>
         do {
-            try await install()
+            try await start()
+            if isInstalled { try await install() }
             outcome = .success(try await body(self))
         } catch {
             outcome = .failure(await explained(error))
@@ -83,15 +94,15 @@ public struct Container: Sendable {
             })
     }
 
-    private static func boot(_ name: String, _ directory: String, binding folders: Set<String>) async throws
-        -> Container
-    {
+    private static func boot(
+        _ name: String, _ directory: String, binding folders: Set<String>, contents: String
+    ) async throws -> Container {
         // The container ends with the first process of a namespace, and that with ours.
         var words = [
             "unshare", "--pid", "--fork", "--kill-child", "--mount-proc", "systemd-nspawn", "--directory", tree,
             "--volatile=overlay", "--private-network", "--register=no",
             "--keep-unit", "--quiet", "--boot", "--machine", name, "--console=pipe",
-            "--bind-ro=\(directory)/installed:/installed",
+            "--bind-ro=\(contents)",
         ]
         // Where the dynamic linker looks by itself: a home directory, say, the service does not see.
         for (number, folder) in folders.sorted().enumerated() {
@@ -123,13 +134,16 @@ public struct Container: Sendable {
         return children.split(separator: " ").lazy.compactMap { pid_t($0) }.compactMap { leader(of: $0) }.first
     }
 
-    private func install() async throws {
+    private func start() async throws {
         try await until("systemd answers") { try await finish("systemctl", "show-environment").ending == .exited(0) }
         let state = try await finish("systemctl", "is-system-running", "--wait").output
         guard state == "running\n" else {
             throw Lab.Failure("the container is \(state)\(try await run("systemctl", "--failed", "--no-legend"))")
         }
         try await shell("ls -d /usr/local/lib/runtime-* >/etc/ld.so.conf.d/runtime.conf 2>/dev/null; ldconfig")
+    }
+
+    private func install() async throws {
         try await shell("cp -a /installed/. /")
         try await run("systemd-sysusers")
         try await run("journalctl", "--update-catalog")
@@ -194,6 +208,11 @@ public struct Container: Sendable {
         try FileManager.default.createDirectory(
             atPath: (path as NSString).deletingLastPathComponent, withIntermediateDirectories: true)
         try text.write(toFile: path, atomically: false, encoding: .utf8)
+    }
+
+    /// Copies a file or a folder of the host.
+    public func copy(_ source: String, to path: String) throws {
+        try FileManager.default.copyItem(atPath: source, toPath: "/proc/\(leader)/root\(path)")
     }
 
     /// The properties of a unit, by name.

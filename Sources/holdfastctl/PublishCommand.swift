@@ -71,7 +71,7 @@ struct PublishCommand: AsyncParsableCommand {
 
     static func sentence(_ result: MessagePublishMethod.Result) -> String {
         guard result.delivered else { return "Message \(result.id) is accepted." }
-        let code = result.reasonCode.map { " (reason code \($0))" } ?? ""
+        let code = result.reasonCode.map { " (reason code \(serverCode($0)))" } ?? ""
         return "Message \(result.id) is delivered\(code)."
     }
 

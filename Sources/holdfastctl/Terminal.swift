@@ -23,8 +23,23 @@ struct Terminal {
         return getenv("COLUMNS").flatMap { Int(String(cString: $0)) }.map { min(max($0, 40), 1000) } ?? 80
     }
 
-    func print(_ line: String) {
-        write(Array(line.utf8) + [UInt8(ascii: "\n")])
+    /// Whatever stands in it, only our own colours and line breaks get through.
+    func print(_ text: String) {
+        write(Array(Self.shown(text).utf8))
+    }
+
+    private static func shown(_ text: String) -> String {
+        text.split(separator: "\n", omittingEmptySubsequences: false).map { plain($0) + "\n" }.joined()
+    }
+
+    /// Without control characters, but for `ESC [ digits m`.
+    private static func plain(_ line: Substring) -> String {
+        line.split(separator: "\u{1B}[", omittingEmptySubsequences: false).enumerated().map { index, part in
+            guard index > 0 else { return printable(String(part)) }
+            let digits = part.prefix { $0.isASCII && $0.isNumber }
+            let isColour = !digits.isEmpty && digits.count <= 3 && part.dropFirst(digits.count).first == "m"
+            return (isColour ? "\u{1B}[" : "\u{FFFD}[") + printable(String(part))
+        }.joined()
     }
 
     func print(_ lines: [String]) {
@@ -42,7 +57,7 @@ struct Terminal {
     }
 
     static func complain(_ lines: [String]) {
-        _ = write(Array(lines.map { $0 + "\n" }.joined().utf8), to: STDERR_FILENO)
+        _ = write(Array(lines.map(shown).joined().utf8), to: STDERR_FILENO)
     }
 
     private static func write(_ bytes: [UInt8], to descriptor: Int32) -> Bool {

@@ -44,6 +44,7 @@ public struct Rivalry: Hashable, Sendable {
     mutating func startedAnew() {
         suddenCloses = 0
         recentCloses = []
+        isLastClose = false
     }
 
     /// A connection was lost.

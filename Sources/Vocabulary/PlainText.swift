@@ -22,6 +22,9 @@ extension StringProtocol {
 }
 
 extension Unicode.Scalar {
+    /// Whether it does nothing but be read.
+    public var isPlain: Bool { plain == self }
+
     /// What stands for it in a text that is only read.
     fileprivate var plain: Unicode.Scalar {
         switch value {

@@ -1,4 +1,5 @@
 import ControlAPI
+import Vocabulary
 
 #if canImport(Glibc)
     import Glibc
@@ -28,7 +29,7 @@ struct Terminal {
         write(Array(Self.shown(text).utf8))
     }
 
-    private static func shown(_ text: String) -> String {
+    static func shown(_ text: String) -> String {
         text.split(separator: "\n", omittingEmptySubsequences: false).map { plain($0) + "\n" }.joined()
     }
 
@@ -48,7 +49,8 @@ struct Terminal {
 
     /// The result of a method, with `"schema": 1` added.
     func print(json value: JSONValue) {
-        write(JSONText.line(value))
+        let line = JSONText.line(value)
+        write(isTerminal ? JSONText.escaped(line) : line)
     }
 
     func write(_ bytes: [UInt8]) {
@@ -109,6 +111,22 @@ enum JSONText {
         var members = value.members ?? ["value": value]
         members["schema"] = .integer(schema)
         return OutgoingLine.encode(JSONValue.object(members)) ?? []
+    }
+
+    /// The same JSON without control characters. They stand in strings only, and most of them need not be escaped there.
+    static func escaped(_ line: [UInt8]) -> [UInt8] {
+        let text = String(decoding: line, as: UTF8.self)
+        guard text.unicodeScalars.dropLast().contains(where: { !$0.isPlain }) else { return line }
+        var shown = ""
+        for scalar in text.unicodeScalars.dropLast() {
+            if scalar.isPlain {
+                shown.unicodeScalars.append(scalar)
+            } else {
+                let digits = String(scalar.value, radix: 16)
+                shown += "\\u" + String(repeating: "0", count: 4 - digits.count) + digits
+            }
+        }
+        return Array((shown + "\n").utf8)
     }
 
     /// A value of this command's own as JSON.

@@ -252,11 +252,6 @@ extension Simulation {
         for filter in setup.refused.sorted() {
             note(.heals, "\(name) holds \(filter) to be refused, and the server would grant it")
         }
-        let told = resident.watch.subscriptions
-        for (filter, state) in told.sorted(by: { $0.key < $1.key })
-        where setup.wanted.contains(filter) && (state == .granted) != setup.granted.contains(filter) {
-            note(.statusIsTrue, "\(name) has told that \(filter) is \(state.rawValue), and it is not")
-        }
         if let topic = setup.presence, broker.retained[topic] == nil {
             note(.heals, "\(name) is connected, and its room does not know")
         }

@@ -65,8 +65,9 @@ let package = Package(
         .systemLibrary(name: "CSQLite", pkgConfig: "sqlite3", providers: [.apt(["libsqlite3-dev"])]),
 
         // Pure: no I/O, no clocks.
-        module("SessionCore"),
-        module("MQTT", [nioCore]),
+        module("Vocabulary"),
+        module("SessionCore", ["Vocabulary"]),
+        module("MQTT", ["Vocabulary", nioCore]),
         module("ControlAPI"),
 
         // Shells around one facility of the system each.
@@ -79,14 +80,15 @@ let package = Package(
         module(
             "Agent",
             [
-                "SessionCore", "MQTT", "ControlAPI", "NetworkPath", "Systemd", "DurableStore", "Transport",
+                "Vocabulary", "SessionCore", "MQTT", "ControlAPI", "NetworkPath", "Systemd", "DurableStore",
+                "Transport",
                 nioCore, nioPosix, nioHTTP1, logging, serviceLifecycle, subprocess,
                 systemPackage,
             ]),
         module("HoldfastClient", ["ControlAPI", nioCore, nioPosix]),
         .executableTarget(name: "holdfastd", dependencies: ["Agent", argumentParser], swiftSettings: settings),
         .executableTarget(
-            name: "holdfastctl", dependencies: ["HoldfastClient", "ControlAPI", argumentParser],
+            name: "holdfastctl", dependencies: ["HoldfastClient", "ControlAPI", "Vocabulary", argumentParser],
             swiftSettings: settings),
 
         // How the module MQTT is used by itself; its documentation quotes it, and the end-to-end tests run it.
@@ -101,6 +103,7 @@ let package = Package(
         .target(
             name: "SupportLogind", dependencies: ["Support", "CSystemd"], path: "Tests/SupportLogind",
             swiftSettings: settings),
+        tests("VocabularyTests", ["Vocabulary"]),
         tests("SessionCoreTests", ["SessionCore"]),
         tests("MQTTTests", ["MQTT", "Support", nioCore]),
         tests("ControlAPITests", ["ControlAPI"]),
@@ -113,7 +116,8 @@ let package = Package(
         tests(
             "AgentTests",
             [
-                "Agent", "Support", "SupportLogind", "SessionCore", "MQTT", "ControlAPI", "NetworkPath", "Systemd",
+                "Agent", "Support", "SupportLogind", "Vocabulary", "SessionCore", "MQTT", "ControlAPI", "NetworkPath",
+                "Systemd",
                 "DurableStore",
                 "Transport", nioCore, nioPosix, logging,
             ]),

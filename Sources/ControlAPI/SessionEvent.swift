@@ -52,6 +52,8 @@ public struct SessionEvent: ControlNotification {
     public var reasonCode: Int?
     /// consumer-ended: the name of the durable consumer whose subscription, in `watch`, ended.
     public var consumer: String?
+    /// subscription-changed: what the server has made of the filter.
+    public var subscription: SessionStatus.Subscription?
     /// inbox-full: whether acknowledgements are withheld, or not any more.
     public var full: Bool?
     /// dropped: how many events this reader was too slow for. message-dropped of a session: how many QoS 0 messages found
@@ -88,6 +90,7 @@ public struct SessionEvent: ControlNotification {
         public static let messageRejected = Kind(rawValue: "message-rejected")
         public static let messageDropped = Kind(rawValue: "message-dropped")
         public static let messageRefused = Kind(rawValue: "message-refused")
+        public static let subscriptionChanged = Kind(rawValue: "subscription-changed")
         public static let inboxFull = Kind(rawValue: "inbox-full")
         public static let consumerEnded = Kind(rawValue: "consumer-ended")
         public static let dropped = Kind(rawValue: "dropped")

@@ -46,8 +46,12 @@ public struct SessionStatus: Codable, Hashable, Sendable {
     public var rtt: Double?
     /// Its variation in seconds.
     public var jitter: Double?
-    /// Seconds since anything was heard from the server.
+    /// Seconds since the server was heard: a whole packet, or a good part of a large one.
     public var lastHeard: Double?
+    /// While connected: what the server has granted. Otherwise `nil`.
+    public var granted: Granted?
+    /// Every filter that is wanted, in order.
+    public var subscriptions: [Subscription]
     public var outbox: Outbox
     public var inbox: Inbox
     public var counters: Counters
@@ -58,8 +62,9 @@ public struct SessionStatus: Codable, Hashable, Sendable {
         endpoint: String? = nil, proxy: String? = nil, peer: String? = nil,
         tls: String? = nil, protocol: String? = nil, path: Path? = nil, network: Network? = nil, user: String? = nil,
         device: String? = nil, room: String? = nil, clientID: String? = nil, quality: Quality? = nil,
-        rtt: Double? = nil, jitter: Double? = nil, lastHeard: Double? = nil, outbox: Outbox = Outbox(),
-        inbox: Inbox = Inbox(), counters: Counters = Counters()
+        rtt: Double? = nil, jitter: Double? = nil, lastHeard: Double? = nil, granted: Granted? = nil,
+        subscriptions: [Subscription] = [], outbox: Outbox = Outbox(), inbox: Inbox = Inbox(),
+        counters: Counters = Counters()
     ) {
         self.session = session
         self.state = state
@@ -87,6 +92,8 @@ public struct SessionStatus: Codable, Hashable, Sendable {
         self.rtt = rtt
         self.jitter = jitter
         self.lastHeard = lastHeard
+        self.granted = granted
+        self.subscriptions = subscriptions
         self.outbox = outbox
         self.inbox = inbox
         self.counters = counters
@@ -256,16 +263,31 @@ public struct SessionStatus: Codable, Hashable, Sendable {
             public var attached: Bool
             public var messages: Int
             public var bytes: Int64
+            /// Set while the server refuses the filter, so that the consumer gets nothing: the server's words.
+            public var refused: String?
 
             public init(
-                name: String, filter: String, qos: MessageQoS, attached: Bool, messages: Int = 0, bytes: Int64 = 0
+                name: String, filter: String, qos: MessageQoS, attached: Bool, messages: Int = 0, bytes: Int64 = 0,
+                refused: String? = nil
             ) {
+                self.refused = refused
                 self.name = name
                 self.filter = filter
                 self.qos = qos
                 self.attached = attached
                 self.messages = messages
                 self.bytes = bytes
+            }
+
+            public func encode(to encoder: any Encoder) throws {
+                var container = encoder.container(keyedBy: CodingKeys.self)
+                try container.encode(name, forKey: .name)
+                try container.encode(filter, forKey: .filter)
+                try container.encode(qos, forKey: .qos)
+                try container.encode(attached, forKey: .attached)
+                try container.encode(messages, forKey: .messages)
+                try container.encode(bytes, forKey: .bytes)
+                try container.encode(refused, forKey: .refused)
             }
         }
     }
@@ -361,6 +383,8 @@ public struct SessionStatus: Codable, Hashable, Sendable {
         try container.encode(rtt, forKey: .rtt)
         try container.encode(jitter, forKey: .jitter)
         try container.encode(lastHeard, forKey: .lastHeard)
+        try container.encode(granted, forKey: .granted)
+        try container.encode(subscriptions, forKey: .subscriptions)
         try container.encode(outbox, forKey: .outbox)
         try container.encode(inbox, forKey: .inbox)
         try container.encode(counters, forKey: .counters)

@@ -37,6 +37,8 @@ struct Backoff: Hashable, Sendable {
     }
 
     private var position = 0
+    /// Where the present outage began.
+    private var outageStart = 0
     private var floor: Duration?
     private var random: SplitMix64
 
@@ -49,7 +51,20 @@ struct Backoff: Hashable, Sendable {
 
     mutating func restart() {
         position = 0
+        outageStart = 0
         floor = nil
+    }
+
+    /// A connection was lost.
+    mutating func outageBegan() {
+        outageStart = position
+    }
+
+    /// The server was down during the outage, and is up again: the attempts meanwhile say nothing about how it treats
+    /// connections. So a server that is restarted several times is not left alone for longer and longer, and one that
+    /// accepts and closes still costs a step of the table each time.
+    mutating func serverCameBack() {
+        position = min(position, outageStart + 1)
     }
 
     /// Takes the next delay without waiting for it.

@@ -1,14 +1,19 @@
+import Vocabulary
+
 /// Why a state was entered: a stable code, a sentence for people, and the server's own code if it gave one.
 public struct Reason: Hashable, Sendable {
     public var code: ReasonCode
-    /// What happened, in one sentence without the final full stop.
-    public var message: String
+    /// What happened, in one sentence without the final full stop. Whoever wrote a part of it, it is plain text of at most
+    /// 500 characters.
+    public var message: String {
+        didSet { message = message.plain() }
+    }
     /// The reason code of the wire protocol, if the server gave one.
     public var serverCode: UInt8?
 
     public init(_ code: ReasonCode, _ message: String? = nil, serverCode: UInt8? = nil) {
         self.code = code
-        self.message = message ?? code.sentence
+        self.message = (message ?? code.sentence).plain()
         self.serverCode = serverCode
     }
 
@@ -85,6 +90,7 @@ public enum ReasonCode: String, Sendable, CaseIterable {
     case authenticateTimeout = "authenticate-timeout"
     case restoreTimeout = "restore-timeout"
     case protocolError = "protocol-error"
+    case wrongProtocol = "wrong-protocol"
     case webSocketFailed = "websocket-failed"
     // displaced
     case displaced
@@ -125,7 +131,8 @@ extension ReasonCode {
         case .sessionLost, .stateMismatch:
             .session
         case .serverClosed, .displacedSuspected, .serverShutdown, .serverBusy, .rateLimited, .serverMoved, .serverError,
-            .serverKeepAliveTimeout, .authenticateTimeout, .restoreTimeout, .protocolError, .webSocketFailed:
+            .serverKeepAliveTimeout, .authenticateTimeout, .restoreTimeout, .protocolError, .wrongProtocol,
+            .webSocketFailed:
             .server
         case .displaced, .yielded:
             .displaced
@@ -206,6 +213,7 @@ extension ReasonCode {
         case .authenticateTimeout: "the server did not answer CONNECT in time"
         case .restoreTimeout: "the server did not acknowledge the subscriptions in time"
         case .protocolError: "the server broke the protocol"
+        case .wrongProtocol: "the endpoint is no MQTT server"
         case .webSocketFailed: "the endpoint does not speak MQTT over WebSocket"
         case .displaced: "another device took over this session's identity"
         case .yielded: "another device of this user is online, and this session yields"
@@ -258,6 +266,9 @@ extension ReasonCode {
             "look into the server's log for what it objects to; holdfastctl connect SESSION tries again"
         case .certificateInvalid, .tlsFailed:
             "check [tls] ca and server-name in the session's file and the host's clock"
+        case .wrongProtocol:
+            "check the port and the scheme of endpoints in the session's file: mqtts:// is MQTT over TLS, ws:// and wss:// are "
+                + "MQTT over WebSocket; on a public network, sign in first"
         case .proxyFailed: "check [proxy] in the session's file, and what the proxy allows"
         case .webSocketFailed: "check the endpoint's port and path, and that the server has a WebSocket listener there"
         default: nil

@@ -26,6 +26,8 @@ public struct Rivalry: Hashable, Sendable {
     /// When the server closed connections without a reason that did not last longer than a rival needs to come again; the
     /// last ones.
     private var recentCloses: [Instant] = []
+    /// Whether the last connection that was lost is the last one of these.
+    private var isLastClose = false
 
     /// So many sudden closes are no accident.
     static let suspiciousCount = 3
@@ -42,6 +44,7 @@ public struct Rivalry: Hashable, Sendable {
     mutating func startedAnew() {
         suddenCloses = 0
         recentCloses = []
+        isLastClose = false
     }
 
     /// A connection was lost.
@@ -52,10 +55,12 @@ public struct Rivalry: Hashable, Sendable {
     /// - Returns: the reason, or the suspicion that stands behind it.
     mutating func lost(because reason: Reason, isStable: Bool, mayBeRival: Bool, at now: Instant) -> Reason {
         recentCloses.removeAll { $0.duration(to: now) > Self.memory }
-        if Self.isSudden(reason.code), mayBeRival {
+        let isSudden = Self.isSudden(reason)
+        if isSudden, mayBeRival {
             recentCloses = recentCloses.suffix(Self.mostRemembered - 1) + [now]
         }
-        guard Self.isSudden(reason.code), !isStable else {
+        isLastClose = isSudden && mayBeRival
+        guard isSudden, !isStable else {
             suddenCloses = 0
             return reason
         }
@@ -63,14 +68,22 @@ public struct Rivalry: Hashable, Sendable {
         return suddenCloses < Self.suspiciousCount ? reason : Reason(.displacedSuspected)
     }
 
+    /// The server that had closed the connection refuses new ones: it was stopped, and that is why. Where another device
+    /// has taken the session, the server goes on listening.
+    mutating func serverWasDown() {
+        suddenCloses = 0
+        if isLastClose { _ = recentCloses.popLast() }
+        isLastClose = false
+    }
+
     /// How long the session stays away at least after a connection was lost: after a sudden close 2 s, from the fourth one
     /// in ten minutes on, doubling, at most 16 s.
     ///
     /// A device that took over says in the room that it is there when it is up. On a slow link that takes seconds, and a
     /// session that is always back before would throw it out for ever, without having seen it.
-    func patience(after code: ReasonCode) -> Duration {
+    func patience(after reason: Reason) -> Duration {
         let excess = recentCloses.count - Self.suspiciousCount
-        guard canLook, Self.isSudden(code), excess > 0 else { return .zero }
+        guard canLook, Self.isSudden(reason), excess > 0 else { return .zero }
         return min(.seconds(1 << excess), Self.longestPatience)
     }
 
@@ -81,7 +94,7 @@ public struct Rivalry: Hashable, Sendable {
     /// - Parameters:
     ///   - cause: why the connection was lost.
     ///   - last: why the last attempt failed, or the same.
-    func look(cause: ReasonCode, last: ReasonCode) -> Look? {
+    func look(cause: Reason, last: Reason) -> Look? {
         guard canLook else { return nil }
         switch strategy {
         case .yield: return .forAny
@@ -90,12 +103,15 @@ public struct Rivalry: Hashable, Sendable {
     }
 
     /// The same for a first connect, which took over when the server accepted it, and was closed before it was up.
-    func lookAfterAcceptance(last: ReasonCode) -> Look? {
+    func lookAfterAcceptance(last: Reason) -> Look? {
         canLook && Self.isSudden(last) ? .forNewer : nil
     }
 
     /// How a server that gives no reason ends the older one of two connections.
-    public static func isSudden(_ code: ReasonCode) -> Bool {
-        code == .serverClosed || code == .reset || code == .displacedSuspected
+    public static func isSudden(_ reason: Reason) -> Bool {
+        switch reason.code {
+        case .serverClosed, .reset, .displacedSuspected: reason.serverCode == nil
+        default: false
+        }
     }
 }

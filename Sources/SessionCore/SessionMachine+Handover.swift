@@ -154,7 +154,7 @@ extension SessionMachine {
         let code = ending.reason.code
         guard let (attempt, phase) = connected.handover?.successor, [.network, .liveness].contains(code.group),
             ending.retryAfter == nil, ending.pace == .byReason, !ending.leavesEndpoint, !ending.triesOtherWay,
-            code == .pathMoved || rivalry.look(cause: code, last: code) == nil
+            code == .pathMoved || rivalry.look(cause: ending.reason, last: ending.reason) == nil
         else { return false }
         var trying = trying
         backoff.restart()

@@ -37,7 +37,7 @@ extension SessionMachine {
             connected.isBoundToSource(of: departed)
         else { return }
         // Since when nothing came through, nobody knows: who has to look for another device first does so.
-        if rivalry.look(cause: .pathMoved, last: .pathMoved) != nil { connected.handover = nil }
+        if rivalry.look(cause: Reason(.pathMoved), last: Reason(.pathMoved)) != nil { connected.handover = nil }
         actions.append(
             .report(.pathChanged(.movedSourceGone, endpoint, from: departed, to: paths[endpoint.rawValue])))
         actions.append(.abandon(connected.attempt.generation))

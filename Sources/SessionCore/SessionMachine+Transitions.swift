@@ -173,6 +173,7 @@ extension SessionMachine {
                 path: paths[attempt.endpoint.rawValue]))
         watch.reset()
         reason = trying.kick ?? trying.cause
+        if trying.refusedBy.contains(attempt.endpoint) { backoff.serverCameBack() }
         if let outage = trying.outage {
             let length = outage.since.duration(to: now)
             counters.longestOutage = max(counters.longestOutage, length)

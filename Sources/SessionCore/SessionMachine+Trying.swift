@@ -51,9 +51,11 @@ extension SessionMachine {
         counters.outages += 1
         escalate(because: reason.code)
         if isStable { backoff.restart() }
+        backoff.outageBegan()
         noteStay(of: connected, isStable: isStable, lostBecause: reason.code)
         cursor = endpoint(after: connected, ending)
         var trying = newTrying(outage: Outage(since: now), because: reason, at: now)
+        trying.lostAt = connected.attempt.endpoint
         actions.append(.report(.reconnectStarted(mode)))
         if goOnWithSuccessor(trying, after: connected, ending, at: now, into: &actions) { return }
         if ending.triesOtherWay {
@@ -130,6 +132,10 @@ extension SessionMachine {
             trying.mismatchedAt = nil
             if ending.reason.code != .credentialUnreadable { cursor = endpoint(after: attempt.endpoint) }
         }
+        if ending.reason.code == .refused {
+            trying.refusedBy.insert(attempt.endpoint)
+            if attempt.endpoint == trying.lostAt { rivalry.serverWasDown() }
+        }
         watch.failed(attempt.endpoint, because: ending.isElsewhere ? .serverMoved : ending.reason.code, at: now)
         if let path = paths[attempt.endpoint.rawValue], !path.isToNeighbours { trying.failures += 1 }
         if let budget = policy.giveUpAttempts, trying.failures >= budget {
@@ -184,7 +190,7 @@ extension SessionMachine {
             until = max(until, now.advanced(by: backoff.nextDelay(after: cause, policy: policy)))
         }
         // It is the connection that was lost which another device may have taken, not an attempt that failed.
-        if trying.attempts == 0 { until = max(until, now.advanced(by: rivalry.patience(after: ending.reason.code))) }
+        if trying.attempts == 0 { until = max(until, now.advanced(by: rivalry.patience(after: ending.reason))) }
         if cause.hasFloor { notBefore = until }
         guard hasPath else {
             waitForNetwork(trying, because: ending.reason, at: now)
@@ -294,9 +300,9 @@ extension SessionMachine {
 
     private func look(for trying: Trying) -> Look? {
         if trying.isReconnect || hasRested(trying) {
-            return rivalry.look(cause: trying.cause.code, last: reason.code)
+            return rivalry.look(cause: trying.cause, last: reason)
         }
-        return trying.wasAccepted ? rivalry.lookAfterAcceptance(last: reason.code) : nil
+        return trying.wasAccepted ? rivalry.lookAfterAcceptance(last: reason) : nil
     }
 
     /// Whether a server has accepted the session since somebody connected it.

@@ -141,6 +141,10 @@ extension SessionMachine {
         var attempts = 0
         /// The attempts that failed although there was a path.
         var failures = 0
+        /// The endpoint whose connection was lost.
+        var lostAt: EndpointIndex?
+        /// The endpoints where nobody listened.
+        var refusedBy: Set<EndpointIndex> = []
         /// The endpoint that served until the session left it for the first one.
         var returnsFrom: EndpointIndex?
         /// The endpoint whose server had another session than was expected, when the last attempt was made there.

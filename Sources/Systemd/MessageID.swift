@@ -19,6 +19,7 @@ public enum MessageID: String, Sendable, CaseIterable, CustomStringConvertible {
     case itemQuarantined = "ec0080fc0ea84fdfaa6fe1212b159afc"
     case messageDropped = "3d0b5a6c2f5e4d6f9a1c7be8f2460d93"
     case messageRefused = "b1d8a3f07c924e5d8e6f2a90c4d17b35"
+    case subscriptionRefused = "c3a1f7d2b84e4f0fa1d09c6e57b82e41"
     case reloadDone = "5b8fba112e9d49bd9e539def4042889f"
     case reloadRefused = "6364bd1d9f194c20b653dcf39322676a"
     case accessDenied = "059e506c4b1e42e4bd4df8cfc32e3824"

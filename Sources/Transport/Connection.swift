@@ -394,7 +394,7 @@ extension Connection {
     private func handshakeFailed(_ failure: TransportFailure) {
         let left = addresses.filter { $0 != peer }
         switch failure.code {
-        case .tlsTimeout, .tlsFailed, .reset, .unreachable:
+        case .tlsTimeout, .tlsFailed, .notTLS, .reset, .unreachable:
             // It may be that one address only; the race would choose the same one at every attempt.
             guard !left.isEmpty else { return fail(failure) }
             earlierFailures.append(failure)
@@ -498,7 +498,9 @@ extension Connection {
             webSocketFailed("closed the connection instead of opening a WebSocket")
         case .securing:
             handshakeFailed(
-                TransportFailure(.tlsFailed, "\(peerText) closed the connection during the TLS handshake"))
+                TransportFailure(
+                    .tlsFailed,
+                    "\(peerText) closed the connection during the TLS handshake; it may not speak TLS on this port"))
         case .open:
             finish(writeFailure.map { .failed($0) } ?? .closedByPeer)
         case .closing:

@@ -77,6 +77,11 @@ extension TransportFailure {
             return
         }
         let words = tlsWords(error)
+        // The first bytes of the server were no record of TLS.
+        if words.contains("wrong version number") || words.contains("http request") {
+            self.init(.notTLS, "\(peer) does not speak TLS on this port")
+            return
+        }
         guard words.contains("certificate verify failed") else {
             self.init(.tlsFailed, "the TLS handshake with \(peer) failed: \(words)")
             return

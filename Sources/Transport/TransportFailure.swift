@@ -18,6 +18,8 @@ public struct TransportFailure: Error, Hashable, Sendable {
         case tlsTimeout = "tls-timeout"
         /// The TLS handshake failed, or TLS failed later.
         case tlsFailed = "tls-failed"
+        /// The server answered in another protocol than TLS.
+        case notTLS = "wrong-protocol"
         /// The server's certificate is for another name, or not signed by a trusted authority.
         case certificateInvalid = "certificate-invalid"
         /// The server's certificate is expired or not yet valid. To be retried: the clock of this host may be wrong.

@@ -1,5 +1,6 @@
 import ControlAPI
 import HoldfastClient
+import Vocabulary
 
 /// What the command tells a script. The numbers are part of the interface.
 enum EndStatus: Int32, Equatable {
@@ -86,23 +87,16 @@ extension CommandFailure {
     }
 }
 
-/// Text that may come from a server or another user, fit for a terminal: control characters are replaced.
-func printable(_ text: String) -> String {
-    guard text.unicodeScalars.contains(where: isControl) else { return text }
-    var shown = String.UnicodeScalarView()
-    for scalar in text.unicodeScalars { shown.append(isControl(scalar) ? "\u{FFFD}" : scalar) }
-    return String(shown)
-}
+/// Text that may come from a server or another user, fit for a terminal.
+func printable(_ text: String) -> String { text.plain(atMost: .max) }
 
 /// As ``printable(_:)``, for text that may have several lines.
 func printableLines(_ text: String) -> [String] {
     text.split(separator: "\n", omittingEmptySubsequences: true).map { printable(String($0)) }
 }
 
-private func isControl(_ scalar: Unicode.Scalar) -> Bool {
-    // C0, DEL and C1; and the marks that turn the direction of what follows.
-    switch scalar.value {
-    case 0..<0x20, 0x7F...0x9F, 0x202A...0x202E, 0x2066...0x2069: true
-    default: false
-    }
+/// A reason code of MQTT as the standard writes it: `0x8E`.
+func serverCode(_ code: Int) -> String {
+    let digits = String(code, radix: 16, uppercase: true)
+    return "0x" + (digits.count < 2 ? "0" : "") + digits
 }

@@ -32,7 +32,11 @@ enum EventText {
         case .participantJoined: words([event.user, event.device.map { "(\($0))" }, "joined"])
         case .participantLeft: words([event.user, event.device.map { "(\($0))" }, "left"])
         case .messageRejected:
-            words(["message", event.id.map { "\($0)" }, event.topic, "rejected", event.reasonCode.map { "(\($0))" }])
+            words([
+                "message", event.id.map { "\($0)" }, event.topic, "rejected",
+                event.reasonCode.map { "(\(serverCode($0)))" },
+            ])
+        case .subscriptionChanged: event.subscription.map(subscription) ?? event.event.rawValue
         case .messageDropped where event.count != nil: "\(event.count ?? 0) messages dropped"
         case .messageDropped:
             words([
@@ -42,6 +46,14 @@ enum EventText {
         case .inboxFull: event.full == false ? "inbox has room again" : "inbox full"
         case .dropped: "\(event.count ?? 0) events were dropped: this reader is too slow"
         default: event.event.rawValue
+        }
+    }
+
+    private static func subscription(_ subscription: SessionStatus.Subscription) -> String {
+        switch subscription.state {
+        case .pending: "subscription to \(subscription.filter) not answered yet"
+        case .granted: "subscription to \(subscription.filter) granted, QoS \(subscription.grantedQoS?.rawValue ?? 0)"
+        case .refused: "subscription to \(subscription.filter) refused: \(subscription.message ?? "no reason")"
         }
     }
 

@@ -79,7 +79,7 @@ struct PublishCommand: AsyncParsableCommand {
         switch reasonCode {
         case nil, 0: ""
         case 0x10: "; no subscribers"
-        case let code?: "; the server's reason code is \(code)"
+        case let code?: "; the server's reason code is \(serverCode(code))"
         }
     }
 

@@ -11,7 +11,7 @@ enum StatusDetails {
         if status.lost { state.append("lost") }
         rows.append(("State", state.joined(separator: ", ") + ", " + times.span(since: status.since)))
         if let reason = status.reason {
-            let code = reason.serverCode.map { ", server code \($0)" } ?? ""
+            let code = reason.serverCode.map { ", server code \(serverCode($0))" } ?? ""
             let terminal = reason.terminal ? ", terminal" : ""
             rows.append(("Reason", "\(reason.code) (\(reason.group)\(code)\(terminal)): \(reason.message)"))
             if let hint = reason.hint { rows.append(("Hint", hint.replacing("SESSION", with: status.session))) }
@@ -45,6 +45,13 @@ enum StatusDetails {
             status.lastHeard.map { "heard \(TimeText.duration($0)) ago" },
         ].compactMap { $0 }
         if !quality.isEmpty { rows.append(("Quality", quality.joined(separator: ", "))) }
+        if let granted = status.granted { rows.append(("Granted", Self.granted(granted))) }
+        if let text = subscriptions(status.subscriptions) { rows.append(("Subscribed", text)) }
+        for subscription in status.subscriptions where subscription.state == .refused {
+            let next = subscription.retryAt.map { ", asked again \(times.moment($0))" } ?? ""
+            let since = subscription.since.map { " since \(times.moment($0))" } ?? ""
+            rows.append(("Refused", "\(subscription.filter)\(since): \(subscription.message ?? "no reason")\(next)"))
+        }
         rows.append(("Outbox", outbox(status.outbox, times)))
         if let inbox = inbox(status.inbox) { rows.append(("Inbox", inbox)) }
         for consumer in status.inbox.consumers { rows.append(("Consumer", Self.consumer(consumer))) }
@@ -79,6 +86,34 @@ enum StatusDetails {
     private static func consumer(_ consumer: SessionStatus.Inbox.Consumer) -> String {
         "\(consumer.name): \(consumer.filter), \(consumer.messages) waiting, "
             + (consumer.attached ? "attached" : "no program attached")
+            + (consumer.refused.map { ", refused by the server: \($0)" } ?? "")
+    }
+
+    private static func granted(_ granted: SessionStatus.Granted) -> String {
+        var parts = [
+            granted.sessionExpiry.map { "session kept for \(TimeText.duration($0))" } ?? "session kept for ever"
+        ]
+        if let keepAlive = granted.keepAlive { parts.append("sign of life every \(TimeText.duration(keepAlive))") }
+        parts.append("QoS \(granted.maximumQoS.rawValue)" + (granted.maximumQoS == .exactlyOnce ? "" : " at most"))
+        parts.append("\(granted.receiveMaximum) messages at once")
+        parts.append("packets up to \(TimeText.size(granted.maximumPacketSize))")
+        if !granted.retain { parts.append("no retained messages") }
+        if !granted.wildcardSubscriptions { parts.append("no wildcards") }
+        return parts.joined(separator: ", ")
+    }
+
+    /// `nil` without any.
+    private static func subscriptions(_ subscriptions: [SessionStatus.Subscription]) -> String? {
+        guard !subscriptions.isEmpty else { return nil }
+        func count(_ state: SessionStatus.Subscription.State) -> Int { subscriptions.count { $0.state == state } }
+        var text = "\(count(.granted)) of \(subscriptions.count) filters"
+        if count(.pending) > 0 { text += ", \(count(.pending)) not answered yet" }
+        if count(.refused) > 0 { text += ", \(count(.refused)) refused" }
+        for subscription in subscriptions {
+            guard let granted = subscription.grantedQoS, granted.rawValue < subscription.qos.rawValue else { continue }
+            text += ", \(subscription.filter) with QoS \(granted.rawValue) only"
+        }
+        return text
     }
 
     private static func counters(_ counters: SessionStatus.Counters) -> String {

@@ -79,6 +79,11 @@ enum StatusText {
             text += ", but nothing was heard from the server\(heard)"
         case .excellent, .good, nil: break
         }
+        let refused = status.subscriptions.filter { $0.state == .refused }
+        if let first = refused.first {
+            let what = refused.count == 1 ? "the subscription to \(first.filter)" : "\(refused.count) subscriptions"
+            text += ", but the server refuses \(what)"
+        }
         return text
     }
 

@@ -1,4 +1,5 @@
 import ControlAPI
+import Vocabulary
 
 #if canImport(Glibc)
     import Glibc
@@ -24,8 +25,23 @@ struct Terminal {
         return getenv("COLUMNS").flatMap { Int(String(cString: $0)) }.map { min(max($0, 40), 1000) } ?? 80
     }
 
-    func print(_ line: String) {
-        write(Array(line.utf8) + [UInt8(ascii: "\n")])
+    /// Whatever stands in it, only our own colours and line breaks get through.
+    func print(_ text: String) {
+        write(Array(Self.shown(text).utf8))
+    }
+
+    static func shown(_ text: String) -> String {
+        text.split(separator: "\n", omittingEmptySubsequences: false).map { plain($0) + "\n" }.joined()
+    }
+
+    /// Without control characters, but for `ESC [ digits m`.
+    private static func plain(_ line: Substring) -> String {
+        line.split(separator: "\u{1B}[", omittingEmptySubsequences: false).enumerated().map { index, part in
+            guard index > 0 else { return printable(String(part)) }
+            let digits = part.prefix { $0.isASCII && $0.isNumber }
+            let isColour = !digits.isEmpty && digits.count <= 3 && part.dropFirst(digits.count).first == "m"
+            return (isColour ? "\u{1B}[" : "\u{FFFD}[") + printable(String(part))
+        }.joined()
     }
 
     func print(_ lines: [String]) {
@@ -55,7 +71,8 @@ struct Terminal {
 
     /// The result of a method, with `"schema": 1` added.
     func print(json value: JSONValue) {
-        write(JSONText.line(value))
+        let line = JSONText.line(value)
+        write(isTerminal ? JSONText.escaped(line) : line)
     }
 
     func write(_ bytes: [UInt8]) {
@@ -64,7 +81,7 @@ struct Terminal {
     }
 
     static func complain(_ lines: [String]) {
-        _ = write(Array(lines.map { $0 + "\n" }.joined().utf8), to: STDERR_FILENO)
+        _ = write(Array(lines.map(shown).joined().utf8), to: STDERR_FILENO)
     }
 
     /// An error as one JSON object.
@@ -121,6 +138,22 @@ enum JSONText {
         var members = value.members ?? ["value": value]
         members["schema"] = .integer(schema)
         return OutgoingLine.encode(JSONValue.object(members)) ?? []
+    }
+
+    /// The same JSON without control characters. They stand in strings only, and most of them need not be escaped there.
+    static func escaped(_ line: [UInt8]) -> [UInt8] {
+        let text = String(decoding: line, as: UTF8.self)
+        guard text.unicodeScalars.dropLast().contains(where: { !$0.isPlain }) else { return line }
+        var shown = ""
+        for scalar in text.unicodeScalars.dropLast() {
+            if scalar.isPlain {
+                shown.unicodeScalars.append(scalar)
+            } else {
+                let digits = String(scalar.value, radix: 16)
+                shown += "\\u" + String(repeating: "0", count: 4 - digits.count) + digits
+            }
+        }
+        return Array((shown + "\n").utf8)
     }
 
     /// A value of this command's own as JSON.

@@ -68,7 +68,7 @@ struct ReasonMappingTests {
         #expect(ending.reason.code == .stateMismatch)
         #expect(
             ending.reason.message
-                == "the server said: protocol error (no such topic); what it may have been is set aside, the session at "
+                == "the server said: protocol error (0x82), “no such topic”; what it may have been is set aside, the session at "
                 + "the server is given up")
         server.remedies = [.cleanStart]
         #expect(SessionMachine.Ending(server, in: .disconnect).failsIfRepeated)
@@ -76,13 +76,14 @@ struct ReasonMappingTests {
 
     @Test func `what the server says for people is in the sentence`() {
         let reason = Reason(.init(code: .serverMoved, reasonString: "gone", serverReference: "b.example:8883"))
-        #expect(reason.message == "the server said: server moved (gone), use b.example:8883")
+        #expect(reason.message == "the server said: server moved (0x9D), “gone”, use b.example:8883")
     }
 
     private static let failures: [TransportFailure.Code: SessionCore.ReasonCode] = [
         .dnsFailed: .dnsFailed, .unreachable: .unreachable, .ioError: .unreachable, .refused: .refused,
         .networkNotAllowed: .networkNotAllowed,
         .reset: .reset, .dialTimeout: .dialTimeout, .tlsTimeout: .tlsTimeout, .tlsFailed: .tlsFailed,
+        .notTLS: .wrongProtocol,
         .certificateExpired: .tlsFailed, .tlsFilesUnusable: .tlsFailed, .certificateInvalid: .certificateInvalid,
         .proxyFailed: .proxyFailed, .webSocketFailed: .webSocketFailed, .unsupported: .badEndpoint,
     ]

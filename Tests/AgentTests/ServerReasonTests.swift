@@ -35,7 +35,8 @@ struct ServerReasonTests {
             #expect(
                 lost["reason"]?["message"]
                     == .string(
-                        "the server said: topic name invalid (not such a topic); what it may have been is set aside"))
+                        "the server said: topic name invalid (0x90), “not such a topic”; what it may have been is set aside"
+                    ))
             try await peer.state("connected")
             let status = try await peer.call("session.status", #"{"session":"main"}"#)
             #expect(status["outbox"]?["quarantined"] == 1)
@@ -73,7 +74,7 @@ struct ServerReasonTests {
             #expect(
                 failed["reason"]?["message"]
                     == .string(
-                        "the server said: \(code.name) (no will today), and again when it was tried once more"))
+                        "the server said: \(code), “no will today”, and again when it was tried once more"))
             #expect(await daemon.server.events.all.filter { if case .opened = $0 { true } else { false } }.count == 2)
         }
     }

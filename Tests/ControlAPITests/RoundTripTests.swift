@@ -15,9 +15,16 @@ struct RoundTripTests {
           "network": { "interfaces": ["wlan0"], "types": [], "metered": "avoid" },
           "user": "edge-42", "device": "…", "room": "plant-7", "clientID": "edge-42",
           "quality": "excellent", "rtt": 0.023, "jitter": 0.002, "lastHeard": 4.1,
+          "granted": { "sessionExpiry": 3600, "keepAlive": 15, "maximumQoS": 2, "retain": true, "receiveMaximum": 20,
+                       "maximumPacketSize": 268435455, "wildcardSubscriptions": true, "sharedSubscriptions": true },
+          "subscriptions": [
+            { "filter": "orders/#", "qos": 2, "state": "refused", "grantedQoS": null, "reasonCode": 135,
+              "message": "not authorized (0x87)", "since": "2026-11-20T09:12:44.120Z",
+              "retryAt": "2026-11-20T09:22:44.120Z" } ],
           "outbox": { "queued": 0, "inFlight": 0, "quarantined": 0, "bytes": 0, "oldest": null },
           "inbox": { "messages": 3, "bytes": 90, "withheld": 1, "dropped": 0, "consumers": [
-            { "name": "billing", "filter": "orders/#", "qos": 2, "attached": true, "messages": 3, "bytes": 90 } ] },
+            { "name": "billing", "filter": "orders/#", "qos": 2, "attached": true, "messages": 3, "bytes": 90,
+              "refused": null } ] },
           "counters": { "attempts": 14, "connects": 13, "resumes": 11, "outages": 12, "longestOutage": 41.2,
                         "published": 5120, "received": 88, "dropped": 3, "refused": 2 } }
         """
@@ -45,7 +52,7 @@ struct RoundTripTests {
         let status = SessionStatus(session: "a", state: .disconnected, since: RFC3339(milliseconds: 0))
         let line = try #require(OutgoingLine.encode(status))
         let members = try #require(try JSONValue(parsing: line[...]).members)
-        #expect(members.count == 29)
+        #expect(members.count == 31)
         #expect(members["reason"] == .null)
         #expect(members["rtt"] == .null)
     }

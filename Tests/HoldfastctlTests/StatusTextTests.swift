@@ -105,7 +105,7 @@ struct StatusTextTests {
         (status(.failed), "main failed 12 s ago; holdfastctl connect main tries again."),
         (
             status(.failed, reason: reason("unknown", "x\u{1B}[31m\ny", hint: "h")),
-            "main failed 12 s ago: x\u{FFFD}[31m\u{FFFD}y; h."
+            "main failed 12 s ago: x\u{FFFD}[31m y; h."
         ),
     ])
     func `every state has its sentence`(_ status: SessionStatus, _ sentence: String) {

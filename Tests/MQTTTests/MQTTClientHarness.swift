@@ -98,6 +98,8 @@ struct MQTTClientHarness {
         var commits: [CommitNumber] = []
         for action in actions {
             switch action {
+            // Tests look at the states themselves.
+            case .event(.subscriptionChanged): break
             case .event(let event): words.append(Self.describe(event))
             case .commit(let changes, let number):
                 self.changes += changes
@@ -142,6 +144,8 @@ struct MQTTClientHarness {
         case .inboxFull(let isFull): isFull ? "inbox full" : "inbox has room"
         case .inboxDropped(let topic): "dropped \(topic)"
         case .subscribed(let filter, let code): "subscribed \(filter) \(hex(code))"
+        case .subscriptionChanged(let filter): "subscription changed \(filter)"
+        case .foreignProtocol(let other): "foreign protocol \(other)"
         case .unsubscribed(let filter, let code): "unsubscribed \(filter) \(hex(code))"
         case .announced(let announcement, let code): "announced \(announcement.topic) \(hex(code))"
         case .disconnectedByServer(let reason):

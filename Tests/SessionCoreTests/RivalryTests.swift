@@ -128,6 +128,53 @@ import Testing
         #expect(session.reason == .serverClosed)
     }
 
+    @Test func `a server that is killed and started three times within half a minute is no rival`() throws {
+        var session = session(.takeOver)
+        for _ in 1...3 {
+            session.succeed(resumed: false)
+            session.skip(.seconds(5))
+            session.end(.serverClosed)
+            #expect(session.reason == .serverClosed, "nobody took anything")
+            // Its port refuses connections until it is up again.
+            var waited = Duration.zero
+            while waited < .seconds(3) {
+                let delay = try #require(session.retryIn)
+                #expect(delay <= .seconds(8))
+                waited += delay
+                while session.live == nil { session.wake() }
+                if waited < .seconds(3) { session.end(.refused) }
+            }
+            #expect(waited < .seconds(8), "it was back for long")
+        }
+    }
+
+    @Test func `a rival is suspected although the server was down in between`() {
+        var session = session(.takeOver, canLook: false)
+        session.succeed()
+        session.end(.serverClosed)
+        session.wake()
+        session.end(.refused)
+        session.wake()
+        for expected in [ReasonCode.serverClosed, .serverClosed, .displacedSuspected] {
+            session.succeed()
+            session.end(.serverClosed)
+            #expect(session.reason == expected)
+            session.wake()
+        }
+    }
+
+    @Test func `a server that gave its code said why`() {
+        var session = session(.takeOver)
+        for _ in 1...5 {
+            session.succeed()
+            let reason = Reason(.serverClosed, "the server said: maximum connect time (0xA0)", serverCode: 0xA0)
+            session.take(.ended(session.lastOpened, .init(reason)))
+            #expect(session.status.reason == reason)
+            session.wake()
+            #expect(session.live?.look == nil)
+        }
+    }
+
     /// Who is on a slow link needs seconds to be up, and to be seen in the room.
     @Test func `who is thrown out again and again stays away longer and longer`() throws {
         var session = session(.takeOver)

@@ -81,6 +81,7 @@ extension Scenario {
 
     func arriveAtHost(_ item: Wire.Item, on id: Int, _ wire: Wire) {
         guard wire.isOpenAtHost else { return }
+        if wire.isDripping, case .bytes = item { return }
         guard wire.isReading else {
             wires[id]?.unread.append(item)
             return
@@ -233,6 +234,30 @@ extension Scenario {
         guard let id = wires.first(where: { $0.value.host == host && !$0.value.isKnock && $0.value.isOpenAtHost })?.key
         else { return }
         put(.bytes(bytes), on: id, toServer: false)
+    }
+
+    /// From now on a host's connection brings nothing but a packet that is never finished, a byte a second.
+    func drip(_ host: Host) {
+        for id in wires.keys.sorted() {
+            guard let wire = wires[id], wire.host == host.name, wire.isOpenAtHost, !wire.isKnock, !wire.isDripping
+            else {
+                continue
+            }
+            wires[id]?.isDripping = true
+            // PUBLISH, with a Remaining Length of 16 KiB.
+            for (second, byte) in ([0x30, 0xFF, 0x7F] as [UInt8]).enumerated() { drip(byte, on: id, in: second + 1) }
+        }
+    }
+
+    private func drip(_ byte: UInt8, on id: Int, in seconds: Int) {
+        _ = loop.scheduleTask(in: .seconds(Int64(seconds))) { [weak self] in
+            self?.assumeIsolated { scenario in
+                guard let wire = scenario.wires[id], wire.isOpenAtHost, wire.isReading else { return }
+                // Only the length has its own bytes; the content goes on for ever.
+                if byte == 0x7F || byte == 0x20 { scenario.drip(0x20, on: id, in: 1) }
+                wire.onEvent(.received(ByteBuffer(bytes: [byte])))
+            }
+        }
     }
 
     func close(_ id: Int, _ mode: Connection.CloseMode) {

@@ -55,6 +55,8 @@ actor Scenario {
         /// Whether the host reads; what it does not read waits in `unread`.
         var isReading = true
         var unread: [Item] = []
+        /// The server sends nothing any more but a packet that is never finished, byte by byte.
+        var isDripping = false
         /// The network does not take its packets any more.
         var isStranded = false
         var onEvent: (ConnectionEvent) -> Void

@@ -44,6 +44,7 @@ public struct Step: Hashable, Sendable {
         case unsilence
         case latency
         case piece
+        case drip
         case reset
         case resetAfter = "reset-after"
         case dialFault = "dial-fault"
@@ -113,7 +114,7 @@ public struct Step: Hashable, Sendable {
 
         (.cut, 10, [0...1]), (.mend, 16, [0...1]), (.move, 6, [0...1]), (.moveUnnoticed, 4, [0...1]),
         (.silence, 7, [0...1]), (.halfOpen, 6, [0...1, 0...1]), (.unsilence, 14, [0...1]),
-        (.latency, 6, [0...1, 0...4]), (.piece, 5, [0...1, 0...5]), (.reset, 8, [0...1]),
+        (.latency, 6, [0...1, 0...4]), (.piece, 5, [0...1, 0...5]), (.drip, 4, [0...1]), (.reset, 8, [0...1]),
         (.resetAfter, 14, [0...1, 0...1, 1...90]), (.dialFault, 10, [0...1, 0...12]), (.abortLoses, 3, [0...1, 0...1]),
         (.reorder, 3, [0...1, 0...1]), (.shift, 5, [0...1, 0...1, 0...4]), (.dropAddress, 5, [0...1, 0...2]),
 

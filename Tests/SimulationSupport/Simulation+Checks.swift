@@ -40,9 +40,11 @@ extension Simulation {
         /// What has to go is in the store only, and is being read.
         var isReadingHead: Bool
         var readAhead: Int
+        var subscriptions: [SessionStatus.Subscription]
 
         init(_ driver: isolated SessionDriver) {
             status = driver.machine.status
+            subscriptions = driver.subscriptionStatus
             if case .connected(let connected) = driver.machine.state { heartbeat = connected.heartbeat.interval }
             timeout = driver.configuration.heartbeat.timeout
             deadline = driver.machine.nextDeadline
@@ -67,6 +69,7 @@ extension Simulation {
         }
         checkLife(view, resident)
         checkTimers(view, index)
+        checkSubscriptions(view, resident)
         checkBounds(view, resident)
         checkOffline(view, index)
         checkPace(index)
@@ -90,6 +93,19 @@ extension Simulation {
                 note(.terminalIsTerminal, "\(name) was disconnected and is \(state.rawValue)")
             }
             checkConnected(view, view.wire.flatMap { wire in scenario.here { $0.heard(on: wire) } }, resident)
+        }
+    }
+
+    /// What the server has made of each filter was told.
+    private func checkSubscriptions(_ view: View, _ resident: Resident) {
+        for subscription in view.subscriptions where subscription.state != .pending {
+            let told = resident.watch.subscriptions[subscription.filter]
+            if told != subscription.state {
+                note(
+                    .statusIsTrue,
+                    "\(resident.host.name): \(subscription.filter) is \(subscription.state.rawValue), and told was "
+                        + (told?.rawValue ?? "nothing"))
+            }
         }
     }
 

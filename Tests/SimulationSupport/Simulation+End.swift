@@ -60,7 +60,14 @@ extension Simulation {
         for index in mustConnect where isDown(index) { connect(index) }
         drain()
         await pass(.nanoseconds(Self.bound.nanoseconds))
+        // What was refused is asked for again in ten minutes, when a heartbeat is due.
+        if residents.contains(where: hasRefusals) { await pass(.minutes(11)) }
         finish()
+    }
+
+    private func hasRefusals(_ resident: Resident) -> Bool {
+        let driver = resident.host.here { $0.driver() }
+        return driver?.here { $0.subscriptionStatus.contains { $0.state == .refused } } ?? false
     }
 
     /// With one identity there is only one that can be connected.
@@ -188,6 +195,9 @@ extension Simulation {
         /// What it wants, and what of it the server has granted.
         var wanted: Set<String>
         var granted: Set<String>
+        /// What it waits for, and what the server refuses as far as it knows.
+        var pending: Set<String>
+        var refused: Set<String>
         var presence: String?
         var publications: [Publications.Entry]
         /// Topics that it has published on, and may have to clear.
@@ -197,7 +207,10 @@ extension Simulation {
 
         init(_ driver: isolated SessionDriver) {
             wanted = Set(driver.wantedFilters.map(\.string))
-            granted = Set(driver.grants.keys.map(\.string))
+            let states = driver.subscriptionStatus
+            granted = Set(states.filter { $0.state == .granted }.map(\.filter))
+            pending = Set(states.filter { $0.state == .pending }.map(\.filter))
+            refused = Set(states.filter { $0.state == .refused }.map(\.filter))
             presence = driver.rooms.membership?.topic
             (publications, retained) = (driver.publications.entries, driver.publications.retained)
             isLimited = true
@@ -232,6 +245,12 @@ extension Simulation {
         }
         for filter in there.subtracting(setup.wanted).sorted() where !isMisled {
             note(.heals, "\(name) is subscribed to \(filter), which nobody wants")
+        }
+        for filter in setup.pending.sorted() {
+            note(.heals, "\(name) is connected, and does not know whether it is subscribed to \(filter)")
+        }
+        for filter in setup.refused.sorted() {
+            note(.heals, "\(name) holds \(filter) to be refused, and the server would grant it")
         }
         if let topic = setup.presence, broker.retained[topic] == nil {
             note(.heals, "\(name) is connected, and its room does not know")

@@ -27,6 +27,9 @@ extension Simulation {
         let client = residents[first % residents.count].clientID
         let what = step.what
         if what == .lie { liars.insert(server) }
+        // The session that it begins is another one, and the server calls it the client's.
+        let beginsAnother = what == .intrude && scenario.here { !$0.broker(server).hasSession(client) }
+        if beginsAnother { liars.insert(server) }
         if what == .limits { limiters.insert(server) }
         scenario.here { scenario in
             switch what {

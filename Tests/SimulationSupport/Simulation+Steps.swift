@@ -191,6 +191,7 @@ extension Simulation {
         case .reset: scenario.here { $0.reset(host) }
         case .latency: onUplink(host) { $0.latency = .milliseconds([1, 5, 50, 400, 3000][number % 5]) }
         case .piece: onUplink(host) { $0.piece = [nil, 1, 2, 3, 7, 50][number % 6] }
+        case .drip: scenario.here { $0.drip(host) }
         case .resetAfter: onUplink(host) { $0.resetAfter[number == 0 ? .toServer : .toHost] = max(1, step.number(2)) }
         case .dialFault:
             onUplink(host) { $0.dialFault = Scenario.DialFault(rawValue: number % Scenario.DialFault.allCases.count) }

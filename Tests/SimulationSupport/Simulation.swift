@@ -158,6 +158,8 @@ actor Simulation {
         trace?.append("        \(scenario.now.nanoseconds / 1_000_000) \(resident.host.name) \(event.line)")
         if world[.password] == 1 { searchForSecret(event) }
         switch event.event {
+        case .subscriptionChanged:
+            if let subscription = event.subscription { residents[index].watch.told(subscription) }
         case .stateChanged:
             guard let state = event.state else { return }
             coverage.count(event, under: faults(around: index))

@@ -17,6 +17,13 @@ struct Watch {
     /// The first wait after that, in seconds.
     var firstWait: (seconds: Double, reason: String)?
 
+    /// What was told of each subscription last.
+    private(set) var subscriptions: [String: SessionStatus.Subscription.State] = [:]
+
+    mutating func told(_ subscription: SessionStatus.Subscription) {
+        subscriptions[subscription.filter] = subscription.state
+    }
+
     /// - Parameter isKnock: it was only to look whether a server answers, which may be done as often as the policy says.
     mutating func dialed(at now: Instant, isKnock: Bool) {
         if !isKnock { dials.append(now) }

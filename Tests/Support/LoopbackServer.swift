@@ -115,6 +115,11 @@ public actor LoopbackServer {
         channel = nil
     }
 
+    /// Leaves what the client sends in the socket. A connection that is closed then is reset.
+    public func stopReading() {
+        channel?.setOption(.autoRead, value: false).whenComplete { _ in }
+    }
+
     public func send(_ packet: Packet) {
         var bytes = ByteBuffer()
         packet.encode(into: &bytes, as: version)

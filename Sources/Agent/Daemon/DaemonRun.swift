@@ -19,7 +19,7 @@ public func runDaemon(_ options: DaemonOptions) async -> ExitStatus {
     let logger = Logger(label: "holdfastd") { _ in JournalLogHandler() }
     JournalLogHandler.setLevel(level(options, loaded))
     guard case .success(let configuration) = loaded.daemon else {
-        logger.critical("the configuration has errors:\n\(ConfigurationErrors(loaded.errors))")
+        for error in loaded.errors { logger.critical("the configuration has an error: \(error)") }
         return .configuration
     }
     logger.notice(

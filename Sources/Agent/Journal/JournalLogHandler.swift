@@ -2,6 +2,7 @@ import Glibc
 import Logging
 import Synchronization
 import Systemd
+import Vocabulary
 
 /// Writes log records to the journal with their fields when standard error is connected to it, else as readable lines.
 ///
@@ -34,6 +35,9 @@ struct JournalLogHandler: LogHandler {
         set { metadata[key] = newValue }
     }
 
+    /// Characters of one line or field. What comes from outside is cut long before.
+    private static let longestText = 4000
+
     func log(event: LogEvent) {
         var sent = false
         if usesJournal {
@@ -44,19 +48,23 @@ struct JournalLogHandler: LogHandler {
 
     private func fields(of event: LogEvent) -> [JournalField] {
         var fields: [JournalField] = [
-            .message(event.message.description), .priority(JournalPriority(event.level)),
+            .message(event.message.description.plain(atMost: Self.longestText)),
+            .priority(JournalPriority(event.level)),
             JournalField(.identifier, "holdfastd"),
         ]
         fields += JournalField.code(file: event.file, line: event.line, function: event.function)
         for (key, value) in metadata.merging(event.metadata ?? [:], uniquingKeysWith: { $1 }) {
-            if let name = JournalFieldName(key) { fields.append(JournalField(name, value.description)) }
+            if let name = JournalFieldName(key) {
+                fields.append(JournalField(name, value.description.plain(atMost: Self.longestText)))
+            }
         }
         return fields
     }
 
     private func writeLine(_ event: LogEvent) {
         // One write, so that lines of several threads do not mix.
-        let line = Array("\(event.level): \(event.message)\n".utf8)
+        let text = event.message.description.plain(atMost: Self.longestText)
+        let line = Array("\(event.level): \(text)\n".utf8)
         _ = line.withUnsafeBytes { write(STDERR_FILENO, $0.baseAddress, $0.count) }
     }
 }

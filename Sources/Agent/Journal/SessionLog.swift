@@ -17,6 +17,8 @@ struct SessionLog {
     private var quarantinePacer = JournalPacer()
     private var dropPacer = JournalPacer()
     private var refusals = HourlyCount()
+    /// What was told to be refused.
+    private var refusedFilters: Set<String> = []
     private var lastTLSFailure: TransportFailure?
     /// What the session was connected to, for the line that says that it was lost.
     private var lastEndpoint: String?
@@ -158,11 +160,53 @@ struct SessionLog {
     }
 
     func presenceRefused(_ sentence: String) {
-        logger.warning("\(session): the server refused the room: \(sentence)", metadata: identity)
+        logger.warning(
+            "\(session): the server refused to announce the session in its room: \(sentence)", metadata: identity)
     }
 
     func publicationRefused(_ topic: String, _ sentence: String) {
         logger.warning("\(session): the server refused the publication \(topic): \(sentence)", metadata: identity)
+    }
+
+    /// What is granted as it was asked is no news.
+    mutating func subscriptionChanged(_ subscription: SessionStatus.Subscription, ofConsumers consumers: [ConsumerName])
+    {
+        let filter = subscription.filter
+        switch subscription.state {
+        case .pending: return
+        case .refused:
+            refusedFilters.insert(filter)
+            let names = consumers.map(\.description).joined(separator: ", ")
+            let who = consumers.isEmpty ? "" : ", and nothing new arrives for the durable consumer \(names)"
+            let next =
+                subscription.retryAt == nil
+                ? "it is asked again when a program subscribes"
+                : "it is asked again every 10 min and at every reconnect"
+            logger.warning(
+                "\(session): the server refuses the subscription to \(filter)\(who): \(subscription.message ?? ""); \(next)",
+                metadata: identity.merging(["MESSAGE_ID": "\(MessageID.subscriptionRefused)"]) { $1 })
+        case .granted:
+            let wasRefused = refusedFilters.remove(filter) != nil
+            guard let granted = subscription.grantedQoS else { return }
+            if granted.rawValue < subscription.qos.rawValue {
+                let lower = "QoS \(granted.rawValue), not \(subscription.qos.rawValue)"
+                logger.notice(
+                    "\(session): the server grants the subscription to \(filter) with \(lower)", metadata: identity)
+            } else if wasRefused {
+                logger.notice("\(session): the server grants the subscription to \(filter) again", metadata: identity)
+            }
+        }
+    }
+
+    /// What a server grants less than was asked.
+    func grants(_ shortfalls: [String]) {
+        guard !shortfalls.isEmpty else {
+            logger.notice("\(session): the server grants everything that is asked of it now", metadata: identity)
+            return
+        }
+        logger.notice(
+            "\(session): the server grants less than was asked: \(shortfalls.joined(separator: "; "))",
+            metadata: identity)
     }
 
     func inboxFull(_ isFull: Bool) {

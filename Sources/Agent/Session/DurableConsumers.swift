@@ -90,6 +90,11 @@ struct DurableConsumers: Sendable {
         consumers.values.filter { $0.filter == filter }.map(\.qos).max()
     }
 
+    /// The consumers that want a filter, in order.
+    func names(for filter: TopicFilter) -> [ConsumerName] {
+        consumers.filter { $0.value.filter == filter }.keys.sorted()
+    }
+
     func name(of subscription: SubscriptionID) -> ConsumerName? {
         consumers.first { $0.value.attachment?.subscription == subscription }?.key
     }

@@ -85,7 +85,7 @@ struct PresenceLook: Sendable {
     private mutating func received(_ packet: Packet, into output: inout ByteBuffer) -> Outcome {
         switch (step, packet) {
         case (.connecting, .connack(let connack)):
-            guard !connack.reasonCode.isError else { return .impossible(connack.reasonCode.name) }
+            guard !connack.reasonCode.isError else { return .impossible(connack.reasonCode.description) }
             guard connack.properties.wildcardSubscriptionAvailable ?? true else {
                 return .impossible("the server has no subscriptions with wildcards")
             }
@@ -96,7 +96,7 @@ struct PresenceLook: Sendable {
             ).encode(into: &output, as: version)
         case (.subscribing, .suback(let suback)):
             guard let code = suback.reasonCodes.first, !code.isError else {
-                return .impossible(suback.reasonCodes.first?.name ?? "SUBACK without a reason code")
+                return .impossible(suback.reasonCodes.first?.description ?? "SUBACK without a reason code")
             }
             step = .reading
             Packet.pingreq.encode(into: &output, as: version)
@@ -108,7 +108,7 @@ struct PresenceLook: Sendable {
         case (.reading, .pingresp):
             return .seen(seen.values.sorted { $0.identity < $1.identity })
         case (_, .disconnect(let disconnect)):
-            return .impossible(disconnect.reasonCode.name)
+            return .impossible(disconnect.reasonCode.description)
         default:
             return .impossible("the server sent \(packet.kind) out of turn")
         }

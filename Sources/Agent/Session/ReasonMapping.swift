@@ -18,6 +18,7 @@ extension Reason {
             // An expired certificate is tried again, since this host's clock may be wrong; so are our own files, which
             // may be on the way of being replaced.
             case .tlsFailed, .certificateExpired, .tlsFilesUnusable: .tlsFailed
+            case .notTLS: .wrongProtocol
             case .certificateInvalid: .certificateInvalid
             case .proxyFailed: .proxyFailed
             case .webSocketFailed: .webSocketFailed
@@ -34,11 +35,16 @@ extension Reason {
         }
     }
 
+    /// The server speaks something else.
+    init(_ other: ForeignProtocol, at address: String?) {
+        self.init(.wrongProtocol, "\(address.map { "at \($0)" } ?? "there") is \(other.name)")
+    }
+
     /// What the server said in CONNACK or DISCONNECT.
     init(_ server: MQTTClientMachine.ServerReason) {
         let code = SessionCore.ReasonCode(server.code)
-        var message = "the server said: \(server.code.name)"
-        if let text = server.reasonString { message += " (\(text))" }
+        var message = "the server said: \(server.code)"
+        if let text = server.reasonString { message += ", “\(text)”" }
         if let reference = server.serverReference { message += ", use \(reference)" }
         if !server.remedies.isEmpty { message += "; " + server.remedies.map(\.description).joined(separator: ", ") }
         self.init(
@@ -74,7 +80,7 @@ extension SessionMachine.Ending {
         self.init(
             Reason(
                 refusal.remedies.contains(.cleanStart) ? .stateMismatch : .serverError,
-                "the server refused messages (\(refusal.code.name)) and closed the connection; "
+                "the server refused messages (\(refusal.code)) and closed the connection; "
                     + refusal.remedies.map(\.description).joined(separator: ", "),
                 serverCode: refusal.code.rawValue))
         pace = .atOnce

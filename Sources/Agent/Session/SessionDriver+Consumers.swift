@@ -28,7 +28,6 @@ extension SessionDriver {
 
     func unsubscribeIfUnwanted(_ filter: TopicFilter?) {
         if let filter, wantedQoS(of: filter) == nil {
-            grants[filter] = nil
             unsubscribe(from: filter)
             // The server's answer is not told any more.
             consumers.givenUp(filter)
@@ -72,13 +71,13 @@ extension SessionDriver {
         // Should the daemon be killed, nobody knows how much the program was given.
         run(.consumer(consumer, .give(through: .last)))
         // A filter that the server has granted already is not asked for again: it would send what it retains again.
-        var code = isChanged ? nil : grants[filter]
+        var code = isChanged ? nil : grantedCode(of: filter)
         if code == nil { code = await askFor(filter, qos) }
         // Another program may have it by now, and has made of it what it wants.
         let isOurs = durableConsumers[consumer]?.attachment?.subscription == attachment.subscription
         if let code, code.isError {
             if isOurs { undo(consumer, before, refused: filter) }
-            throw .subscriptionRefused(filter.string, code.name, reasonCode: Int(code.rawValue))
+            throw .subscriptionRefused(filter.string, code.description, reasonCode: Int(code.rawValue))
         }
         // Not before the new filter is granted, so that there is no gap.
         if let old = before?.filter, old != filter { unsubscribeIfUnwanted(old) }
@@ -228,9 +227,13 @@ extension SessionDriver {
             dropped: inboxDroppedCount,
             consumers: durableConsumers.consumers.sorted { $0.key < $1.key }.map { name, consumer in
                 let backlog = mqtt.backlog(of: name)
+                let subscription = consumer.filter.flatMap { filter in
+                    mqtt.subscriptionState(of: filter).map { SessionStatus.Subscription(filter, consumer.qos, $0) }
+                }
                 return .init(
                     name: name.description, filter: consumer.text, qos: MessageQoS(consumer.qos),
-                    attached: consumer.attachment != nil, messages: backlog.messages, bytes: Int64(backlog.bytes))
+                    attached: consumer.attachment != nil, messages: backlog.messages, bytes: Int64(backlog.bytes),
+                    refused: subscription?.state == .refused ? subscription?.message : nil)
             })
     }
 }

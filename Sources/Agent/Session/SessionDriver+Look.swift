@@ -164,7 +164,7 @@ extension SessionDriver {
         }
         return switch look {
         case .forNewer: looking.look.version == .threeOneOne
-        case .forAny: Rivalry.isSudden(machine.status.reason.code)
+        case .forAny: Rivalry.isSudden(machine.status.reason)
         }
     }
 

@@ -75,7 +75,7 @@ extension SessionDriver {
 
     func rejected(_ sequence: MessageSequence, _ code: MQTT.ReasonCode, _ text: String?) {
         if publications.isHeldBack { advancePublications() }
-        let sentence = code.name + (text.map { " (\($0))" } ?? "")
+        let sentence = code.description + (text.map { ", “\($0)”" } ?? "")
         let now = now
         if let summary = log.quarantined(sequence, sentence, at: now) {
             _ = eventLoop.scheduleTask(in: .nanoseconds(max(0, now.duration(to: summary).nanoseconds))) { [weak self] in
@@ -111,7 +111,7 @@ extension SessionDriver {
         guard let code else { return nil }
         if code.isError {
             unsubscribe(id)
-            throw .subscriptionRefused(filter.string, code.name, reasonCode: Int(code.rawValue))
+            throw .subscriptionRefused(filter.string, code.description, reasonCode: Int(code.rawValue))
         }
         return MessageQoS(rawValue: Int(code.rawValue))
     }

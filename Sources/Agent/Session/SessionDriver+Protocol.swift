@@ -152,6 +152,7 @@ extension SessionDriver {
             publications.connected(isKept: connected.resumed && connected.isCertain)
             redirections.connected()
             noteHome(resumed: connected.resumed)
+            noteGrant(connected)
             roomConnected(resumed: connected.resumed)
             tellSession {
                 .established(
@@ -172,8 +173,11 @@ extension SessionDriver {
         case .disconnectedByServer(let server):
             serverEnded(server.code)
             protocolEnded(ending(server, in: .disconnect))
-        case .protocolViolation(let code, let sentence):
-            protocolEnded(.init(Reason(.protocolError, sentence, serverCode: code.rawValue)))
+        case .protocolViolation(_, let sentence):
+            // The code is ours.
+            protocolEnded(.init(Reason(.protocolError, sentence)))
+        case .foreignProtocol(let other):
+            protocolEnded(.init(Reason(other, at: link?.opened?.peerAddress)))
         case .challenged(let challenge):
             challenged(challenge)
         case .reauthenticated:
@@ -215,9 +219,10 @@ extension SessionDriver {
         case .inboxDropped:
             inboxDropped()
         case .subscribed(let filter, let code):
-            grants[filter] = code.isError ? nil : code
             consumers.subscribed(filter, code)
             roomSubscribed(filter, code)
+        case .subscriptionChanged(let filter):
+            subscriptionChanged(filter)
         case .announced(let announcement, let code):
             if !publicationAnswered(announcement, code) { announced(announcement, code) }
             renewIfRoomChanged()

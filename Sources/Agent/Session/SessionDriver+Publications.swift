@@ -88,7 +88,7 @@ extension SessionDriver {
             listed.serverTopic = entry.topic
             if case .refused(let code, _) = entry.state {
                 listed.reasonCode = Int(code.rawValue)
-                listed.message = code.name
+                listed.message = code.description
             }
             return listed
         }
@@ -164,7 +164,7 @@ extension SessionDriver {
 
     private func tell(_ answer: Publications.Answer) {
         guard case .refused(let topic, let code, isNews: true, _) = answer else { return }
-        log.publicationRefused(topic, code.name)
+        log.publicationRefused(topic, code.description)
     }
 
     /// An explicit disconnect is a leave; the daemon's end, sleep and the like are none.

@@ -178,7 +178,7 @@ extension SessionDriver {
 
     private func ownPresenceAnswered(_ code: MQTT.ReasonCode) {
         if code.isError {
-            log.presenceRefused(code.name)
+            log.presenceRefused(code.description)
             // There will be no message of ours at the end of the retained ones.
             tell(rooms.membership?.participants.endSnapshot() ?? [])
         } else {
@@ -289,15 +289,13 @@ extension SessionDriver {
                 rooms.change?.joining.step = .announcing
                 order(.announce(change.joining.online))
             }
-        } else if code.isError, rooms.membership?.filter == filter {
-            log.presenceRefused(code.name)
         }
     }
 
     private func refusal(of change: RoomChange, _ code: MQTT.ReasonCode) -> RPCError {
         let stays = rooms.membership.map { "stays in \($0.room.name)" } ?? "is in no room"
         return RPCError(
-            .messageRejected, "room \(change.joining.room.name) refused session \(name) (\(code.name)): it \(stays)",
+            .messageRejected, "room \(change.joining.room.name) refused session \(name) (\(code)): it \(stays)",
             reasonCode: Int(code.rawValue))
     }
 

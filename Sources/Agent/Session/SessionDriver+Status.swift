@@ -28,6 +28,7 @@ extension SessionDriver {
             rtt: liveness?.roundTrip?.seconds,
             jitter: liveness?.jitter?.seconds,
             lastHeard: liveness.map { max(0, $0.lastHeard.duration(to: now).seconds) },
+            granted: mqtt.grant.map { .init($0) }, subscriptions: subscriptionStatus,
             outbox: .init(
                 queued: counts.queued, inFlight: counts.inFlight, quarantined: counts.quarantined,
                 bytes: Int64(counts.bytes),
@@ -67,7 +68,8 @@ extension MQTTClientMachine.Configuration {
             outboxMaxMessages: session.outbox.maxMessages, outboxMaxBytes: session.outbox.maxBytes,
             whenFull: MQTTClientMachine.OverflowBehaviour(session.outbox.whenFull),
             maximumAge: session.outbox.maxAge.map { $0.nanoseconds / 1_000_000 },
-            inboxMaxMessages: session.inbox.maxMessages, inboxMaxBytes: session.inbox.maxBytes)
+            inboxMaxMessages: session.inbox.maxMessages, inboxMaxBytes: session.inbox.maxBytes,
+            packetsPerInput: 256)
     }
 }
 

@@ -38,6 +38,12 @@ actor SessionDriver {
         var unflushed = 0
         /// Whether the server is read, or has to wait.
         var isReading = true
+        /// How the protocol ended it. The transport's own end follows from that, and says less.
+        var ending: SessionMachine.Ending?
+        /// The transport is gone, and some of what the server had sent is not read yet.
+        var end: ConnectionEnd?
+        /// Whether the rest of what the server has sent is about to be read.
+        var readsOn = false
 
         var generation: Generation { attempt.generation }
     }
@@ -76,7 +82,7 @@ actor SessionDriver {
     var redirections: Redirections
     var homes: SessionHomes
     var protocols: ProtocolChoice
-    private var work: [Work] = []
+    private var work = CircularBuffer<Work>()
     private var isWorking = false
     private var timer: (deadline: Instant, scheduled: Scheduled<Void>)?
     /// Since when the present state is, by the wall clock.
@@ -93,8 +99,8 @@ actor SessionDriver {
     var publishers: [MessageSequence: Publisher] = [:]
     var consumers = LiveConsumers()
     var durableConsumers: DurableConsumers
-    /// The QoS that the server granted for each filter, as far as it has answered since the daemon was started.
-    var grants: [TopicFilter: MQTT.ReasonCode] = [:]
+    /// What the server grants less than was asked, as it was told last.
+    var toldShortfalls: [String] = []
     /// QoS 0 messages that found no room in the inbox, and how many of them nobody was told of yet.
     var inboxDroppedCount: Int64 = 0
     var inboxDroppedUntold = 0
@@ -299,6 +305,7 @@ actor SessionDriver {
             noteUses()
             endSettling()
             fetchLeftOut()
+            readOn()
         } while !work.isEmpty
         dropUnwantedKnocks()
         dropUnwantedSuccessor()
@@ -335,8 +342,9 @@ actor SessionDriver {
             perform(actions)
         case .perform(let actions):
             perform(actions)
-        case .retire(let generation, let ending):
+        case .retire(let generation, var ending):
             if let link, link.generation == generation {
+                ending = link.ending ?? ending
                 redirections.ended(wasTried: link.isDialed)
                 link.knock?.close(.abort)
                 link.renewalTimer?.cancel()
@@ -449,7 +457,12 @@ actor SessionDriver {
             roomConnectionClosed()
         }
         var actions: [MQTTClientMachine.Action] = []
+        let signsOfLife = mqtt.signsOfLife
         mqtt.handle(input, at: timestamp, into: &actions)
+        if let link, mqtt.signsOfLife != signsOfLife {
+            machine.heard(link.generation, at: now)
+            rooms.membership?.presence.heard(at: now)
+        }
         perform(actions)
     }
 
@@ -511,14 +524,39 @@ actor SessionDriver {
         case .opened(let opened):
             self.opened(opened, on: link)
         case .received(let bytes):
-            machine.heard(generation, at: now)
-            rooms.membership?.presence.heard(at: now)
             run(.onLink(generation, .received(bytes)))
         case .closed(let end):
             if end == .closedLocally { run(.session(.closed(generation))) }
+            // What the server said before it closed comes first.
+            guard !mqtt.isBehind else {
+                self.link?.end = end
+                return
+            }
             run(.retire(generation, ending(end, of: link)))
         }
     }
+
+    /// A server that sends more than is worked on in one turn waits for the others: for a moment the loop looks at them.
+    private func readOn() {
+        guard let link, !link.readsOn else { return }
+        let generation = link.generation
+        if mqtt.isBehind {
+            self.link?.readsOn = true
+            _ = eventLoop.scheduleTask(in: Self.othersTurn) { [weak self] in
+                self?.assumeIsolated { driver in
+                    guard driver.link?.generation == generation else { return }
+                    driver.link?.readsOn = false
+                    driver.run(.onLink(generation, .readOn))
+                }
+            }
+        } else if let end = link.end {
+            self.link?.end = nil
+            run(.retire(generation, ending(end, of: link)))
+        }
+    }
+
+    /// The loop runs everything that is due before it looks at its sockets, so this must not be due at once.
+    private static let othersTurn = TimeAmount.microseconds(500)
 
     /// The link is ready for CONNECT.
     func opened(_ opened: Opened, on link: Link) {
@@ -545,6 +583,7 @@ actor SessionDriver {
             ending.mayHaveNewCredential = true
             rejectedSecret = link.renewal?.secret ?? link.password
         }
+        self.link?.ending = link.ending ?? ending
         work.append(.retire(link.generation, ending))
     }
 

@@ -35,7 +35,7 @@ extension MQTTClientMachine {
     /// Whether the driver is to read on. Not while a commit is under way, which has an end, and as much waits for it as there
     /// is room for in memory. Never for want of room in the inbox: that may last, and the connection has to be heard.
     public var wantsToRead: Bool {
-        work.count < Self.maximumWork
+        !isBehind && work.count < Self.maximumWork
             && (intake.batch == nil || intake.waitingBytes <= configuration.maximumWaitingBytes)
     }
 

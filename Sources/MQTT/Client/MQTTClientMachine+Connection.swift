@@ -27,7 +27,9 @@ extension MQTTClientMachine {
 
     /// What holds on one connection.
     struct ServerSession: Sendable {
-        var limits: ServerLimits
+        /// What CONNACK said.
+        var grant: Connected
+        var limits: ServerLimits { grant.limits }
     }
 
     mutating func connectionOpened(_ credentials: MQTTCredentials, forceCleanStart: Bool, _ step: inout Step) {
@@ -85,6 +87,8 @@ extension MQTTClientMachine {
     mutating func connectionClosed() {
         quotaConnectionClosed()
         reading = Reading()
+        isBehind = false
+        bytesSinceSign = 0
         if case .connecting(let connecting) = connection, connecting.isSent, connecting.cleanStart {
             mayBeginAnew = true
         }
@@ -130,8 +134,40 @@ extension MQTTClientMachine {
         case .closed, .closing: return
         case .connecting, .connected: decoder.append(bytes)
         }
+        if case .connecting = connection, decoder.isAtStart, let other = ForeignProtocol(beginning: decoder.buffered) {
+            // It would not understand a goodbye either.
+            step.emit(.foreignProtocol(other))
+            return end(&step)
+        }
+        bytesSinceSign += bytes.readableBytes
+        if !isBehind { readOn(&step) }
+    }
+
+    /// So much of one packet takes the slowest link no longer than a heartbeat; a server that drips never comes so far.
+    private static var partOfPacket: Int { 16 << 10 }
+
+    /// Works on one input's share of what has arrived.
+    mutating func readOn(_ step: inout Step) {
+        var count = 0
+        isBehind = false
+        defer {
+            if count > 0 || bytesSinceSign >= Self.partOfPacket {
+                signsOfLife += 1
+                bytesSinceSign = 0
+            }
+        }
         do throws(MalformedPacket) {
-            while let packet = try decoder.next() {
+            while true {
+                guard count < configuration.packetsPerInput else {
+                    isBehind = decoder.bufferedBytes > 0
+                    return
+                }
+                switch connection {
+                case .closed, .closing: return
+                case .connecting, .connected: break
+                }
+                guard let packet = try decoder.next() else { return }
+                count += 1
                 switch connection {
                 case .closed, .closing: return
                 case .connecting(let connecting): answered(packet, connecting, &step)
@@ -193,18 +229,16 @@ extension MQTTClientMachine {
             step.changes.append(.setEstablished(true))
         }
         let limits = ServerLimits(connack.properties, version)
-        connection = .connected(ServerSession(limits: limits))
         keepAliveInForce = capped(connack.properties.serverKeepAlive ?? configuration.keepAlive)
+        let grant = Connected(
+            resumed: connack.sessionPresent, sessionLost: connecting.claimsSession && !connack.sessionPresent,
+            isCertain: connecting.wasSessionCertain, clientID: clientID, keepAlive: keepAliveInForce,
+            sessionExpiry: connack.properties.sessionExpiryInterval ?? configuration.sessionExpiry, limits: limits)
+        connection = .connected(ServerSession(grant: grant))
         isFreshlyResumed = connack.sessionPresent
         quotaConnected()
         aliases = TopicAliases(maximum: usesAliases ? limits.topicAliasMaximum : 0)
-        step.emit(
-            .connected(
-                Connected(
-                    resumed: connack.sessionPresent, sessionLost: connecting.claimsSession && !connack.sessionPresent,
-                    isCertain: connecting.wasSessionCertain, clientID: clientID, keepAlive: keepAliveInForce,
-                    sessionExpiry: connack.properties.sessionExpiryInterval ?? configuration.sessionExpiry,
-                    limits: limits)))
+        step.emit(.connected(grant))
         if connack.sessionPresent {
             resume(isCertain: connecting.wasSessionCertain, &step)
         } else {

@@ -1,4 +1,5 @@
 import NIOCore
+import Vocabulary
 
 // MARK: Accepting
 
@@ -417,16 +418,13 @@ extension MQTTClientMachine {
         reject(entry.sequence, code, sentence, &step)
     }
 
-    /// Characters of a Reason String (3.4.2.2.2) that are stored.
-    private static let longestReason = 500
-
     mutating func reject(
         _ sequence: MessageSequence, _ code: ReasonCode, _ sentence: String?, _ step: inout Step
     ) {
         outbox.counts.quarantined += 1
-        // The server's words are kept with the message, as many as a person reads.
-        let words = sentence.map { String($0.prefix(Self.longestReason)) }
+        // The server's words are kept with the message.
+        let words = sentence?.plain()
         step.changes.append(.quarantine(sequence, code, words ?? code.name))
-        step.emit(.rejected(sequence, code, sentence))
+        step.emit(.rejected(sequence, code, words))
     }
 }

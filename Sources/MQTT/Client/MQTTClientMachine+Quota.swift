@@ -110,8 +110,10 @@ extension MQTTClientMachine {
     }
 
     mutating func pingAnswered(_ step: inout Step) {
-        switch pings.popFirst() {
-        case .heartbeat, nil:
+        // What nobody asked for proves nothing but that the server lives.
+        guard let purpose = pings.popFirst() else { return }
+        switch purpose {
+        case .heartbeat:
             step.emit(.pingAnswered)
         case .settling:
             // An earlier one is of a settling that was given up.

@@ -26,7 +26,8 @@ extension MQTTClientMachine {
             let isAboutFilters = code == .topicFilterInvalid || code.isAboutSubscriptions
             let found =
                 isAboutFilters
-                ? blameFilter(code, &step) : blameMessage(code, disconnect.properties.reasonString, &step)
+                ? blameFilter(code, disconnect.properties.reasonString, &step)
+                : blameMessage(code, disconnect.properties.reasonString, &step)
             if let found { remedies.append(found) }
         }
         if measures.contains(.cleanStart), isFreshlyResumed, !remedies.contains(.isolation) {
@@ -87,7 +88,7 @@ extension MQTTClientMachine {
 
     /// The same for a filter that was asked for. It stays wanted, but is not asked for again until somebody subscribes
     /// to it anew.
-    private mutating func blameFilter(_ code: ReasonCode, _ step: inout Step) -> Remedy? {
+    private mutating func blameFilter(_ code: ReasonCode, _ sentence: String?, _ step: inout Step) -> Remedy? {
         let suspects = subscriptions.suspects
         guard let suspect = suspects.first else { return nil }
         guard suspects.count == 1 else {
@@ -95,8 +96,9 @@ extension MQTTClientMachine {
             return .isolation
         }
         if subscriptions.wanted[suspect] != nil {
-            subscriptions.refused[suspect] = code
+            let isNews = subscriptions.note(code, sentence, of: suspect, asksAgain: false, at: step.now)
             step.emit(.subscribed(suspect, code))
+            if isNews { step.emit(.subscriptionChanged(suspect)) }
         }
         if subscriptions.remembered.remove(suspect) != nil { step.changes.append(.forgetSubscription(suspect)) }
         return .quarantine

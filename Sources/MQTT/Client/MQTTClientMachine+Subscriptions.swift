@@ -15,7 +15,7 @@ extension MQTTClientMachine {
         if filter.isShared { subscription.noLocal = false }
         step(at: now, into: &actions) { machine, step in
             machine.subscriptions.want(subscription, for: filter)
-            machine.subscriptions.refused[filter] = nil
+            if case .refused? = machine.subscriptions.answers[filter] { machine.subscriptions.answers[filter] = nil }
             machine.subscriptions.confirmed.remove(filter)
             guard case .connected(let session) = machine.connection else { return }
             machine.subscriptions.needs.append(.subscribe(filter, again: false))
@@ -27,7 +27,6 @@ extension MQTTClientMachine {
     /// told on the next one.
     mutating func unsubscribe(_ filter: TopicFilter, _ step: inout Step) {
         subscriptions.unwant(filter)
-        subscriptions.refused[filter] = nil
         subscriptions.confirmed.remove(filter)
         subscriptions.answered(filter)
         if case .connected(let session) = connection {
@@ -43,7 +42,7 @@ extension MQTTClientMachine {
         resumed: Bool, isCertain: Bool, _ limits: ServerLimits, _ step: inout Step
     ) {
         subscriptions.restore(isCertain: resumed && isCertain)
-        for refusal in subscriptions.refusals { step.emit(.subscribed(refusal.filter, refusal.code)) }
+        for refusal in subscriptions.setAside { step.emit(.subscribed(refusal.filter, refusal.code)) }
         issueRequests(limits, &step)
         reportRestored(&step)
     }
@@ -98,8 +97,7 @@ extension MQTTClientMachine {
             let size = 3 + filter.string.utf8.count
             if let code = refusal(of: filter, size, limits) {
                 subscriptions.needs.removeFirst()
-                subscriptions.answered(filter)
-                step.emit(.subscribed(filter, code))
+                answered(filter, code, nil, &step)
                 continue
             }
             guard length + size <= limits.maximumPacketSize else { break }
@@ -193,8 +191,7 @@ extension MQTTClientMachine {
             } else if subscriptions.wanted[filter] == subscription {
                 subscriptions.confirmed.insert(filter)
             }
-            subscriptions.answered(filter)
-            step.emit(.subscribed(filter, code))
+            answered(filter, code, suback.properties.reasonString, &step)
         }
         afterAnswer(&step)
     }
@@ -231,6 +228,23 @@ extension MQTTClientMachine {
             Consequence(of: $0, in: .subscription).measures.contains(.retireIdentifier)
         }
         return isTaken && !identifierIsTaken(id, &step)
+    }
+
+    /// The server has answered for a filter, or would.
+    private mutating func answered(_ filter: TopicFilter, _ code: ReasonCode, _ words: String?, _ step: inout Step) {
+        subscriptions.answered(filter)
+        let isNews = subscriptions.note(code, words, of: filter, at: step.now)
+        step.emit(.subscribed(filter, code))
+        if isNews { step.emit(.subscriptionChanged(filter)) }
+    }
+
+    /// Asks again for what was refused long ago: what a server allows may change.
+    mutating func askAgain(_ step: inout Step) {
+        guard case .connected(let session) = connection, subscriptions.restoring == nil, settling == nil else { return }
+        for filter in subscriptions.takeDue(at: step.now) {
+            subscriptions.needs.append(.subscribe(filter, again: subscriptions.remembered.contains(filter)))
+        }
+        issueRequests(session.limits, &step)
     }
 
     private mutating func finishRequest(_ id: PacketID) {

@@ -25,6 +25,14 @@ public struct MQTTClientMachine: Sendable {
     public internal(set) var version: ProtocolVersion
     var connection = ConnectionState.closed
     var decoder = PacketDecoder()
+    /// Whether whole packets may have arrived that were not looked at: there were more than one input's share. They wait for
+    /// `readOn`, and the driver should not read more from the transport until then.
+    public internal(set) var isBehind = false
+    /// Grows with each input that shows that the server lives: a whole packet, or another good part of a large one. Bytes
+    /// alone do not: a server that never finishes its packet never answers.
+    public internal(set) var signsOfLife: UInt64 = 0
+    /// Bytes that have arrived since the last sign of life.
+    var bytesSinceSign = 0
     var outbox: Outbox
     var inbox: InboundExchanges
     var intake: InboxIntake
@@ -109,6 +117,7 @@ public struct MQTTClientMachine: Sendable {
             case .connectionOpened(let credentials, let forceCleanStart):
                 machine.connectionOpened(credentials, forceCleanStart: forceCleanStart, &step)
             case .received(let bytes): machine.received(bytes, &step)
+            case .readOn: machine.readOn(&step)
             case .connectionClosed: machine.connectionClosed()
             case .ping: machine.ping(.heartbeat, &step)
             case .settle: machine.settle()
@@ -120,7 +129,9 @@ public struct MQTTClientMachine: Sendable {
             case .loaded(let messages):
                 machine.outbox.loaded(messages)
                 step.looksAtTimes = true
-            case .timePassed: step.looksAtTimes = true
+            case .timePassed:
+                step.looksAtTimes = true
+                machine.askAgain(&step)
             case .clockStepped(let milliseconds, let range): machine.clockStepped(milliseconds, range, &step)
             case .flushed(let number): machine.flushed(number, &step)
             case .keyDerived(let key): machine.respond(with: key, &step)
@@ -144,6 +155,11 @@ public struct MQTTClientMachine: Sendable {
     /// Whether a CONNACK with success was received and the connection was not ended since.
     public var isConnected: Bool {
         if case .connected = connection { true } else { false }
+    }
+
+    /// What the server granted on the present connection; `nil` without one.
+    public var grant: Connected? {
+        if case .connected(let session) = connection { session.grant } else { nil }
     }
 
     /// Whether CONNECT was sent and the server has not answered it.

@@ -1,4 +1,5 @@
 public import NIOCore
+import Vocabulary
 
 /// Numbers the `commit` actions of one machine, in order. They start anew with each start of the daemon.
 public struct CommitNumber: RawRepresentable, Hashable, Comparable, Sendable {
@@ -52,6 +53,8 @@ extension MQTTClientMachine {
         case connectionOpened(MQTTCredentials, forceCleanStart: Bool)
         /// Bytes from the server. Late bytes of a connection that was closed are ignored.
         case received(ByteBuffer)
+        /// Go on with what was received and not worked on yet; only if `isBehind`.
+        case readOn
         /// The transport is gone, for whatever reason, also after `close`. Bytes given to it may or may not have arrived.
         case connectionClosed
         /// Send PINGREQ, if connected.
@@ -144,6 +147,8 @@ extension MQTTClientMachine {
         case inboxDropped(String)
         /// The answer to a wanted subscription: the granted QoS, or an error. Also after a reconnect.
         case subscribed(TopicFilter, ReasonCode)
+        /// The server's answer to a wanted subscription is another one than before; see `subscriptionState(of:)`.
+        case subscriptionChanged(TopicFilter)
         case unsubscribed(TopicFilter, ReasonCode)
         /// The answer to an announcement.
         case announced(Announcement, ReasonCode)
@@ -152,6 +157,8 @@ extension MQTTClientMachine {
         /// The server broke the protocol; DISCONNECT with this code is sent if that is allowed, and `close` comes along. In
         /// MQTT 3.1.1 there is no such DISCONNECT.
         case protocolViolation(ReasonCode, String)
+        /// The server speaks another protocol; `close` comes along.
+        case foreignProtocol(ForeignProtocol)
         /// The two sides disagree about the session, which has to be begun anew; DISCONNECT and `close` come along.
         case stateMismatch(String)
         /// The server's session is gone, by a connection that was for that alone, and the next one begins a new one;
@@ -178,8 +185,8 @@ extension MQTTClientMachine {
 
         public init(code: ReasonCode, reasonString: String? = nil, serverReference: String? = nil) {
             self.code = code
-            self.reasonString = reasonString
-            self.serverReference = serverReference
+            self.reasonString = reasonString?.plain()
+            self.serverReference = serverReference?.plain()
         }
     }
 

@@ -57,6 +57,9 @@ extension MQTTClientMachine {
         public var filtersPerPacket: Int
         /// SUBSCRIBE and UNSUBSCRIBE packets that wait for their answers at once, 1 or more.
         public var maximumSubscribeRequests: Int
+        /// Packets that are worked on with one input, 1 or more. Where there were more, `isBehind` says so: others on the
+        /// same thread can be looked at before `readOn`.
+        public var packetsPerInput: Int
 
         public init(
             version: ProtocolVersion = .five,
@@ -79,7 +82,8 @@ extension MQTTClientMachine {
             inboxMaxBytes: Int = 256 << 20,
             maximumWaitingBytes: Int = 8 << 20,
             filtersPerPacket: Int = 8,
-            maximumSubscribeRequests: Int = 64
+            maximumSubscribeRequests: Int = 64,
+            packetsPerInput: Int = .max
         ) {
             self.version = version
             self.clientID = clientID
@@ -102,6 +106,7 @@ extension MQTTClientMachine {
             self.maximumWaitingBytes = maximumWaitingBytes
             self.filtersPerPacket = filtersPerPacket
             self.maximumSubscribeRequests = maximumSubscribeRequests
+            self.packetsPerInput = max(1, packetsPerInput)
         }
     }
 }

@@ -28,6 +28,7 @@ extension Subscriptions {
     }
 
     mutating func unwant(_ filter: TopicFilter) {
+        answers[filter] = nil
         guard wanted.removeValue(forKey: filter) != nil else { return }
         let id = filter.subscriptionID
         identified[id]?.remove(filter)

@@ -39,8 +39,8 @@ struct Subscriptions: Sendable {
     var restoring: Set<TopicFilter>?
     /// Requests that were written on this connection.
     var sent: Set<PacketID> = []
-    /// What the server ended a connection for: not asked for again until somebody subscribes to it anew.
-    var refused: [TopicFilter: ReasonCode] = [:]
+    /// The server's last word about each wanted filter.
+    var answers: [TopicFilter: Answer] = [:]
     /// Filters are asked for one by one, to find the one that the server ends the connection for.
     var isolates = false
 
@@ -71,7 +71,7 @@ struct Subscriptions: Sendable {
     mutating func restore(isCertain: Bool) {
         if !isCertain { confirmed.removeAll() }
         let stale = remembered.filter { wanted[$0] == nil }
-        let missing = wanted.keys.filter { !confirmed.contains($0) && refused[$0] == nil }
+        let missing = wanted.keys.filter { !confirmed.contains($0) && !isSetAside($0) }
         for filter in stale.sorted(by: Self.isBefore) { needs.append(.unsubscribe(filter)) }
         for filter in missing.sorted(by: Self.isBefore) {
             needs.append(.subscribe(filter, again: remembered.contains(filter)))
@@ -92,12 +92,15 @@ struct Subscriptions: Sendable {
         return suspects
     }
 
-    /// What was refused for good and is still wanted, in a stable order.
-    var refusals: [(filter: TopicFilter, code: ReasonCode)] {
-        refused.map { ($0.key, $0.value) }.sorted { Self.isBefore($0.filter, $1.filter) }
+    /// What the server ended a connection for and is still wanted, in a stable order.
+    var setAside: [(filter: TopicFilter, code: ReasonCode)] {
+        answers.compactMap { filter, answer in
+            guard case .refused(let refusal) = answer, refusal.asksAgainAt == nil else { return nil }
+            return (filter, refusal.code)
+        }.sorted { Self.isBefore($0.0, $1.0) }
     }
 
-    private static func isBefore(_ left: TopicFilter, _ right: TopicFilter) -> Bool {
+    static func isBefore(_ left: TopicFilter, _ right: TopicFilter) -> Bool {
         left.string.utf8.lexicographicallyPrecedes(right.string.utf8)
     }
 

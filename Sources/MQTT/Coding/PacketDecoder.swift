@@ -22,6 +22,8 @@ public struct PacketDecoder: Sendable {
     /// A PUBLISH over the maximum whose payload is passed over, and how many bytes of it are still to come.
     private var passing: (publish: Publish, bytes: Int)?
     private var buffer = ByteBuffer()
+    /// Whether no packet was handed out yet.
+    private(set) var isAtStart = true
     private var failure: MalformedPacket?
 
     /// - Parameters:
@@ -46,6 +48,9 @@ public struct PacketDecoder: Sendable {
 
     /// Bytes that have arrived and are not yet part of a packet that was handed out.
     public var bufferedBytes: Int { buffer.readableBytes }
+
+    /// These bytes.
+    var buffered: ByteBuffer { buffer }
 
     /// Takes the next chunk.
     public mutating func append(_ bytes: ByteBuffer) {
@@ -107,6 +112,7 @@ public struct PacketDecoder: Sendable {
         guard buffer.readableBytes >= headerLength + remaining else { return nil }
         buffer.moveReaderIndex(forwardBy: headerLength)
         guard let body = buffer.readSlice(length: remaining) else { return nil }
+        isAtStart = false
         if kind == .connect, adoptsVersion, let other = Connect.version(of: body) { version = other }
         var reader = PacketReader(body, kind: kind, sender: sender, version: version)
         let packet = try Packet(flags: flags, from: &reader, setsContentAside: setsContentAside)

@@ -1,0 +1,103 @@
+import ControlAPI
+import MQTT
+import SessionCore
+
+// What the server has granted: subscriptions, and what CONNACK said.
+
+extension SessionDriver {
+    /// The server's answer to a subscription is another one than before.
+    func subscriptionChanged(_ filter: TopicFilter) {
+        guard let subscription = subscriptionStatus(of: filter) else { return }
+        log.subscriptionChanged(subscription, ofConsumers: durableConsumers.names(for: filter))
+        var event = self.event(.subscriptionChanged)
+        event.subscription = subscription
+        report(event)
+    }
+
+    /// Everything that the server is to be subscribed to, and what it has made of that.
+    var subscriptionStatus: [SessionStatus.Subscription] {
+        mqtt.subscriptionStates.map { .init($0.filter, $0.qos, $0.state) }
+    }
+
+    private func subscriptionStatus(of filter: TopicFilter) -> SessionStatus.Subscription? {
+        mqtt.subscriptionStates.first { $0.filter == filter }.map { .init($0.filter, $0.qos, $0.state) }
+    }
+
+    /// The code of the server's answer, as long as the subscription is in force.
+    func grantedCode(of filter: TopicFilter) -> MQTT.ReasonCode? {
+        guard case .granted(let qos)? = mqtt.subscriptionState(of: filter) else { return nil }
+        return MQTT.ReasonCode(rawValue: qos.rawValue)
+    }
+
+    /// Once for as long as it stays the same: what a server grants less than was asked.
+    func noteGrant(_ grant: MQTTClientMachine.Connected) {
+        let shortfalls = grant.shortfalls(from: mqtt.configuration, as: mqtt.version)
+        guard shortfalls != toldShortfalls else { return }
+        toldShortfalls = shortfalls
+        log.grants(shortfalls)
+    }
+}
+
+extension MQTTClientMachine.Connected {
+    /// What the server grants less than was asked, or allows less of than we do, each as the end of a sentence.
+    func shortfalls(from asked: MQTTClientMachine.Configuration, as version: ProtocolVersion) -> [String] {
+        // In MQTT 3.1.1 it says nothing of this.
+        guard version == .five else { return [] }
+        var shortfalls: [String] = []
+        if sessionExpiry < asked.sessionExpiry {
+            shortfalls.append(
+                "it keeps the session for \(Self.text(sessionExpiry)), not \(Self.text(asked.sessionExpiry))")
+        }
+        if keepAlive > 0, asked.keepAlive > 0, keepAlive < asked.keepAlive {
+            shortfalls.append("it wants a sign of life every \(keepAlive) s, not \(asked.keepAlive) s")
+        }
+        if limits.maximumQoS < .exactlyOnce {
+            shortfalls.append("it takes messages of QoS \(limits.maximumQoS.rawValue) at most")
+        }
+        if !limits.retainAvailable { shortfalls.append("it retains no messages") }
+        if limits.receiveMaximum < Int(asked.receiveMaximum) {
+            shortfalls.append(
+                "it takes \(limits.receiveMaximum) unacknowledged messages at once, not \(asked.receiveMaximum)")
+        }
+        if limits.maximumPacketSize < Int(asked.maximumPacketSize) {
+            shortfalls.append(
+                "it takes packets of \(limits.maximumPacketSize) bytes at most, not \(asked.maximumPacketSize)")
+        }
+        return shortfalls
+    }
+
+    /// Seconds as people say them.
+    private static func text(_ seconds: UInt32) -> String {
+        seconds == .max ? "ever" : SessionLog.text(.seconds(Int64(seconds)))
+    }
+}
+
+extension SessionStatus.Subscription {
+    init(_ filter: TopicFilter, _ qos: QoS, _ state: SubscriptionState) {
+        self.init(filter: filter.string, qos: MessageQoS(qos), state: .pending)
+        switch state {
+        case .pending: break
+        case .granted(let granted):
+            self.state = .granted
+            grantedQoS = MessageQoS(granted)
+        case .refused(let refusal):
+            self.state = .refused
+            reasonCode = Int(refusal.code.rawValue)
+            message = refusal.code.description + (refusal.reasonString.map { ": \($0)" } ?? "")
+            since = RFC3339(milliseconds: refusal.since.rawValue)
+            retryAt = refusal.asksAgainAt.map { RFC3339(milliseconds: $0.rawValue) }
+        }
+    }
+}
+
+extension SessionStatus.Granted {
+    init(_ grant: MQTTClientMachine.Connected) {
+        self.init(
+            sessionExpiry: grant.sessionExpiry == .max ? nil : Double(grant.sessionExpiry),
+            keepAlive: grant.keepAlive == 0 ? nil : Double(grant.keepAlive),
+            maximumQoS: MessageQoS(grant.limits.maximumQoS), retain: grant.limits.retainAvailable,
+            receiveMaximum: grant.limits.receiveMaximum, maximumPacketSize: Int64(grant.limits.maximumPacketSize),
+            wildcardSubscriptions: grant.limits.wildcardSubscriptions,
+            sharedSubscriptions: grant.limits.sharedSubscriptions)
+    }
+}

@@ -1,0 +1,106 @@
+extension SessionStatus {
+    /// A filter that the session wants to be subscribed to: for a program, for a durable consumer, or for its room.
+    public struct Subscription: Codable, Hashable, Sendable {
+        public var filter: String
+        /// The QoS that is asked for.
+        public var qos: MessageQoS
+        public var state: State
+        /// While granted: the QoS that the server granted, which may be lower.
+        public var grantedQoS: MessageQoS?
+        /// While refused: the server's reason code.
+        public var reasonCode: Int?
+        /// While refused: the server's words.
+        public var message: String?
+        /// While refused: since when.
+        public var since: RFC3339?
+        /// While refused: when the server is asked again, besides every reconnect; `nil` if the server had ended a connection
+        /// for this filter, and then it is asked again only when a program subscribes to it.
+        public var retryAt: RFC3339?
+
+        public init(
+            filter: String, qos: MessageQoS, state: State, grantedQoS: MessageQoS? = nil, reasonCode: Int? = nil,
+            message: String? = nil, since: RFC3339? = nil, retryAt: RFC3339? = nil
+        ) {
+            self.filter = filter
+            self.qos = qos
+            self.state = state
+            self.grantedQoS = grantedQoS
+            self.reasonCode = reasonCode
+            self.message = message
+            self.since = since
+            self.retryAt = retryAt
+        }
+
+        public enum State: String, Codable, Sendable, CaseIterable {
+            /// The server was not asked yet, or has not answered.
+            case pending
+            case granted
+            case refused
+        }
+
+        public func encode(to encoder: any Encoder) throws {
+            var container = encoder.container(keyedBy: CodingKeys.self)
+            try container.encode(filter, forKey: .filter)
+            try container.encode(qos, forKey: .qos)
+            try container.encode(state, forKey: .state)
+            try container.encode(grantedQoS, forKey: .grantedQoS)
+            try container.encode(reasonCode, forKey: .reasonCode)
+            try container.encode(message, forKey: .message)
+            try container.encode(since, forKey: .since)
+            try container.encode(retryAt, forKey: .retryAt)
+        }
+    }
+
+    /// What the server has granted on the present connection, with the standard's values where it said nothing.
+    public struct Granted: Codable, Hashable, Sendable {
+        /// Seconds that the server keeps the session after the connection; `nil`: for ever.
+        public var sessionExpiry: Double?
+        /// Seconds within which the server wants a sign of life; `nil`: it wants none.
+        public var keepAlive: Double?
+        /// The highest QoS that may be published.
+        public var maximumQoS: MessageQoS
+        /// Whether the server retains messages.
+        public var retain: Bool
+        /// Unacknowledged messages that the server takes at once.
+        public var receiveMaximum: Int
+        /// Bytes of the largest packet that the server takes.
+        public var maximumPacketSize: Int64
+        /// Whether filters may have `+` and `#`.
+        public var wildcardSubscriptions: Bool
+        /// Whether filters may begin with `$share/`.
+        public var sharedSubscriptions: Bool
+
+        public init(
+            sessionExpiry: Double?, keepAlive: Double?, maximumQoS: MessageQoS, retain: Bool, receiveMaximum: Int,
+            maximumPacketSize: Int64, wildcardSubscriptions: Bool, sharedSubscriptions: Bool
+        ) {
+            self.sessionExpiry = sessionExpiry
+            self.keepAlive = keepAlive
+            self.maximumQoS = maximumQoS
+            self.retain = retain
+            self.receiveMaximum = receiveMaximum
+            self.maximumPacketSize = maximumPacketSize
+            self.wildcardSubscriptions = wildcardSubscriptions
+            self.sharedSubscriptions = sharedSubscriptions
+        }
+
+        public func encode(to encoder: any Encoder) throws {
+            var container = encoder.container(keyedBy: CodingKeys.self)
+            try container.encode(sessionExpiry, forKey: .sessionExpiry)
+            try container.encode(keepAlive, forKey: .keepAlive)
+            try container.encode(maximumQoS, forKey: .maximumQoS)
+            try container.encode(retain, forKey: .retain)
+            try container.encode(receiveMaximum, forKey: .receiveMaximum)
+            try container.encode(maximumPacketSize, forKey: .maximumPacketSize)
+            try container.encode(wildcardSubscriptions, forKey: .wildcardSubscriptions)
+            try container.encode(sharedSubscriptions, forKey: .sharedSubscriptions)
+        }
+    }
+}
+
+extension KeyedDecodingContainer {
+    /// What decodes a status uses this: a daemon from before says nothing of subscriptions.
+    func decode(_ type: [SessionStatus.Subscription].Type, forKey key: Key) throws -> [SessionStatus.Subscription] {
+        try decodeIfPresent(type, forKey: key) ?? []
+    }
+}

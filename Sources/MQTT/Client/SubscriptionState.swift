@@ -1,0 +1,107 @@
+import Vocabulary
+
+/// What the server has made of a filter that is wanted.
+public enum SubscriptionState: Hashable, Sendable {
+    /// The server has not been asked yet, or has not answered, or has lost the session since it did.
+    case pending
+    /// In force, with this QoS at most.
+    case granted(QoS)
+    case refused(SubscriptionRefusal)
+}
+
+/// The server does not let this client subscribe to a filter.
+public struct SubscriptionRefusal: Hashable, Sendable {
+    /// 0x80 or more.
+    public var code: ReasonCode
+    /// For people, if the server said more than its code.
+    public var reasonString: String?
+    /// Since when the server refuses it with this code.
+    public var since: Timestamp
+    /// When it is asked for again, besides every reconnect. `nil` where the server ended a connection for it: it is asked
+    /// for again only when somebody subscribes to it anew.
+    public var asksAgainAt: Timestamp?
+
+    /// Milliseconds until a refused filter is asked for again while the connection stays.
+    static let patience: Int64 = 600_000
+}
+
+extension MQTTClientMachine {
+    /// The filters that are wanted, each with the QoS that is asked for and what the server has made of it, in the order of
+    /// their bytes.
+    public var subscriptionStates: [(filter: TopicFilter, qos: QoS, state: SubscriptionState)] {
+        subscriptions.wanted.keys.sorted(by: Subscriptions.isBefore).map { filter in
+            (filter, subscriptions.wanted[filter]?.qos ?? .atMostOnce, subscriptions.state(of: filter))
+        }
+    }
+
+    /// What the server has made of a filter; `nil` if nobody wants it.
+    public func subscriptionState(of filter: TopicFilter) -> SubscriptionState? {
+        subscriptions.wanted[filter] == nil ? nil : subscriptions.state(of: filter)
+    }
+}
+
+extension Subscriptions {
+    /// The server's last word about a filter.
+    enum Answer: Hashable, Sendable {
+        case granted(QoS)
+        case refused(SubscriptionRefusal)
+    }
+
+    func state(of filter: TopicFilter) -> SubscriptionState {
+        switch answers[filter] {
+        case .granted(let qos)?: confirmed.contains(filter) ? .granted(qos) : .pending
+        case .refused(let refusal)?: .refused(refusal)
+        case nil: .pending
+        }
+    }
+
+    /// Notes the server's answer.
+    ///
+    /// - Returns: whether it is another one than before.
+    mutating func note(
+        _ code: ReasonCode, _ reasonString: String?, of filter: TopicFilter, asksAgain: Bool = true, at now: Timestamp
+    ) -> Bool {
+        guard wanted[filter] != nil else { return false }
+        guard code.isError else {
+            let answer = Answer.granted(QoS(rawValue: code.rawValue) ?? .atMostOnce)
+            return answers.updateValue(answer, forKey: filter) != answer
+        }
+        var refusal = SubscriptionRefusal(
+            code: code, reasonString: reasonString?.plain(), since: now,
+            asksAgainAt: asksAgain ? now.advanced(by: SubscriptionRefusal.patience) : nil)
+        guard case .refused(let before)? = answers[filter], before.code == code else {
+            answers[filter] = .refused(refusal)
+            return true
+        }
+        refusal.since = before.since
+        answers[filter] = .refused(refusal)
+        return false
+    }
+
+    /// Whether the server ended a connection for it.
+    func isSetAside(_ filter: TopicFilter) -> Bool {
+        if case .refused(let refusal)? = answers[filter] { refusal.asksAgainAt == nil } else { false }
+    }
+
+    /// Takes the filters that were refused and are due to be asked for again, in a stable order.
+    mutating func takeDue(at now: Timestamp) -> [TopicFilter] {
+        var due: [TopicFilter] = []
+        for (filter, answer) in answers {
+            guard case .refused(var refusal) = answer, let time = refusal.asksAgainAt, now >= time else { continue }
+            refusal.asksAgainAt = now.advanced(by: SubscriptionRefusal.patience)
+            answers[filter] = .refused(refusal)
+            due.append(filter)
+        }
+        return due.sorted(by: Self.isBefore)
+    }
+
+    /// The wall clock was set.
+    mutating func clockStepped(by milliseconds: Int64) {
+        for (filter, answer) in answers {
+            guard case .refused(var refusal) = answer else { continue }
+            refusal.since = refusal.since.advanced(by: milliseconds)
+            refusal.asksAgainAt = refusal.asksAgainAt?.advanced(by: milliseconds)
+            answers[filter] = .refused(refusal)
+        }
+    }
+}

@@ -1,0 +1,219 @@
+import ControlAPI
+import Glibc
+import Logging
+import MQTT
+import NIOCore
+import NIOPosix
+import SessionCore
+import Support
+import Testing
+import Transport
+import Vocabulary
+
+@testable import Agent
+
+/// What servers do that must not be missed, and what they say that must be told as it is.
+@Suite(.timeLimit(.minutes(10)))
+struct SilenceTests {
+    private func status(_ peer: ControlPeer) async throws -> JSONValue {
+        try await peer.call("session.status", #"{"session":"main"}"#)
+    }
+
+    // MARK: What is said last
+
+    /// The server says 0x8E, and closes with bytes in its socket that it has not read, so that TCP resets the connection; the
+    /// client happens to write just then. In all: the reset is there before the client has read what came before it.
+    @Test func `what the server said before it closed is read, in 100 of 100 ends`() async throws {
+        try await DaemonUnderTest.run { daemon in
+            let peer = try await daemon.watcher()
+            let driver = try await daemon.registry.driver("main")
+            var displaced = 0
+            for round in 1...100 {
+                await daemon.server.stopReading()
+                try await peer.call("message.publish", #"{"session":"main","topic":"t","payload":"\#(round)"}"#)
+                try await daemon.eventLoop.submit {
+                    daemon.server.assumeIsolated { $0.disconnect(.sessionTakenOver) }
+                    driver.assumeIsolated { $0.run(.ping) }
+                }.get()
+                let ended = try await peer.notification(
+                    "session.event", ["event": "state-changed", "from": "connected"])
+                if ended["reason"]?["code"] == "displaced" { displaced += 1 }
+                try await peer.call("session.connect", #"{"session":"main"}"#)
+                try await peer.state("connected")
+            }
+            #expect(displaced >= 99)
+        }
+    }
+
+    // MARK: Floods
+
+    /// Everything that others wait for is behind the flood if it is worked on in one go.
+    @Test func `a server that floods and closes is read to its end, and others have their turns`() async throws {
+        try await DaemonUnderTest.run { daemon in
+            let peer = try await daemon.watcher()
+            let driver = try await daemon.registry.driver("main")
+            let (turns, longest) = try await daemon.eventLoop.submit {
+                driver.assumeIsolated { driver in
+                    guard let generation = driver.link?.generation else { return (0, 0) }
+                    var flood = ByteBuffer(bytes: repeatElement([0xD0, 0x00] as [UInt8], count: 60_000).joined())
+                    Packet.disconnect(Disconnect(reasonCode: .serverBusy)).encode(into: &flood, as: .five)
+                    driver.connectionEvent(.received(flood), generation)
+                    driver.connectionEvent(.closed(.closedByPeer), generation)
+                    return (driver.mqtt.isBehind ? 1 : 0, driver.mqtt.configuration.packetsPerInput)
+                }
+            }.get()
+            #expect(turns == 1, "the rest waits")
+            #expect(longest <= 256)
+            // The control socket is answered meanwhile: the state is still what it was.
+            let status = try await status(peer)
+            #expect(status["state"] == "connected")
+            let lost = try await peer.state("reconnecting")
+            #expect(lost["reason"]?["code"] == "server-busy")
+        }
+    }
+
+    // MARK: Subscriptions
+
+    @Test func `a subscription that the server refuses at a reconnect is told everywhere`() async throws {
+        try await DaemonUnderTest.run { daemon in
+            let peer = try await daemon.watcher()
+            try await peer.call("message.subscribe", #"{"session":"main","filter":"a/+","qos":1}"#)
+            try await peer.call("message.subscribe", #"{"session":"main","filter":"b","qos":1,"consumer":"meter"}"#)
+            #expect(try await status(peer)["subscriptions"]?.elements?.map { $0["state"] } == ["granted", "granted"])
+            for _ in 0..<2 {
+                let event = try await peer.notification("session.event", ["event": "subscription-changed"])
+                #expect(event["subscription"]?["state"] == "granted")
+            }
+            await daemon.server.set { $0.refusedFilters = ["a/+": .notAuthorized, "b": .quotaExceeded] }
+            await daemon.server.loseSession()
+            await daemon.server.drop()
+            for (filter, code) in [("a/+", 0x87), ("b", 0x97)] as [(String, Int64)] {
+                let event = try await peer.notification("session.event", ["event": "subscription-changed"])
+                #expect(event["subscription"]?["filter"] == .string(filter))
+                #expect(event["subscription"]?["state"] == "refused")
+                #expect(event["subscription"]?["reasonCode"] == .integer(code))
+            }
+            try await peer.state("connected")
+            let status = try await status(peer)
+            #expect(status["state"] == "connected")
+            let subscriptions = status["subscriptions"]?.elements ?? []
+            #expect(subscriptions.map { $0["message"] } == ["not authorized (0x87)", "quota exceeded (0x97)"])
+            #expect(subscriptions.allSatisfy { $0["retryAt"] != .null && $0["since"] != .null })
+            #expect(status["inbox"]?["consumers"]?.elements?.first?["refused"] == "quota exceeded (0x97)")
+            let warnings = daemon.log.lines.filter { $0.level == .warning }
+            let lines = warnings.filter { $0.message.contains("refuses the subscription") }
+            #expect(lines.count == 2)
+            #expect(lines.last?.message.contains("nothing new arrives for the durable consumer meter") == true)
+            await daemon.server.set { $0.refusedFilters = [:] }
+            await daemon.server.drop()
+            for _ in 0..<2 {
+                let event = try await peer.notification("session.event", ["event": "subscription-changed"])
+                #expect(event["subscription"]?["state"] == "granted")
+            }
+            try await peer.state("connected")
+            #expect(try await self.status(peer)["inbox"]?["consumers"]?.elements?.first?["refused"] == .null)
+            await daemon.server.publish("b", "x")
+            _ = try await peer.notification("message.received", ["topic": "b"])
+        }
+    }
+
+    // MARK: Granted
+
+    @Test func `what the server grants less than was asked is in the status, and in one line`() async throws {
+        let prepare: (LoopbackServer) async throws -> Void = { server in
+            await server.set {
+                $0.connack.properties.sessionExpiryInterval = 3600
+                $0.connack.properties.maximumQoS = .atLeastOnce
+                $0.connack.properties.receiveMaximum = 20
+                $0.connack.properties.serverKeepAlive = 10
+                $0.connack.properties.retainAvailable = false
+                $0.connack.properties.maximumPacketSize = 1000
+            }
+        }
+        try await DaemonUnderTest.run(prepare: prepare) { daemon in
+            let peer = try await daemon.watcher()
+            let granted = try await status(peer)["granted"]
+            #expect(granted?["sessionExpiry"] == .integer(3600))
+            #expect(granted?["maximumQoS"] == .integer(1))
+            #expect(granted?["receiveMaximum"] == .integer(20))
+            #expect(granted?["keepAlive"] == .integer(10))
+            #expect(granted?["retain"] == .bool(false))
+            #expect(granted?["maximumPacketSize"] == .integer(1000))
+            await daemon.server.drop()
+            try await peer.state("reconnecting")
+            try await peer.state("connected")
+            let lines = daemon.log.lines.map(\.message).filter { $0.contains("grants less") }
+            #expect(lines.count == 1, "it is the same as before")
+            let line = try #require(lines.first)
+            let beginning = "main: the server grants less than was asked: it keeps the session for 60 min, not 24 h; "
+            #expect(line.hasPrefix(beginning))
+            for part in ["every 10 s, not 15 s", "QoS 1 at most", "no messages", "20 unacknowledged", "1000 bytes"] {
+                #expect(line.contains(part))
+            }
+        }
+    }
+
+    // MARK: Other protocols
+
+    @Test(arguments: [
+        ("HTTP/1.1 400 Bad Request\r\n\r\n", "a web server: it answers HTTP"),
+        ("SSH-2.0-OpenSSH_9.2p1\r\n", "an SSH server"),
+        ("\u{15}\u{3}\u{3}\u{0}\u{2}\u{2}\u{46}", "a TLS server, and the endpoint's scheme is one without TLS"),
+    ])
+    func `a server of another protocol is named, with a hint`(greeting: String, name: String) async throws {
+        let prepare: (LoopbackServer) async throws -> Void = { server in
+            await server.set { $0.greeting = ByteBuffer(string: greeting) }
+        }
+        try await DaemonUnderTest.run(autoconnect: false, prepare: prepare) { daemon in
+            let peer = try await daemon.watcher("disconnected")
+            try await peer.call("session.connect", #"{"session":"main"}"#)
+            let event = try await peer.notification("session.event", ["event": "state-changed", "phase": "waiting"])
+            #expect(event["reason"]?["code"] == "wrong-protocol")
+            let port = await daemon.server.port
+            #expect(event["reason"]?["message"] == .string("at 127.0.0.1:\(port) is \(name)"))
+            #expect(event["reason"]?["hint"]?.text?.contains("check the port and the scheme") == true)
+            #expect(event["reason"]?["serverCode"] == .null)
+        }
+    }
+
+    @Test func `a code that we gave is not told as the server's`() async throws {
+        let prepare: (LoopbackServer) async throws -> Void = { server in
+            // A packet of type 0.
+            await server.set { $0.greeting = ByteBuffer(bytes: [0x00, 0x00]) }
+        }
+        try await DaemonUnderTest.run(autoconnect: false, prepare: prepare) { daemon in
+            let peer = try await daemon.watcher("disconnected")
+            try await peer.call("session.connect", #"{"session":"main"}"#)
+            let event = try await peer.notification("session.event", ["event": "state-changed", "phase": "waiting"])
+            #expect(event["reason"]?["code"] == "protocol-error")
+            #expect(event["reason"]?["serverCode"] == .null)
+        }
+    }
+
+    // MARK: Texts
+
+    @Test func `no text of a server does more than be read, or goes on for ever`() async throws {
+        let text = "bad\n<0>holdfast: main: failed\u{1B}[2J" + String(repeating: "x", count: 60_000)
+        try await DaemonUnderTest.run { daemon in
+            let peer = try await daemon.watcher()
+            await daemon.server.disconnect(.serverBusy, .init(reasonString: text))
+            let lost = try await peer.state("reconnecting")
+            let message = try #require(lost["reason"]?["message"]?.text)
+            let beginning = "the server said: server busy (0x89), “bad <0>holdfast: main: failed\u{FFFD}[2Jxxx"
+            #expect(message.hasPrefix(beginning))
+            #expect(message.unicodeScalars.count <= 500)
+            try await peer.state("connected")
+            await daemon.server.set { $0.refusedTopics["t"] = .notAuthorized }
+            for line in daemon.log.lines {
+                #expect(line.message.unicodeScalars.count < 1000)
+                #expect(line.message == line.message.plain(atMost: 1000))
+            }
+        }
+    }
+}
+
+extension JSONValue {
+    fileprivate var elements: [JSONValue]? {
+        if case .array(let elements) = self { elements } else { nil }
+    }
+}

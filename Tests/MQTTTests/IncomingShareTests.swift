@@ -1,0 +1,149 @@
+import NIOCore
+import Testing
+
+@testable import MQTT
+
+/// What a server sends that nobody asked for: what it proves, what it costs, and what it says that speaks another protocol.
+@Suite struct IncomingShareTests {
+    private func bytes(_ packets: [Packet]) -> ByteBuffer {
+        var bytes = ByteBuffer()
+        for packet in packets { packet.encode(into: &bytes, as: .five) }
+        return bytes
+    }
+
+    // MARK: Signs of life
+
+    @Test func `only a whole packet is a sign of life`() {
+        var client = MQTTClientHarness()
+        client.connect()
+        let start = client.machine.signsOfLife
+        // A PUBLISH of 100 bytes, of which one after the other comes.
+        for byte in [UInt8(0x30), 98] + [UInt8](repeating: 0x20, count: 97) {
+            client.handle(.received(ByteBuffer(bytes: [byte])))
+        }
+        #expect(client.machine.signsOfLife == start)
+        client.handle(.connectionClosed)
+        client.connect(resumed: true)
+        let before = client.machine.signsOfLife
+        client.server(.pingresp)
+        #expect(client.machine.signsOfLife == before + 1)
+    }
+
+    @Test func `a large message on a slow link is one, part by part`() {
+        var client = MQTTClientHarness()
+        client.connect()
+        let start = client.machine.signsOfLife
+        let whole = bytes([.publish(Publish(topic: "t", payload: ByteBuffer(repeating: 0, count: 100_000)))])
+        for part in stride(from: 0, to: whole.readableBytes, by: 1000) {
+            let length = min(1000, whole.readableBytes - part)
+            client.handle(.received(whole.getSlice(at: part, length: length) ?? ByteBuffer()))
+        }
+        // Every 16 KiB, rounded up to a chunk, and the end.
+        #expect(client.machine.signsOfLife == start + 6)
+    }
+
+    // MARK: A share at a time
+
+    @Test func `one input works on no more packets than its share, and nothing is lost`() {
+        var client = MQTTClientHarness { $0.packetsPerInput = 10 }
+        client.connect()
+        let messages = (0..<25).map { Packet.publish(Publish(topic: "\($0)", payload: ByteBuffer())) }
+        #expect(client.handle(.received(bytes(messages))).count == 10)
+        #expect(client.machine.isBehind)
+        #expect(!client.machine.wantsToRead)
+        let more = Packet.publish(Publish(topic: "more", payload: ByteBuffer()))
+        #expect(client.handle(.received(bytes([more]))) == [], "it has to wait for its turn")
+        #expect(client.handle(.readOn).count == 10)
+        #expect(client.handle(.readOn).count == 6)
+        #expect(!client.machine.isBehind)
+        #expect(client.machine.wantsToRead)
+    }
+
+    @Test func `what a connection had left unread does not reach the next one`() {
+        var client = MQTTClientHarness { $0.packetsPerInput = 1 }
+        client.connect()
+        let message = Packet.publish(Publish(topic: "t", payload: ByteBuffer()))
+        client.handle(.received(bytes([message, message])))
+        #expect(client.machine.isBehind)
+        client.handle(.connectionClosed)
+        #expect(!client.machine.isBehind)
+        client.connect(resumed: true)
+        #expect(client.handle(.readOn) == [])
+    }
+
+    /// Every packet that a server may send at any time, and what is done about it.
+    static let floods: [(name: String, packet: [UInt8])] = [
+        ("PINGRESP", [0xD0, 0x00]), ("SUBACK", [0x90, 0x04, 0x00, 0x07, 0x00, 0x01]),
+        ("UNSUBACK", [0xB0, 0x04, 0x00, 0x07, 0x00, 0x00]), ("PUBACK", [0x40, 0x02, 0x00, 0x07]),
+        ("PUBREC", [0x50, 0x02, 0x00, 0x07]), ("PUBREL", [0x62, 0x02, 0x00, 0x07]),
+        ("PUBCOMP", [0x70, 0x02, 0x00, 0x07]), ("PUBLISH", [0x30, 0x04, 0x00, 0x01, 0x74, 0x00]),
+        ("PUBLISH QoS 1", [0x32, 0x06, 0x00, 0x01, 0x74, 0x00, 0x07, 0x00]),
+        ("PUBLISH QoS 2", [0x34, 0x06, 0x00, 0x01, 0x74, 0x00, 0x07, 0x00]),
+    ]
+
+    /// Twice as many cost about twice as much, and not four times as much. Each is measured against itself, so that a slow
+    /// machine is not blamed.
+    @Test(arguments: floods.map(\.name))
+    func `the cost of unasked packets is linear`(name: String) throws {
+        let packet = try #require(Self.floods.first { $0.name == name }).packet
+        func cost(of count: Int) -> Duration {
+            (0..<3).map { _ in
+                var client = MQTTClientHarness { $0.packetsPerInput = 256 }
+                client.connect()
+                let chunk = ByteBuffer(bytes: repeatElement(packet, count: count).joined())
+                return ContinuousClock().measure {
+                    client.run(.received(chunk))
+                    while client.machine.isBehind { client.run(.readOn) }
+                }
+            }.min() ?? .zero
+        }
+        _ = cost(of: 1000)
+        let (few, many) = (cost(of: 4000), cost(of: 32_000))
+        #expect(many < few * 32, "4000 took \(few), and 32000 took \(many)")
+    }
+
+    // MARK: Other protocols
+
+    @Test(arguments: [
+        ("HTTP/1.1 400 Bad Request\r\n\r\n", ForeignProtocol.http), ("SSH-2.0-OpenSSH_9.2\r\n", .ssh),
+        ("220 mail.example ESMTP\r\n", .mail), ("* OK IMAP4rev1\r\n", .imap), ("+OK ready\r\n", .pop3),
+        ("AMQP\u{0}\u{0}\u{9}\u{1}", .amqp), ("-ERR unknown command\r\n", .redis),
+    ])
+    func `a server of another protocol is called by its name, and not answered`(
+        greeting: String, other: ForeignProtocol
+    ) {
+        var client = MQTTClientHarness()
+        client.open()
+        #expect(client.handle(.received(ByteBuffer(string: greeting))) == ["foreign protocol \(other)", "close"])
+    }
+
+    @Test(
+        arguments: [[0x15, 0x03, 0x03, 0x00, 0x02, 0x02, 0x46], [0x15, 0x03, 0x01, 0x00, 0x02, 0x02, 0x0A]] as [[UInt8]]
+    )
+    func `a TLS server that is spoken to without TLS is one`(alert: [UInt8]) {
+        var client = MQTTClientHarness()
+        client.open()
+        #expect(client.handle(.received(ByteBuffer(bytes: alert))) == ["foreign protocol tls", "close"])
+    }
+
+    @Test func `a greeting may come in pieces, and an MQTT server is none of them`() {
+        var client = MQTTClientHarness()
+        client.open()
+        #expect(client.handle(.received(ByteBuffer(string: "220"))) == [])
+        #expect(client.handle(.received(ByteBuffer(string: "-mail"))) == ["foreign protocol mail", "close"])
+        for kind: UInt8 in [0x20, 0xE0, 0xF0] {
+            for next in UInt8.min...UInt8.max {
+                #expect(ForeignProtocol(beginning: ByteBuffer(bytes: [kind, next, 0, 0])) == nil)
+            }
+        }
+    }
+}
+
+extension MQTTClientHarness {
+    /// Without a word of what is done.
+    fileprivate mutating func run(_ input: MQTTClientMachine.Input) {
+        var actions: [MQTTClientMachine.Action] = []
+        machine.handle(input, at: now, into: &actions)
+        for case .commit(_, let number) in actions { run(.committed(number)) }
+    }
+}

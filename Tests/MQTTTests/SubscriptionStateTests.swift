@@ -1,0 +1,174 @@
+import NIOCore
+import Testing
+
+@testable import MQTT
+
+/// What the server has made of each filter that is wanted.
+@Suite struct SubscriptionStateTests {
+    private static let minute: Int64 = 60_000
+
+    private func state(_ client: MQTTClientHarness, _ filter: String = "a") throws -> SubscriptionState? {
+        client.machine.subscriptionState(of: try TopicFilter(filter))
+    }
+
+    private func refusal(_ client: MQTTClientHarness, _ filter: String = "a") throws -> SubscriptionRefusal? {
+        if case .refused(let refusal)? = try state(client, filter) { refusal } else { nil }
+    }
+
+    /// The server's answer to the last SUBSCRIBE.
+    private func answer(
+        _ client: inout MQTTClientHarness, _ codes: ReasonCode..., words: String? = nil
+    ) throws -> [MQTTClientMachine.Event] {
+        let id = try #require(client.subscribes.last?.packetID)
+        var bytes = ByteBuffer()
+        Packet.suback(Suback(packetID: id, reasonCodes: codes, properties: .init(reasonString: words)))
+            .encode(into: &bytes, as: client.machine.version)
+        var actions: [MQTTClientMachine.Action] = []
+        client.machine.handle(.received(bytes), at: client.now, into: &actions)
+        _ = client.describe(actions)
+        return actions.compactMap {
+            if case .event(.subscriptionChanged(let filter)) = $0 { .subscriptionChanged(filter) } else { nil }
+        }
+    }
+
+    private var news: [MQTTClientMachine.Event] {
+        get throws { [.subscriptionChanged(try TopicFilter("a"))] }
+    }
+
+    @Test func `a filter is pending until the server has answered, and then what it answered`() throws {
+        var client = MQTTClientHarness()
+        try client.subscribe("a", qos: .exactlyOnce)
+        #expect(try state(client) == .pending)
+        client.connect()
+        #expect(try state(client) == .pending)
+        #expect(try answer(&client, .grantedQoS1) == news)
+        #expect(try state(client) == .granted(.atLeastOnce))
+        client.handle(.connectionClosed)
+        #expect(try state(client) == .granted(.atLeastOnce), "the server has it, as far as is known")
+        client.connect(resumed: true)
+        #expect(try state(client) == .granted(.atLeastOnce))
+        #expect(client.subscribes.count == 1)
+        client.handle(.unsubscribe(try TopicFilter("a")))
+        #expect(try state(client) == nil)
+        #expect(client.machine.subscriptionStates.isEmpty)
+    }
+
+    @Test func `a server that lost the session is asked again, and the same answer is no news`() throws {
+        var client = MQTTClientHarness()
+        try client.subscribe("a")
+        client.connect()
+        #expect(try answer(&client, .grantedQoS1) == news)
+        client.handle(.connectionClosed)
+        client.connect()
+        #expect(try state(client) == .pending)
+        #expect(try answer(&client, .grantedQoS1) == [])
+        #expect(try state(client) == .granted(.atLeastOnce))
+        client.handle(.connectionClosed)
+        client.connect()
+        #expect(try answer(&client, .grantedQoS0) == news)
+    }
+
+    @Test func `a refusal at a reconnect is news, with the server's words and the time`() throws {
+        var client = MQTTClientHarness()
+        try client.subscribe("a")
+        client.connect()
+        _ = try answer(&client, .grantedQoS1)
+        client.handle(.connectionClosed)
+        client.now = Timestamp(rawValue: client.now.rawValue + 5000)
+        client.connect()
+        #expect(try answer(&client, .notAuthorized, words: "not\nfor you") == news)
+        #expect(
+            try refusal(client)
+                == SubscriptionRefusal(
+                    code: .notAuthorized, reasonString: "not for you", since: client.now,
+                    asksAgainAt: Timestamp(rawValue: client.now.rawValue + 10 * Self.minute)))
+    }
+
+    @Test func `what is refused is asked for again at every reconnect`() throws {
+        var client = MQTTClientHarness()
+        try client.subscribe("a")
+        client.connect()
+        _ = try answer(&client, .notAuthorized)
+        let since = try #require(try refusal(client)).since
+        for count in 2...4 {
+            client.handle(.connectionClosed)
+            client.now = Timestamp(rawValue: client.now.rawValue + 5000)
+            client.connect(resumed: true)
+            #expect(client.subscribes.count == count)
+            #expect(try answer(&client, .notAuthorized) == [])
+            #expect(try refusal(client)?.since == since)
+        }
+        client.handle(.connectionClosed)
+        client.connect(resumed: true)
+        #expect(try answer(&client, .grantedQoS1) == news)
+        #expect(try state(client) == .granted(.atLeastOnce))
+    }
+
+    @Test func `what is refused is asked for again every ten minutes while the connection stays`() throws {
+        var client = MQTTClientHarness()
+        try client.subscribe("a")
+        client.connect()
+        _ = try answer(&client, .notAuthorized)
+        for count in 2...3 {
+            client.now = Timestamp(rawValue: client.now.rawValue + 10 * Self.minute - 1)
+            client.handle(.timePassed)
+            #expect(client.subscribes.count == count - 1)
+            client.now = Timestamp(rawValue: client.now.rawValue + 1)
+            client.handle(.timePassed)
+            client.handle(.timePassed)
+            #expect(client.subscribes.count == count, "asked once")
+            #expect(try refusal(client) != nil, "it is refused until the server says otherwise")
+            if count == 2 { #expect(try answer(&client, .notAuthorized) == []) }
+        }
+        #expect(try answer(&client, .grantedQoS1) == news)
+        client.now = Timestamp(rawValue: client.now.rawValue + 60 * Self.minute)
+        client.handle(.timePassed)
+        #expect(client.subscribes.count == 3)
+    }
+
+    @Test func `a clock that is set does not change how long a refusal lasts`() throws {
+        var client = MQTTClientHarness()
+        try client.subscribe("a")
+        client.connect()
+        _ = try answer(&client, .notAuthorized)
+        let day: Int64 = 86_400_000
+        let range = Timestamp(rawValue: .min)...client.now
+        client.now = Timestamp(rawValue: client.now.rawValue + day)
+        client.handle(.clockStepped(by: day, acceptedWithin: range))
+        client.handle(.timePassed)
+        #expect(client.subscribes.count == 1)
+        #expect(try refusal(client)?.since == client.now)
+        client.now = Timestamp(rawValue: client.now.rawValue + 10 * Self.minute)
+        client.handle(.timePassed)
+        #expect(client.subscribes.count == 2)
+    }
+
+    @Test func `what the server says it has not is refused without being asked for`() throws {
+        var client = MQTTClientHarness()
+        try client.subscribe("a/#")
+        client.connect(Connack.Properties(wildcardSubscriptionAvailable: false))
+        #expect(client.subscribes.isEmpty)
+        #expect(try refusal(client, "a/#")?.code == .wildcardSubscriptionsNotSupported)
+        client.handle(.connectionClosed)
+        client.connect()
+        #expect(client.subscribes.count == 1)
+    }
+
+    @Test func `a filter that the server ended a connection for is asked for again only by a program`() throws {
+        var client = MQTTClientHarness()
+        try client.subscribe("a")
+        client.connect()
+        client.server(.disconnect(Disconnect(reasonCode: .topicFilterInvalid)))
+        client.handle(.connectionClosed)
+        let refusal = try #require(try refusal(client))
+        #expect(refusal.code == .topicFilterInvalid)
+        #expect(refusal.asksAgainAt == nil)
+        client.connect(resumed: true)
+        client.now = Timestamp(rawValue: client.now.rawValue + 60 * Self.minute)
+        client.handle(.timePassed)
+        #expect(client.subscribes.count == 1)
+        try client.subscribe("a")
+        #expect(client.subscribes.count == 2)
+        #expect(try state(client) == .pending)
+    }
+}

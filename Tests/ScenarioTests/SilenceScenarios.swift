@@ -1,0 +1,92 @@
+import ControlAPI
+import MQTT
+import NIOCore
+import SessionCore
+import Support
+import Testing
+
+@testable import Agent
+@testable import SimulationSupport
+
+/// What a server leaves out, or takes back, is noticed and told; and what it does not mean is not read into it.
+@Suite("Silence", .timeLimit(.minutes(10)))
+struct SilenceScenarios {
+    @Test func `a server that only drips bytes is dead after interval and timeout`() async throws {
+        try await Scenario.run { scenario in
+            let a = try await scenario.host("A", "[heartbeat]\ninterval = \"15s\"\ntimeout = \"5s\"")
+            try await a.until(.connected)
+            await scenario.sleep(.seconds(60))
+            let start = scenario.now
+            scenario.drip(a)
+            let lost = try await a.until(.reconnecting, within: .seconds(60))
+            #expect(lost.reason?.code == "heartbeat-timeout")
+            #expect(start.duration(to: scenario.now) <= .seconds(21))
+            try await a.until(.connected)
+        }
+    }
+
+    @Test func `while a server drips, the status says since when it was not heard`() async throws {
+        try await Scenario.run { scenario in
+            let a = try await scenario.host("A")
+            try await a.until(.connected)
+            scenario.drip(a)
+            await scenario.sleep(.seconds(14))
+            #expect(try await a.status().state == .connected)
+            #expect(try #require(try await a.status().lastHeard) >= 13)
+        }
+    }
+
+    @Test func `a subscription that is refused at a reconnect is told, and asked for again in ten minutes`()
+        async throws
+    {
+        try await Scenario.run { scenario in
+            let a = try await scenario.host("A")
+            try await a.until(.connected)
+            try await a.subscribe("in/1")
+            try await a.consume("meter", "in/2")
+            #expect(try await a.status().subscriptions.map(\.state) == [.granted, .granted])
+            a.here { $0.forget() }
+            scenario.with { broker, now in
+                broker.refusedFilters = ["in/1": .notAuthorized, "in/2": .notAuthorized]
+                broker.disconnect("a", nil, at: now)
+                broker.forget("a")
+            }
+            try await a.until(.connected)
+            let told = await a.told(.subscriptionChanged).compactMap(\.subscription)
+            #expect(told.map(\.filter) == ["in/1", "in/2"])
+            #expect(told.allSatisfy { $0.state == .refused && $0.reasonCode == 0x87 })
+            let status = try await a.status()
+            #expect(status.subscriptions.map(\.state) == [.refused, .refused])
+            #expect(status.inbox.consumers.first?.refused == "not authorized (0x87)")
+            a.here { $0.forget() }
+            scenario.with { broker, _ in broker.refusedFilters = ["in/2": .notAuthorized] }
+            await scenario.sleep(.seconds(11 * 60))
+            #expect(await a.told(.subscriptionChanged).compactMap(\.subscription).map(\.filter) == ["in/1"])
+            #expect(await a.told(.stateChanged).isEmpty, "without another connection")
+            #expect(try await a.status().subscriptions.map(\.state) == [.granted, .refused])
+            let b = try await scenario.host("B")
+            try await b.until(.connected)
+            try await b.publish("in/1", "here again")
+            await scenario.sleep(.seconds(1))
+            #expect(await a.received == ["here again"])
+        }
+    }
+
+    @Test func `a server that is killed three times within half a minute, with all it knew, is no rival`() async throws
+    {
+        try await Scenario.run { scenario in
+            let a = try await scenario.host("A")
+            try await a.until(.connected)
+            for _ in 0..<3 {
+                await scenario.sleep(.seconds(6))
+                scenario.stop(keepingState: false)
+                await scenario.sleep(.seconds(3))
+                scenario.start()
+                let up = scenario.now
+                try await a.until(.connected, within: .seconds(60))
+                #expect(up.duration(to: scenario.now) < .seconds(5))
+            }
+            #expect(await a.told(.stateChanged).allSatisfy { $0.reason?.code != "displaced-suspected" })
+        }
+    }
+}

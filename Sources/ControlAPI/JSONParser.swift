@@ -16,13 +16,20 @@ extension JSONValue {
     ///
     /// Stricter than the standard demands: an object that names a member twice is refused, and so is a number that is
     /// out of the range of a `Double`. Nesting is bounded by ``maximumDepth``, so no input can exhaust the stack.
-    public init(parsing bytes: ArraySlice<UInt8>) throws(JSONParseError) {
+    ///
+    /// - Parameter maximumValues: how many values the text may have: a value takes much more memory than its shortest text.
+    public init(parsing bytes: ArraySlice<UInt8>, maximumValues: Int = .max) throws(JSONParseError) {
         // One check for the whole text: what is cut out of it at ASCII characters is valid too.
-        guard String(validating: bytes, as: UTF8.self) != nil else {
+        guard Self.isUTF8(bytes) else {
             throw JSONParseError(problem: "not UTF-8", offset: Self.firstInvalid(bytes))
         }
-        var parser = JSONParser(bytes: bytes)
+        var parser = JSONParser(bytes: bytes, valuesLeft: maximumValues)
         self = try parser.document()
+    }
+
+    /// Without a copy: the text may have megabytes.
+    private static func isUTF8(_ bytes: ArraySlice<UInt8>) -> Bool {
+        (try? UTF8Span(validating: bytes.span)) != nil
     }
 
     private static func firstInvalid(_ bytes: ArraySlice<UInt8>) -> Int {
@@ -39,10 +46,13 @@ extension JSONValue {
 private struct JSONParser {
     let bytes: ArraySlice<UInt8>
     var position: Int
+    /// How many more values there may be.
+    private var valuesLeft: Int
 
-    init(bytes: ArraySlice<UInt8>) {
+    init(bytes: ArraySlice<UInt8>, valuesLeft: Int) {
         self.bytes = bytes
         self.position = bytes.startIndex
+        self.valuesLeft = valuesLeft
     }
 
     mutating func document() throws(JSONParseError) -> JSONValue {
@@ -73,6 +83,8 @@ private struct JSONParser {
     }
 
     private mutating func value(depth: Int) throws(JSONParseError) -> JSONValue {
+        guard valuesLeft > 0 else { throw failure("too many values") }
+        valuesLeft -= 1
         switch current {
         case UInt8(ascii: "{"): return try object(depth: depth + 1)
         case UInt8(ascii: "["): return try array(depth: depth + 1)

@@ -31,10 +31,14 @@ public enum MessagePublishMethod: ControlMethod {
         public var properties: MessageProperties?
         /// Default: accepted.
         public var wait: Wait
+        /// For how many seconds to wait for the delivery; then the answer says that the message is accepted and not
+        /// delivered. `nil`: until it is. Above 0, and only with ``Wait/delivered``.
+        public var timeout: Double?
 
         public init(
             session: String, topic: String, payload: MessagePayload, qos: MessageQoS = .atLeastOnce,
-            retain: Bool = false, expiry: Double? = nil, properties: MessageProperties? = nil, wait: Wait = .accepted
+            retain: Bool = false, expiry: Double? = nil, properties: MessageProperties? = nil, wait: Wait = .accepted,
+            timeout: Double? = nil
         ) {
             self.session = session
             self.topic = topic
@@ -44,10 +48,11 @@ public enum MessagePublishMethod: ControlMethod {
             self.expiry = expiry
             self.properties = properties
             self.wait = wait
+            self.timeout = timeout
         }
 
         enum CodingKeys: String, CodingKey, CaseIterable {
-            case session, topic, payload, payloadBase64, qos, retain, expiry, properties, wait
+            case session, topic, payload, payloadBase64, qos, retain, expiry, properties, wait, timeout
         }
         public static var members: [String] { CodingKeys.allCases.map(\.stringValue) }
 
@@ -65,6 +70,15 @@ public enum MessagePublishMethod: ControlMethod {
             }
             self.properties = try container.decodeIfPresent(MessageProperties.self, forKey: .properties)
             self.wait = try container.decodeIfPresent(Wait.self, forKey: .wait) ?? .accepted
+            self.timeout = try container.decodeIfPresent(Double.self, forKey: .timeout)
+            if let timeout, timeout <= 0 {
+                throw DecodingError.dataCorruptedError(
+                    forKey: .timeout, in: container, debugDescription: "must be a number of seconds above 0")
+            }
+            if timeout != nil, wait != .delivered {
+                throw DecodingError.dataCorruptedError(
+                    forKey: .timeout, in: container, debugDescription: "is for wait \"delivered\" only")
+            }
         }
 
         public func encode(to encoder: any Encoder) throws {
@@ -77,6 +91,7 @@ public enum MessagePublishMethod: ControlMethod {
             try container.encodeIfPresent(expiry, forKey: .expiry)
             try container.encodeIfPresent(properties, forKey: .properties)
             try container.encode(wait, forKey: .wait)
+            try container.encodeIfPresent(timeout, forKey: .timeout)
         }
     }
 

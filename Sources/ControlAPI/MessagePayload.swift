@@ -15,6 +15,23 @@ public struct MessagePayload: Hashable, Sendable {
     /// The payload as text; `nil` when it is not UTF-8.
     public var text: String? { String(validating: bytes, as: UTF8.self) }
 
+    /// A longer payload is written as base64 when its text would be longer than that, so that the length of a line is
+    /// bounded by that of the payload.
+    static let longText = 64 << 10
+
+    /// Whether it is written as text, if it is text.
+    private var isWrittenAsText: Bool {
+        guard bytes.count > Self.longText else { return true }
+        let escaped = bytes.reduce(0) { length, byte in
+            switch byte {
+            case UInt8(ascii: "\""), UInt8(ascii: "\\"): length + 2
+            case 0..<0x20: length + 6
+            default: length + 1
+            }
+        }
+        return escaped <= bytes.count / 3 * 4
+    }
+
     init<Key: CodingKey>(
         from container: KeyedDecodingContainer<Key>, text textKey: Key, base64 base64Key: Key
     ) throws {
@@ -41,7 +58,7 @@ public struct MessagePayload: Hashable, Sendable {
     func encode<Key: CodingKey>(
         to container: inout KeyedEncodingContainer<Key>, text textKey: Key, base64 base64Key: Key
     ) throws {
-        if let text {
+        if isWrittenAsText, let text {
             try container.encode(text, forKey: textKey)
         } else {
             try container.encode(Data(bytes).base64EncodedString(), forKey: base64Key)

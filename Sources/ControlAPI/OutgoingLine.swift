@@ -39,6 +39,29 @@ public enum OutgoingLine {
         return joined
     }
 
+    /// An answer whose result has one member: a list that was written in pages by ``elements(_:)``. What has thousands of
+    /// elements is not held a second time to be written.
+    public static func answer(_ id: RequestID, list name: String, pages: [[UInt8]]) -> [UInt8] {
+        // The identifier is written as everywhere else.
+        var line = Array(#"{"id":"#.utf8) + (encode(id)?.dropLast() ?? [])
+        line.reserveCapacity(line.count + pages.reduce(64 + name.utf8.count) { $0 + $1.count + 1 })
+        line += Array(#","jsonrpc":"2.0","result":{"\#(name)":["#.utf8)
+        var isFirst = true
+        for page in pages where !page.isEmpty {
+            if !isFirst { line.append(UInt8(ascii: ",")) }
+            isFirst = false
+            line += page
+        }
+        line += Array("]}}\n".utf8)
+        return line
+    }
+
+    /// Values as they stand between the brackets of a list.
+    public static func elements(_ values: [some Encodable]) -> [UInt8] {
+        guard let list = encode(values), list.count > 3 else { return [] }
+        return Array(list[1..<(list.count - 2)])
+    }
+
     /// Any value as one line; `nil` when it cannot be written as JSON.
     public static func encode(_ value: some Encodable) -> [UInt8]? {
         let encoder = JSONEncoder()

@@ -128,11 +128,14 @@ extension RPCError {
             hint: #"a request looks like {"jsonrpc":"2.0","id":1,"method":"session.list"}"#)
     }
 
-    /// The line is longer than ``RequestLine/maximumLineLength``. The server closes after answering it.
+    /// The line is longer than ``RequestLine/maximumLineLength``, or ``RequestLine/maximumPayloadLineLength`` where that
+    /// counts. All of it is skipped.
     public static var lineTooLong: RPCError {
         RPCError(
-            .invalidRequest, "the line is longer than \(RequestLine.maximumLineLength) bytes",
-            hint: "send larger messages in parts")
+            .invalidRequest,
+            "the line is longer than \(RequestLine.maximumLineLength) bytes, or, of a call with a payload, "
+                + "\(RequestLine.maximumPayloadLineLength)",
+            hint: "send a larger message in parts")
     }
 
     public static func unknownMethod(_ name: String) -> RPCError {

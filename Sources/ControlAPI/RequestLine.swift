@@ -18,8 +18,15 @@ public enum ClientCall: Hashable, Sendable {
 
 /// One line that a client sent.
 public enum RequestLine: Hashable, Sendable {
-    /// Bytes in a line, without the newline. A longer one is answered with ``RPCError/lineTooLong``.
+    /// Bytes in a line, without the newline. A longer one is answered with ``RPCError/lineTooLong``, unless it is a call
+    /// of one of ``payloadMethods``.
     public static let maximumLineLength = 1 << 20
+    /// Bytes in a line that carries a payload: 16 MiB in base64, and the rest of the call.
+    public static let maximumPayloadLineLength = 24 << 20
+    /// The methods whose lines may have ``maximumPayloadLineLength``, outside of batches.
+    public static let payloadMethods: Set<String> = [MessagePublishMethod.name, PublicationPutMethod.name]
+    /// JSON values in a line. Their number, not the length of the line, is what they cost in memory.
+    static let maximumValues = 100_000
     /// Calls in a batch.
     public static let maximumBatchCount = 1000
 
@@ -29,18 +36,20 @@ public enum RequestLine: Hashable, Sendable {
 
     /// Reads a line, without its newline. Whatever is wrong with it is a call that is ``ClientCall/invalid(_:_:)``.
     public init(parsing line: ArraySlice<UInt8>) {
-        guard line.count <= Self.maximumLineLength else {
+        guard line.count <= Self.maximumPayloadLineLength else {
             self = .single(.invalid(.null, .lineTooLong))
             return
         }
         let value: JSONValue
         do {
-            value = try JSONValue(parsing: line)
+            value = try JSONValue(parsing: line, maximumValues: Self.maximumValues)
         } catch {
             self = .single(.invalid(.null, .parseError(error.description)))
             return
         }
-        if case .array(let elements) = value {
+        if line.count > Self.maximumLineLength, !Self.payloadMethods.contains(value["method"]?.text ?? "") {
+            self = .single(.invalid(RequestID(value["id"]), .lineTooLong))
+        } else if case .array(let elements) = value {
             if elements.isEmpty {
                 self = .single(.invalid(.null, .invalidRequest("the batch is empty")))
             } else if elements.count > Self.maximumBatchCount {
@@ -57,6 +66,17 @@ public enum RequestLine: Hashable, Sendable {
     /// Reads a line, without its newline.
     public init(parsing line: [UInt8]) {
         self.init(parsing: line[...])
+    }
+}
+
+extension RequestID {
+    /// As far as it can be told for an error.
+    fileprivate init(_ value: JSONValue?) {
+        switch value {
+        case .string(let text)?: self = .string(text)
+        case .integer(let number)?: self = .number(number)
+        default: self = .null
+        }
     }
 }
 

@@ -39,3 +39,15 @@ public struct HistoryEntry: Hashable, Sendable {
         self.outage = outage
     }
 }
+
+/// Some entries of the history, in the order in which they were recorded.
+public struct HistoryPage: Hashable, Sendable {
+    public var entries: [HistoryEntry]
+    /// Where those before these begin; `nil` when there are none.
+    public var next: Int64?
+
+    public init(entries: [HistoryEntry], next: Int64?) {
+        self.entries = entries
+        self.next = next
+    }
+}

@@ -45,17 +45,30 @@ extension DurableStore {
     public func history(
         session: SessionName? = nil, since: Timestamp? = nil, until: Timestamp? = nil, limit: Int
     ) throws(StoreError) -> [HistoryEntry] {
+        try historyPage(session: session, since: since, until: until, before: nil, limit: limit).entries
+    }
+
+    /// The newest entries before a place, as ``history(session:since:until:limit:)`` has them: what is long is read in
+    /// pages, between which commits have their turn.
+    ///
+    /// - Parameter before: ``HistoryPage/next`` of the page before; `nil` for the first one.
+    public func historyPage(
+        session: SessionName?, since: Timestamp?, until: Timestamp?, before: Int64?, limit: Int
+    ) throws(StoreError) -> HistoryPage {
         var entries: [HistoryEntry] = []
+        var (count, last) = (0, Int64.max)
         try opened().query(
             """
-            SELECT time, session, from_state, to_state, phase, mode, reason_code, message, server_code, outage
+            SELECT time, session, from_state, to_state, phase, mode, reason_code, message, server_code, outage, id
             FROM history
-            WHERE (?1 IS NULL OR session = ?1) AND time >= ?2 AND time < ?3
+            WHERE (?1 IS NULL OR session = ?1) AND time >= ?2 AND time < ?3 AND id < ?5
             ORDER BY id DESC LIMIT ?4
             """,
             .optional(session?.description), .integer(since?.rawValue ?? .min), .integer(until?.rawValue ?? .max),
-            .integer(max(limit, 0))
+            .integer(max(limit, 0)), .integer(before ?? .max)
         ) { row throws(StoreError) in
+            count += 1
+            last = row.integer(10)
             guard let name = SessionName(row.text(1)) else { return true }
             entries.append(
                 HistoryEntry(
@@ -65,7 +78,7 @@ extension DurableStore {
                     outage: row.optionalInteger(9).map { .milliseconds($0) }))
             return true
         }
-        return entries.reversed()
+        return HistoryPage(entries: entries.reversed(), next: count < limit ? nil : last)
     }
 
     /// Notes on the disk, without waiting for it, that the daemon lives: what ``OpenReport/lastAlive`` tells its

@@ -18,7 +18,8 @@ public enum ClientError: Error, Hashable, Sendable {
     case timeout
     /// The caller's task was cancelled while it waited. Whether the request was carried out is not known.
     case cancelled
-    /// The request is longer than the daemon takes (`RequestLine.maximumLineLength`); it was not sent.
+    /// The request is longer than the daemon takes (`RequestLine.maximumLineLength`, or `RequestLine.maximumPayloadLineLength` where
+    /// that counts); it was not sent.
     case requestTooLong
     /// What the daemon sent is not what this method answers.
     case invalidAnswer(String)
@@ -49,7 +50,7 @@ extension ClientError: CustomStringConvertible {
         case .connectionLost: "the daemon closed the connection before it answered"
         case .timeout: "the daemon did not answer in time"
         case .cancelled: "cancelled"
-        case .requestTooLong: "the request is longer than \(RequestLine.maximumLineLength) bytes"
+        case .requestTooLong: "the request is longer than the daemon takes; a payload may have 16 MiB"
         case .invalidAnswer(let problem): "the daemon's answer cannot be read: \(problem)"
         case .consumerEnded(let name): "another program has taken over the consumer \(name), or it was ended"
         case .closed: "the client was closed"

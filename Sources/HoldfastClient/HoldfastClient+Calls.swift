@@ -76,7 +76,10 @@ extension HoldfastClient {
         guard let line = OutgoingLine.request(method, parameters, id: .number(id)) else {
             throw .refused(.invalidParameters("a number is not finite"))
         }
-        guard line.count <= RequestLine.maximumLineLength else { throw .requestTooLong }
+        let maximum =
+            RequestLine.payloadMethods.contains(method.name)
+            ? RequestLine.maximumPayloadLineLength : RequestLine.maximumLineLength
+        guard line.count <= maximum else { throw .requestTooLong }
         return line
     }
 

@@ -26,8 +26,9 @@ public actor HoldfastClient {
         ]
         /// Elements that a watch or a subscription holds for a slow reader.
         public var bufferedElements = 1024
-        /// Bytes in a line from the daemon; a longer one ends the connection.
-        public var maximumAnswerLength = 16 << 20
+        /// Bytes in a line from the daemon; a longer one ends the connection. The longest carries a payload of 16 MiB in
+        /// base64.
+        public var maximumAnswerLength = 32 << 20
 
         public init() {}
     }

@@ -47,18 +47,31 @@ struct PublishCommand: AsyncParsableCommand {
             }
         let answer = try await client.callUndecoded(
             MessagePublishMethod.self, parameters(payload), timeout: limit)
-        try report(answer)
+        let result = try decode(MessagePublishMethod.Result.self, answer)
+        let isMissing = wait == .delivered && !result.delivered
+        if common.json || !isMissing { try report(answer) }
+        if isMissing { throw undelivered(result) }
     }
 
+    /// How long to wait for an answer. The daemon itself ends the wait for a delivery; it always says that the message is
+    /// accepted.
     private var limit: Duration? {
-        if let timeout { return timeout.duration }
-        return wait == .accepted ? CommonOptions.answerTimeout : nil
+        switch wait {
+        case .accepted: timeout == nil ? CommonOptions.answerTimeout : timeout?.duration
+        case .delivered: timeout?.duration.map { $0 + CommonOptions.answerTimeout }
+        }
+    }
+
+    private func undelivered(_ result: MessagePublishMethod.Result) -> CommandFailure {
+        CommandFailure(
+            .timeout, "message \(result.id) is accepted, and not delivered yet",
+            advice: "it is delivered later, do not publish it again; see: holdfastctl queue list \(session)")
     }
 
     private func parameters(_ payload: MessagePayload) -> MessagePublishMethod.Parameters {
         .init(
             session: session, topic: topic, payload: payload, qos: qos, retain: retain, expiry: expiry?.seconds,
-            wait: wait)
+            wait: wait, timeout: wait == .delivered ? timeout?.seconds : nil)
     }
 
     private func report(_ answer: JSONValue) throws {
@@ -100,6 +113,7 @@ struct PublishCommand: AsyncParsableCommand {
                     MessagePublishMethod.self, messages.map { parameters(MessagePayload(bytes: $0)) }, timeout: limit)
                 for result in results {
                     let answer = try result.get()
+                    if wait == .delivered, !answer.delivered { throw undelivered(answer) }
                     count += 1
                     if common.json { terminal.print(json: JSONText.value(answer)) }
                 }

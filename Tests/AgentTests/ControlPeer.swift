@@ -74,6 +74,13 @@ actor ControlPeer {
         try await channel.writeAndFlush(ByteBuffer(string: text))
     }
 
+    /// Writes without waiting for anything.
+    func pour(_ text: String, count: Int) {
+        let buffer = ByteBuffer(string: text)
+        for _ in 0..<count { channel.write(buffer, promise: nil) }
+        channel.flush()
+    }
+
     func startReading() async throws {
         try await channel.setOption(.autoRead, value: true).get()
     }
@@ -138,6 +145,8 @@ private final class LineHandler: ChannelInboundHandler {
 
     private let lines: ControlPeer.Lines
     private var buffer = ByteBuffer()
+    /// How many bytes of the buffer hold no end of a line.
+    private var searched = 0
 
     init(_ lines: ControlPeer.Lines) {
         self.lines = lines
@@ -146,13 +155,15 @@ private final class LineHandler: ChannelInboundHandler {
     func channelRead(context: ChannelHandlerContext, data: NIOAny) {
         var bytes = unwrapInboundIn(data)
         buffer.writeBuffer(&bytes)
-        while let end = buffer.readableBytesView.firstIndex(of: UInt8(ascii: "\n")) {
+        while let end = buffer.readableBytesView.dropFirst(searched).firstIndex(of: UInt8(ascii: "\n")) {
+            searched = 0
             let line = buffer.readBytes(length: end - buffer.readerIndex) ?? []
             buffer.moveReaderIndex(forwardBy: 1)
             let value =
                 (try? JSONValue(parsing: line[...])) ?? .string("no JSON: \(String(decoding: line, as: UTF8.self))")
             lines.append(value)
         }
+        searched = buffer.readableBytes
     }
 
     func userInboundEventTriggered(context: ChannelHandlerContext, event: Any) {

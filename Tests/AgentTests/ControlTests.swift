@@ -27,7 +27,8 @@ struct ControlTests {
         ("nonsense", "parse-error"), ("[]", "invalid-request"), ("7", "invalid-request"),
         (#"{"jsonrpc":"2.0","id":99,"method":"session.lost"}"#, "unknown-method"),
         (#"{"jsonrpc":"2.0","id":99,"method":"session.status","params":{}}"#, "invalid-parameters"),
-        (LongText("x", 2 << 20), "invalid-request"),
+        (LongText("x", 2 << 20), "parse-error"),
+        (LongText("x", 25 << 20), "invalid-request"),
     ]
 
     @Test(arguments: badLines)
@@ -186,26 +187,12 @@ struct ControlTests {
         _ = try await ClientBootstrap(group: daemon.eventLoop)
             .channelInitializer { channel in
                 channel.eventLoop.makeCompletedFuture {
-                    let connection = ControlConnection(
-                        channel: channel, peer: Peer(pid: 77, uid: 4242, gid: 4242, groups: []), roles: roles,
-                        daemon: daemon.daemon, logger: daemon.log.logger)
-                    try channel.pipeline.syncOperations.addHandler(Feeder(connection))
+                    let peer = Peer(pid: 77, uid: 4242, gid: 4242, groups: [])
+                    try daemon.control.assumeIsolated { try $0.accept(channel, from: peer, roles: roles) }
                 }
             }
             .withConnectedSocket(ends[0]).get()
         return try await ControlPeer.adopt(ends[1], on: daemon.eventLoop)
-    }
-
-    private final class Feeder: ChannelInboundHandler {
-        typealias InboundIn = ByteBuffer
-        private let connection: ControlConnection
-
-        init(_ connection: ControlConnection) { self.connection = connection }
-
-        func channelRead(context: ChannelHandlerContext, data: NIOAny) {
-            let bytes = unwrapInboundIn(data)
-            connection.assumeIsolated { $0.received(bytes) }
-        }
     }
 
     @Test func `a watch that is given up is told nothing more, and numbers of another daemon are told apart`()

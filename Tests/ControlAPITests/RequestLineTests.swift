@@ -96,8 +96,18 @@ struct RequestLineTests {
     }
 
     @Test func `a line or a batch over the limit is refused`() {
-        let long = [UInt8](repeating: 0x20, count: RequestLine.maximumLineLength + 1)
-        #expect(RequestLine(parsing: long) == .single(.invalid(.null, .lineTooLong)))
+        let longest = [UInt8](repeating: 0x20, count: RequestLine.maximumPayloadLineLength + 1)
+        #expect(RequestLine(parsing: longest) == .single(.invalid(.null, .lineTooLong)))
+        let padding = String(repeating: "x", count: RequestLine.maximumLineLength)
+        let list = #"{"jsonrpc":"2.0","id":7,"method":"session.list","params":{"x":"\#(padding)"}}"#
+        #expect(parse(list) == .single(.invalid(.number(7), .lineTooLong)))
+        let publish = list.replacing("session.list", with: "message.publish")
+        guard case .single(.request(.number(7), "message.publish", _)) = parse(publish) else {
+            Issue.record("a long message is refused")
+            return
+        }
+        let values = "[" + Array(repeating: "1", count: 100_001).joined(separator: ",") + "]"
+        #expect(code(parse(values)) == .parseError)
         let many = "[" + Array(repeating: "1", count: 1001).joined(separator: ",") + "]"
         #expect(code(parse(many)) == .invalidRequest)
     }

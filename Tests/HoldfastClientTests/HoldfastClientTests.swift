@@ -373,7 +373,7 @@ struct HoldfastClientTests {
         try await serve { accepting in
             try await accepting.greet { try await $0.end() }
         } _: { client in
-            let payload = MessagePayload(bytes: [UInt8](repeating: 0x61, count: RequestLine.maximumLineLength))
+            let payload = MessagePayload(bytes: [UInt8](repeating: 0x61, count: RequestLine.maximumPayloadLineLength))
             await #expect(throws: ClientError.requestTooLong) {
                 try await client.call(
                     MessagePublishMethod.self, .init(session: "a", topic: "t", payload: payload))

@@ -222,6 +222,17 @@ actor DiskAccess: SessionStore {
         }
     }
 
+    func historyPage(
+        session: SessionName?, since: Timestamp?, until: Timestamp?, before: Int64?, limit: Int
+    ) async throws(StoreError) -> HistoryPage {
+        if let real {
+            return try await real.historyPage(
+                session: session, since: since, until: until, before: before, limit: limit)
+        }
+        let entries = try await history(session: session, since: since, until: until, limit: limit)
+        return HistoryPage(entries: entries, next: nil)
+    }
+
     func noteAlive() {}
 }
 

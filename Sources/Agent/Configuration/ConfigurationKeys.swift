@@ -67,7 +67,7 @@ extension SessionConfiguration {
         // MQTT 5, section 3.1.2.11.2: 32 bits of seconds, of which the greatest number means for ever.
         .init("mqtt.session-expiry", \.mqtt.sessionExpiry, .durationOrNever("0s", to: "4294967294s")),
         .init("mqtt.receive-maximum", \.mqtt.receiveMaximum, .integer(1...65_535)),
-        .init("mqtt.maximum-packet-size", \.mqtt.maximumPacketSize, .size("1KiB", to: "256MiB")),
+        .init("mqtt.maximum-packet-size", \.mqtt.maximumPacketSize, .size("1KiB", to: "17MiB")),
         .init("mqtt.authentication", \.mqtt.authentication, .choice),
         .init("mqtt.redirects", \.mqtt.redirects, .list(.hostPattern, of: "hosts")),
 

@@ -8,15 +8,13 @@ import Systemd
 // What each method does: permission, parameters, the session asked, the answer.
 
 extension ControlConnection {
-    /// Runs one call.
+    /// Runs one call. The answer to a notification is not written.
     func answer(_ call: ClientCall) async -> Reply {
         switch call {
         case .invalid(let id, let error):
             return Reply(line: OutgoingLine.failure(id, error))
         case .notification(let method, let parameters):
-            var reply = await answer(.null, method, parameters)
-            reply.line = nil
-            return reply
+            return await answer(.null, method, parameters)
         case .request(let id, let method, let parameters):
             return await answer(id, method, parameters)
         }
@@ -26,7 +24,7 @@ extension ControlConnection {
         do throws(RPCError) {
             switch method {
             case SessionWatchMethod.name:
-                return try watch(id, take(SessionWatchMethod.self, parameters))
+                return try await watch(id, take(SessionWatchMethod.self, parameters))
             case MessageSubscribeMethod.name:
                 return try await subscribe(id, take(MessageSubscribeMethod.self, parameters))
             default:
@@ -77,11 +75,7 @@ extension ControlConnection {
             let driver = try await registry.driver(take(RoomParticipantsMethod.self, parameters).session)
             return OutgoingLine.answer(id, result: try await driver.participants())
         case SessionHistoryMethod.name:
-            return await Self.line(id, try await registry.history(take(SessionHistoryMethod.self, parameters)))
-        case MessagePublishMethod.name:
-            let parameters = try take(MessagePublishMethod.self, parameters)
-            let driver = try await registry.driver(parameters.session)
-            return OutgoingLine.answer(id, result: try await driver.publish(parameters))
+            return try await registry.history(take(SessionHistoryMethod.self, parameters), for: id)
         case MessageQueueListMethod.name:
             let parameters = try take(MessageQueueListMethod.self, parameters)
             let driver = try await registry.driver(parameters.session)
@@ -125,8 +119,10 @@ extension ControlConnection {
     }
 
     /// Checks that the peer may call the method, and takes its parameters.
-    private func take<Method: ControlMethod>(
-        _ method: Method.Type, _ parameters: JSONValue?
+    ///
+    /// - Parameter decoded: the parameters, if that has been done already.
+    func take<Method: ControlMethod>(
+        _ method: Method.Type, _ parameters: JSONValue?, _ decoded: Result<Method.Parameters, RPCError>? = nil
     ) throws(RPCError) -> Method.Parameters {
         if let role = Method.role, !roles.contains(role) {
             daemon.assumeIsolated { $0.calls.denied(Method.name) }
@@ -134,6 +130,7 @@ extension ControlConnection {
             throw .notPermitted(Method.name, role: role)
         }
         daemon.assumeIsolated { $0.calls.called(Method.name) }
+        if let decoded { return try decoded.get() }
         return try ParameterDecoder.decode(Method.Parameters.self, from: parameters)
     }
 
@@ -146,35 +143,43 @@ extension ControlConnection {
             roles: Role.allCases.filter(roles.contains))
     }
 
-    /// Thousands of entries take a while to write as JSON, and the sessions shall not wait for it.
-    @concurrent private static func line(_ id: RequestID, _ result: SessionHistoryMethod.Result) async -> [UInt8] {
-        OutgoingLine.answer(id, result: result)
-    }
-
     private func state(_ id: RequestID, _ state: SessionState) -> [UInt8] {
         OutgoingLine.answer(id, result: SessionStateResult(state: .init(state)))
     }
 
-    /// Checks that the peer may have one more watch or subscription, and is there to have it.
-    private func checkFeeds() throws(RPCError) {
-        guard !isClosed else { throw .shuttingDown }
-        guard watches.count + subscriptions.count < Self.maximumFeeds else {
-            throw .tooManyRequests("you have \(Self.maximumFeeds) watches and subscriptions on this connection")
-        }
+    private func watch(
+        _ id: RequestID, _ parameters: SessionWatchMethod.Parameters
+    ) async throws(RPCError) -> Reply {
+        let (result, missed) = try beginWatch(parameters)
+        return Reply(
+            line: OutgoingLine.answer(id, result: result), feed: result.watch.rawValue,
+            missed: missed.isEmpty ? [] : await Self.lines(missed))
     }
 
-    private func watch(_ id: RequestID, _ parameters: SessionWatchMethod.Parameters) throws(RPCError) -> Reply {
-        try checkFeeds()
+    /// What comes for the watch is kept back from now on, until it is answered.
+    private func beginWatch(
+        _ parameters: SessionWatchMethod.Parameters
+    ) throws(RPCError) -> (SessionWatchMethod.Result, missed: [SessionEvent]) {
+        try addFeed(.watch)
         let watched = registry.assumeIsolated {
             $0.watch(parameters.session, since: parameters.since, epoch: parameters.epoch) { [weak self] event in
                 self?.assumeIsolated { $0.deliver(event) }
             }
         }
-        let (result, missed) = try watched.get()
-        watches.insert(result.watch)
-        hold(result.watch.rawValue)
-        return Reply(
-            line: OutgoingLine.answer(id, result: result), feed: result.watch.rawValue, missed: missed)
+        do throws(RPCError) {
+            let (result, missed) = try watched.get()
+            watches.insert(result.watch)
+            hold(result.watch.rawValue)
+            return (result, missed)
+        } catch {
+            removedFeed(.watch)
+            throw error
+        }
+    }
+
+    /// Thousands of events take a while to write as JSON, and the sessions must not wait for it.
+    @concurrent private static func lines(_ events: [SessionEvent]) async -> [UInt8] {
+        events.reduce(into: []) { lines, event in lines += OutgoingLine.notification(event) ?? [] }
     }
 
     private func subscribe(
@@ -184,7 +189,7 @@ extension ControlConnection {
         let driver = try await registry.driver(parameters.session)
         let filter = try filter(parameters.filter, of: driver)
         let id = await registry.nextSubscription()
-        try checkFeeds()
+        try addFeed(.subscription)
         subscriptions[id] = HeldSubscription(session: driver.name, consumer: durable)
         hold(id.rawValue)
         let relative = Room.isRelative(parameters.filter) ? parameters.filter : nil
@@ -198,6 +203,7 @@ extension ControlConnection {
                 let attachment = DurableConsumers.Attachment(
                     subscription: id,
                     deliver: { [weak self] message in self?.assumeIsolated { $0.deliverDurably(message) } },
+                    hasRoom: { [weak self] in self?.assumeIsolated { $0.hasRoomForConsumers() } ?? false },
                     takenOver: { [weak self] in self?.assumeIsolated { $0.takenOver(id) } })
                 granted = try await driver.attach(
                     attachment, to: durable, parameters.filter, filter, QoS(parameters.qos))
@@ -209,7 +215,7 @@ extension ControlConnection {
             let result = MessageSubscribeMethod.Result(subscription: id, grantedQoS: granted)
             return Reply(line: OutgoingLine.answer(request, result: result), feed: id.rawValue)
         } catch {
-            subscriptions[id] = nil
+            if subscriptions.removeValue(forKey: id) != nil { removedFeed(.subscription) }
             forget(id.rawValue)
             throw error
         }
@@ -230,6 +236,7 @@ extension ControlConnection {
 
     private func unwatch(_ id: WatchID) throws(RPCError) {
         guard watches.remove(id) != nil else { throw .unknownWatch(id) }
+        removedFeed(.watch)
         forget(id.rawValue)
         registry.assumeIsolated { $0.removeWatch(id) }
     }
@@ -250,6 +257,7 @@ extension ControlConnection {
             try await registry.driver(session).endConsumer(name)
         case .subscription(let id, let keep):
             guard let subscription = subscriptions.removeValue(forKey: id) else { throw .unknownSubscription(id) }
+            removedFeed(.subscription)
             forget(id.rawValue)
             guard let consumer = subscription.consumer else {
                 await registry.unsubscribe(id, from: subscription.session)

@@ -2,13 +2,16 @@ import ControlAPI
 import Logging
 import NIOCore
 import NIOPosix
+import NetworkPath
+import SessionCore
 import Systemd
 
-/// Accepts connections on the control socket and keeps count of them.
+/// Accepts connections on the control socket, and gives them their turns.
 actor ControlServer {
-    /// How many connections are served at once, and how many of those for one user other than root.
-    static let maximumConnections = 512
-    static let maximumConnectionsPerUser = 128
+    /// How many turns are given before the loop of the sessions does other things.
+    static let turnsAtOnce = 8
+    /// How long it has for them, at least: as little as makes it look for what has arrived.
+    static let pause = TimeAmount.microseconds(50)
 
     nonisolated let eventLoop: any EventLoop
     nonisolated var unownedExecutor: UnownedSerialExecutor { eventLoop.executor.asUnownedSerialExecutor() }
@@ -19,10 +22,15 @@ actor ControlServer {
     /// The listening socket between `listen` and `serve`.
     private var descriptor: CInt?
     private var ownPath: String?
-    private var connections: [ObjectIdentifier: (connection: ControlConnection, uid: UInt32?)] = [:]
+    private var connections: [ConnectionID: ControlConnection] = [:]
+    private var lastConnection = 0
+    private var scheduler: ControlScheduler
+    private var isPassPlanned = false
+    private var timer: (deadline: Instant, scheduled: Scheduled<Void>)?
 
-    init(daemon: Daemon) {
+    init(daemon: Daemon, limits: ControlScheduler.Limits = .init()) {
         self.daemon = daemon
+        scheduler = ControlScheduler(limits: limits)
         logger = daemon.logger
         eventLoop = daemon.eventLoop
     }
@@ -46,7 +54,8 @@ actor ControlServer {
         self.descriptor = nil
         listener = try await ServerBootstrap(group: eventLoop)
             .childChannelOption(.allowRemoteHalfClosure, value: true)
-            .childChannelOption(.writeBufferWaterMark, value: ControlConnection.waterMark)
+            // One read at a time, so that a peer is not read on when it has sent enough.
+            .childChannelOption(.maxMessagesPerRead, value: 1)
             .childChannelInitializer { [weak self] channel in
                 channel.eventLoop.makeCompletedFuture {
                     guard let self else { throw ChannelError.ioOnClosedChannel }
@@ -62,29 +71,101 @@ actor ControlServer {
             try channel.pipeline.syncOperations.withUnsafeTransportIfAvailable(of: NIOBSDSocket.Handle.self) {
                 Peer(descriptor: $0)
             } ?? nil
-        let refusal = refusal(of: peer)
+        try accept(channel, from: peer, roles: peer.map { daemon.access.roles(of: $0) } ?? [])
+    }
+
+    /// Serves a peer, or tells it why not.
+    func accept(_ channel: any Channel, from peer: Peer?, roles: Set<Role>) throws {
+        lastConnection += 1
+        let id = ConnectionID(rawValue: lastConnection)
+        let refusal = refusal(of: peer, id)
         let connection = ControlConnection(
-            channel: channel, peer: peer, roles: peer.map { daemon.access.roles(of: $0) } ?? [], daemon: daemon,
-            logger: logger)
+            id: id, channel: channel, peer: peer, roles: roles, daemon: daemon, server: self, logger: logger)
         try channel.pipeline.syncOperations.addHandler(ControlLineHandler(connection: connection, refusal: refusal))
-        guard refusal == nil else { return }
-        let id = ObjectIdentifier(connection)
-        connections[id] = (connection, peer?.uid)
-        channel.closeFuture.whenComplete { [weak self] _ in
-            self?.assumeIsolated { _ = $0.connections.removeValue(forKey: id) }
+        if refusal == nil { serve(connection) }
+    }
+
+    /// Gives turns to a connection of which the scheduler knows, until it is closed.
+    private func serve(_ connection: ControlConnection) {
+        let id = connection.id
+        connections[id] = connection
+        connection.channel.closeFuture.whenComplete { [weak self] _ in
+            self?.assumeIsolated { server in
+                server.connections[id] = nil
+                server.schedule { scheduler, _ in scheduler.disconnect(id) }
+            }
         }
     }
 
-    private func refusal(of peer: Peer?) -> RPCError? {
+    private func refusal(of peer: Peer?, _ id: ConnectionID) -> RPCError? {
         guard let peer else { return .internalError("the kernel does not tell who connects") }
-        if connections.count >= Self.maximumConnections {
-            return .tooManyRequests("\(connections.count) connections are open, and no more are accepted")
+        switch scheduler.connect(id, of: peer.uid) {
+        case nil: return nil
+        case .tooManyConnections(let count)?:
+            return .tooManyRequests("\(count) connections are open, and no more are accepted")
+        case .tooManyOfUser(let count)?:
+            return .tooManyRequests("you have \(count) connections open, and no more are accepted")
         }
-        let own = connections.values.count { $0.uid == peer.uid }
-        if peer.uid != 0, own >= Self.maximumConnectionsPerUser {
-            return .tooManyRequests("you have \(own) connections open, and no more are accepted")
+    }
+
+    /// What the connections hold.
+    var memory: MemoryShares<ConnectionID, UInt32> { scheduler.memory }
+    var runningReads: Int { scheduler.runningReads }
+
+    // MARK: Turns
+
+    /// Changes what the scheduler knows; whose turn it is then gets it soon.
+    func schedule<Value: Sendable>(_ change: (inout ControlScheduler, Instant) -> Value) -> Value {
+        let result = change(&scheduler, BootClock.now())
+        planPass(after: nil)
+        return result
+    }
+
+    private func planPass(after pause: TimeAmount?) {
+        guard !isPassPlanned, scheduler.hasTurns else { return adjustTimer() }
+        isPassPlanned = true
+        // What is executed without a pause comes before anything is read or written.
+        if let pause {
+            eventLoop.scheduleTask(in: pause) { self.assumeIsolated { $0.pass() } }
+        } else {
+            eventLoop.execute { self.assumeIsolated { $0.pass() } }
         }
-        return nil
+    }
+
+    private func pass() {
+        var turns = 0
+        while turns < Self.turnsAtOnce, let id = scheduler.nextTurn() {
+            connections[id]?.assumeIsolated { $0.takeTurn() }
+            turns += 1
+        }
+        while let (id, _) = scheduler.nextRead() { connections[id]?.assumeIsolated { $0.startRead() } }
+        isPassPlanned = false
+        planPass(after: Self.pause)
+    }
+
+    /// Ends, when it is time, a connection that holds what others wait for.
+    private func adjustTimer() {
+        let deadline = scheduler.nextDeadline
+        guard deadline != timer?.deadline else { return }
+        timer?.scheduled.cancel()
+        timer = deadline.map { deadline in
+            let delay = max(0, BootClock.now().duration(to: deadline).nanoseconds)
+            return (
+                deadline, eventLoop.scheduleTask(in: .nanoseconds(delay)) { self.assumeIsolated { $0.endStalled() } }
+            )
+        }
+    }
+
+    private func endStalled() {
+        timer = nil
+        if let id = scheduler.stalled(at: BootClock.now()), let connection = connections[id] {
+            let (pid, uid) = (connection.peer?.pid ?? 0, connection.peer?.uid ?? .max)
+            logger.notice(
+                "ended a connection to the control socket that stood still while others needed its memory (uid \(uid), pid \(pid))"
+            )
+            connection.assumeIsolated { $0.close() }
+        }
+        adjustTimer()
     }
 
     /// Accepts no more connections.
@@ -96,7 +177,7 @@ actor ControlServer {
 
     /// Closes the connections that there are; what was answered is flushed first.
     func closeConnections() async {
-        for (connection, _) in connections.values { await connection.close() }
+        for connection in connections.values { await connection.close() }
     }
 }
 
@@ -120,11 +201,6 @@ private final class ControlLineHandler: ChannelInboundHandler {
     func channelRead(context: ChannelHandlerContext, data: NIOAny) {
         let bytes = unwrapInboundIn(data)
         connection.assumeIsolated { $0.received(bytes) }
-    }
-
-    func channelWritabilityChanged(context: ChannelHandlerContext) {
-        connection.assumeIsolated { $0.tellDropped() }
-        context.fireChannelWritabilityChanged()
     }
 
     func userInboundEventTriggered(context: ChannelHandlerContext, event: Any) {

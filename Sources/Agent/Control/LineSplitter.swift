@@ -8,10 +8,15 @@ struct LineSplitter {
         case tooLong
     }
 
+    /// A buffer that had to be larger is given back when it is empty.
+    private static let keptCapacity = 64 << 10
+
     private let maximumLength: Int
     private var buffer = ByteBuffer()
     /// How many bytes of the buffer are known to hold no line feed.
     private var searched = 0
+    /// The length of the first line in the buffer, if its end is there.
+    private var found: Int?
     private var isSkipping = false
 
     init(maximumLength: Int) {
@@ -22,22 +27,43 @@ struct LineSplitter {
         buffer.writeImmutableBuffer(bytes)
     }
 
+    /// How many bytes are held.
+    var byteCount: Int { buffer.readableBytes }
+
+    /// Whether ``next()`` has something.
+    mutating func hasLine() -> Bool {
+        search()
+        return found != nil || searched > maximumLength
+    }
+
     /// The next line, without its end; `nil` when there is none yet. Empty lines are passed over.
     mutating func next() -> Line? {
         while true {
-            let unsearched = buffer.readableBytesView.dropFirst(searched)
-            if let end = unsearched.firstIndex(of: UInt8(ascii: "\n")) {
-                let length = end - buffer.readerIndex
+            search()
+            if let length = found {
+                found = nil
                 guard let line = take(length) else { continue }
                 return line
             }
-            searched = buffer.readableBytes
             guard searched > maximumLength else { return nil }
-            buffer.clear()
+            buffer = ByteBuffer()
             searched = 0
-            let wasSkipping = isSkipping
             isSkipping = true
-            return wasSkipping ? nil : .tooLong
+            return .tooLong
+        }
+    }
+
+    /// Looks for the end of the first line. What is skipped is not kept.
+    private mutating func search() {
+        guard found == nil, searched < buffer.readableBytes else { return }
+        let unsearched = buffer.readableBytesView.dropFirst(searched)
+        if let end = unsearched.firstIndex(of: UInt8(ascii: "\n")) {
+            found = end - buffer.readerIndex
+        } else if isSkipping {
+            buffer = ByteBuffer()
+            searched = 0
+        } else {
+            searched = buffer.readableBytes
         }
     }
 
@@ -47,7 +73,9 @@ struct LineSplitter {
             buffer.moveReaderIndex(forwardBy: length + 1)
             // Moving the rest to the front for every line would be quadratic in the lines of one read.
             if buffer.readableBytes == 0 {
-                buffer.clear()
+                if buffer.capacity > Self.keptCapacity { buffer = ByteBuffer() } else { buffer.clear() }
+            } else if buffer.readerIndex > 1 << 20 {
+                buffer = ByteBuffer(buffer: buffer.slice())
             } else if buffer.readerIndex > 1 << 16 {
                 buffer.discardReadBytes()
             }

@@ -197,6 +197,14 @@ actor SessionRegistry {
         return try runningDriver(name)
     }
 
+    /// As ``driver(_:)``, at once.
+    /// - Returns: `nil` if the session has to be waited for.
+    func settledDriver(_ name: String) throws(RPCError) -> SessionDriver? {
+        guard !isStopping else { throw .shuttingDown }
+        if let session = SessionName(name), changing[session] != nil { return nil }
+        return try runningDriver(name)
+    }
+
     func runningDriver(_ name: String) throws(RPCError) -> SessionDriver {
         switch try entry(name) {
         case .running(let driver):
@@ -335,28 +343,50 @@ actor SessionRegistry {
                 now: Timestamp(rawValue: clock.wallClock().milliseconds)))
     }
 
-    func history(_ wanted: SessionHistoryMethod.Parameters) async throws(RPCError) -> SessionHistoryMethod.Result {
+    /// How many entries are read at once: commits must not wait for more.
+    private static let historyPage = 256
+
+    /// The answer of `session.history`. It is read and written in pages; nothing of it is kept but the line.
+    func history(
+        _ wanted: SessionHistoryMethod.Parameters, for id: RequestID
+    ) async throws(RPCError) -> [UInt8] {
         guard let surroundings else { throw .shuttingDown }
         let name = wanted.session.flatMap { SessionName($0) }
         await historyQueue?.everythingRecorded()
         // A session that is not configured any more still has a history.
         if let session = wanted.session, name.flatMap({ entries[$0] }) == nil {
-            guard let name, try await !stored(surroundings.store, name, limit: 1).isEmpty else {
+            guard let name, try await !page(surroundings.store, name, limit: 1).entries.isEmpty else {
                 throw .unknownSession(session, among: entries.keys.map(\.description))
             }
         }
-        let found = try await stored(
-            surroundings.store, name, since: wanted.since, until: wanted.until, limit: wanted.limit)
-        return SessionHistoryMethod.Result(entries: found.compactMap { SessionHistoryEntry($0) })
+        var pages: [[UInt8]] = []
+        var (left, before) = (wanted.limit, Int64?.none)
+        repeat {
+            let page = try await page(
+                surroundings.store, name, since: wanted.since, until: wanted.until, before: before,
+                limit: min(left, Self.historyPage))
+            if !page.entries.isEmpty { pages.append(await Self.elements(page.entries)) }
+            left -= page.entries.count
+            before = page.next
+            // Nobody waits for the rest.
+            if Task.isCancelled { throw .shuttingDown }
+        } while before != nil && left > 0
+        return OutgoingLine.answer(id, list: "entries", pages: pages.reversed())
     }
 
-    private func stored(
-        _ store: any SessionStore, _ session: SessionName?, since: RFC3339? = nil, until: RFC3339? = nil, limit: Int
-    ) async throws(RPCError) -> [HistoryEntry] {
+    /// Writing JSON takes a while, and the sessions must not wait for it.
+    @concurrent private static func elements(_ entries: [HistoryEntry]) async -> [UInt8] {
+        OutgoingLine.elements(entries.compactMap { SessionHistoryEntry($0) })
+    }
+
+    private func page(
+        _ store: any SessionStore, _ session: SessionName?, since: RFC3339? = nil, until: RFC3339? = nil,
+        before: Int64? = nil, limit: Int
+    ) async throws(RPCError) -> HistoryPage {
         do throws(StoreError) {
-            return try await store.history(
+            return try await store.historyPage(
                 session: session, since: since.map { Timestamp(rawValue: $0.milliseconds) },
-                until: until.map { Timestamp(rawValue: $0.milliseconds) }, limit: limit)
+                until: until.map { Timestamp(rawValue: $0.milliseconds) }, before: before, limit: limit)
         } catch {
             throw .internalError("the history cannot be read: \(error)")
         }
@@ -384,6 +414,12 @@ actor SessionRegistry {
         if parked[session]?.isEmpty == true { parked[session] = nil }
         guard case .running(let driver)? = entries[session] else { return }
         driver.assumeIsolated { $0.detach(id) }
+    }
+
+    /// A program that takes messages of durable consumers has read.
+    func loadConsumers(of session: SessionName) {
+        guard case .running(let driver)? = entries[session] else { return }
+        driver.assumeIsolated { $0.loadConsumers() }
     }
 
     /// Answers when every session's driver has.

@@ -123,6 +123,9 @@ protocol SessionStore: Actor {
     func history(
         session: SessionName?, since: Timestamp?, until: Timestamp?, limit: Int
     ) async throws(StoreError) -> [HistoryEntry]
+    func historyPage(
+        session: SessionName?, since: Timestamp?, until: Timestamp?, before: Int64?, limit: Int
+    ) async throws(StoreError) -> HistoryPage
     func noteAlive()
 }
 

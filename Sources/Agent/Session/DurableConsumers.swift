@@ -19,6 +19,8 @@ struct DurableConsumers: Sendable {
     struct Attachment: Sendable {
         var subscription: SubscriptionID
         var deliver: @Sendable (ReceivedMessage) -> Void
+        /// Whether the program has read enough to be given more. When that changes, ``beginLoad()`` is to be called again.
+        var hasRoom: @Sendable () -> Bool = { true }
         /// Another program has taken the consumer over.
         var takenOver: @Sendable () -> Void
         /// Whether the consumer is durable, and everything acknowledged before is gone: messages may be given.
@@ -43,7 +45,7 @@ struct DurableConsumers: Sendable {
     }
 
     /// Messages to be read from the store.
-    struct Load: Sendable {
+    struct Load: Hashable, Sendable {
         var name: ConsumerName
         var subscription: SubscriptionID
         var after: InboxSequence
@@ -63,6 +65,8 @@ struct DurableConsumers: Sendable {
     private(set) var consumers: [ConsumerName: Consumer] = [:]
     /// The last message that is in the inbox for certain, or was.
     private(set) var collectedThrough: InboxSequence
+    /// The consumer that was read for last.
+    private var lastLoaded: ConsumerName?
 
     /// - Parameter attached: programs that were there before the session was started anew.
     init(_ durable: DurableSession, attached: [ConsumerName: Attachment] = [:]) {
@@ -148,23 +152,27 @@ struct DurableConsumers: Sendable {
         collectedThrough = max(collectedThrough, sequence)
     }
 
-    /// What is to be read next: as soon as a quarter of the window is free, so that it is not read one by one.
-    mutating func beginLoads() -> [Load] {
-        var loads: [Load] = []
-        for (name, consumer) in consumers {
-            guard let attachment = consumer.attachment, attachment.isReady, !attachment.isLoading,
+    /// What is to be read next: as soon as a quarter of the window is free, so that it is not read one by one. For one
+    /// consumer at a time, each in turn: what is read is accounted for before the next is asked whether there is room.
+    mutating func beginLoad() -> Load? {
+        guard !consumers.values.contains(where: { $0.attachment?.isLoading == true }) else { return nil }
+        let names = consumers.keys.sorted()
+        let next = names.firstIndex { name in lastLoaded.map { $0 < name } ?? true } ?? 0
+        for name in names[next...] + names[..<next] {
+            guard let attachment = consumers[name]?.attachment, attachment.isReady,
                 attachment.cursor < collectedThrough,
                 attachment.unacknowledged.count <= Self.windowMessages * 3 / 4,
-                attachment.unacknowledgedBytes <= Self.windowBytes * 3 / 4
+                attachment.unacknowledgedBytes <= Self.windowBytes * 3 / 4,
+                attachment.hasRoom()
             else { continue }
             consumers[name]?.attachment?.isLoading = true
-            loads.append(
-                Load(
-                    name: name, subscription: attachment.subscription, after: attachment.cursor,
-                    messages: Self.windowMessages - attachment.unacknowledged.count,
-                    bytes: Self.windowBytes - attachment.unacknowledgedBytes, through: collectedThrough))
+            lastLoaded = name
+            return Load(
+                name: name, subscription: attachment.subscription, after: attachment.cursor,
+                messages: Self.windowMessages - attachment.unacknowledged.count,
+                bytes: Self.windowBytes - attachment.unacknowledgedBytes, through: collectedThrough)
         }
-        return loads
+        return nil
     }
 
     /// Takes what was read for a program, if it is still there.

@@ -161,16 +161,15 @@ extension SessionDriver {
 
     func loadConsumers() {
         guard !isStopping else { return }
-        for load in durableConsumers.beginLoads() {
-            Task {
-                let messages = await read(load)
-                // Another driver has the consumers then.
-                guard !isStopping else { return }
-                for (deliver, message) in durableConsumers.loaded(messages, for: load, session: name) {
-                    deliver(message)
-                }
-                loadConsumers()
+        guard let load = durableConsumers.beginLoad() else { return }
+        Task {
+            let messages = await read(load)
+            // Another driver has the consumers then.
+            guard !isStopping else { return }
+            for (deliver, message) in durableConsumers.loaded(messages, for: load, session: name) {
+                deliver(message)
             }
+            loadConsumers()
         }
     }
 

@@ -6,41 +6,48 @@ import SessionCore
 // What programs publish and subscribe.
 
 extension SessionDriver {
+    /// What a publisher is told of its message.
+    enum PublishStep {
+        /// It is committed, and its delivery is waited for.
+        case accepted(MessageSequence)
+        /// The last step.
+        case ended(Result<MessagePublishMethod.Result, RPCError>)
+    }
+
     /// Somebody who waits for a message to be accepted or delivered.
     struct Publisher {
         var wait: MessagePublishMethod.Wait
-        var answer: (Result<MessagePublishMethod.Result, RPCError>) -> Void
+        var told: (PublishStep) -> Void
     }
 
-    /// Accepts a message; answers when it is committed, or delivered if that is asked for.
+    /// Accepts a message; returns when it is committed, or delivered if that is asked for.
     func publish(_ parameters: MessagePublishMethod.Parameters) async throws(RPCError) -> MessagePublishMethod.Result {
-        if let failure = await surroundings.commits.failure {
-            throw RPCError(
-                .storeFull, "the message could not be committed: \(failure)", hint: "mend that, then try again")
-        }
-        try checkRunning()
-        var parameters = parameters
-        parameters.topic = try resolve(parameters.topic)
-        if let responseTopic = parameters.properties?.responseTopic {
-            parameters.properties?.responseTopic = try resolve(responseTopic)
-        }
-        let resolved = parameters
         let result: Result<MessagePublishMethod.Result, RPCError> = await withCheckedContinuation { continuation in
-            publish(resolved) { continuation.resume(returning: $0) }
+            publish(parameters) { step in
+                if case .ended(let result) = step { continuation.resume(returning: result) }
+            }
         }
         return try result.get()
     }
 
+    /// Accepts a message; tells when it is committed, and delivered if that is asked for. Messages are in the order of the
+    /// calls.
+    ///
     /// What the protocol machine decides is carried out before anything else can happen: commits are in its order.
-    private func publish(
-        _ parameters: MessagePublishMethod.Parameters,
-        answer: @escaping (Result<MessagePublishMethod.Result, RPCError>) -> Void
-    ) {
+    func publish(_ parameters: MessagePublishMethod.Parameters, told: @escaping (PublishStep) -> Void) {
+        var parameters = parameters
         do throws(RPCError) {
-            // The session may have begun to stop before this had its turn; what is accepted after that is not waited for.
+            if let failure = surroundings.commits.assumeIsolated({ $0.failure }) {
+                throw RPCError(
+                    .storeFull, "the message could not be committed: \(failure)", hint: "mend that, then try again")
+            }
             try checkRunning()
+            parameters.topic = try resolve(parameters.topic)
+            if let responseTopic = parameters.properties?.responseTopic {
+                parameters.properties?.responseTopic = try resolve(responseTopic)
+            }
         } catch {
-            return answer(.failure(error))
+            return told(.ended(.failure(error)))
         }
         checkClock()
         let message = OutboundMessage(parameters, at: timestamp)
@@ -48,10 +55,10 @@ extension SessionDriver {
         var actions: [MQTTClientMachine.Action] = []
         do throws(MQTTClientMachine.PublishError) {
             let sequence = try mqtt.publish(message, at: timestamp, into: &actions)
-            publishers[sequence] = Publisher(wait: parameters.wait, answer: answer)
+            publishers[sequence] = Publisher(wait: parameters.wait, told: told)
         } catch {
             if error == .dropped { droppedNew(parameters.topic) }
-            return answer(.failure(RPCError(error, session: name, topic: parameters.topic)))
+            return told(.ended(.failure(RPCError(error, session: name, topic: parameters.topic))))
         }
         publishedCount += 1
         run(actions)
@@ -60,17 +67,19 @@ extension SessionDriver {
     }
 
     func accepted(_ sequence: MessageSequence) {
-        guard let publisher = publishers[sequence], publisher.wait == .accepted else { return }
+        guard let publisher = publishers[sequence] else { return }
+        guard publisher.wait == .accepted else { return publisher.told(.accepted(sequence)) }
         publishers[sequence] = nil
-        publisher.answer(
-            .success(.init(id: sequence.rawValue, accepted: true, delivered: false, reasonCode: nil)))
+        publisher.told(
+            .ended(.success(.init(id: sequence.rawValue, accepted: true, delivered: false, reasonCode: nil))))
     }
 
     func delivered(_ sequence: MessageSequence, _ code: MQTT.ReasonCode) {
         if publications.isHeldBack { advancePublications() }
-        publishers.removeValue(forKey: sequence)?.answer(
-            .success(
-                .init(id: sequence.rawValue, accepted: true, delivered: true, reasonCode: Int(code.rawValue))))
+        publishers.removeValue(forKey: sequence)?.told(
+            .ended(
+                .success(
+                    .init(id: sequence.rawValue, accepted: true, delivered: true, reasonCode: Int(code.rawValue)))))
     }
 
     func rejected(_ sequence: MessageSequence, _ code: MQTT.ReasonCode, _ text: String?) {
@@ -86,8 +95,8 @@ extension SessionDriver {
         event.id = sequence.rawValue
         event.reasonCode = Int(code.rawValue)
         report(event)
-        publishers.removeValue(forKey: sequence)?.answer(
-            .failure(.messageRejected(sentence, reasonCode: Int(code.rawValue))))
+        publishers.removeValue(forKey: sequence)?.told(
+            .ended(.failure(.messageRejected(sentence, reasonCode: Int(code.rawValue)))))
     }
 
     /// A message from the server that nobody gets.

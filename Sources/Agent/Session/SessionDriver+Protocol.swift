@@ -195,7 +195,7 @@ extension SessionDriver {
         case .accepted(let sequence):
             accepted(sequence)
         case .notAccepted(let sequence):
-            publishers.removeValue(forKey: sequence)?.answer(.failure(.storeFull))
+            publishers.removeValue(forKey: sequence)?.told(.ended(.failure(.storeFull)))
         case .delivered(let sequence, let code):
             delivered(sequence, code)
         case .rejected(let sequence, let code, let text):

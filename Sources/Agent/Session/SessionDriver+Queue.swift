@@ -11,7 +11,8 @@ extension SessionDriver {
 
     func dropped(_ dropped: MQTTClientMachine.DroppedMessage) {
         report(dropped.reason, dropped.sequence.rawValue, dropped.topic)
-        publishers.removeValue(forKey: dropped.sequence)?.answer(.failure(.messageDropped(dropped.reason.sentence)))
+        publishers.removeValue(forKey: dropped.sequence)?.told(
+            .ended(.failure(.messageDropped(dropped.reason.sentence))))
     }
 
     /// A message that the configuration does not let into the full outbox.

@@ -253,8 +253,8 @@ actor SessionDriver {
         await everythingRemembered()
         await everythingCommitted()
         for (sequence, publisher) in publishers {
-            publisher.answer(
-                .success(.init(id: sequence.rawValue, accepted: true, delivered: false, reasonCode: nil)))
+            publisher.told(
+                .ended(.success(.init(id: sequence.rawValue, accepted: true, delivered: false, reasonCode: nil))))
         }
         publishers = [:]
         surroundings.paths.forget(name)

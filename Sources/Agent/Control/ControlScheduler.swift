@@ -1,0 +1,415 @@
+import NIOCore
+import SessionCore
+
+/// Decides, for the whole control socket, whose line is taken next, which call begins, and who is read on.
+///
+/// The rules, of which each connection's shell only carries out the outcome:
+///
+/// - Lines are taken in turns (``FairTurns``), a few each. The first call of a connection that may not begin keeps back
+///   those behind it, and the connection is not read on.
+/// - A peer that does not read its answers has no call begun. Of each kind of call a few run at once.
+/// - What a connection holds in memory (what it has sent of a line, its calls, its answers) is bounded for all together
+///   (``MemoryShares``). A line that does not fit into the allowance gets room for the longest at once, so that two of them
+///   never wait for each other.
+/// - Reads of the disk run two at a time, in turns, so that commits are not delayed.
+/// - While somebody waits for memory, a connection that holds more than its allowance and has not moved for
+///   ``Limits/patience`` is ended.
+///
+/// Without I/O and clocks.
+struct ControlScheduler {
+    struct Limits {
+        /// How many connections there are at once.
+        var connections = 512
+        /// How many of them one user other than root has; fewer when many are open: never more than are left.
+        var connectionsPerUser = 128
+        /// Connections that only root gets.
+        var connectionsForRoot = 16
+        /// How many watches and subscriptions one user has.
+        var watchesPerUser = 256
+        var subscriptionsPerUser = 512
+        /// What every connection may hold, in bytes, and what all of them may hold beyond that.
+        var allowance = 64 << 10
+        var pool = 48 << 20
+        /// As much is read ahead of what runs.
+        var readAhead = 32 << 10
+        /// With more bytes of unread answers, nothing is begun for a peer.
+        var unread = 32 << 10
+        /// With more, notifications are dropped; a single one of any length is written.
+        var unreadNotifications = 1 << 20
+        /// The length of an ordinary line, and of the longest.
+        var line = 1 << 20
+        var longestLine = 24 << 20
+        /// What a call holds besides its line.
+        var call = 512
+        /// How many bytes of messages wait for their commit at once. A connection that has none there may always have one.
+        var uncommitted = 4 << 20
+        /// How many reads of the disk run at once.
+        var reads = 2
+        /// How long a connection that holds what others wait for may stand still.
+        var patience = Duration.seconds(30)
+    }
+
+    /// Why a connection or a feed is refused.
+    enum Refusal: Hashable {
+        case tooManyConnections(Int)
+        case tooManyOfUser(Int)
+    }
+
+    enum FeedKind: Hashable { case watch, subscription }
+
+    /// What a connection waits for.
+    private enum Wait: Hashable {
+        /// That one of its own calls ends, or that its peer reads.
+        case itself
+        /// That there is memory.
+        case memory
+        /// That messages are committed.
+        case commits
+    }
+
+    private struct Connection {
+        var user: UInt32
+        /// Bytes that count for what the peer has sent, and no call has taken.
+        var input = 0
+        var output = 0
+        var running = [Int](repeating: 0, count: CallKind.allCases.count)
+        /// Bytes of messages that are not committed.
+        var uncommitted = 0
+        var wait: Wait?
+        /// What the answers of reads that wait for their turn may come to.
+        var reads = CircularBuffer<Int>()
+        /// The next of these reads has to wait for something else than its turn.
+        var readWait: Wait?
+        /// Since when it has held more than it should without moving.
+        var stalledSince: Instant?
+        var feeds: [FeedKind: Int] = [:]
+    }
+
+    let limits: Limits
+    private var connections: [ConnectionID: Connection] = [:]
+    private var connectionsByUser: [UInt32: Int] = [:]
+    private var feedsByUser: [UInt32: [FeedKind: Int]] = [:]
+    private var turns = FairTurns<ConnectionID, UInt32>()
+    private var readTurns = FairTurns<ConnectionID, UInt32>()
+    private(set) var memory: MemoryShares<ConnectionID, UInt32>
+    private(set) var uncommitted = 0
+    private(set) var runningReads = 0
+    /// Who waits for memory or for commits, in the order in which they began to.
+    private var waiters: [ConnectionID] = []
+    private var isSomethingFree = false
+
+    init(limits: Limits = Limits()) {
+        self.limits = limits
+        memory = MemoryShares(allowance: limits.allowance, pool: limits.pool)
+    }
+
+    // MARK: Connections
+
+    var connectionCount: Int { connections.count }
+
+    /// - Returns: why the connection is not served; `nil` if it is.
+    mutating func connect(_ id: ConnectionID, of user: UInt32) -> Refusal? {
+        let own = connectionsByUser[user] ?? 0
+        if user == 0 {
+            guard connections.count < limits.connections else { return .tooManyConnections(connections.count) }
+        } else {
+            let left = limits.connections - limits.connectionsForRoot - connections.count
+            guard left > 0 else { return .tooManyConnections(connections.count) }
+            guard own < min(limits.connectionsPerUser, left) else { return .tooManyOfUser(own) }
+        }
+        connections[id] = Connection(user: user)
+        connectionsByUser[user] = own + 1
+        memory.open(id, of: user)
+        return nil
+    }
+
+    mutating func disconnect(_ id: ConnectionID) {
+        guard let connection = connections.removeValue(forKey: id) else { return }
+        let left = (connectionsByUser[connection.user] ?? 1) - 1
+        connectionsByUser[connection.user] = left == 0 ? nil : left
+        for (kind, count) in connection.feeds { changeFeeds(kind, of: connection.user, by: -count) }
+        turns.remove(id)
+        readTurns.remove(id)
+        waiters.removeAll { $0 == id }
+        uncommitted -= connection.uncommitted
+        memory.close(id)
+        isSomethingFree = true
+    }
+
+    // MARK: Watches and subscriptions
+
+    mutating func addFeed(_ kind: FeedKind, of id: ConnectionID) -> Refusal? {
+        guard let user = connections[id]?.user else { return nil }
+        let count = feedsByUser[user]?[kind] ?? 0
+        guard count < (kind == .watch ? limits.watchesPerUser : limits.subscriptionsPerUser) else {
+            return .tooManyOfUser(count)
+        }
+        connections[id]?.feeds[kind, default: 0] += 1
+        changeFeeds(kind, of: user, by: 1)
+        return nil
+    }
+
+    mutating func removeFeed(_ kind: FeedKind, of id: ConnectionID) {
+        guard let connection = connections[id], (connection.feeds[kind] ?? 0) > 0 else { return }
+        connections[id]?.feeds[kind, default: 0] -= 1
+        changeFeeds(kind, of: connection.user, by: -1)
+    }
+
+    private mutating func changeFeeds(_ kind: FeedKind, of user: UInt32, by count: Int) {
+        feedsByUser[user, default: [:]][kind, default: 0] += count
+        if feedsByUser[user]?.values.allSatisfy({ $0 == 0 }) == true { feedsByUser[user] = nil }
+    }
+
+    // MARK: Reading
+
+    /// What the peer has sent is kept here: to be called when that has changed.
+    ///
+    /// - Parameters:
+    ///   - bytes: of everything that no call has taken.
+    ///   - hasLine: whether there is a whole line among it.
+    ///   - tookLine: whether a line was completed or taken since the last time.
+    /// - Returns: whether the peer is to be read.
+    mutating func buffered(
+        _ bytes: Int, hasLine: Bool, tookLine: Bool = false, of id: ConnectionID, at now: Instant
+    ) -> Bool {
+        guard let connection = connections[id] else { return false }
+        var needed = bytes
+        if !hasLine, bytes > limits.readAhead { needed = bytes <= limits.line ? limits.line : limits.longestLine }
+        let more = max(needed, bytes) - connection.input
+        var isRoom = true
+        if more <= 0 {
+            give(-more, by: id)
+            connections[id]?.input += more
+        } else if memory.take(more, for: id) {
+            connections[id]?.input += more
+        } else {
+            isRoom = false
+            let unavoidable = max(0, bytes - connection.input)
+            memory.takeAnyway(unavoidable, for: id)
+            connections[id]?.input += unavoidable
+            wait(id, for: .memory)
+        }
+        noteMovement(of: id, moved: tookLine, at: now)
+        if hasLine { ready(id) }
+        return isRoom && connections[id]?.wait == nil && (!hasLine || bytes < limits.readAhead)
+    }
+
+    // MARK: Turns
+
+    /// There is something to do for the connection, unless it waits for something else than its turn.
+    mutating func ready(_ id: ConnectionID) {
+        guard let connection = connections[id], connection.wait == nil else { return }
+        turns.add(id, of: connection.user)
+    }
+
+    /// Whether there may be something to do now.
+    var hasTurns: Bool {
+        !turns.isEmpty || (isSomethingFree && !waiters.isEmpty)
+            || (runningReads < limits.reads && !readTurns.isEmpty)
+    }
+
+    /// Whose turn it is to have some lines taken.
+    mutating func nextTurn() -> ConnectionID? {
+        wakeWaiters()
+        return turns.next()
+    }
+
+    /// Whether a call begins. If not, the connection waits, and gets its turn again when the call may begin.
+    ///
+    /// - Parameters:
+    ///   - bytes: of its line.
+    ///   - answer: what its answer may come to.
+    mutating func begin(
+        _ kind: CallKind, bytes: Int, answer: Int = 0, of id: ConnectionID
+    ) -> Bool {
+        guard let connection = connections[id], connection.wait == nil else { return false }
+        guard connection.output <= limits.unread, connection.running[kind.rawValue] < kind.limit,
+            kind != .message || connection.running[CallKind.delivery.rawValue] < CallKind.delivery.limit
+        else {
+            wait(id, for: .itself)
+            return false
+        }
+        if kind == .message, connection.uncommitted > 0, uncommitted + bytes > limits.uncommitted {
+            wait(id, for: .commits)
+            return false
+        }
+        // The line counts for the call from now on.
+        let taken = min(bytes, connection.input)
+        memory.give(taken, by: id)
+        let cost = bytes + limits.call + (kind == .read ? 0 : answer)
+        guard memory.take(cost, for: id) else {
+            memory.takeAnyway(taken, for: id)
+            wait(id, for: .memory)
+            return false
+        }
+        connections[id]?.input -= taken
+        connections[id]?.running[kind.rawValue] += 1
+        switch kind {
+        case .message:
+            uncommitted += bytes
+            connections[id]?.uncommitted += bytes
+        case .read:
+            connections[id]?.reads.append(answer)
+            readTurns.add(id, of: connection.user)
+        case .delivery, .look, .command:
+            break
+        }
+        return true
+    }
+
+    /// A call has ended: with the numbers with which it began.
+    mutating func end(_ kind: CallKind, bytes: Int, answer: Int = 0, of id: ConnectionID) {
+        guard connections[id] != nil else { return }
+        if kind == .message { committed(bytes, of: id) }
+        connections[id]?.running[kind.rawValue] -= 1
+        give((kind == .delivery ? 0 : bytes) + limits.call + (kind == .read ? 0 : answer), by: id)
+        wakeItself(id)
+    }
+
+    /// A message is accepted, and its publisher waits for more.
+    mutating func accepted(bytes: Int, of id: ConnectionID) {
+        guard connections[id] != nil else { return }
+        committed(bytes, of: id)
+        connections[id]?.running[CallKind.message.rawValue] -= 1
+        connections[id]?.running[CallKind.delivery.rawValue] += 1
+        give(bytes, by: id)
+        wakeItself(id)
+    }
+
+    private mutating func committed(_ bytes: Int, of id: ConnectionID) {
+        uncommitted -= bytes
+        connections[id]?.uncommitted -= bytes
+        isSomethingFree = true
+    }
+
+    // MARK: Reads
+
+    /// Whose read begins now, and for how many bytes of an answer there is room.
+    mutating func nextRead() -> (id: ConnectionID, answer: Int)? {
+        wakeWaiters()
+        while runningReads < limits.reads, let id = readTurns.next() {
+            guard let connection = connections[id], let answer = connection.reads.first else { continue }
+            guard connection.output <= limits.unread else {
+                connections[id]?.readWait = .itself
+                continue
+            }
+            guard memory.take(answer, for: id) else {
+                connections[id]?.readWait = .memory
+                if !waiters.contains(id) { waiters.append(id) }
+                continue
+            }
+            connections[id]?.reads.removeFirst()
+            if connection.reads.count > 1 { readTurns.add(id, of: connection.user) }
+            runningReads += 1
+            return (id, answer)
+        }
+        return nil
+    }
+
+    /// A read that began is over, also that of a connection that is gone.
+    mutating func readEnded(answer: Int, of id: ConnectionID) {
+        runningReads -= 1
+        give(answer, by: id)
+    }
+
+    // MARK: Writing
+
+    /// Bytes wait for the peer to read them.
+    mutating func wrote(_ bytes: Int, to id: ConnectionID, at now: Instant) {
+        guard connections[id] != nil else { return }
+        memory.takeAnyway(bytes, for: id)
+        connections[id]?.output += bytes
+        noteMovement(of: id, moved: false, at: now)
+    }
+
+    /// The peer has read; as far as the kernel tells.
+    mutating func read(_ bytes: Int, by id: ConnectionID, at now: Instant) {
+        guard connections[id] != nil else { return }
+        connections[id]?.output -= bytes
+        give(bytes, by: id)
+        noteMovement(of: id, moved: true, at: now)
+        wakeItself(id)
+    }
+
+    /// Whether the peer has read enough to be told what it missed, and to be given more.
+    func hasRead(_ id: ConnectionID) -> Bool { connections[id].map { $0.output <= limits.unread } ?? false }
+
+    /// Whether a notification of so many bytes is written, or dropped.
+    func mayNotify(_ bytes: Int, to id: ConnectionID) -> Bool {
+        guard let connection = connections[id], memory.hasRoom(bytes, for: id) else { return false }
+        return connection.output == 0 || connection.output + bytes <= limits.unreadNotifications
+    }
+
+    // MARK: Standing still
+
+    /// When a connection is to be ended because it stands still while others wait for what it holds.
+    var nextDeadline: Instant? {
+        guard isMemoryWanted, let since = connections.values.compactMap(\.stalledSince).min() else { return nil }
+        return since.advanced(by: limits.patience)
+    }
+
+    /// The connection to end now, if there is one.
+    func stalled(at now: Instant) -> ConnectionID? {
+        guard let deadline = nextDeadline, deadline <= now else { return nil }
+        return connections.filter { $0.value.stalledSince?.advanced(by: limits.patience) == deadline }.keys.min()
+    }
+
+    private var isMemoryWanted: Bool {
+        waiters.contains { connections[$0]?.wait == .memory || connections[$0]?.readWait == .memory }
+    }
+
+    private mutating func noteMovement(of id: ConnectionID, moved: Bool, at now: Instant) {
+        guard let connection = connections[id] else { return }
+        // What cannot be read on for want of memory does not stand still by itself.
+        let isUnfinished = connection.input > limits.readAhead && connection.wait != .memory
+        if !isUnfinished, connection.output <= limits.unread {
+            connections[id]?.stalledSince = nil
+        } else if moved || connection.stalledSince == nil {
+            connections[id]?.stalledSince = now
+        }
+    }
+
+    // MARK: Waiting
+
+    private mutating func wait(_ id: ConnectionID, for what: Wait) {
+        connections[id]?.wait = what
+        if what != .itself, !waiters.contains(id) { waiters.append(id) }
+    }
+
+    private mutating func give(_ bytes: Int, by id: ConnectionID) {
+        let before = memory.borrowed
+        memory.give(bytes, by: id)
+        if memory.borrowed < before { isSomethingFree = true }
+    }
+
+    /// Something of the connection's own is over.
+    private mutating func wakeItself(_ id: ConnectionID) {
+        guard let connection = connections[id] else { return }
+        if connection.wait == .itself {
+            connections[id]?.wait = nil
+            turns.add(id, of: connection.user)
+        }
+        if connection.readWait == .itself {
+            connections[id]?.readWait = nil
+            readTurns.add(id, of: connection.user)
+        }
+    }
+
+    private mutating func wakeWaiters() {
+        guard isSomethingFree else { return }
+        isSomethingFree = false
+        let waiters = waiters
+        self.waiters = []
+        for id in waiters {
+            guard let connection = connections[id] else { continue }
+            if connection.wait == .memory || connection.wait == .commits {
+                connections[id]?.wait = nil
+                turns.add(id, of: connection.user)
+            }
+            if connection.readWait == .memory {
+                connections[id]?.readWait = nil
+                readTurns.add(id, of: connection.user)
+            }
+        }
+    }
+}

@@ -1,0 +1,74 @@
+/// Divides a bounded memory among members of several users.
+///
+/// Every member has an allowance of its own. Beyond it, it borrows from one pool: a user may borrow as much as is still
+/// free (the dynamic threshold of Choudhury and Hahne, IEEE/ACM Transactions on Networking 6, 1998). One user alone gets
+/// half of the pool, two get a third each, and there is always some left for the next. Without I/O and clocks.
+struct MemoryShares<Member: Hashable & Sendable, User: Hashable & Sendable>: Sendable {
+    let allowance: Int
+    let pool: Int
+
+    private struct Account: Sendable {
+        var user: User
+        var held = 0
+    }
+
+    private var accounts: [Member: Account] = [:]
+    private var borrowedByUser: [User: Int] = [:]
+    /// What all of them have borrowed.
+    private(set) var borrowed = 0
+
+    init(allowance: Int, pool: Int) {
+        self.allowance = allowance
+        self.pool = pool
+    }
+
+    mutating func open(_ member: Member, of user: User) {
+        accounts[member] = Account(user: user)
+    }
+
+    /// Gives back all that the member holds.
+    mutating func close(_ member: Member) {
+        give(accounts[member]?.held ?? 0, by: member)
+        accounts[member] = nil
+    }
+
+    func held(by member: Member) -> Int { accounts[member]?.held ?? 0 }
+    func borrowed(by user: User) -> Int { borrowedByUser[user] ?? 0 }
+
+    /// Whether the member may hold so many bytes more.
+    func hasRoom(_ bytes: Int, for member: Member) -> Bool {
+        guard let account = accounts[member] else { return false }
+        let more = excess(account.held + bytes) - excess(account.held)
+        return more == 0 || borrowed(by: account.user) + more <= pool - borrowed
+    }
+
+    /// Takes so many bytes if there is room for them.
+    /// - Returns: whether there was.
+    mutating func take(_ bytes: Int, for member: Member) -> Bool {
+        guard hasRoom(bytes, for: member) else { return false }
+        takeAnyway(bytes, for: member)
+        return true
+    }
+
+    /// Takes what cannot be refused any more: then there is that much less for what comes.
+    mutating func takeAnyway(_ bytes: Int, for member: Member) {
+        change(by: bytes, of: member)
+    }
+
+    mutating func give(_ bytes: Int, by member: Member) {
+        change(by: -bytes, of: member)
+    }
+
+    private mutating func change(by bytes: Int, of member: Member) {
+        guard let account = accounts[member] else { return }
+        let held = account.held + bytes
+        precondition(held >= 0, "more is given back than was taken")
+        accounts[member]?.held = held
+        let more = excess(held) - excess(account.held)
+        borrowed += more
+        let byUser = borrowed(by: account.user) + more
+        borrowedByUser[account.user] = byUser == 0 ? nil : byUser
+    }
+
+    private func excess(_ bytes: Int) -> Int { max(0, bytes - allowance) }
+}

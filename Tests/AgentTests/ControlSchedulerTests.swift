@@ -1,0 +1,302 @@
+import SessionCore
+import Testing
+
+@testable import Agent
+
+struct ControlSchedulerTests {
+    private static let kib = 1 << 10
+    private static let mib = 1 << 20
+
+    /// A scheduler and a clock, with connections of users.
+    private struct Socket {
+        var scheduler: ControlScheduler
+        var now = Instant(nanoseconds: 0)
+
+        init(_ users: [UInt32], _ change: (inout ControlScheduler.Limits) -> Void = { _ in }) {
+            var limits = ControlScheduler.Limits()
+            change(&limits)
+            scheduler = ControlScheduler(limits: limits)
+            for (number, user) in users.enumerated() {
+                #expect(scheduler.connect(.init(rawValue: number), of: user) == nil)
+            }
+        }
+
+        mutating func buffered(_ bytes: Int, hasLine: Bool, tookLine: Bool = false, _ id: Int) -> Bool {
+            scheduler.buffered(bytes, hasLine: hasLine, tookLine: tookLine, of: .init(rawValue: id), at: now)
+        }
+
+        mutating func begin(_ kind: CallKind, bytes: Int = 100, answer: Int = 0, _ id: Int) -> Bool {
+            scheduler.begin(kind, bytes: bytes, answer: answer, of: .init(rawValue: id))
+        }
+
+        mutating func end(_ kind: CallKind, bytes: Int = 100, answer: Int = 0, _ id: Int) {
+            scheduler.end(kind, bytes: bytes, answer: answer, of: .init(rawValue: id))
+        }
+
+        mutating func wrote(_ bytes: Int, _ id: Int) { scheduler.wrote(bytes, to: .init(rawValue: id), at: now) }
+        mutating func read(_ bytes: Int, _ id: Int) { scheduler.read(bytes, by: .init(rawValue: id), at: now) }
+        mutating func turn() -> Int? { scheduler.nextTurn()?.rawValue }
+        mutating func read() -> Int? { scheduler.nextRead()?.id.rawValue }
+    }
+
+    // MARK: Reading and beginning
+
+    @Test func `a peer is not read on while it has sent enough`() {
+        var socket = Socket([1])
+        #expect(socket.buffered(100, hasLine: true, 0) == true)
+        #expect(socket.buffered(40 * Self.kib, hasLine: true, 0) == false)
+        #expect(socket.buffered(10 * Self.kib, hasLine: true, tookLine: true, 0) == true)
+    }
+
+    @Test func `a peer that does not read its answers has nothing begun, and is not read on`() {
+        var socket = Socket([1])
+        socket.wrote(40 * Self.kib, 0)
+        #expect(socket.begin(.message, 0) == false)
+        #expect(socket.buffered(100, hasLine: true, 0) == false)
+        #expect(socket.turn() == nil)
+        socket.read(20 * Self.kib, 0)
+        #expect(socket.turn() == 0)
+        #expect(socket.begin(.message, 0) == true)
+    }
+
+    @Test(arguments: [CallKind.message, .look, .read, .command])
+    func `a few calls of a kind run at once`(kind: CallKind) {
+        var socket = Socket([1])
+        for _ in 0..<kind.limit { #expect(socket.begin(kind, 0) == true) }
+        #expect(socket.begin(kind, 0) == false)
+        #expect(socket.turn() == nil)
+        socket.end(kind, 0)
+        #expect(socket.turn() == 0)
+        #expect(socket.begin(kind, 0) == true)
+    }
+
+    @Test func `what waits for its delivery does not keep back what is accepted`() {
+        var socket = Socket([1])
+        for _ in 0..<1000 {
+            #expect(socket.begin(.message, 0) == true)
+            socket.scheduler.accepted(bytes: 100, of: .init(rawValue: 0))
+        }
+        #expect(socket.scheduler.memory.held(by: .init(rawValue: 0)) == 1000 * 512)
+        for _ in 0..<1000 { socket.end(.delivery, 0) }
+        #expect(socket.scheduler.memory.held(by: .init(rawValue: 0)) == 0)
+        #expect(socket.scheduler.uncommitted == 0)
+    }
+
+    @Test func `messages wait when many bytes are not committed, but one of a connection always goes`() {
+        var socket = Socket([1, 1])
+        #expect(socket.begin(.message, bytes: 3 * Self.mib, 0) == true)
+        #expect(socket.begin(.message, bytes: 2 * Self.mib, 0) == false)
+        #expect(socket.begin(.message, bytes: 2 * Self.mib, 1) == true)
+        socket.end(.message, bytes: 3 * Self.mib, 0)
+        #expect(socket.turn() == 0)
+        #expect(socket.begin(.message, bytes: 2 * Self.mib, 0) == true)
+    }
+
+    // MARK: Long lines
+
+    @Test func `a long line has room for all of it before it is read on, and another waits`() {
+        var socket = Socket([1, 1])
+        #expect(socket.buffered(40 * Self.kib, hasLine: false, 0) == true)
+        #expect(socket.buffered(2 * Self.mib, hasLine: false, 0) == true)
+        #expect(socket.scheduler.memory.held(by: .init(rawValue: 0)) == 24 * Self.mib)
+        #expect(socket.buffered(40 * Self.kib, hasLine: false, 1) == false, "that is all of one user")
+        #expect(socket.turn() == nil)
+        // The line is complete, and its call takes it over.
+        _ = socket.buffered(20 * Self.mib, hasLine: true, 0)
+        #expect(socket.turn() == 0)
+        #expect(socket.begin(.message, bytes: 20 * Self.mib, 0) == true)
+        _ = socket.buffered(0, hasLine: false, tookLine: true, 0)
+        socket.end(.message, bytes: 20 * Self.mib, 0)
+        #expect(socket.turn() == 1)
+        #expect(socket.buffered(40 * Self.kib, hasLine: false, 1) == true)
+    }
+
+    @Test func `a user who takes all it can leaves a long line to another`() {
+        var socket = Socket([1, 1, 2])
+        #expect(socket.buffered(2 * Self.mib, hasLine: false, 0) == true)
+        #expect(socket.buffered(40 * Self.kib, hasLine: false, 1) == false)
+        #expect(socket.buffered(2 * Self.mib, hasLine: false, 2) == true)
+    }
+
+    @Test func `who holds what others wait for and stands still is ended after a while`() throws {
+        var socket = Socket([1, 1])
+        #expect(socket.buffered(2 * Self.mib, hasLine: false, 0) == true)
+        #expect(socket.scheduler.nextDeadline == nil, "nobody waits for it")
+        socket.now = socket.now.advanced(by: .seconds(20))
+        #expect(socket.buffered(2 * Self.mib, hasLine: false, 1) == false)
+        let deadline = try #require(socket.scheduler.nextDeadline)
+        #expect(deadline == Instant(nanoseconds: 30_000_000_000))
+        #expect(socket.scheduler.stalled(at: socket.now) == nil)
+        #expect(socket.scheduler.stalled(at: deadline) == ConnectionID(rawValue: 0))
+        socket.scheduler.disconnect(.init(rawValue: 0))
+        #expect(socket.turn() == 1)
+        #expect(socket.buffered(2 * Self.mib, hasLine: false, 1) == true)
+        #expect(socket.scheduler.nextDeadline == nil)
+    }
+
+    @Test func `who reads, however slowly, is not ended`() throws {
+        var socket = Socket([1, 1])
+        socket.wrote(23 * Self.mib, 0)
+        #expect(socket.buffered(2 * Self.mib, hasLine: false, 1) == false)
+        for _ in 0..<10 {
+            socket.now = socket.now.advanced(by: .seconds(29))
+            #expect(socket.scheduler.stalled(at: socket.now) == nil)
+            socket.read(64 * Self.kib, 0)
+        }
+        socket.now = socket.now.advanced(by: .seconds(30))
+        #expect(socket.scheduler.stalled(at: socket.now) == ConnectionID(rawValue: 0))
+    }
+
+    // MARK: Reads of the disk
+
+    @Test func `reads run two at a time, in turns`() {
+        var socket = Socket([1, 1, 1])
+        for id in 0..<3 {
+            #expect(socket.begin(.read, answer: 1000, id) == true)
+            #expect(socket.begin(.read, answer: 1000, id) == true)
+        }
+        #expect([socket.read(), socket.read(), socket.read()] == [0, 1, nil])
+        for (ended, expected) in [(0, 2), (1, 0), (2, 1), (0, 2)] {
+            socket.scheduler.readEnded(answer: 1000, of: .init(rawValue: ended))
+            #expect(socket.read() == expected)
+        }
+    }
+
+    @Test func `a read waits for its peer to read, and for room for its answer`() {
+        var socket = Socket([1, 1])
+        #expect(socket.begin(.read, answer: 5 * Self.mib, 0) == true)
+        socket.wrote(40 * Self.kib, 0)
+        #expect(socket.read() == nil)
+        socket.read(40 * Self.kib, 0)
+        #expect(socket.buffered(2 * Self.mib, hasLine: false, 1) == true)
+        #expect(socket.read() == nil)
+        _ = socket.buffered(0, hasLine: false, 1)
+        #expect(socket.read() == 0)
+    }
+
+    @Test func `the reads of one that is gone do not stay`() {
+        var socket = Socket([1, 1])
+        #expect(socket.begin(.read, answer: 1000, 0) == true)
+        #expect(socket.begin(.read, answer: 1000, 1) == true)
+        #expect(socket.read() == 0)
+        socket.scheduler.disconnect(.init(rawValue: 0))
+        #expect(socket.scheduler.runningReads == 1, "it is still being carried out")
+        socket.scheduler.readEnded(answer: 1000, of: .init(rawValue: 0))
+        #expect(socket.scheduler.runningReads == 0)
+        #expect(socket.read() == 1)
+    }
+
+    // MARK: Limits
+
+    @Test func `connections of a user are limited, and some are left for others and for root`() {
+        var scheduler = ControlScheduler()
+        var number = 0
+        func connect(_ user: UInt32) -> ControlScheduler.Refusal? {
+            number += 1
+            return scheduler.connect(.init(rawValue: number), of: user)
+        }
+        for _ in 0..<128 { #expect(connect(1000) == nil) }
+        #expect(connect(1000) == .tooManyOfUser(128))
+        for user in 1001...1005 as ClosedRange<UInt32> {
+            #expect(connect(user) == nil, "there is one left for user \(user)")
+            while connect(user) == nil {}
+        }
+        #expect(scheduler.connectionCount <= 496)
+        for _ in 0..<16 { #expect(connect(0) == nil) }
+    }
+
+    @Test func `watches of a user are limited, and free when they end`() {
+        var socket = Socket([1, 1, 2]) { $0.watchesPerUser = 3 }
+        let ids = (0..<3).map { ConnectionID(rawValue: $0) }
+        for _ in 0..<2 { #expect(socket.scheduler.addFeed(.watch, of: ids[0]) == nil) }
+        #expect(socket.scheduler.addFeed(.watch, of: ids[1]) == nil)
+        #expect(socket.scheduler.addFeed(.watch, of: ids[1]) == .tooManyOfUser(3))
+        #expect(socket.scheduler.addFeed(.watch, of: ids[2]) == nil)
+        #expect(socket.scheduler.addFeed(.subscription, of: ids[1]) == nil)
+        socket.scheduler.removeFeed(.watch, of: ids[1])
+        #expect(socket.scheduler.addFeed(.watch, of: ids[1]) == nil)
+        socket.scheduler.disconnect(ids[0])
+        for _ in 0..<2 { #expect(socket.scheduler.addFeed(.watch, of: ids[1]) == nil) }
+    }
+
+    // MARK: All together
+
+    @Test func `hogs of the same user delay a publisher by one round at most`() {
+        var socket = Socket([UInt32](repeating: 0, count: 129))
+        for id in 0..<128 { _ = socket.buffered(30 * Self.kib, hasLine: true, id) }
+        for _ in 0..<100 {
+            var turns = 0
+            _ = socket.buffered(200, hasLine: true, 128)
+            while let id = socket.turn() {
+                turns += 1
+                if id == 128 { break }
+                // It has always more, and its calls are over at once.
+                _ = socket.buffered(30 * Self.kib, hasLine: true, tookLine: true, id)
+            }
+            #expect(turns <= 129)
+            #expect(socket.begin(.message, bytes: 200, 128) == true)
+            socket.end(.message, bytes: 200, 128)
+            _ = socket.buffered(0, hasLine: false, tookLine: true, 128)
+        }
+    }
+
+    @Test(arguments: 0..<10 as Range<UInt64>)
+    func `whatever programs do, the memory is bounded, and what is over leaves nothing`(seed: UInt64) {
+        var random = SeededRandom(seed: seed)
+        let users: [UInt32] = [1, 1, 1, 2, 2, 3]
+        var socket = Socket(users) { limits in
+            limits.reads = 2
+        }
+        struct Program {
+            var calls: [(kind: CallKind, bytes: Int, answer: Int)] = []
+            var reads: [Int] = []
+            var output = 0
+        }
+        var programs = [Program](repeating: Program(), count: users.count)
+        var running: [(id: Int, answer: Int)] = []
+        for _ in 0..<3000 {
+            let id = Int.random(in: 0..<users.count, using: &random)
+            switch Int.random(in: 0..<6, using: &random) {
+            case 0:
+                _ = socket.buffered(
+                    Int.random(in: 0...(3 * Self.mib), using: &random), hasLine: Bool.random(using: &random), id)
+            case 1:
+                let kind = [CallKind.message, .look, .read, .command].randomElement(using: &random) ?? .look
+                let (bytes, answer) = (Int.random(in: 0...Self.mib, using: &random), 5 * Self.mib)
+                if socket.begin(kind, bytes: bytes, answer: answer, id) {
+                    if kind == .read {
+                        programs[id].reads.append(bytes)
+                    } else {
+                        programs[id].calls.append((kind, bytes, answer))
+                    }
+                }
+            case 2:
+                guard !programs[id].calls.isEmpty else { continue }
+                let call = programs[id].calls.removeFirst()
+                socket.end(call.kind, bytes: call.bytes, answer: call.answer, id)
+            case 3:
+                if let (next, answer) = socket.scheduler.nextRead() { running.append((next.rawValue, answer)) }
+                if !running.isEmpty, Bool.random(using: &random) {
+                    let (id, answer) = running.removeFirst()
+                    socket.scheduler.readEnded(answer: answer, of: .init(rawValue: id))
+                    socket.end(.read, bytes: programs[id].reads.removeFirst(), answer: answer, id)
+                    let length = Int.random(in: 0...answer, using: &random)
+                    socket.wrote(length, id)
+                    programs[id].output += length
+                }
+            case 4:
+                let count = Int.random(in: 0...programs[id].output, using: &random)
+                socket.read(count, id)
+                programs[id].output -= count
+            default:
+                while let id = socket.scheduler.nextTurn() { #expect(id.rawValue < users.count) }
+            }
+            // What is buffered here jumps by 3 MiB at once, which no socket does, and is taken anyway.
+            #expect(socket.scheduler.memory.borrowed <= (48 + 3 * users.count) * Self.mib)
+        }
+        for id in 0..<users.count { socket.scheduler.disconnect(.init(rawValue: id)) }
+        #expect(socket.scheduler.memory.borrowed == 0)
+        #expect(socket.scheduler.uncommitted == 0)
+        #expect(socket.turn() == nil)
+    }
+}

@@ -1,0 +1,241 @@
+import ControlAPI
+import DurableStore
+import MQTT
+import NIOCore
+import SessionCore
+import Support
+import Testing
+
+@testable import Agent
+
+/// What a program at the control socket may do without slowing another one down.
+///
+/// All of it runs as the same user, which is the hardest case: between users the memory is shared first.
+@Suite(.timeLimit(.minutes(20)))
+struct HostileProgramTests {
+    /// What hostile programs do, on some connections each.
+    enum Behaviour: CaseIterable {
+        case historyNeverRead, historyRead, historyAbandoned, listsNeverRead, batchesNeverRead, publishesNeverRead
+        case lineWithoutEnd, oneByteEach, garbage, manyValues, deeplyNested, watchesNeverRead, subscriptionsNeverRead
+        case deliveriesNeverMade, unknownMethods, notifications
+
+        /// On how many connections.
+        var connections: Int { self == .oneByteEach ? 100 : 6 }
+
+        var readsAnswers: Bool {
+            switch self {
+            case .historyRead, .garbage, .unknownMethods, .notifications: true
+            default: false
+            }
+        }
+
+        /// What is sent on a connection, and how often.
+        var lines: (text: String, count: Int) {
+            switch self {
+            case .historyNeverRead, .historyRead, .historyAbandoned:
+                (Self.call("session.history", #"{"limit":10000}"#), 1400)
+            case .listsNeverRead: (Self.call("session.list"), 1400)
+            case .batchesNeverRead:
+                (
+                    "[" + String(repeating: Self.object("session.list") + ",", count: 99) + Self.object("session.list")
+                        + "]\n", 20
+                )
+            case .publishesNeverRead:
+                (Self.call("message.publish", #"{"session":"main","topic":"hog","payload":"x","qos":0}"#), 2000)
+            case .lineWithoutEnd: (String(repeating: "x", count: 1 << 20), 16)
+            case .oneByteEach: ("{", 1)
+            case .garbage: ("}{][\u{0}\u{7f}\n", 2000)
+            case .manyValues: ("[" + String(repeating: "0,", count: 400_000) + "0]\n", 4)
+            case .deeplyNested: (String(repeating: "[", count: 400_000) + "\n", 4)
+            case .watchesNeverRead: (Self.call("session.watch", #"{"since":0}"#), 1024)
+            case .subscriptionsNeverRead:
+                (Self.call("message.subscribe", #"{"session":"main","filter":"flood"}"#), 100)
+            case .deliveriesNeverMade:
+                (
+                    Self.call(
+                        "message.publish",
+                        #"{"session":"away","topic":"hog","payload":"x","wait":"delivered","timeout":3600}"#), 1500
+                )
+            case .unknownMethods: (Self.call("session.steal"), 2000)
+            case .notifications: (#"{"jsonrpc":"2.0","method":"session.history","params":{"limit":10000}}"# + "\n", 500)
+            }
+        }
+
+        private static func object(_ method: String, _ parameters: String = "{}") -> String {
+            #"{"jsonrpc":"2.0","id":1,"method":"\#(method)","params":\#(parameters)}"#
+        }
+
+        private static func call(_ method: String, _ parameters: String = "{}") -> String {
+            object(method, parameters) + "\n"
+        }
+    }
+
+    @Test(arguments: Behaviour.allCases)
+    func `whatever a program does, others publish, and the memory of the socket is bounded`(
+        behaviour: Behaviour
+    ) async throws {
+        let away = """
+            endpoints = ["mqtt://127.0.0.1:9"]
+            user = "away"
+            autoconnect = false
+            """
+        try await DaemonUnderTest.run(files: ["sessions.d/away.toml": away]) { daemon in
+            let watcher = try await daemon.watcher()
+            try await Self.recordHistory(of: daemon)
+            var hogs: [ControlPeer] = []
+            for _ in 0..<behaviour.connections {
+                let hog = try await daemon.peer(reads: behaviour.readsAnswers)
+                let (text, count) = behaviour.lines
+                await hog.pour(text, count: count)
+                hogs.append(hog)
+            }
+            let publisher = try await daemon.peer()
+            for number in 1...50 {
+                if behaviour == .subscriptionsNeverRead {
+                    await daemon.server.publish("flood", String(repeating: "x", count: 64 << 10))
+                }
+                try await publisher.call("message.publish", #"{"session":"main","topic":"t","payload":"\#(number)"}"#)
+                let held = await daemon.control.memory
+                #expect(held.borrowed <= held.pool)
+                if behaviour == .historyAbandoned, number == 25 {
+                    for hog in hogs { try? await hog.close() }
+                }
+            }
+            // What the watchdog asks.
+            await daemon.registry.answer()
+            _ = await daemon.store.statistics()
+            for hog in hogs { try? await hog.close() }
+            try await watcher.call("session.list")
+            // The daemon has noticed that they are gone when nothing of theirs is held any more.
+            while await daemon.control.memory.borrowed > 0 { try await watcher.call("session.list") }
+        }
+    }
+
+    /// As long as the history can be.
+    private static func recordHistory(of daemon: DaemonUnderTest) async throws {
+        let name = try #require(SessionName("main"))
+        let now = RFC3339.now.milliseconds
+        let entries = (0..<10_000).map { number in
+            HistoryEntry(
+                time: .init(rawValue: now - 20_000 + Int64(number)), session: name, from: "connected",
+                to: "reconnecting", reasonCode: "connection-lost", message: "this is entry number \(number)")
+        }
+        try await daemon.store.record(entries)
+    }
+
+    @Test func `a read that nobody waits for any more is not carried on`() async throws {
+        try await DaemonUnderTest.run(autoconnect: false) { daemon in
+            try await Self.recordHistory(of: daemon)
+            let (peer, gone) = (try await daemon.peer(), try await daemon.peer())
+            for _ in 0..<100 { try await gone.request("session.history", #"{"limit":10000}"#) }
+            _ = try await gone.lines.first { $0 }
+            try await gone.close()
+            while await daemon.control.memory.borrowed > 0 { try await peer.call("session.list") }
+            #expect(await daemon.control.runningReads == 0)
+        }
+    }
+
+    @Test func `a history of any length is one answer`() async throws {
+        try await DaemonUnderTest.run(autoconnect: false) { daemon in
+            try await Self.recordHistory(of: daemon)
+            let peer = try await daemon.peer()
+            let result = try await peer.call("session.history", #"{"session":"main","limit":1000}"#)
+            guard case .array(let entries)? = result["entries"] else {
+                Issue.record("there are no entries in \(result)")
+                return
+            }
+            #expect(entries.count == 1000)
+            let times = entries.compactMap { $0["time"]?.text }
+            #expect(times == times.sorted())
+            let later = #"{"session":"main","since":"2099-01-01T00:00:00.000Z"}"#
+            #expect(try await peer.call("session.history", later) == .object(["entries": .array([])]))
+        }
+    }
+
+    @Test func `messages of a batch share their commits as pipelined lines do`() async throws {
+        try await DaemonUnderTest.run { daemon in
+            let peer = try await daemon.watcher()
+            let before = await daemon.store.statistics().commits
+            let publishes = (1...200).map { number in
+                #"{"jsonrpc":"2.0","id":\#(1000 + number),"method":"message.publish","params":"#
+                    + #"{"session":"main","topic":"t","payload":"\#(number)"}}"#
+            }
+            try await peer.send("[" + publishes.joined(separator: ",") + "]")
+            let answers = try await peer.lines.first { line -> [JSONValue]? in
+                if case .array(let answers)? = line { answers } else { nil }
+            }
+            #expect(answers.count == 200)
+            #expect(answers.allSatisfy { $0["result"]?["accepted"] == .bool(true) })
+            // Some commits also take what is delivered out again.
+            #expect(await daemon.store.statistics().commits - before < 150)
+        }
+    }
+
+    @Test func `a batch whose answers are too long is told to be sent as single lines`() async throws {
+        try await DaemonUnderTest.run(autoconnect: false) { daemon in
+            try await Self.recordHistory(of: daemon)
+            let peer = try await daemon.peer()
+            let reads = (1...8).map { number in
+                #"{"jsonrpc":"2.0","id":\#(number),"method":"session.history","params":{"limit":10000}}"#
+            }
+            try await peer.send("[" + reads.joined(separator: ",") + "]")
+            let answers = try await peer.lines.first { line -> [JSONValue]? in
+                if case .array(let answers)? = line { answers } else { nil }
+            }
+            #expect(answers.count == 8)
+            #expect(answers.contains { $0["result"] != nil })
+            #expect(answers.contains { $0["error"]?["data"]?["code"] == "too-many-requests" })
+        }
+    }
+
+    @Test func `a payload of 16 MiB goes out and comes in`() async throws {
+        let limits = "[mqtt]\nmaximum-packet-size = \"17MiB\"\n[outbox]\nmax-bytes = \"256MiB\""
+        try await DaemonUnderTest.run(limits) { daemon in
+            let (peer, subscriber) = (try await daemon.watcher(), try await daemon.peer())
+            try await subscriber.call("message.subscribe", #"{"session":"main","filter":"in"}"#)
+            // No text, so it is base64: every group of four characters stands for three bytes.
+            let base64 = String(repeating: "////", count: (16 << 20) / 3)
+            try await peer.call(
+                "message.publish", #"{"session":"main","topic":"out","payloadBase64":"\#(base64)","wait":"delivered"}"#)
+            await daemon.server.publish("in", String(repeating: "\"", count: 16 << 20))
+            let received = try await subscriber.notification("message.received", ["topic": "in"])
+            #expect(received["payload"] == nil, "its text would be twice as long")
+            let (length, expected) = (received["payloadBase64"]?.text?.utf8.count, ((16 << 20) + 2) / 3 * 4)
+            #expect(length == expected)
+        }
+    }
+
+    @Test func `who waits for a delivery for a time is told that the message is accepted`() async throws {
+        try await DaemonUnderTest.run(autoconnect: false) { daemon in
+            let peer = try await daemon.peer()
+            let result = try await peer.call(
+                "message.publish",
+                #"{"session":"main","topic":"t","payload":"x","wait":"delivered","timeout":0.01}"#)
+            #expect(result["accepted"] == .bool(true) && result["delivered"] == .bool(false))
+            #expect(result["id"]?.wholeNumber != nil)
+            await #expect(throws: ControlPeer.CallFailure(code: "invalid-parameters")) {
+                try await peer.call("message.publish", #"{"session":"main","topic":"t","payload":"x","timeout":1}"#)
+            }
+            try await peer.call("session.connect", #"{"session":"main"}"#)
+            _ = try await daemon.server.packet { if case .publish = $0 { true } else { nil } }
+        }
+    }
+
+    @Test func `who has more connections than its share is told so`() async throws {
+        try await DaemonUnderTest.run(autoconnect: false) { daemon in
+            let limit = ControlScheduler.Limits().connections
+            var peers: [ControlPeer] = []
+            for _ in 0..<limit {
+                let peer = try await daemon.peer()
+                try await peer.call("rpc.hello")
+                peers.append(peer)
+            }
+            let refused = try await daemon.peer()
+            let answer = try await refused.lines.first { $0 }
+            #expect(answer["error"]?["data"]?["code"] == "too-many-requests")
+            try await refused.end()
+            try await peers[0].close()
+            for peer in peers.dropFirst() { try await peer.close() }
+        }
+    }
+}

@@ -15,6 +15,7 @@ extension SessionMachine {
         demand.touched(at: now)
         cursor = Self.firstEndpoint
         var trying = newTrying(outage: nil, because: reason, at: now)
+        trying.takesOver = !hasRested(trying)
         if let rest, rest > now, hasPath {
             notBefore = rest
             trying.activity = .waiting(until: rest, isKick: false)
@@ -201,6 +202,7 @@ extension SessionMachine {
         var trying = trying
         self.reason = explained(reason)
         trying.kick = nil
+        trying.takesOver = false
         var safetyAttempt = now.advanced(by: policy.safetyInterval)
         // Whatever is asked or heard meanwhile, the safety attempt is not put off.
         if case .waitingForNetwork(let due) = trying.activity { safetyAttempt = min(safetyAttempt, due) }
@@ -216,6 +218,8 @@ extension SessionMachine {
         trying.kick = reason
         trying.failures = 0
         trying.wasAccepted = false
+        trying.takesOver =
+            reason.code == .userConnect || (reason.code == .userReconnect && !trying.isReconnect)
         // Whatever was said about the credential: it is tried.
         trying.rejection = nil
         notBefore = nil
@@ -263,6 +267,8 @@ extension SessionMachine {
     mutating func attemptAgain(
         _ trying: Trying, _ attempt: Attempt, because reason: Reason, at now: Instant, into actions: inout [Action]
     ) {
+        var trying = trying
+        trying.takesOver = !trying.isReconnect && attempt.look == nil
         self.reason = reason
         cursor = attempt.endpoint
         attemptNow(trying, at: now, into: &actions)
@@ -279,11 +285,13 @@ extension SessionMachine {
         lastGeneration.rawValue += 1
         trying.attempts += 1
         trying.isAwaitingCredential = false
+        let look = look(for: trying)
+        trying.takesOver = false
         counters.attempts += 1
         let attempt = Attempt(
             generation: lastGeneration, endpoint: endpoint, number: trying.attempts,
             discardsSession: escalation == .discard,
-            look: look(for: trying), followsConnection: trying.followsConnection,
+            look: look, followsConnection: trying.followsConnection,
             continuesKnock: watch.hasAnswer(endpoint) || trying.returnsFrom != nil, rejection: trying.rejection)
         watch.waitEnded()
         trying.activity = .attempting(
@@ -293,7 +301,8 @@ extension SessionMachine {
     }
 
     private func look(for trying: Trying) -> Look? {
-        if trying.isReconnect || hasRested(trying) {
+        if trying.takesOver { return nil }
+        if trying.isReconnect || hasRested(trying) || rivalry.strategy == .yield {
             return rivalry.look(cause: trying.cause.code, last: reason.code)
         }
         return trying.wasAccepted ? rivalry.lookAfterAcceptance(last: reason.code) : nil

@@ -138,6 +138,9 @@ extension SessionMachine {
         var wasAccepted = false
         /// Whether what ended last was a connection that the server had accepted.
         var followsConnection: Bool
+        /// Whether the coming attempt is the very first one after somebody connected the session: it takes over from any
+        /// other device. Not when it has to wait for the network.
+        var takesOver = false
         var attempts = 0
         /// The attempts that failed although there was a path.
         var failures = 0

@@ -12,12 +12,18 @@ struct PresenceMessage: Hashable, Sendable {
     var since: RFC3339?
     /// The session's name at the participant.
     var session: String
+    /// The connection that the participant is there with; `nil` where the participant does not tell.
+    var connection: ConnectionMark?
 
-    init(identity: Participant.Identity, state: State, since: RFC3339?, session: String) {
+    init(
+        identity: Participant.Identity, state: State, since: RFC3339?, session: String,
+        connection: ConnectionMark? = nil
+    ) {
         self.identity = identity
         self.state = state
         self.since = since
         self.session = session
+        self.connection = connection
     }
 
     /// Reads a peer's message. Unknown members are ignored, as is what the message says of its sender: the topic, which
@@ -31,15 +37,17 @@ struct PresenceMessage: Hashable, Sendable {
         else { return nil }
         self.init(
             identity: identity, state: state, since: value["since"]?.text.flatMap { RFC3339($0) },
-            session: value["session"]?.text ?? "")
+            session: value["session"]?.text ?? "",
+            connection: value["connection"]?.text.flatMap { ConnectionMark($0) })
     }
 
     /// The message as JSON.
     var bytes: [UInt8] {
-        let members: [String: JSONValue] = [
+        var members: [String: JSONValue] = [
             "user": .string(identity.user), "device": .string(identity.device), "state": .string(state.rawValue),
             "since": since.map { .string($0.description) } ?? .null, "session": .string(session),
         ]
+        if let connection { members["connection"] = .string(connection.description) }
         guard let line = OutgoingLine.encode(members) else {
             preconditionFailure("texts can be written as JSON")
         }

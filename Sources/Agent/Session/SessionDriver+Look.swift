@@ -138,6 +138,7 @@ extension SessionDriver {
         if case .attempt(_, let look) = looking.purpose {
             verdict = PresenceLook.verdict(look, seen: seen, own: membership.presence)
         }
+        for message in seen { rooms.membership?.presence.noteSeen(message) }
         // Nobody would take it away otherwise; but what another device says under the same name stays.
         let mustClear =
             seen.contains { membership.presence.wasOwn($0) }

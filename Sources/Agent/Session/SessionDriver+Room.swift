@@ -40,7 +40,7 @@ extension SessionDriver {
         RoomMembership(
             room,
             presence: OwnPresence(
-                identity: identity, session: name.description, timeout: configuration.presenceTimeout,
+                identity: identity, session: name.description, willDelay: configuration.presence.willDelay,
                 since: wallClock, said: rooms.presences))
     }
 
@@ -94,7 +94,12 @@ extension SessionDriver {
     /// Before an attempt: what CONNECT says of the room.
     func prepareRoom() {
         if machine.status.state == .connecting, !machine.wasAccepted { rooms.membership?.presence.begin(at: wallClock) }
+        let mark = ConnectionMark(clientID: clientID, time: wallClock, random: surroundings.seed())
+        rooms.membership?.presence.willConnect(as: mark)
         mqtt.configuration.will = rooms.membership?.will
+        mqtt.configuration.keepAlive =
+            rooms.membership == nil
+            ? PresenceTiming.keepAlive(configuration.heartbeat.interval) : configuration.presence.keepAlive
     }
 
     /// After CONNACK: what has to be said and heard in the room.
@@ -114,6 +119,8 @@ extension SessionDriver {
         membership.step = mustAnnounce || !knowsAll ? .mustAnnounce : .done
         rooms.membership = membership
         remember(membership.presence)
+        // Nobody waits for the new mark but another device.
+        if membership.step == .done { order(.announce(membership.online)) }
     }
 
     /// All subscriptions were answered for: the session is restored when its presence and its publications are published,
@@ -258,6 +265,7 @@ extension SessionDriver {
         }
         guard new != rooms.membership?.room else { return .init(room: room) }
         var joining = membership(in: new)
+        if let mark = rooms.membership?.presence.mark { joining.presence.willConnect(as: mark) }
         joining.participants.beginSnapshot()
         remember(joining.presence)
         let result: Result<Void, RPCError> = await withCheckedContinuation { continuation in

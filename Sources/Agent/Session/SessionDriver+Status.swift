@@ -56,11 +56,9 @@ extension SessionDriver {
 
 extension MQTTClientMachine.Configuration {
     init(_ session: SessionConfiguration) {
-        // A silence of one heartbeat interval is broken by a ping, well within the one and a half that the server waits.
-        let keepAlive = UInt16(clamping: (session.heartbeat.interval.nanoseconds + 999_999_999) / 1_000_000_000)
         self.init(
             version: ProtocolChoice(session.mqtt.version).first, clientID: session.clientID,
-            keepAlive: max(keepAlive, 1),
+            keepAlive: PresenceTiming.keepAlive(session.heartbeat.interval),
             sessionExpiry: session.mqtt.sessionExpiry.map { UInt32(clamping: $0.components.seconds) } ?? .max,
             receiveMaximum: UInt16(clamping: session.mqtt.receiveMaximum),
             maximumPacketSize: UInt32(clamping: session.mqtt.maximumPacketSize),

@@ -49,12 +49,15 @@ extension SessionMachine {
             fail(because: .incompatible(reason))
             return
         }
-        counters.outages += 1
+        // Somebody who asks for a new connection, or another room, has no outage, unless the first attempt fails.
+        let isAskedFor = reason.code == .userReconnect || reason.code == .switchRoom
+        if !isAskedFor { counters.outages += 1 }
         escalate(because: reason.code)
         if isStable { backoff.restart() }
         noteStay(of: connected, isStable: isStable, lostBecause: reason.code)
         cursor = endpoint(after: connected, ending)
-        var trying = newTrying(outage: Outage(since: now), because: reason, at: now)
+        let outage = Outage(since: now, lastHeard: connected.heartbeat.lastHeard, isAskedFor: isAskedFor)
+        var trying = newTrying(outage: outage, because: reason, at: now)
         actions.append(.report(.reconnectStarted(mode)))
         if goOnWithSuccessor(trying, after: connected, ending, at: now, into: &actions) { return }
         if ending.triesOtherWay {
@@ -119,6 +122,8 @@ extension SessionMachine {
     /// fault or the way's; unless the budget is spent.
     mutating func failed(_ attempt: Attempt, of trying: Trying, _ ending: Ending, at now: Instant) {
         var trying = trying
+        countOutage(&trying)
+        trying.lastFailure = ending.reason
         if case .attempting(_, _, _, let established) = trying.activity {
             trying.followsConnection = established != nil
         }
@@ -143,6 +148,13 @@ extension SessionMachine {
             return
         }
         wait(trying, after: ending, at: now)
+    }
+
+    /// What somebody asked for is an outage from the moment on that it does not succeed.
+    mutating func countOutage(_ trying: inout Trying) {
+        guard trying.outage?.isAskedFor == true else { return }
+        trying.outage?.isAskedFor = false
+        counters.outages += 1
     }
 
     /// Counts the endings that may happen once.
@@ -201,6 +213,8 @@ extension SessionMachine {
     mutating func waitForNetwork(_ trying: Trying, because reason: Reason, at now: Instant) {
         var trying = trying
         self.reason = explained(reason)
+        countOutage(&trying)
+        trying.lastFailure = self.reason
         trying.kick = nil
         trying.takesOver = false
         var safetyAttempt = now.advanced(by: policy.safetyInterval)

@@ -45,6 +45,9 @@ public struct SessionMachine: Sendable {
     var kicks = KickLimiter()
     /// The driver sets the strategy, and whether there is a room to look into.
     public var rivalry = Rivalry()
+    /// How long after the server was heard last others may still see the session if it ends without a word; `nil` when nobody
+    /// sees it. The driver tells.
+    public var lingering: Duration?
     var demand: Demand
     var watch: EndpointWatch
     var returns: ReturnPacing
@@ -156,11 +159,17 @@ extension SessionMachine {
         var isAwaitingCredential = false
         /// The network event or command that started the present attempt ahead of its time.
         var kick: Reason?
+        /// Why the last attempt failed; `nil` as long as none has.
+        var lastFailure: Reason?
     }
 
     /// From the moment a connected session is lost until it is connected again.
     struct Outage: Hashable, Sendable {
         let since: Instant
+        /// When the server was heard last.
+        let lastHeard: Instant
+        /// Whether somebody asked for it, and the first attempt has not failed: then it is no outage.
+        var isAskedFor: Bool
         var isReportedLost = false
     }
 
@@ -211,6 +220,8 @@ extension SessionMachine {
         let attempt: Attempt
         let step: Step
         let deadline: Instant
+        /// When the server was heard last.
+        let lastHeard: Instant
     }
 }
 
@@ -356,7 +367,8 @@ extension SessionMachine {
         /// that was spent in it.
         case stateChanged(from: SessionState, lasted: Duration)
         case reconnectStarted(ReconnectMode)
-        case reconnectCompleted(ReconnectMode, outage: Duration)
+        /// The outage is `nil` when somebody had asked for the reconnect, and it came about at once.
+        case reconnectCompleted(ReconnectMode, outage: Duration?)
         /// Once per outage, after `lostAfter`, while attempts go on.
         case connectionLost(outage: Duration)
         case qualityChanged(Quality)

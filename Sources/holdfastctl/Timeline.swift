@@ -119,6 +119,8 @@ private struct RowBuilder {
     private var last: SessionHistoryEntry?
     /// The outage under way.
     private var outage: Timeline.Outage?
+    /// Whether somebody had asked for what took the session away: that is no outage, unless the daemon calls it one.
+    private var isAskedFor = false
 
     init(session: String, start: Int64, end: Int64) {
         self.session = session
@@ -134,6 +136,7 @@ private struct RowBuilder {
         last = entry
         guard entry.to != .connected else { return }
         outage = begun(by: entry, at: entry.time.milliseconds)
+        isAskedFor = Self.isAskedFor(entry)
         outage?.beganBefore = entry.from != .connected
     }
 
@@ -148,6 +151,7 @@ private struct RowBuilder {
             end(at: time, by: entry)
         } else if outage == nil {
             outage = begun(by: entry, at: time)
+            isAskedFor = Self.isAskedFor(entry)
             // A session that was not connected before has lost nothing; it is told only if it lasts.
             outage?.beganBefore = entry.from != .connected
         }
@@ -166,7 +170,7 @@ private struct RowBuilder {
             outage = nil
         }
         close(at: end)
-        if var outage, let last {
+        if var outage, let last, !isAskedFor || last.to == .reconnecting || last.to == .failed {
             outage.length = Double(max(0, end - outage.start)) / 1000
             // Why it was lost, or, if it was not connected in all the time that is known, why it is not.
             if outage.beganBefore, let reason = status?.reason { outage.reason = reason.message }
@@ -197,9 +201,14 @@ private struct RowBuilder {
         .init(session: session, start: time, length: 0, reason: entry.reason.message, ending: "")
     }
 
+    private static func isAskedFor(_ entry: SessionHistoryEntry) -> Bool {
+        ["user-disconnect", "goodbye-unheard", "user-reconnect", "switch-room"].contains(entry.reason.code)
+    }
+
     private mutating func end(at time: Int64, by entry: SessionHistoryEntry) {
         guard var ended = outage else { return }
         outage = nil
+        if isAskedFor, entry.outage == nil { return }
         // What only connected for the first time was no outage.
         guard !ended.beganBefore || ended.start < start else { return }
         ended.end = time

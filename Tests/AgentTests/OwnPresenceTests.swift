@@ -67,7 +67,8 @@ import Testing
         #expect(presence.said == [time(0), time(50), time(20), time(30)])
         // The daemon was started anew.
         presence = OwnPresence(
-            identity: ParticipantsTests.me, session: "main", willDelay: .seconds(90), since: time(40), said: presence.said
+            identity: ParticipantsTests.me, session: "main", willDelay: .seconds(90), since: time(40),
+            said: presence.said
         )
         #expect(presence.said == [time(0), time(50), time(20), time(30), time(40)])
         // Attempts that no server accepted have said nothing.

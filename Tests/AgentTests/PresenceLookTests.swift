@@ -237,7 +237,8 @@ struct PresenceLookTests {
                     (
                         "holdfast/rooms/plant/presence/edge-42/other",
                         RoomSessionTests.presence(
-                            "edge-42", "other", connection: ConnectionMark(
+                            "edge-42", "other",
+                            connection: ConnectionMark(
                                 clientID: "edge-42", time: RFC3339(milliseconds: 0), random: 7))
                     ),
                 ])

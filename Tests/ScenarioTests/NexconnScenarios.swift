@@ -306,7 +306,8 @@ struct NexconnScenarios {
     }
 
     @Test(arguments: [false, true])
-    func `reconnectKickEnable true: A finds B online and yields (31023), B is not disturbed`(silent: Bool) async throws {
+    func `reconnectKickEnable true: A finds B online and yields (31023), B is not disturbed`(silent: Bool) async throws
+    {
         try await Self.story("yield", silent: silent) { scenario, a, b in
             let yielded = try await a.until(.failed)
             #expect(yielded.reason?.code == "yielded")

@@ -158,7 +158,7 @@ actor Simulation {
         trace?.append("        \(scenario.now.nanoseconds / 1_000_000) \(resident.host.name) \(event.line)")
         if world[.password] == 1 { searchForSecret(event) }
         switch event.event {
-        case .stateChanged:
+        case .stateChanged, .phaseChanged:
             guard let state = event.state else { return }
             coverage.count(event, under: faults(around: index))
             let new = SessionState(rawValue: state.rawValue) ?? .disconnected

@@ -38,6 +38,8 @@ struct OwnPresence: Hashable, Sendable {
     private var isWillDelayed = true
     /// The present connection's.
     private(set) var mark: ConnectionMark?
+    /// The last one that was measured; `nil` before.
+    var quality: Quality?
     /// Those of the user's other connections that were seen, the latest ones.
     private var seen: [ConnectionMark] = []
 
@@ -59,7 +61,8 @@ struct OwnPresence: Hashable, Sendable {
 
     func message(_ state: PresenceMessage.State) -> PresenceMessage {
         PresenceMessage(
-            identity: identity, state: state, since: since, session: session, connection: state == .online ? mark : nil)
+            identity: identity, state: state, since: since, session: session, connection: state == .online ? mark : nil,
+            quality: state == .online ? quality : nil)
     }
 
     /// Whether the message is the one that this session publishes on its present connection.
@@ -91,6 +94,19 @@ struct OwnPresence: Hashable, Sendable {
     /// An attempt begins, and with it what may become a connection.
     mutating func willConnect(as mark: ConnectionMark) {
         self.mark = mark
+    }
+
+    /// For how long after the server heard this session last the others may see it; `nil` when it says nothing to them.
+    ///
+    /// - Parameter keepAlive: of the connection, in seconds.
+    func lingering(keepAlive: UInt16) -> Duration? {
+        if state == .unknown { return nil }
+        return .milliseconds(1500) * Int(keepAlive) + (isWillDelayed ? willDelay : .zero)
+    }
+
+    /// The server took the clearing.
+    mutating func cleared() {
+        state = .unknown
     }
 
     /// A first connect: nothing is known of what was published before.

@@ -168,7 +168,10 @@ extension SessionDriver {
             finishChange(code)
         } else if rooms.membership?.topic == announcement.topic {
             if announcement.payload.readableBytes == 0 {
-                if rooms.membership?.step == .leaving, !code.isError { rooms.membership?.step = .done }
+                if rooms.membership?.step == .leaving, !code.isError {
+                    rooms.membership?.step = .done
+                    rooms.membership?.presence.cleared()
+                }
             } else {
                 ownPresenceAnswered(code)
             }
@@ -212,16 +215,36 @@ extension SessionDriver {
 
     private func tell(_ changes: [Participants.Change]) {
         for change in changes {
-            let (kind, identity): (SessionEvent.Kind, Participant.Identity) =
-                switch change {
-                case .joined(let identity): (.participantJoined, identity)
-                case .left(let identity): (.participantLeft, identity)
-                }
-            var event = self.event(kind)
+            let identity: Participant.Identity
+            var event = self.event(.participantJoined)
+            switch change {
+            case .joined(let who):
+                identity = who
+            case .changed(let who, let quality):
+                identity = who
+                event.event = .participantChanged
+                event.quality = .init(quality)
+            case .left(let who, let cause):
+                identity = who
+                event.event = .participantLeft
+                event.cause = cause
+            }
             event.user = identity.user
             event.device = identity.device
             report(event)
         }
+    }
+
+    /// The others in the room are told how good this session's connection is.
+    func tellQuality(_ quality: Quality) {
+        // Nothing gets through when nothing comes back.
+        guard quality != .lost, let before = rooms.membership?.presence, before.quality != quality else { return }
+        rooms.membership?.presence.quality = quality
+        // A first measurement that is as one expects goes along with the next message.
+        guard before.quality != nil || quality == .poor, let membership = rooms.membership, membership.step == .done,
+            machine.status.state == .connected
+        else { return }
+        order(.announce(membership.online))
     }
 
     /// Who is in the room.
@@ -241,7 +264,9 @@ extension SessionDriver {
         return RoomParticipantsMethod.Result(
             room: membership.room.name,
             participants: membership.participants.list.map {
-                RoomParticipant(user: $0.identity.user, device: $0.identity.device, state: .online, since: $0.since)
+                RoomParticipant(
+                    user: $0.identity.user, device: $0.identity.device, state: .online, since: $0.since,
+                    quality: $0.quality.map { .init($0) })
             })
     }
 
@@ -337,6 +362,9 @@ extension SessionDriver {
         advancePublications()
         rooms.mustRenew = true
         renewIfRoomChanged()
+        var event = self.event(.roomChanged)
+        event.previousRoom = old?.room.name
+        report(event)
         change.answer(.success(()))
         surroundings.report(name, nil)
     }

@@ -30,17 +30,36 @@ public struct RoomParticipant: Codable, Hashable, Sendable {
         public static let online = State(rawValue: "online")
     }
 
+    /// Why somebody is not there any more.
+    public struct Departure: RawRepresentable, Codable, Hashable, Sendable {
+        public var rawValue: String
+
+        public init(rawValue: String) {
+            self.rawValue = rawValue
+        }
+
+        /// The participant said goodbye.
+        public static let left = Departure(rawValue: "left")
+        /// The server has not heard from the participant for longer than the presence timeout.
+        public static let lost = Departure(rawValue: "lost")
+    }
+
     public var user: String
     public var device: String
     public var state: State
     /// By the participant's own clock; `nil` when the participant does not tell.
     public var since: RFC3339?
+    /// Of the participant's own connection, as it says itself; `nil` when it does not.
+    public var quality: SessionStatus.Quality?
 
-    public init(user: String, device: String, state: State, since: RFC3339?) {
+    public init(
+        user: String, device: String, state: State, since: RFC3339?, quality: SessionStatus.Quality? = nil
+    ) {
         self.user = user
         self.device = device
         self.state = state
         self.since = since
+        self.quality = quality
     }
 
     public func encode(to encoder: any Encoder) throws {
@@ -49,6 +68,7 @@ public struct RoomParticipant: Codable, Hashable, Sendable {
         try container.encode(device, forKey: .device)
         try container.encode(state, forKey: .state)
         try container.encode(since, forKey: .since)
+        try container.encode(quality, forKey: .quality)
     }
 }
 

@@ -11,9 +11,13 @@ public struct SessionEvent: ControlNotification {
     /// `nil` only for `dropped`.
     public var session: String?
     public var event: Kind
+    /// The room that the session is in; of every event of a session that is in one. Of room-changed the new one.
+    public var room: String?
 
-    // state-changed: the members of the status that changed, and where it came from.
+    // state-changed, and phase-changed, where the state stays as it is: the members of the status that changed, and where it came from.
     public var from: SessionStatus.State?
+    /// state-changed: how many seconds the state before lasted.
+    public var lasted: Double?
     public var state: SessionStatus.State?
     public var phase: SessionStatus.Phase?
     /// Also of reconnect-started and reconnect-completed.
@@ -23,15 +27,16 @@ public struct SessionEvent: ControlNotification {
     /// Seconds.
     public var retryIn: Double?
     public var lost: Bool?
-    /// Also of connection-lost, displaced and message-dropped.
+    /// Also of reconnect-started, reconnect-completed, connection-lost, displaced and message-dropped.
     public var reason: SessionStatus.Reason?
     public var endpoint: String?
     /// Also of path-changed.
     public var path: SessionStatus.Path?
 
-    /// connection-lost, reconnect-completed: the outage's length in seconds until now.
+    /// connection-lost, reconnect-completed: the outage's length in seconds until now; left out where somebody had asked for
+    /// the reconnect, which is no outage.
     public var outage: Double?
-    /// quality-changed.
+    /// quality-changed; and participant-changed: what the participant says of its own connection.
     public var quality: SessionStatus.Quality?
     /// quality-changed, in seconds.
     public var rtt: Double?
@@ -41,9 +46,15 @@ public struct SessionEvent: ControlNotification {
     public var change: String?
     /// credential-expiring: when it ends.
     public var expires: RFC3339?
-    /// participant-joined, participant-left.
+    /// participant-joined, participant-changed, participant-left.
     public var user: String?
     public var device: String?
+    /// participant-left: `left` when the participant said so, `lost` when the server announced its end.
+    public var cause: RoomParticipant.Departure?
+    /// room-changed: the room before.
+    public var previousRoom: String?
+    /// publication-changed, together with `topic`.
+    public var publication: PublicationState?
     /// message-rejected, message-dropped: the number that `message.publish` answered; `nil` for a message that was dropped
     /// before it had one.
     public var id: Int64?
@@ -78,6 +89,10 @@ public struct SessionEvent: ControlNotification {
         }
 
         public static let stateChanged = Kind(rawValue: "state-changed")
+        public static let phaseChanged = Kind(rawValue: "phase-changed")
+        public static let roomChanged = Kind(rawValue: "room-changed")
+        public static let publicationChanged = Kind(rawValue: "publication-changed")
+        public static let participantChanged = Kind(rawValue: "participant-changed")
         public static let connectionLost = Kind(rawValue: "connection-lost")
         public static let reconnectStarted = Kind(rawValue: "reconnect-started")
         public static let reconnectCompleted = Kind(rawValue: "reconnect-completed")

@@ -26,10 +26,61 @@ public struct SessionSnapshot: Codable, Hashable, Sendable {
 /// The state that a command led to.
 public struct SessionStateResult: Codable, Hashable, Sendable {
     public var state: SessionStatus.State
+    /// What came of it; left out unless the call was to wait.
+    public var outcome: SessionOutcome?
+    /// Why the session is in the state; left out unless the call was to wait.
+    public var reason: SessionStatus.Reason?
 
-    public init(state: SessionStatus.State) {
+    public init(
+        state: SessionStatus.State, outcome: SessionOutcome? = nil, reason: SessionStatus.Reason? = nil
+    ) {
         self.state = state
+        self.outcome = outcome
+        self.reason = reason
     }
+}
+
+/// What came of a command that was waited for.
+public struct SessionOutcome: RawRepresentable, Codable, Hashable, Sendable {
+    public var rawValue: String
+
+    public init(rawValue: String) {
+        self.rawValue = rawValue
+    }
+
+    public static let connected = SessionOutcome(rawValue: "connected")
+    public static let disconnected = SessionOutcome(rawValue: "disconnected")
+    public static let failed = SessionOutcome(rawValue: "failed")
+    /// It goes on; this call does not wait any longer.
+    public static let timeout = SessionOutcome(rawValue: "timeout")
+}
+
+/// The parameters of a command that may wait for its outcome.
+public struct SessionCommandParameters: ClosedObject {
+    /// The session's name.
+    public var session: String
+    /// Whether the answer waits for the outcome; default: no.
+    public var wait: Bool
+    /// For how many seconds at most; `nil`: as long as it takes.
+    public var timeout: Double?
+
+    public init(session: String, wait: Bool = false, timeout: Double? = nil) {
+        self.session = session
+        self.wait = wait
+        self.timeout = timeout
+    }
+
+    public init(from decoder: any Decoder) throws {
+        let container = try decoder.container(keyedBy: CodingKeys.self)
+        session = try container.decode(String.self, forKey: .session)
+        wait = try container.decodeIfPresent(Bool.self, forKey: .wait) ?? false
+        timeout = try container.decodeIfPresent(Double.self, forKey: .timeout)
+    }
+
+    enum CodingKeys: String, CodingKey, CaseIterable {
+        case session, wait, timeout
+    }
+    public static var members: [String] { CodingKeys.allCases.map(\.stringValue) }
 }
 
 /// `session.list`
@@ -52,7 +103,7 @@ public enum SessionStatusMethod: ControlMethod {
 public enum SessionConnectMethod: ControlMethod {
     public static let name = "session.connect"
     public static let role: Role? = .control
-    public typealias Parameters = SessionParameters
+    public typealias Parameters = SessionCommandParameters
     public typealias Result = SessionStateResult
 }
 
@@ -60,7 +111,7 @@ public enum SessionConnectMethod: ControlMethod {
 public enum SessionDisconnectMethod: ControlMethod {
     public static let name = "session.disconnect"
     public static let role: Role? = .control
-    public typealias Parameters = SessionParameters
+    public typealias Parameters = SessionCommandParameters
     public typealias Result = SessionStateResult
 }
 
@@ -80,20 +131,91 @@ public enum SessionReconnectMethod: ControlMethod {
         public var session: String
         /// Default: `auto`.
         public var mode: Mode
+        /// Whether the answer waits for the outcome; default: no.
+        public var wait: Bool
+        /// For how many seconds at most; `nil`: as long as it takes.
+        public var timeout: Double?
 
-        public init(session: String, mode: Mode = .auto) {
+        public init(session: String, mode: Mode = .auto, wait: Bool = false, timeout: Double? = nil) {
             self.session = session
             self.mode = mode
+            self.wait = wait
+            self.timeout = timeout
         }
 
         public init(from decoder: any Decoder) throws {
             let container = try decoder.container(keyedBy: CodingKeys.self)
             self.session = try container.decode(String.self, forKey: .session)
             self.mode = try container.decodeIfPresent(Mode.self, forKey: .mode) ?? .auto
+            wait = try container.decodeIfPresent(Bool.self, forKey: .wait) ?? false
+            timeout = try container.decodeIfPresent(Double.self, forKey: .timeout)
         }
 
         enum CodingKeys: String, CodingKey, CaseIterable {
-            case session, mode
+            case session, mode, wait, timeout
+        }
+        public static var members: [String] { CodingKeys.allCases.map(\.stringValue) }
+    }
+}
+
+/// `session.renewToken`: a credential from a program, instead of the one that the session's file names. It is kept in memory
+/// only, until the server rejects it, it ends, or the daemon does.
+public enum SessionRenewTokenMethod: ControlMethod {
+    public static let name = "session.renewToken"
+    public static let role: Role? = .control
+    public typealias Result = SessionStateResult
+
+    public struct Parameters: ClosedObject {
+        public var session: String
+        public var token: String
+        /// When it ends; `nil` when that is not known.
+        public var expires: RFC3339?
+
+        public init(session: String, token: String, expires: RFC3339? = nil) {
+            self.session = session
+            self.token = token
+            self.expires = expires
+        }
+
+        enum CodingKeys: String, CodingKey, CaseIterable {
+            case session, token, expires
+        }
+        public static var members: [String] { CodingKeys.allCases.map(\.stringValue) }
+    }
+}
+
+/// `session.simulate`: makes a session behave as if something had happened to its connection, to see how programs take it.
+/// What follows is real.
+public enum SessionSimulateMethod: ControlMethod {
+    public static let name = "session.simulate"
+    public static let role: Role? = .control
+    public typealias Result = SessionStateResult
+
+    public enum Fault: String, Codable, Sendable, CaseIterable {
+        /// The connection breaks.
+        case drop
+        /// Nothing comes and goes on the present connection any more, and it stays open.
+        case silence
+        /// The connection breaks, and what the server has of the session is given up.
+        case fullReconnect = "full-reconnect"
+        /// There is no path to any endpoint, for a while.
+        case pathLost = "path-lost"
+    }
+
+    public struct Parameters: ClosedObject {
+        public var session: String
+        public var fault: Fault
+        /// How long the path is lost, in seconds, 1 to 3600; default 15.
+        public var duration: Double?
+
+        public init(session: String, fault: Fault, duration: Double? = nil) {
+            self.session = session
+            self.fault = fault
+            self.duration = duration
+        }
+
+        enum CodingKeys: String, CodingKey, CaseIterable {
+            case session, fault, duration
         }
         public static var members: [String] { CodingKeys.allCases.map(\.stringValue) }
     }

@@ -37,6 +37,7 @@ public enum ReasonCode: String, Sendable, CaseIterable {
     case autoconnect
     case userConnect = "user-connect"
     case userDisconnect = "user-disconnect"
+    case goodbyeUnheard = "goodbye-unheard"
     case userReconnect = "user-reconnect"
     case configurationChanged = "configuration-changed"
     case credentialRenewed = "credential-renewed"
@@ -116,7 +117,8 @@ public enum ReasonCode: String, Sendable, CaseIterable {
 extension ReasonCode {
     public var group: ReasonGroup {
         switch self {
-        case .autoconnect, .userConnect, .userDisconnect, .userReconnect, .configurationChanged, .credentialRenewed,
+        case .autoconnect, .userConnect, .userDisconnect, .goodbyeUnheard, .userReconnect, .configurationChanged,
+            .credentialRenewed,
             .credentialChanged, .shutdown, .switchRoom, .demand, .idle, .suspend, .wake, .returning,
             .inboxRoom:
             .local
@@ -163,12 +165,13 @@ extension ReasonCode {
         case .autoconnect: "the session connects by itself when the daemon starts"
         case .userConnect: "connect was asked for"
         case .userDisconnect: "disconnect was asked for"
+        case .goodbyeUnheard: "disconnect was asked for, and the server cannot have heard it"
         case .userReconnect: "reconnect was asked for"
         case .configurationChanged: "the session's configuration changed"
         case .credentialRenewed: "the credential was renewed before its end"
         case .credentialChanged: "the file with the rejected credential has changed"
         case .shutdown: "the daemon is stopping"
-        case .switchRoom: "the session changed its room, and the server must be told whose end to announce where"
+        case .switchRoom: "the session changed its room"
         case .demand: "a local program uses the session"
         case .idle: "no local program uses the session"
         case .suspend: "the host is about to sleep"
@@ -237,6 +240,8 @@ extension ReasonCode {
     public var hint: String? {
         switch self {
         case .userDisconnect: "holdfastctl connect SESSION starts it again"
+        case .goodbyeUnheard:
+            "to leave at once: holdfastctl connect --wait SESSION, then holdfastctl disconnect SESSION"
         case .idle: "the session connects by itself as soon as a local program publishes or subscribes"
         case .suspend: "the session connects by itself when the host wakes up"
         case .noPath: "the session connects by itself as soon as there is a route"
@@ -246,7 +251,8 @@ extension ReasonCode {
         case .refused: "check that the server runs and listens on the endpoint's port"
         case .retryTimeout: "holdfastctl connect SESSION tries again"
         case .credentialRejected, .credentialExpired, .notAuthorized:
-            "correct the password's file, which is noticed at once, or the session's file, then holdfastctl reload"
+            "correct the password where the session's file says it comes from: a file that changes is noticed at once; after "
+                + "a helper command or a renewed token: holdfastctl connect SESSION"
         case .credentialUnreadable: "check that the daemon's user may read the password's file or run its helper"
         case .displaced: "give each device its own client-id; holdfastctl connect SESSION takes the session back"
         case .yielded: "holdfastctl connect SESSION takes the session over"

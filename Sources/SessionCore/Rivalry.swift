@@ -2,13 +2,14 @@
 public enum KickStrategy: String, CaseIterable, Sendable {
     /// The newest connection wins, and the older one does not fight back.
     case takeOver = "take-over"
-    /// Who is online is not disturbed by one that comes back.
+    /// A device that is online is not disturbed by one that comes back. Only the very first attempt after somebody connected
+    /// a session takes over.
     case yield
 }
 
 /// What an attempt has to find out before it connects.
 public enum Look: Hashable, Sendable {
-    /// Whether another device of the user came after this one.
+    /// Whether another device has connected since this one was up.
     case forNewer
     /// Whether another device of the user is there.
     case forAny
@@ -89,7 +90,7 @@ public struct Rivalry: Hashable, Sendable {
 
     /// What the next attempt has to look for; `nil` when it need not.
     ///
-    /// A first connect always takes over, so this is only for reconnecting.
+    /// The very first attempt after somebody connected the session always takes over, so this is for all others.
     ///
     /// - Parameters:
     ///   - cause: why the connection was lost.

@@ -1,6 +1,9 @@
 // What a change of the path to an endpoint means: the class table of Documentation/Network.md, state by state.
 
 extension SessionMachine {
+    /// The path to an endpoint; `nil` if the kernel has none.
+    public func path(to endpoint: EndpointIndex) -> Path? { paths[endpoint.rawValue] }
+
     mutating func pathChanged(
         _ endpoint: EndpointIndex, from: Path?, to path: Path?, _ pathClass: PathClass, at now: Instant,
         into actions: inout [Action]

@@ -37,7 +37,7 @@ extension SessionMachine {
         case .credentialRenewalFailed(let generation): credentialRenewalFailed(generation, at: now)
         case .credentialChanged: credentialChanged(at: now, into: &actions)
         case .flushed(let generation): flushed(generation, at: now, into: &actions)
-        case .closed(let generation): closed(generation)
+        case .closed(let generation): closed(generation, at: now)
         case .timeReached: timeReached(at: now, into: &actions)
         }
     }
@@ -81,15 +81,30 @@ extension SessionMachine {
             let generation = connected.attempt.generation
             actions.append(.flush(generation))
             state = .disconnecting(
-                Disconnecting(attempt: connected.attempt, step: .flushing, deadline: now.advanced(by: flush)))
+                Disconnecting(
+                    attempt: connected.attempt, step: .flushing, deadline: now.advanced(by: flush),
+                    lastHeard: connected.heartbeat.lastHeard))
         case .trying(let trying):
             if case .attempting(let attempt, _, _, _) = trying.activity { actions.append(.abandon(attempt.generation)) }
             state = .disconnected
+            if let outage = trying.outage { noteUnheardGoodbye(lastHeard: outage.lastHeard, at: now) }
         case .disconnecting:
             return
         case .disconnected, .failed:
             state = .disconnected
         }
+    }
+
+    /// The session is disconnected. If the server cannot have heard it, that is told: the others in its room see it until the
+    /// server announces its end.
+    private mutating func noteUnheardGoodbye(lastHeard: Instant, at now: Instant) {
+        guard reason.code == .userDisconnect, let lingering else { return }
+        let rest = now.duration(to: lastHeard.advanced(by: lingering)).components.seconds
+        guard rest > 0 else { return }
+        reason = Reason(
+            .goodbyeUnheard,
+            "\(ReasonCode.goodbyeUnheard.sentence): others in the room may see the session for up to \(rest) s from then on"
+        )
     }
 
     private mutating func reconnect(_ mode: ReconnectMode?, at now: Instant, into actions: inout [Action]) {
@@ -175,8 +190,8 @@ extension SessionMachine {
         reason = trying.kick ?? trying.cause
         if trying.refusedBy.contains(attempt.endpoint) { backoff.serverCameBack() }
         if let outage = trying.outage {
-            let length = outage.since.duration(to: now)
-            counters.longestOutage = max(counters.longestOutage, length)
+            let length = outage.isAskedFor ? nil : outage.since.duration(to: now)
+            counters.longestOutage = max(counters.longestOutage, length ?? .zero)
             actions.append(.report(.reconnectCompleted(mode, outage: length)))
         }
     }
@@ -213,6 +228,7 @@ extension SessionMachine {
             }
         case .disconnecting(let disconnecting) where disconnecting.attempt.generation == generation:
             state = .disconnected
+            noteUnheardGoodbye(lastHeard: disconnecting.lastHeard, at: now)
         case .disconnected, .connected, .disconnecting, .failed:
             return
         }
@@ -247,14 +263,16 @@ extension SessionMachine {
         actions.append(.sayGoodbye(disconnecting.attempt.generation))
         state = .disconnecting(
             Disconnecting(
-                attempt: disconnecting.attempt, step: .sayingGoodbye, deadline: now.advanced(by: timeouts.goodbye)))
+                attempt: disconnecting.attempt, step: .sayingGoodbye, deadline: now.advanced(by: timeouts.goodbye),
+                lastHeard: disconnecting.lastHeard))
     }
 
-    private mutating func closed(_ generation: Generation) {
+    private mutating func closed(_ generation: Generation, at now: Instant) {
         guard case .disconnecting(let disconnecting) = state, disconnecting.attempt.generation == generation else {
             return
         }
         state = .disconnected
+        noteUnheardGoodbye(lastHeard: disconnecting.lastHeard, at: now)
     }
 
     // MARK: Time
@@ -271,6 +289,7 @@ extension SessionMachine {
             case .sayingGoodbye:
                 actions.append(.abandon(disconnecting.attempt.generation))
                 state = .disconnected
+                noteUnheardGoodbye(lastHeard: disconnecting.lastHeard, at: now)
             }
         case .connected(let connected):
             if restIfIdle(at: now, into: &actions) { return }
@@ -312,11 +331,12 @@ extension SessionMachine {
         var trying = trying
         if let giveUp = giveUpDeadline(of: trying), now >= giveUp {
             if case .attempting(let attempt, _, _, _) = trying.activity { actions.append(.abandon(attempt.generation)) }
-            fail(because: Reason(.retryTimeout))
+            fail(because: givenUp(trying))
             return
         }
         if let lost = lostDeadline(of: trying), now >= lost, let outage = trying.outage {
             trying.outage?.isReportedLost = true
+            countOutage(&trying)
             state = .trying(trying)
             actions.append(.report(.connectionLost(outage: outage.since.duration(to: now))))
         }
@@ -337,6 +357,15 @@ extension SessionMachine {
             if goBack(trying, because: reason, at: now, into: &actions) { return }
             failed(attempt, of: trying, Ending(reason), at: now)
         }
+    }
+
+    /// Names the limit and the last failure.
+    private func givenUp(_ trying: Trying) -> Reason {
+        let limit = policy.giveUpAfter.map { "within \($0.components.seconds) s, as give-up-after says" } ?? ""
+        let failure =
+            trying.lastFailure.map { "; the last failure: \($0.message)" }
+            ?? (trying.outage == nil ? "" : "; it was lost because \(trying.cause.message)")
+        return Reason(.retryTimeout, "the session could not be connected \(limit)\(failure)")
     }
 
     private static func timeout(of phase: Phase) -> ReasonCode {

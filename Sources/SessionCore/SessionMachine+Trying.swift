@@ -15,6 +15,7 @@ extension SessionMachine {
         demand.touched(at: now)
         cursor = Self.firstEndpoint
         var trying = newTrying(outage: nil, because: reason, at: now)
+        trying.takesOver = !hasRested(trying)
         if let rest, rest > now, hasPath {
             notBefore = rest
             trying.activity = .waiting(until: rest, isKick: false)
@@ -48,13 +49,16 @@ extension SessionMachine {
             fail(because: .incompatible(reason))
             return
         }
-        counters.outages += 1
+        // Somebody who asks for a new connection, or another room, has no outage, unless the first attempt fails.
+        let isAskedFor = reason.code == .userReconnect || reason.code == .switchRoom
+        if !isAskedFor { counters.outages += 1 }
         escalate(because: reason.code)
         if isStable { backoff.restart() }
         backoff.outageBegan()
         noteStay(of: connected, isStable: isStable, lostBecause: reason.code)
         cursor = endpoint(after: connected, ending)
-        var trying = newTrying(outage: Outage(since: now), because: reason, at: now)
+        let outage = Outage(since: now, lastHeard: connected.heartbeat.lastHeard, isAskedFor: isAskedFor)
+        var trying = newTrying(outage: outage, because: reason, at: now)
         trying.lostAt = connected.attempt.endpoint
         actions.append(.report(.reconnectStarted(mode)))
         if goOnWithSuccessor(trying, after: connected, ending, at: now, into: &actions) { return }
@@ -120,6 +124,8 @@ extension SessionMachine {
     /// fault or the way's; unless the budget is spent.
     mutating func failed(_ attempt: Attempt, of trying: Trying, _ ending: Ending, at now: Instant) {
         var trying = trying
+        countOutage(&trying)
+        trying.lastFailure = ending.reason
         if case .attempting(_, _, _, let established) = trying.activity {
             trying.followsConnection = established != nil
         }
@@ -148,6 +154,13 @@ extension SessionMachine {
             return
         }
         wait(trying, after: ending, at: now)
+    }
+
+    /// What somebody asked for is an outage from the moment on that it does not succeed.
+    mutating func countOutage(_ trying: inout Trying) {
+        guard trying.outage?.isAskedFor == true else { return }
+        trying.outage?.isAskedFor = false
+        counters.outages += 1
     }
 
     /// Counts the endings that may happen once.
@@ -206,7 +219,10 @@ extension SessionMachine {
     mutating func waitForNetwork(_ trying: Trying, because reason: Reason, at now: Instant) {
         var trying = trying
         self.reason = explained(reason)
+        countOutage(&trying)
+        trying.lastFailure = self.reason
         trying.kick = nil
+        trying.takesOver = false
         var safetyAttempt = now.advanced(by: policy.safetyInterval)
         // Whatever is asked or heard meanwhile, the safety attempt is not put off.
         if case .waitingForNetwork(let due) = trying.activity { safetyAttempt = min(safetyAttempt, due) }
@@ -222,6 +238,8 @@ extension SessionMachine {
         trying.kick = reason
         trying.failures = 0
         trying.wasAccepted = false
+        trying.takesOver =
+            reason.code == .userConnect || (reason.code == .userReconnect && !trying.isReconnect)
         // Whatever was said about the credential: it is tried.
         trying.rejection = nil
         notBefore = nil
@@ -269,6 +287,8 @@ extension SessionMachine {
     mutating func attemptAgain(
         _ trying: Trying, _ attempt: Attempt, because reason: Reason, at now: Instant, into actions: inout [Action]
     ) {
+        var trying = trying
+        trying.takesOver = !trying.isReconnect && attempt.look == nil
         self.reason = reason
         cursor = attempt.endpoint
         attemptNow(trying, at: now, into: &actions)
@@ -285,11 +305,13 @@ extension SessionMachine {
         lastGeneration.rawValue += 1
         trying.attempts += 1
         trying.isAwaitingCredential = false
+        let look = look(for: trying)
+        trying.takesOver = false
         counters.attempts += 1
         let attempt = Attempt(
             generation: lastGeneration, endpoint: endpoint, number: trying.attempts,
             discardsSession: escalation == .discard,
-            look: look(for: trying), followsConnection: trying.followsConnection,
+            look: look, followsConnection: trying.followsConnection,
             continuesKnock: watch.hasAnswer(endpoint) || trying.returnsFrom != nil, rejection: trying.rejection)
         watch.waitEnded()
         trying.activity = .attempting(
@@ -299,7 +321,8 @@ extension SessionMachine {
     }
 
     private func look(for trying: Trying) -> Look? {
-        if trying.isReconnect || hasRested(trying) {
+        if trying.takesOver { return nil }
+        if trying.isReconnect || hasRested(trying) || rivalry.strategy == .yield {
             return rivalry.look(cause: trying.cause, last: reason)
         }
         return trying.wasAccepted ? rivalry.lookAfterAcceptance(last: reason) : nil

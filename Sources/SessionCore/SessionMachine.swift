@@ -45,6 +45,9 @@ public struct SessionMachine: Sendable {
     var kicks = KickLimiter()
     /// The driver sets the strategy, and whether there is a room to look into.
     public var rivalry = Rivalry()
+    /// How long after the server was heard last others may still see the session if it ends without a word; `nil` when nobody
+    /// sees it. The driver tells.
+    public var lingering: Duration?
     var demand: Demand
     var watch: EndpointWatch
     var returns: ReturnPacing
@@ -138,6 +141,9 @@ extension SessionMachine {
         var wasAccepted = false
         /// Whether what ended last was a connection that the server had accepted.
         var followsConnection: Bool
+        /// Whether the coming attempt is the very first one after somebody connected the session: it takes over from any
+        /// other device. Not when it has to wait for the network.
+        var takesOver = false
         var attempts = 0
         /// The attempts that failed although there was a path.
         var failures = 0
@@ -157,11 +163,17 @@ extension SessionMachine {
         var isAwaitingCredential = false
         /// The network event or command that started the present attempt ahead of its time.
         var kick: Reason?
+        /// Why the last attempt failed; `nil` as long as none has.
+        var lastFailure: Reason?
     }
 
     /// From the moment a connected session is lost until it is connected again.
     struct Outage: Hashable, Sendable {
         let since: Instant
+        /// When the server was heard last.
+        let lastHeard: Instant
+        /// Whether somebody asked for it, and the first attempt has not failed: then it is no outage.
+        var isAskedFor: Bool
         var isReportedLost = false
     }
 
@@ -212,6 +224,8 @@ extension SessionMachine {
         let attempt: Attempt
         let step: Step
         let deadline: Instant
+        /// When the server was heard last.
+        let lastHeard: Instant
     }
 }
 
@@ -357,7 +371,8 @@ extension SessionMachine {
         /// that was spent in it.
         case stateChanged(from: SessionState, lasted: Duration)
         case reconnectStarted(ReconnectMode)
-        case reconnectCompleted(ReconnectMode, outage: Duration)
+        /// The outage is `nil` when somebody had asked for the reconnect, and it came about at once.
+        case reconnectCompleted(ReconnectMode, outage: Duration?)
         /// Once per outage, after `lostAfter`, while attempts go on.
         case connectionLost(outage: Duration)
         case qualityChanged(Quality)

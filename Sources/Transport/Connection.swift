@@ -43,7 +43,7 @@ public final class Connection {
     private var heldBack: [ConnectionEvent]? = []
 
     private(set) var phase = Phase.resolving
-    private var mustStopWhenReached: Bool
+    private var stop: Stop?
     private var timer: Scheduled<Void>?
     /// What is left to be dialed.
     private var addresses: [SocketAddress] = []
@@ -57,6 +57,8 @@ public final class Connection {
     private var tlsHandler: NIOSSLClientHandler?
     var webSocket: WebSocketHandler?
     private(set) var peer: SocketAddress?
+    /// Whether the proxy has connected us to the server.
+    private var hasTunnel = false
     private var unflushed = 0
     private var isReading = true
     /// The first failed write. The channel's end follows and tells it.
@@ -68,7 +70,7 @@ public final class Connection {
     ) {
         self.endpoint = endpoint
         self.options = options
-        self.mustStopWhenReached = options.stopsWhenReached
+        self.stop = options.stop
         self.eventLoop = eventLoop
         self.contexts = contexts
         self.lookUp = lookUp
@@ -289,17 +291,20 @@ extension Connection {
                 return
             }
             self.peer = peer
-            guard mustStopWhenReached else { return goOn(peer) }
-            mustStopWhenReached = false
-            phase = .reached
-            emit(.reached(peer))
+            if stop == .firstHop { stopHere(peer) } else { goOn(peer) }
         }
+    }
+
+    private func stopHere(_ peer: SocketAddress) {
+        stop = nil
+        phase = .reached
+        emit(.reached(peer))
     }
 
     /// The first hop answered, and nothing is to be waited for.
     private func goOn(_ peer: SocketAddress) {
         guard let channel, let handler else { return }
-        if let proxy = options.proxy {
+        if let proxy = options.proxy, !hasTunnel {
             tunnel(proxy, channel, handler)
         } else {
             connected(peer)
@@ -314,6 +319,8 @@ extension Connection {
 
     /// Bytes go to the server from here on.
     func connected(_ peer: SocketAddress) {
+        hasTunnel = options.proxy != nil
+        if stop == .server { return stopHere(peer) }
         endpoint.scheme.isSecure ? secure(peer) : secured(tlsVersion: nil)
     }
 }

@@ -28,9 +28,8 @@ extension Connection {
         /// Says by which interface the resolved addresses may be dialed; called on the loop, each time that they are. `nil` as
         /// the answer: by none, and the connection fails. Without this, the kernel chooses, and may choose anew at any time.
         public var way: (@Sendable ([SocketAddress]) -> Way?)?
-        /// Whether the connection stops where the endpoint has answered, until ``Connection/proceed(onEvent:)``: nothing
-        /// is sent before.
-        public var stopsWhenReached: Bool
+        /// Where the connection stops until ``Connection/proceed(onEvent:)``; `nil`: nowhere.
+        public var stop: Stop?
 
         public init(
             dialTimeout: Duration = .seconds(10),
@@ -41,7 +40,7 @@ extension Connection {
             userTimeout: Duration = .seconds(10),
             keepAlive: Duration = .seconds(20),
             closeTimeout: Duration = .seconds(2),
-            stopsWhenReached: Bool = false
+            stop: Stop? = nil
         ) {
             self.dialTimeout = dialTimeout
             self.handshakeTimeout = handshakeTimeout
@@ -51,8 +50,16 @@ extension Connection {
             self.userTimeout = userTimeout
             self.keepAlive = keepAlive
             self.closeTimeout = closeTimeout
-            self.stopsWhenReached = stopsWhenReached
+            self.stop = stop
         }
+    }
+
+    /// A point on the way where a connection stops.
+    public enum Stop: Hashable, Sendable {
+        /// TCP is connected, to the server or to the proxy, and nothing was sent.
+        case firstHop
+        /// TCP is connected to the server, also through the proxy, and nothing was sent to the server.
+        case server
     }
 
     /// How a connection is closed by us.

@@ -64,6 +64,7 @@ struct SpanArgument: ExpressibleByArgument, Equatable, CustomStringConvertible {
 extension MessageQoS: ExpressibleByArgument {}
 extension MessagePublishMethod.Wait: ExpressibleByArgument {}
 extension SessionReconnectMethod.Mode: ExpressibleByArgument {}
+extension SessionSimulateMethod.Fault: ExpressibleByArgument {}
 extension SessionStatus.State: ExpressibleByArgument {}
 
 extension QueuedMessageState: ExpressibleByArgument {

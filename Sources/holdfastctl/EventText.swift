@@ -11,7 +11,12 @@ enum EventText {
 
     private static func what(_ event: SessionEvent) -> String {
         switch event.event {
-        case .stateChanged: stateChange(event)
+        case .stateChanged, .phaseChanged: stateChange(event)
+        case .roomChanged: words(["room", event.previousRoom, event.previousRoom == nil ? nil : "→", event.room])
+        case .publicationChanged:
+            words([
+                "publication", event.topic, event.publication?.rawValue, event.reasonCode.map { "(\($0))" },
+            ])
         case .connectionLost:
             words(["connection lost", event.outage.map { "for \(TimeText.duration($0))" }, event.reason?.code])
         case .reconnectStarted:
@@ -30,7 +35,10 @@ enum EventText {
         case .pathChanged:
             words(["path", event.change ?? "changed", event.path.map { "via \($0.interface) from \($0.source)" }])
         case .participantJoined: words([event.user, event.device.map { "(\($0))" }, "joined"])
-        case .participantLeft: words([event.user, event.device.map { "(\($0))" }, "left"])
+        case .participantLeft:
+            words([event.user, event.device.map { "(\($0))" }, event.cause == .lost ? "is lost" : "left"])
+        case .participantChanged:
+            words([event.user, event.device.map { "(\($0))" }, "has quality", event.quality?.rawValue])
         case .messageRejected:
             words([
                 "message", event.id.map { "\($0)" }, event.topic, "rejected",

@@ -19,7 +19,8 @@ struct HoldfastControl: AsyncParsableCommand {
         version: "holdfastctl \(Release.version)",
         subcommands: [
             StatusCommand.self, ListCommand.self, WatchCommand.self, WaitCommand.self, ConnectCommand.self,
-            DisconnectCommand.self, ReconnectCommand.self, SwitchRoomCommand.self, PublishCommand.self,
+            DisconnectCommand.self, ReconnectCommand.self, SimulateCommand.self, SwitchRoomCommand.self,
+            PublishCommand.self,
             SubscribeCommand.self, UnsubscribeCommand.self, QueueCommand.self, PublicationsCommand.self,
             ParticipantsCommand.self, NetworkCommand.self, HistoryCommand.self, CheckCommand.self, PingCommand.self,
             LogCommand.self,

@@ -62,8 +62,11 @@ enum RoomText {
         let overview = "\(count) participant\(count == 1 ? "" : "s") in \(result.room)\(count == 0 ? "." : ":")"
         guard count > 0 else { return [printable(overview)] }
         let rows = result.participants.map {
-            [$0.user, $0.device, $0.state.rawValue, $0.since.map { times.moment($0) } ?? "-"]
+            [
+                $0.user, $0.device, $0.state.rawValue, $0.quality?.rawValue ?? "-",
+                $0.since.map { times.moment($0) } ?? "-",
+            ]
         }
-        return [printable(overview), ""] + Columns.table(["USER", "DEVICE", "STATE", "SINCE"], rows)
+        return [printable(overview), ""] + Columns.table(["USER", "DEVICE", "STATE", "QUALITY", "SINCE"], rows)
     }
 }

@@ -92,7 +92,7 @@ private struct StatusFollower {
             case .snapshot(let result):
                 for status in result.snapshot.sessions { show(status) }
             case .event(let event):
-                guard event.event == .stateChanged, let name = event.session else { continue }
+                guard [.stateChanged, .phaseChanged].contains(event.event), let name = event.session else { continue }
                 do throws(ClientError) {
                     show(try await client.call(SessionStatusMethod.self, .init(session: name)))
                 } catch .connectionLost {

@@ -140,6 +140,8 @@ private struct RowBuilder {
     private var last: SessionHistoryEntry?
     /// The outage under way.
     private var outage: Timeline.Outage?
+    /// Whether somebody had asked for what took the session away: that is no outage, unless the daemon calls it one.
+    private var isAskedFor = false
 
     init(session: String, start: Int64, end: Int64) {
         self.session = session
@@ -155,6 +157,7 @@ private struct RowBuilder {
         last = entry
         guard entry.to != .connected, !Self.isStop(entry) else { return }
         outage = begun(by: entry, at: entry.time.milliseconds)
+        isAskedFor = Self.isAskedFor(entry)
         outage?.beganBefore = entry.from != .connected
     }
 
@@ -169,6 +172,7 @@ private struct RowBuilder {
             end(at: time, by: entry)
         } else if outage == nil, !Self.isStop(entry) {
             outage = begun(by: entry, at: time)
+            isAskedFor = Self.isAskedFor(entry)
             // A session that was not connected before has lost nothing; it is told only if it lasts.
             outage?.beganBefore = entry.from != .connected
         }
@@ -187,7 +191,7 @@ private struct RowBuilder {
             outage = nil
         }
         close(at: end)
-        if var outage, let last {
+        if var outage, let last, !isAskedFor || last.to == .reconnecting || last.to == .failed {
             outage.length = Double(max(0, end - outage.start)) / 1000
             guard !outage.isPlanned || outage.length >= Self.longestPlanned else {
                 return Timeline.Row(session: session, spans: spans, outages: outages)
@@ -233,9 +237,14 @@ private struct RowBuilder {
         isLocal(entry) && (entry.to == .disconnecting || entry.to == .disconnected)
     }
 
+    private static func isAskedFor(_ entry: SessionHistoryEntry) -> Bool {
+        ["user-disconnect", "goodbye-unheard", "user-reconnect", "switch-room"].contains(entry.reason.code)
+    }
+
     private mutating func end(at time: Int64, by entry: SessionHistoryEntry) {
         guard var ended = outage else { return }
         outage = nil
+        if isAskedFor, entry.outage == nil { return }
         // What only connected for the first time was no outage.
         guard !ended.beganBefore || ended.start < start else { return }
         ended.end = time

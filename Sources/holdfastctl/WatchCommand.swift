@@ -122,6 +122,7 @@ struct WaitProgress: Sendable {
     let names: [String]
     private var states: [String: SessionStatus.State] = [:]
     private var reasons: [String: String] = [:]
+    private var codes: [String: String] = [:]
     private var isKnown = false
 
     init(wanted: SessionStatus.State, names: [String]) {
@@ -137,11 +138,15 @@ struct WaitProgress: Sendable {
             for status in result.snapshot.sessions {
                 states[status.session] = status.state
                 reasons[status.session] = status.reason?.message
+                codes[status.session] = status.reason?.code
             }
         case .event(let event):
             guard let name = event.session, let state = event.state else { return }
             states[name] = state
-            if let reason = event.reason { reasons[name] = reason.message }
+            if let reason = event.reason {
+                reasons[name] = reason.message
+                codes[name] = reason.code
+            }
         case .detached:
             // A state of before is no state of now.
             isKnown = false
@@ -164,6 +169,13 @@ struct WaitProgress: Sendable {
         }
         if wanted == .connected, let failed = awaited.first(where: { states[$0] == .failed }) {
             return .hopeless("\(failed) has failed: \(reasons[failed] ?? "holdfastctl status \(failed) says why")")
+        }
+        // One that only rests comes back by itself; one that somebody disconnected does not.
+        let isDown = { (name: String) in
+            states[name] == .disconnected && ["user-disconnect", "goodbye-unheard"].contains(codes[name])
+        }
+        if wanted == .connected, let down = awaited.first(where: isDown) {
+            return .hopeless("\(down) is disconnected: \(reasons[down] ?? ""); holdfastctl connect \(down) starts it")
         }
         return nil
     }

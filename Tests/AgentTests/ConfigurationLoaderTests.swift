@@ -126,6 +126,30 @@ private func name(_ text: String) throws -> SessionName { try #require(SessionNa
             ])
     }
 
+    @Test func `refuses sessions that would throw each other out, all of them, and no other`() throws {
+        let scratch = try ConfigurationScratch()
+        try scratch.write(
+            "sessions.d/first.toml", "endpoints = [\"mqtt://two.example\", \"mqtts://one.example\"]\nuser = \"u\"\n")
+        // Another listener of the same server.
+        try scratch.write(
+            "sessions.d/second.toml", "endpoints = [\"wss://one.example/mqtt\"]\nuser = \"x\"\nclient-id = \"u\"\n")
+        try scratch.write("sessions.d/own-id.toml", good + "client-id = \"u-own\"")
+        try scratch.write("sessions.d/other-port.toml", "endpoints = [\"mqtts://one.example:8884\"]\nuser = \"u\"\n")
+        let loaded = scratch.load()
+        let what = "where each would throw the other out: write a client-id of its own into each file, here for example"
+        let first = #"sessions.d/first.toml:2:8: sessions first and second have the same client-id, "u", at "#
+        let second = #"sessions.d/second.toml:3:13: sessions second and first have the same client-id, "u", at "#
+        let expected: [String] = [
+            first + "one.example:8883, \(what) client-id = \"u-first\"",
+            second + "one.example:443, \(what) client-id = \"u-second\"",
+        ]
+        #expect(loaded.errors.map { String($0.description.dropFirst(scratch.path.count + 1)) } == expected)
+        #expect(throws: ConfigurationErrors.self) { try loaded.sessions[name("first")]?.get() }
+        #expect(throws: ConfigurationErrors.self) { try loaded.sessions[name("second")]?.get() }
+        #expect(try loaded.sessions[name("own-id")]?.get().clientID == "u-own")
+        #expect(try loaded.sessions[name("other-port")]?.get().clientID == "u")
+    }
+
     @Test func `tells a changed session from one that is the same`() throws {
         let scratch = try ConfigurationScratch()
         try scratch.write("sessions.d/main.toml", good)

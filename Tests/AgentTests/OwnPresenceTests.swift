@@ -9,7 +9,7 @@ import Testing
 @Suite struct OwnPresenceTests {
     static func presence() -> OwnPresence {
         OwnPresence(
-            identity: ParticipantsTests.me, session: "main", timeout: .seconds(90), since: RFC3339(milliseconds: 0))
+            identity: ParticipantsTests.me, session: "main", willDelay: .seconds(90), since: RFC3339(milliseconds: 0))
     }
 
     static func at(_ seconds: Int64) -> Instant { Instant(nanoseconds: seconds * 1_000_000_000) }
@@ -67,7 +67,8 @@ import Testing
         #expect(presence.said == [time(0), time(50), time(20), time(30)])
         // The daemon was started anew.
         presence = OwnPresence(
-            identity: ParticipantsTests.me, session: "main", timeout: .seconds(90), since: time(40), said: presence.said
+            identity: ParticipantsTests.me, session: "main", willDelay: .seconds(90), since: time(40),
+            said: presence.said
         )
         #expect(presence.said == [time(0), time(50), time(20), time(30), time(40)])
         // Attempts that no server accepted have said nothing.
@@ -121,7 +122,26 @@ import Testing
         #expect(membership.participants.isKnown)
     }
 
-    @Test func `the will says offline after the presence timeout`() {
+    @Test func `each connection has a mark of its own, and the will has none`() {
+        var presence = Self.presence()
+        let marks = [1, 1, 2].map { ConnectionMark(clientID: "c", time: RFC3339(milliseconds: $0), random: 7) }
+        #expect(marks[0] == marks[1] && marks[0] != marks[2])
+        presence.willConnect(as: marks[0])
+        let first = presence.message(.online)
+        #expect(PresenceMessage(first.bytes, of: ParticipantsTests.me)?.connection == marks[0])
+        #expect(presence.isOwn(first))
+        presence.willConnect(as: marks[2])
+        #expect(!presence.isOwn(first), "that was said on the connection before")
+        #expect(presence.wasOwn(first))
+        #expect(presence.message(.offline).connection == nil)
+    }
+
+    @Test(arguments: ["", "1", "x-1", "1-", "-1", "123456789-1", "1-2-3", "1-" + String(repeating: "a", count: 65)])
+    func `what is no mark is none`(text: String) {
+        #expect(ConnectionMark(text) == nil)
+    }
+
+    @Test func `the will says offline after the will delay`() {
         let will = RoomMembership(RoomTests.room, presence: Self.presence()).will
         #expect(will.topic == "holdfast/rooms/plant/north/presence/me/here")
         #expect(will.retain && will.qos == .atLeastOnce)

@@ -1,4 +1,5 @@
 import ControlAPI
+import SessionCore
 import Testing
 
 @testable import Agent
@@ -34,7 +35,7 @@ import Testing
         #expect(participants.list.count == Participants.maximumCount)
         #expect(!participants.isComplete)
         // Those who are in it can still leave.
-        #expect(participants.received(nil, of: Self.ann, isRetained: false) == .left(Self.ann))
+        #expect(participants.received(nil, of: Self.ann, isRetained: false) == .left(Self.ann, .left))
     }
 
     @Test func `those who are there at first are in the list and no news`() {
@@ -53,14 +54,27 @@ import Testing
         #expect(participants.received(Self.message(Self.bob), of: Self.bob, isRetained: false) == .joined(Self.bob))
         #expect(participants.received(Self.message(Self.bob), of: Self.bob, isRetained: false) == nil)
         #expect(
-            participants.received(Self.message(Self.bob, .offline), of: Self.bob, isRetained: false) == .left(Self.bob))
+            participants.received(Self.message(Self.bob, .offline), of: Self.bob, isRetained: false)
+                == .left(Self.bob, .lost))
         #expect(participants.received(Self.message(Self.bob, .offline), of: Self.bob, isRetained: false) == nil)
         #expect(participants.list.map(\.identity) == [Self.ann, Self.me])
     }
 
+    @Test func `what a participant says of its connection is in the list, and a change is news, once`() {
+        var participants = Self.filled
+        var message = Self.message(Self.ann)
+        for (quality, isNews) in [(Quality.good, true), (.good, false), (.poor, true)] {
+            message.quality = quality
+            let read = PresenceMessage(message.bytes, of: Self.ann)
+            let change = participants.received(read, of: Self.ann, isRetained: false)
+            #expect(change == (isNews ? .changed(Self.ann, quality) : nil))
+            #expect(participants.list.first?.quality == quality)
+        }
+    }
+
     @Test func `a cleared presence is a leave`() {
         var participants = Self.filled
-        #expect(participants.received(nil, of: Self.ann, isRetained: false) == .left(Self.ann))
+        #expect(participants.received(nil, of: Self.ann, isRetained: false) == .left(Self.ann, .left))
     }
 
     @Test func `coming back before the will is no news, but the new time is known`() {
@@ -83,7 +97,7 @@ import Testing
         participants.beginSnapshot()
         #expect(participants.received(Self.message(Self.bob), of: Self.bob, isRetained: true) == .joined(Self.bob))
         #expect(participants.received(Self.message(Self.me), of: Self.me, isRetained: false) == nil)
-        #expect(participants.endSnapshot() == [.left(Self.ann)])
+        #expect(participants.endSnapshot() == [.left(Self.ann, .left)])
         #expect(participants.list.map(\.identity) == [Self.bob, Self.me])
     }
 

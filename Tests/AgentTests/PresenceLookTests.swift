@@ -10,44 +10,69 @@ import Testing
 /// Two devices of one user: what is looked at, and what follows from it.
 @Suite(.timeLimit(.minutes(10)))
 struct PresenceLookTests {
-    static let own = OwnPresence(
-        identity: .init(user: "twin", device: "m"), session: "main", timeout: .seconds(90),
-        since: RFC3339(milliseconds: 1000))
+    static func mark(_ client: String, _ number: Int64) -> ConnectionMark {
+        ConnectionMark(clientID: client, time: RFC3339(milliseconds: number), random: 0)
+    }
+
+    /// Connected as connection 1 of the client identifier `twin`; connection 2 was seen.
+    static let own = {
+        var own = OwnPresence(
+            identity: .init(user: "twin", device: "m"), session: "main", willDelay: .seconds(90),
+            since: RFC3339(milliseconds: 1000))
+        own.willConnect(as: mark("twin", 1))
+        own.noteSeen(message("a", 500, connection: mark("twin", 2)))
+        return own
+    }()
 
     private static func message(
-        _ device: String, _ since: Int64?, _ state: PresenceMessage.State = .online, session: String = "main"
+        _ device: String, _ since: Int64?, _ state: PresenceMessage.State = .online, session: String = "main",
+        connection: ConnectionMark? = nil
     ) -> PresenceMessage {
         PresenceMessage(
             identity: .init(user: "twin", device: device), state: state,
-            since: since.map { RFC3339(milliseconds: $0) }, session: session)
+            since: since.map { RFC3339(milliseconds: $0) }, session: session, connection: connection)
     }
 
     @Test(
         arguments: [
-            // (device, since, state, displaced, yielded)
-            ("a", 1001, .online, true, true), ("a", 999, .online, false, true), ("a", 1001, .offline, false, false),
-            ("a", nil, .online, false, true),
-            // At the same moment the device decides, and for one of the two only.
-            ("z", 1000, .online, true, true), ("a", 1000, .online, false, true),
-            // What we published ourselves, now and before.
-            ("m", 1000, .online, false, false), ("m", 999, .online, false, false),
+            // (device, since, state, mark, displaced, yielded)
+            // A connection that was not seen before, whatever the clock of its host says.
+            ("a", 1001, .online, mark("twin", 3), true, true), ("a", 1, .online, mark("twin", 3), true, true),
+            ("a", nil, .online, mark("twin", 3), true, true),
+            // One that was.
+            ("a", 1001, .online, mark("twin", 2), false, true),
+            // It went.
+            ("a", 1001, .offline, mark("twin", 3), false, false),
+            // Another client identifier does not throw this one out; nor does what tells nothing.
+            ("a", 1001, .online, mark("other", 3), false, true), ("a", 1001, .online, nil, false, true),
+            // What we published ourselves, on this connection and another.
+            ("m", 1000, .online, mark("twin", 1), false, false), ("m", 1000, .online, mark("twin", 9), false, false),
             // The same device a second time.
-            ("m", 1001, .online, true, true),
-        ] as [(String, Int64?, PresenceMessage.State, Bool, Bool)])
+            ("m", 999, .online, mark("twin", 3), true, true),
+        ] as [(String, Int64?, PresenceMessage.State, ConnectionMark?, Bool, Bool)])
     func `another device decides`(
-        device: String, since: Int64?, state: PresenceMessage.State, isDisplaced: Bool, isYielded: Bool
+        device: String, since: Int64?, state: PresenceMessage.State, mark: ConnectionMark?, isDisplaced: Bool,
+        isYielded: Bool
     ) {
-        let seen = [Self.message("m", 1000), Self.message(device, since, state)]
+        let seen = [Self.message("m", 1000), Self.message(device, since, state, connection: mark)]
         let displaced = PresenceLook.verdict(.forNewer, seen: seen, own: Self.own)
         #expect(displaced?.code == (isDisplaced ? .displaced : nil))
         let yielded = PresenceLook.verdict(.forAny, seen: seen, own: Self.own)
         #expect(yielded?.code == (isYielded ? .yielded : nil))
     }
 
+    @Test func `the connections that are remembered as seen are not without end`() {
+        var own = Self.own
+        for number in 10...200 { own.noteSeen(Self.message("a", 1, connection: Self.mark("twin", Int64(number)))) }
+        #expect(own.isRivalUnseen(Self.message("a", 1, connection: Self.mark("twin", 10))))
+        #expect(!own.isRivalUnseen(Self.message("a", 1, connection: Self.mark("twin", 200))))
+    }
+
     @Test func `what this session said before the clock was set back is its own`() {
         var own = OwnPresence(
-            identity: .init(user: "twin", device: "m"), session: "main", timeout: .seconds(90),
+            identity: .init(user: "twin", device: "m"), session: "main", willDelay: .seconds(90),
             since: RFC3339(milliseconds: 5000))
+        own.willConnect(as: Self.mark("twin", 1))
         func tell(_ milliseconds: Int64) {
             own.begin(at: RFC3339(milliseconds: milliseconds))
             _ = own.connected(resumed: false, at: .init(nanoseconds: 0), time: RFC3339(milliseconds: milliseconds))
@@ -59,10 +84,11 @@ struct PresenceLookTests {
         tell(1000)
         func reasons(_ since: Int64, session: String = "main") -> [Reason?] {
             [Look.forNewer, .forAny].map {
-                PresenceLook.verdict($0, seen: [Self.message("m", since, session: session)], own: own)
+                PresenceLook.verdict(
+                    $0, seen: [Self.message("m", since, session: session, connection: Self.mark("twin", 2))], own: own)
             }
         }
-        for since in [6000, 5000, 4000, 1000, 999] as [Int64] { #expect(reasons(since) == [nil, nil], "\(since)") }
+        for since in [6000, 5000, 4000, 1000] as [Int64] { #expect(reasons(since) == [nil, nil], "\(since)") }
         // Nobody said that here, so it is a twin.
         #expect(reasons(4500).map { $0?.code } == [.displaced, .yielded])
         #expect(reasons(4000, session: "other").map { $0?.code } == [.displaced, .yielded])
@@ -210,7 +236,10 @@ struct PresenceLookTests {
                     (Self.ownTopic, String(buffer: presence.payload)),
                     (
                         "holdfast/rooms/plant/presence/edge-42/other",
-                        RoomSessionTests.presence("edge-42", "other", since: RFC3339(milliseconds: 32_503_680_000_000))
+                        RoomSessionTests.presence(
+                            "edge-42", "other",
+                            connection: ConnectionMark(
+                                clientID: "edge-42", time: RFC3339(milliseconds: 0), random: 7))
                     ),
                 ])
             let failed = try await peer.state("failed")

@@ -111,7 +111,9 @@ struct ReasonMappingTests {
 
     @Test(arguments: SessionCore.ReasonCode.allCases)
     func `a reason is told whole`(code: SessionCore.ReasonCode) {
-        let told = SessionStatus.Reason(Reason(code, "sentence", serverCode: 7))
+        guard let session = SessionName("edge-7") else { return }
+        let told = SessionStatus.Reason(Reason(code, "sentence", serverCode: 7), of: session)
+        #expect(told.hint?.contains("SESSION") != true, "a hint can be typed as it stands")
         #expect(told.code == code.rawValue)
         #expect(told.group == code.group.rawValue)
         #expect(told.terminal == code.isTerminal)

@@ -15,10 +15,12 @@ struct RoomSessionTests {
     static let main = #"{"session":"main"}"#
 
     static func presence(
-        _ user: String, _ device: String, _ state: PresenceMessage.State = .online, since: RFC3339 = .now
+        _ user: String, _ device: String, _ state: PresenceMessage.State = .online, since: RFC3339 = .now,
+        connection: ConnectionMark? = nil
     ) -> String {
         let identity = Participant.Identity(user: user, device: device)
-        let message = PresenceMessage(identity: identity, state: state, since: since, session: "other")
+        let message = PresenceMessage(
+            identity: identity, state: state, since: since, session: "other", connection: connection)
         return String(decoding: message.bytes, as: UTF8.self)
     }
 
@@ -44,7 +46,8 @@ struct RoomSessionTests {
             let connect = try await daemon.server.connect()
             #expect(connect.will?.topic == Self.own)
             #expect(connect.will?.retain == true)
-            #expect(connect.will?.properties.willDelay == 20)
+            #expect(connect.keepAlive == 5)
+            #expect(connect.will?.properties.willDelay == 12)
             let filter = try await daemon.server.packet { packet in
                 if case .subscribe(let subscribe) = packet { subscribe.subscriptions.first?.filter } else { nil }
             }
@@ -85,7 +88,9 @@ struct RoomSessionTests {
         }
     }
 
-    @Test func `a short outage publishes nothing again, a lost session does`() async throws {
+    @Test func `every connection is announced with its own mark, and a short outage is nothing else to the others`()
+        async throws
+    {
         try await inRoom { daemon, peer in
             await daemon.server.disconnect(.serverBusy)
             try await peer.state("connected")
@@ -95,7 +100,13 @@ struct RoomSessionTests {
             let messages = await daemon.server.events.all.filter { event in
                 if case .packet(.publish) = event { true } else { false }
             }
-            #expect(messages.count == 2)
+            let own = messages.compactMap { event -> PresenceMessage? in
+                guard case .packet(.publish(let publish)) = event else { return nil }
+                return PresenceMessage(publish.payload.readableBytesView, of: ParticipantsTests.me)
+            }
+            #expect(own.count == 3)
+            #expect(Set(own.map(\.connection)).count == 3)
+            #expect(Set(own.map(\.since)).count == 1)
         }
     }
 

@@ -172,8 +172,10 @@ struct AgoraScenarios {
             let a = try await scenario.host("A", Self.channel)
             try await b.until(.participantJoined)
             scenario.silence(a)
+            let silent = scenario.now
             let offline = try await b.until(.participantLeft)
             #expect(offline.user == "a")
+            #expect((Duration.seconds(12)...Duration.seconds(23)).contains(silent.duration(to: scenario.now)))
             scenario.unsilence(a)
             try await a.until(.connected)
             #expect(try await b.until(.participantJoined).user == "a")

@@ -33,6 +33,24 @@ struct EndpointScenarios {
         }
     }
 
+    @Test(arguments: ["", "username = \"u\"\npassword = \"file:/p\"\n"])
+    func `through a proxy, too, and not because the proxy answers`(_ login: String) async throws {
+        try await Scenario.run { scenario in
+            scenario.stop(.one)
+            let a = try await scenario.host(
+                "A", "[proxy]\nurl = \"http://192.0.2.9:3128\"\n" + login, endpoints: [.one, .two])
+            await a.use(TokenService(scenario.loop))
+            try await a.until(.connected)
+            #expect(try await a.status().endpoint == Scenario.ServerName.two.endpoint)
+            await scenario.sleep(.seconds(3600))
+            #expect(try await a.status().counters.outages == 0, "the first server is not there")
+            scenario.start(.one)
+            #expect(try await a.until(.reconnecting).reason?.code == "returning")
+            try await a.until(.connected, within: .seconds(1))
+            #expect(try await a.status().endpoint == Scenario.ServerName.one.endpoint)
+        }
+    }
+
     @Test func `while a server is away for long, it is looked for, and it is back within a quarter of a minute`()
         async throws
     {

@@ -209,11 +209,13 @@ struct NexconnScenarios {
         }
     }
 
-    /// A is offline, B connects as the same user; then A's network is back.
+    /// A was connected and loses its network, B connects as the same user; then A's network is back.
     private static func story(
-        _ strategy: String, _ body: @Sendable (isolated Scenario, _ a: Host, _ b: Host) async throws -> Void
+        _ strategy: String, silent: Bool,
+        _ body: @Sendable (isolated Scenario, _ a: Host, _ b: Host) async throws -> Void
     ) async throws {
         try await Scenario.run { scenario in
+            scenario.with { broker, _ in broker.takesOverSilently = silent }
             let a = try await scenario.host("A", device(strategy), user: "u")
             try await a.until(.connected)
             await scenario.sleep(.seconds(60))
@@ -227,11 +229,33 @@ struct NexconnScenarios {
         }
     }
 
-    @Test func `reconnectKickEnable false: A reconnects and kicks B, who does not fight back`() async throws {
-        try await Self.story("take-over") { scenario, a, b in
+    /// A cannot get through, B logs in, A's network heals: the story of Nexconn's documentation.
+    private static func ownStory(
+        _ strategy: String, silent: Bool, hasPath: Bool,
+        _ body: @Sendable (isolated Scenario, _ a: Host, _ b: Host) async throws -> Void
+    ) async throws {
+        try await Scenario.run { scenario in
+            scenario.with { broker, _ in broker.takesOverSilently = silent }
+            let a = try await scenario.host("A", device(strategy) + "\n[presence]\ntimeout = \"20s\"", user: "u")
+            // Before anything of it arrives anywhere.
+            if hasPath { scenario.silence(a) } else { await scenario.cut(a) }
+            await scenario.sleep(.seconds(60))
+            #expect(try await a.status().state == .connecting)
+            let b = try await scenario.host("B", device(strategy), user: "u")
+            try await b.until(.connected)
+            await scenario.sleep(.seconds(60))
+            if hasPath { scenario.unsilence(a) } else { await scenario.mend(a) }
+            try await body(scenario, a, b)
+        }
+    }
+
+    @Test(arguments: [false, true])
+    func `reconnectKickEnable false: A reconnects and kicks B, who does not fight back`(silent: Bool) async throws {
+        try await Self.story("take-over", silent: silent) { scenario, a, b in
             try await a.until(.connected)
             let kicked = try await b.until(.failed)
             #expect(kicked.reason?.code == "displaced")
+            #expect(await b.told(.displaced).count == 1)
             await scenario.sleep(.seconds(7200))
             #expect(try await a.status().state == .connected)
             #expect(try await b.status().state == .failed)
@@ -239,8 +263,52 @@ struct NexconnScenarios {
         }
     }
 
-    @Test func `reconnectKickEnable true: A finds B online and yields (31023), B is not disturbed`() async throws {
-        try await Self.story("yield") { scenario, a, b in
+    @Test(arguments: [false, true], [false, true])
+    func `reconnectKickEnable false: A that could never connect kicks B when its network heals`(
+        silent: Bool, hasPath: Bool
+    ) async throws {
+        try await Self.ownStory("take-over", silent: silent, hasPath: hasPath) { scenario, a, b in
+            try await a.until(.connected)
+            #expect(try await b.until(.failed).reason?.code == "displaced")
+            await scenario.sleep(.seconds(7200))
+            #expect(try await a.status().state == .connected)
+            #expect(try await a.status().counters.outages == 0)
+        }
+    }
+
+    @Test(arguments: [false, true], [false, true])
+    func `reconnectKickEnable true: A that could never connect stops when its network heals, and B is not disturbed`(
+        silent: Bool, hasPath: Bool
+    ) async throws {
+        try await Self.ownStory("yield", silent: silent, hasPath: hasPath) { scenario, a, b in
+            let yielded = try await a.until(.failed)
+            #expect(yielded.reason?.code == "yielded")
+            await scenario.sleep(.seconds(7200))
+            #expect(try await a.status().counters.connects == 0)
+            #expect(try await b.status().state == .connected)
+            #expect(try await b.status().counters.outages == 0)
+        }
+    }
+
+    @Test func `reconnectKickEnable true: somebody who connects while A tries means it, and takes over`() async throws {
+        try await Scenario.run { scenario in
+            let a = try await scenario.host("A", Self.device("yield"), user: "u")
+            await scenario.cut(a)
+            let b = try await scenario.host("B", Self.device("yield"), user: "u")
+            try await b.until(.connected)
+            scenario.stop()
+            await scenario.mend(a)
+            await scenario.sleep(.seconds(1))
+            scenario.start()
+            try await a.connect()
+            try await a.until(.connected)
+        }
+    }
+
+    @Test(arguments: [false, true])
+    func `reconnectKickEnable true: A finds B online and yields (31023), B is not disturbed`(silent: Bool) async throws
+    {
+        try await Self.story("yield", silent: silent) { scenario, a, b in
             let yielded = try await a.until(.failed)
             #expect(yielded.reason?.code == "yielded")
             #expect(yielded.reason?.terminal == true)
@@ -252,6 +320,47 @@ struct NexconnScenarios {
             try await a.connect()
             try await a.until(.connected)
             try await b.until(.failed)
+        }
+    }
+
+    @Test(arguments: [false, true])
+    func `clocks that are years apart change nothing`(aIsAhead: Bool) async throws {
+        try await Scenario.run { scenario in
+            scenario.with { broker, _ in broker.takesOverSilently = true }
+            let years = Duration.seconds(3 * 365 * 24 * 3600)
+            let a = try await scenario.host("A", Self.device("take-over"), user: "u")
+            await a.setClock(by: aIsAhead ? years : .zero - years)
+            try await a.until(.connected)
+            await scenario.sleep(.seconds(60))
+            await scenario.cut(a)
+            let b = try await scenario.host("B", Self.device("take-over"), user: "u")
+            try await b.until(.connected)
+            await scenario.sleep(.seconds(60))
+            await scenario.mend(a)
+            #expect(try await b.until(.failed).reason?.code == "displaced")
+            await scenario.sleep(.seconds(7200))
+            #expect(try await a.status().state == .connected)
+        }
+    }
+
+    @Test func `two devices with a client-id each do not take each other for rivals when the server restarts`()
+        async throws
+    {
+        try await Scenario.run { scenario in
+            let a = try await scenario.host("A", "client-id = \"u-a\"\n" + Self.device("take-over"), user: "u")
+            let b = try await scenario.host("B", "client-id = \"u-b\"\n" + Self.device("take-over"), user: "u")
+            try await a.until(.connected)
+            try await b.until(.connected)
+            for _ in 1...5 {
+                await scenario.sleep(.seconds(60))
+                scenario.reset(a)
+                await scenario.sleep(.seconds(60))
+                scenario.stop()
+                scenario.start()
+            }
+            await scenario.sleep(.seconds(600))
+            #expect(try await a.status().state == .connected)
+            #expect(try await b.status().state == .connected)
         }
     }
 

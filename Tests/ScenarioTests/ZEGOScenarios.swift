@@ -52,9 +52,8 @@ struct ZEGOScenarios {
             try await a.until(.reconnecting)
             let left = try await b.until(.participantLeft)
             #expect(left.user == "a")
-            // Heartbeat interval and timeout of the preset, until the server misses A; then the presence timeout.
-            #expect(silent.duration(to: scenario.now) > .seconds(90))
-            #expect(silent.duration(to: scenario.now) < .seconds(180))
+            #expect(silent.duration(to: scenario.now) > .seconds(54))
+            #expect(silent.duration(to: scenario.now) < .seconds(100))
             #expect(try await b.participants() == ["b"])
             scenario.unsilence(a)
             try await a.until(.connected)
@@ -166,6 +165,60 @@ struct ZEGOScenarios {
             scenario.start(.two)
             try await a.until("the second is back") { $0.session == "second" && $0.state == .connected }
             #expect(try await a.status("first").state == .disconnected)
+        }
+    }
+
+    @Test func `several rooms at one server: each with a client-id of its own, and nothing is lost`() async throws {
+        try await Scenario.run { scenario in
+            func file(_ room: String) -> String {
+                """
+                endpoints = ["\(Scenario.ServerName.one.endpoint)"]
+                user = "a"
+                client-id = "a-\(room)"
+                room = "\(room)"
+                preset = "zego"
+                """
+            }
+            let b = try await scenario.host("B", Self.room)
+            try await b.until(.connected)
+            let a = try await scenario.host("A", sessions: ["first": file("r1"), "second": file("r2")])
+            try await a.until("the first is up") { $0.session == "first" && $0.state == .connected }
+            try await a.until("the second is up") { $0.session == "second" && $0.state == .connected }
+            let program = try await a.consume("program", "~/chat", "first")
+            for number in 1...100 {
+                try await b.publish("~/chat", "\(number)")
+                if number == 50 { scenario.reset(a) }
+                await scenario.sleep(.seconds(1))
+            }
+            await scenario.sleep(.seconds(60))
+            let given = await a.takeGiven().map { $0.filter(\.isNumber) }
+            #expect(Set(given) == Set((1...100).map { "\($0)" }))
+            #expect(try await a.participants("first") == ["a", "b"])
+            #expect(try await a.participants("second") == ["a"])
+            for session in ["first", "second"] { #expect(try await a.status(session).counters.outages == 1) }
+            try await a.detach(program, "first")
+            // One room is left, and the other one goes on.
+            try await a.disconnect("first")
+            try await b.until(.participantLeft)
+            #expect(try await a.status("second").state == .connected)
+        }
+    }
+
+    @Test func `several rooms at one server with one client-id are refused, and the error says what to write`()
+        async throws
+    {
+        try await Scenario.run { scenario in
+            let text = "endpoints = [\"\(Scenario.ServerName.one.endpoint)\"]\nuser = \"a\"\n"
+            let a = try await scenario.host(
+                "A", sessions: ["first": text + "room = \"r1\"", "second": text + "room = \"r2\""])
+            for (session, other) in [("first", "second"), ("second", "first")] {
+                let status = try await a.status(session)
+                #expect(status.state == .failed)
+                #expect(status.reason?.code == "bad-configuration")
+                #expect(status.reason?.message.contains("sessions \(session) and \(other)") == true)
+                #expect(status.reason?.message.contains("client-id = \"a-\(session)\"") == true)
+            }
+            #expect(scenario.dials["A"] == nil)
         }
     }
 

@@ -120,7 +120,7 @@ extension Scenario {
         lastWire += 1
         let id = lastWire
         let timeout = options.dialTimeout
-        if options.stopsWhenReached {
+        if options.stop != nil {
             knocks[host, default: []].append(now)
         } else {
             dials[host, default: []].append(now)
@@ -129,10 +129,11 @@ extension Scenario {
             preconditionFailure("a scenario's endpoints are its servers")
         }
         wires[id] = Wire(
-            host: host, life: life, server: server, isKnock: options.stopsWhenReached, path: uplinks[host]?.path,
+            host: host, life: life, server: server, isKnock: options.stop != nil,
+            isAnsweredByProxy: options.stop == .firstHop && options.proxy != nil, path: uplinks[host]?.path,
             onEvent: onEvent)
         digest.mix(3, UInt64(id), at: now)
-        onDial(host, options.stopsWhenReached)
+        onDial(host, options.stop != nil)
         tell(.dialing, on: id, after: .zero)
         guard let uplink = uplinks[host], uplink.path != nil else {
             fail(id, .unreachable, "no route to host", after: .zero)
@@ -149,7 +150,8 @@ extension Scenario {
             fail(id, .dialTimeout, "no answer", after: .nanoseconds(timeout.nanoseconds))
             return id
         }
-        guard servers[server]?.isUp == true, uplink.dialing == .works else {
+        let isAnswered = servers[server]?.isUp == true || wires[id]?.isAnsweredByProxy == true
+        guard isAnswered, uplink.dialing == .works else {
             fail(id, .refused, "connection refused", after: uplink.latency * 2)
             return id
         }
@@ -159,7 +161,7 @@ extension Scenario {
 
     func opened(_ id: Int) {
         guard let wire = wires[id], wire.isOpenAtHost else { return }
-        guard servers[wire.server]?.isUp == true else {
+        guard servers[wire.server]?.isUp == true || wire.isKnock && wire.isAnsweredByProxy else {
             fail(id, .refused, "connection refused", after: .zero)
             return
         }

@@ -48,6 +48,8 @@ actor Scenario {
         var swallowed: [Direction] = []
         /// A look: the connection stops where the server has answered.
         var isKnock = false
+        /// Whether it is the proxy that answers the look, wherever the server is.
+        var isAnsweredByProxy = false
         /// One way, where the host is on another path by now than the connection was made on.
         var latency: TimeAmount?
         /// The path that it was made on; `nil` if the host had none.

@@ -160,7 +160,7 @@ actor Simulation {
         switch event.event {
         case .subscriptionChanged:
             if let subscription = event.subscription { residents[index].watch.told(subscription) }
-        case .stateChanged:
+        case .stateChanged, .phaseChanged:
             guard let state = event.state else { return }
             coverage.count(event, under: faults(around: index))
             let new = SessionState(rawValue: state.rawValue) ?? .disconnected

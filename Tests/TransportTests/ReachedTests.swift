@@ -12,7 +12,7 @@ import Testing
 
     private var options: Connection.Options {
         Connection.Options(
-            tls: TLSOptions(certificateAuthorityFile: certificates.path("trusted.pem")), stopsWhenReached: true)
+            tls: TLSOptions(certificateAuthorityFile: certificates.path("trusted.pem")), stop: .firstHop)
     }
 
     private func reached(_ client: TestClient) async throws {
@@ -65,6 +65,34 @@ import Testing
         case .closedByPeer: break
         case .failed(let failure): #expect(failure.code == .reset)
         case .closedLocally: Issue.record("nobody closed it here")
+        }
+    }
+
+    @Test(arguments: [Connection.Stop.firstHop, .server])
+    func `through a proxy, one stops at the proxy or at the server behind it`(_ stop: Connection.Stop) async throws {
+        let proxy = try await ScriptServer(text: "HTTP/1.1 200 Connection established\r\n\r\n")
+        var options = Connection.Options(
+            proxy: ProxyOptions(address: try ProxyAddress("http://127.0.0.1:\(proxy.port)"), login: nil))
+        options.stop = stop
+        let client = try await TestClient("mqtt://broker.invalid:1883", options: options)
+        try await reached(client)
+        if stop == .server { #expect(try await proxy.request().hasPrefix("CONNECT broker.invalid:1883 ")) }
+        try await client.proceed()
+        _ = try await client.opened()
+        try await client.send("hello")
+        #expect(try await client.received(5) == "hello")
+        try await client.close(.abort)
+    }
+
+    @Test func `behind a proxy that does not lead there, nothing is reached`() async throws {
+        let proxy = try await ScriptServer(text: "HTTP/1.1 502 Bad Gateway\r\n\r\n")
+        var options = Connection.Options(
+            proxy: ProxyOptions(address: try ProxyAddress("http://127.0.0.1:\(proxy.port)"), login: nil))
+        options.stop = .server
+        let client = try await TestClient("mqtt://broker.invalid:1883", options: options)
+        switch try await client.end() {
+        case .failed(let failure): #expect(failure.code == .proxyFailed)
+        case let end: Issue.record("it ended otherwise: \(end)")
         }
     }
 

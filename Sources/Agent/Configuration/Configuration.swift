@@ -154,4 +154,7 @@ enum OverflowBehaviour: String, CaseIterable, Sendable {
 extension SessionConfiguration {
     /// The hosts that are resolved and dialed to reach the endpoints: with a proxy, only that one's path counts.
     var hosts: [String] { endpoints.map { proxy.address?.host ?? $0.host } }
+
+    /// When the others in a room learn that this session is gone.
+    var presence: PresenceTiming { PresenceTiming(timeout: presenceTimeout, heartbeat: heartbeat.interval) }
 }

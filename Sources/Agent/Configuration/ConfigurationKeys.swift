@@ -164,6 +164,9 @@ extension SessionConfiguration {
         return errors
     }
 
+    /// Whether a password may be sent to every endpoint.
+    var mayCarryPassword: Bool { insecure || endpoints.allSatisfy { $0.scheme.isSecure || staysHere($0) } }
+
     /// Whether bytes to the endpoint never leave the host.
     private func staysHere(_ endpoint: Endpoint) -> Bool {
         endpoint.isLoopback && proxy.address?.isLoopback ?? true

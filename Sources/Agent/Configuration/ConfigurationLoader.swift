@@ -30,6 +30,7 @@ enum ConfigurationLoader {
         if !errors.isEmpty { daemon = .failure(ConfigurationErrors(errors)) }
 
         var sessions: [SessionName: Result<SessionConfiguration, ConfigurationErrors>] = [:]
+        var identities: [SharedClientIDs.Claim] = []
         for fileName in names {
             let path = "\(directory)/sessions.d/\(fileName)"
             guard let name = SessionName(String(fileName.dropLast(".toml".count))) else {
@@ -37,10 +38,17 @@ enum ConfigurationLoader {
                 errors.append(ConfigurationError(file: path, message: message))
                 continue
             }
-            let session = result { () throws(ConfigurationErrors) in try sessionConfiguration(at: path) }
-            if case .failure(let failure) = session { errors += failure.list }
-            sessions[name] = session
+            sessions[name] = result { () throws(ConfigurationErrors) in
+                let file = try sessionFile(at: path)
+                let session = try SessionConfiguration(file)
+                identities.append(try SharedClientIDs.Claim(name, session, file))
+                return session
+            }
         }
+        for (name, errors) in SharedClientIDs.errors(identities) {
+            sessions[name] = .failure(ConfigurationErrors(errors))
+        }
+        for case .failure(let failure) in sessions.values { errors += failure.list }
         return LoadedConfiguration(daemon: daemon, sessions: sessions, errors: errors.sorted())
     }
 
@@ -56,14 +64,12 @@ enum ConfigurationLoader {
         return try DaemonConfiguration(file)
     }
 
-    private static func sessionConfiguration(at path: String) throws(ConfigurationErrors) -> SessionConfiguration {
-        let file: ConfigurationFile
+    private static func sessionFile(at path: String) throws(ConfigurationErrors) -> ConfigurationFile {
         do throws(ConfigurationFile.ReadError) {
-            file = try ConfigurationFile(path: path)
+            return try ConfigurationFile(path: path)
         } catch {
             throw ConfigurationErrors([error.error])
         }
-        return try SessionConfiguration(file)
     }
 
     /// The files of `sessions.d` that end in `.toml`, without the hidden ones, which editors leave behind. A directory

@@ -58,15 +58,33 @@ extension ControlConnection {
             let session = try take(SessionStatusMethod.self, parameters).session
             return OutgoingLine.answer(id, result: try await registry.status(session))
         case SessionConnectMethod.name:
-            let driver = try await registry.driver(take(SessionConnectMethod.self, parameters).session)
-            return state(id, try await driver.connect())
+            let parameters = try take(SessionConnectMethod.self, parameters)
+            let limit = try Self.limit(parameters.timeout)
+            let driver = try await registry.driver(parameters.session)
+            let state = try await driver.connect()
+            return await answer(id, state, of: driver, waits: parameters.wait, within: limit)
         case SessionDisconnectMethod.name:
-            let driver = try await registry.driver(take(SessionDisconnectMethod.self, parameters).session)
-            return state(id, try await driver.disconnect())
+            let parameters = try take(SessionDisconnectMethod.self, parameters)
+            let limit = try Self.limit(parameters.timeout)
+            let driver = try await registry.driver(parameters.session)
+            let state = try await driver.disconnect()
+            return await answer(id, state, of: driver, waits: parameters.wait, within: limit)
         case SessionReconnectMethod.name:
             let parameters = try take(SessionReconnectMethod.self, parameters)
+            let limit = try Self.limit(parameters.timeout)
             let driver = try await registry.driver(parameters.session)
-            return state(id, try await driver.reconnect(ReconnectMode(parameters.mode)))
+            let state = try await driver.reconnect(ReconnectMode(parameters.mode))
+            return await answer(id, state, of: driver, waits: parameters.wait, within: limit)
+        case SessionRenewTokenMethod.name:
+            let parameters = try take(SessionRenewTokenMethod.self, parameters)
+            let driver = try await registry.driver(parameters.session)
+            let state = try await driver.renewToken(parameters.token, expires: parameters.expires)
+            return OutgoingLine.answer(id, result: SessionStateResult(state: .init(state)))
+        case SessionSimulateMethod.name:
+            let parameters = try take(SessionSimulateMethod.self, parameters)
+            let driver = try await registry.driver(parameters.session)
+            let state = try await driver.simulate(parameters)
+            return OutgoingLine.answer(id, result: SessionStateResult(state: .init(state)))
         case SessionSwitchRoomMethod.name:
             let parameters = try take(SessionSwitchRoomMethod.self, parameters)
             let driver = try await registry.driver(parameters.session)
@@ -143,8 +161,20 @@ extension ControlConnection {
             roles: Role.allCases.filter(roles.contains))
     }
 
-    private func state(_ id: RequestID, _ state: SessionState) -> [UInt8] {
-        OutgoingLine.answer(id, result: SessionStateResult(state: .init(state)))
+    /// - Parameter limit: how long to wait for what the command comes to.
+    private func answer(
+        _ id: RequestID, _ state: SessionState, of driver: SessionDriver, waits: Bool, within limit: Duration?
+    ) async -> [UInt8] {
+        guard waits else { return OutgoingLine.answer(id, result: SessionStateResult(state: .init(state))) }
+        return OutgoingLine.answer(id, result: await driver.outcome(within: limit))
+    }
+
+    private static func limit(_ seconds: Double?) throws(RPCError) -> Duration? {
+        guard let seconds else { return nil }
+        guard seconds > 0, seconds <= 31_536_000 else {
+            throw .invalidParameters("timeout is a number of seconds above 0, a year at most")
+        }
+        return .seconds(seconds)
     }
 
     private func watch(

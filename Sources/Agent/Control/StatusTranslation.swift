@@ -5,11 +5,18 @@ import SessionCore
 // The machines' words as the control socket writes them. Raw values are the same on both sides; a test compares them.
 
 extension ControlAPI.SessionStatus.Reason {
-    init(_ reason: Reason) {
+    /// - Parameter session: its name stands in the hint, where a command wants it.
+    init(_ reason: Reason, of session: SessionName) {
         self.init(
             code: reason.code.rawValue, group: reason.code.group.rawValue, terminal: reason.isTerminal,
-            serverCode: reason.serverCode.map { Int($0) }, message: reason.message, hint: reason.code.hint)
+            serverCode: reason.serverCode.map { Int($0) }, message: reason.message, hint: reason.code.hint(for: session)
+        )
     }
+}
+
+extension SessionCore.ReasonCode {
+    /// What a person can do about it, with the session's name in the commands.
+    func hint(for session: SessionName) -> String? { hint?.replacing("SESSION", with: session.description) }
 }
 
 extension ControlAPI.SessionStatus.Path {

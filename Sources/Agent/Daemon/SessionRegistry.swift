@@ -133,7 +133,7 @@ actor SessionRegistry {
             watch: .init(rawValue: ""), sequence: 0, time: clock.wallClock(), session: name.description,
             event: .stateChanged)
         event.state = .failed
-        event.reason = .init(reason)
+        event.reason = .init(reason, of: name)
         report(name, event)
         logger.error(
             "\(name): failed (\(reason.code.rawValue)): \(reason.message)",
@@ -226,23 +226,32 @@ actor SessionRegistry {
     }
 
     func status(_ name: String) throws(RPCError) -> SessionStatus {
-        status(of: name, try entry(name))
+        status(of: try sessionName(name), try entry(name))
     }
 
     func statuses() -> [SessionStatus] {
-        entries.sorted { $0.key < $1.key }.map { status(of: $0.key.description, $0.value) }
+        entries.sorted { $0.key < $1.key }.map { status(of: $0.key, $0.value) }
     }
 
-    private func status(of name: String, _ entry: Entry) -> SessionStatus {
+    private func sessionName(_ text: String) throws(RPCError) -> SessionName {
+        guard let name = SessionName(text) else {
+            throw .unknownSession(text, among: entries.keys.map(\.description))
+        }
+        return name
+    }
+
+    private func status(of name: SessionName, _ entry: Entry) -> SessionStatus {
         switch entry {
         case .running(let driver):
             return driver.assumeIsolated { $0.status() }
         case .broken(let errors, let since):
             return SessionStatus(
-                session: name, state: .failed, since: since,
-                reason: .init(Reason(.badConfiguration, errors.description)))
+                session: name.description, state: .failed, since: since,
+                reason: .init(Reason(.badConfiguration, errors.description), of: name))
         case .unreadable(let sentence, let since):
-            return SessionStatus(session: name, state: .failed, since: since, reason: .init(Reason(.unknown, sentence)))
+            return SessionStatus(
+                session: name.description, state: .failed, since: since,
+                reason: .init(Reason(.unknown, sentence), of: name))
         }
     }
 

@@ -28,7 +28,7 @@ struct HistoryRecorder {
         case .reconnectCompleted:
             completed[session] = (event.mode, event.outage)
             return nil
-        case .stateChanged:
+        case .stateChanged, .phaseChanged:
             guard let state = event.state, let reason = event.reason else { return nil }
             let ended = completed.removeValue(forKey: session)
             return changed(
@@ -48,7 +48,7 @@ struct HistoryRecorder {
     /// The daemon stops; its sessions are down. One entry for each of those that have not said so themselves.
     mutating func stopped(at time: RFC3339) -> [HistoryEntry] {
         last.sorted { $0.key < $1.key }.filter { !$0.value.isShutdown }.map { session, _ in
-            append(session, to: .disconnected, mode: nil, reason: .init(Reason(.shutdown)), at: time)
+            append(session, to: .disconnected, mode: nil, reason: .init(Reason(.shutdown), of: session), at: time)
         }
     }
 
@@ -111,7 +111,7 @@ extension SessionHistoryEntry {
             reason: .init(
                 code: entry.reasonCode, group: (code ?? .unknown).group.rawValue,
                 terminal: code?.isTerminal ?? false, serverCode: entry.serverCode.map { Int($0) },
-                message: entry.message, hint: code?.hint),
+                message: entry.message, hint: code?.hint(for: entry.session)),
             mode: entry.mode.flatMap { SessionStatus.Mode(rawValue: $0) }, outage: entry.outage?.seconds)
     }
 }

@@ -38,11 +38,11 @@ struct SessionLog {
         case .reconnectCompleted(let mode, let outage):
             write(
                 .info, .sessionConnected, status: status, endpoint: endpoint,
-                "connected again to \(endpoint ?? "the server") after \(Self.text(outage)), \(mode.rawValue) reconnect",
-                [
-                    .outage: "\(outage.nanoseconds / 1000)", .mode: mode.rawValue,
-                    .previousState: SessionState.reconnecting.rawValue,
-                ])
+                "connected again to \(endpoint ?? "the server")"
+                    + (outage.map { " after \(Self.text($0))" } ?? " as was asked for")
+                    + ", \(mode.rawValue) reconnect",
+                [.mode: mode.rawValue, .previousState: SessionState.reconnecting.rawValue]
+                    .merging(outage.map { [.outage: "\($0.nanoseconds / 1000)"] } ?? [:]) { $1 })
         case .pathChanged(let pathClass, _, _, _):
             logger.debug(
                 "\(session): path \(pathClass.rawValue)",
@@ -89,7 +89,7 @@ struct SessionLog {
             write(
                 .error, Self.failure(status.reason.code), status: status, endpoint: endpoint,
                 "failed (\(status.reason.code.rawValue)): \(status.reason.message)"
-                    + (status.reason.code.hint.map { "; \($0)" } ?? ""), previous)
+                    + (status.reason.code.hint(for: session).map { "; \($0)" } ?? ""), previous)
         case (_, .disconnected):
             tryingSince = nil
             guard from != .disconnected else { return }

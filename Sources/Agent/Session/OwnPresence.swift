@@ -3,12 +3,15 @@ import SessionCore
 
 /// This session's own presence in its room: what is said, and when it has to be said again.
 ///
-/// A short outage needs nothing: the server keeps `online`, and drops the will when the client is back before the will
-/// delay is over. `online` is published again when the server lost the session, after a start of the daemon, and when the
-/// will may have been published meanwhile: with MQTT 3.1.1, which has no will delay, after every outage.
+/// The others see nothing of a short outage: the server keeps `online`, and drops the will when the client is back before
+/// the will delay is over. `online` is published on every connection all the same, because it carries the connection's mark.
+/// The session waits for the server's answer where the others may have seen it leave: when the server lost the session,
+/// after a start of the daemon, and when the will may have been published; with MQTT 3.1.1, which has no will delay, after
+/// every outage.
 ///
-/// Of two clients with one identity the one that came later, by the clock, is the newer one. A clock that is set back
-/// makes our own earlier presence look like that of a newer client where a server still has it, so it is remembered.
+/// Of two clients with one client identifier the one whose connection the other had not seen before is the newer one; the
+/// clocks of two hosts are never compared. What this session said in an earlier life is told from what a twin of its device
+/// says by `since`, which is remembered.
 struct OwnPresence: Hashable, Sendable {
     private enum State: Hashable, Sendable {
         /// Not known to be published. Can transition to: online.
@@ -22,8 +25,7 @@ struct OwnPresence: Hashable, Sendable {
     let identity: Participant.Identity
     /// The session's name.
     let session: String
-    /// The will delay.
-    let timeout: Duration
+    let willDelay: Duration
     /// Since when the session is in the room.
     private(set) var since: RFC3339
     /// Since when it is there, now and as it said, or was about to say, before; the latest ones. To be remembered when it is
@@ -34,34 +36,77 @@ struct OwnPresence: Hashable, Sendable {
     private var state = State.unknown
     /// Whether the server waits before it publishes the will.
     private var isWillDelayed = true
+    /// The present connection's.
+    private(set) var mark: ConnectionMark?
+    /// The last one that was measured; `nil` before.
+    var quality: Quality?
+    /// Those of the user's other connections that were seen, the latest ones.
+    private var seen: [ConnectionMark] = []
 
-    /// Only what is later than `since` counts, and no clock is set back so often without getting ahead of where it was.
+    /// No clock is set back so often without getting ahead of where it was.
     static let mostRemembered = 32
+    /// More of one user's connections than matter.
+    private static let mostSeen = 64
 
     /// - Parameter said: what `said` was before, also in an earlier life of the daemon.
     init(
-        identity: Participant.Identity, session: String, timeout: Duration, since: RFC3339, said: Set<RFC3339> = []
+        identity: Participant.Identity, session: String, willDelay: Duration, since: RFC3339, said: Set<RFC3339> = []
     ) {
         self.identity = identity
         self.session = session
-        self.timeout = timeout
+        self.willDelay = willDelay
         self.since = since
         self.said = said.union([since])
     }
 
     func message(_ state: PresenceMessage.State) -> PresenceMessage {
-        PresenceMessage(identity: identity, state: state, since: since, session: session)
+        PresenceMessage(
+            identity: identity, state: state, since: since, session: session, connection: state == .online ? mark : nil,
+            quality: state == .online ? quality : nil)
     }
 
-    /// Whether the message is the one that this session publishes.
+    /// Whether the message is the one that this session publishes on its present connection.
     func isOwn(_ message: PresenceMessage?) -> Bool {
-        message == self.message(.online)
+        guard let message else { return false }
+        return message.state == .online && wasOwn(message) && message.connection == mark
     }
 
     /// Whether this session published the message, now or before the clock was set back.
     func wasOwn(_ message: PresenceMessage) -> Bool {
         guard let time = message.since, said.contains(time) else { return false }
-        return message == PresenceMessage(identity: identity, state: .online, since: time, session: session)
+        return message.identity == identity && message.state == .online && message.session == session
+    }
+
+    // MARK: Other devices
+
+    /// A connection of the session's user was seen in the room.
+    mutating func noteSeen(_ message: PresenceMessage) {
+        guard let mark = message.connection, !wasOwn(message), !seen.contains(mark) else { return }
+        seen = seen.suffix(Self.mostSeen - 1) + [mark]
+    }
+
+    /// Whether the message is that of a connection with this session's client identifier that was not seen before.
+    func isRivalUnseen(_ message: PresenceMessage) -> Bool {
+        guard let other = message.connection, message.state == .online, !wasOwn(message) else { return false }
+        return other.client == mark?.client && !seen.contains(other)
+    }
+
+    /// An attempt begins, and with it what may become a connection.
+    mutating func willConnect(as mark: ConnectionMark) {
+        self.mark = mark
+    }
+
+    /// For how long after the server heard this session last the others may see it; `nil` when it says nothing to them.
+    ///
+    /// - Parameter keepAlive: of the connection, in seconds.
+    func lingering(keepAlive: UInt16) -> Duration? {
+        if state == .unknown { return nil }
+        return .milliseconds(1500) * Int(keepAlive) + (isWillDelayed ? willDelay : .zero)
+    }
+
+    /// The server took the clearing.
+    mutating func cleared() {
+        state = .unknown
     }
 
     /// A first connect: nothing is known of what was published before.
@@ -82,7 +127,7 @@ struct OwnPresence: Hashable, Sendable {
     /// The server accepted the connection.
     ///
     /// - Parameter isWillDelayed: whether this connection's will is.
-    /// - Returns: whether `online` has to be published.
+    /// - Returns: whether the session is not back before the server has `online`.
     mutating func connected(
         resumed: Bool, isWillDelayed: Bool = true, at now: Instant, time: RFC3339
     ) -> Bool {
@@ -93,7 +138,7 @@ struct OwnPresence: Hashable, Sendable {
             return true
         }
         // The server counts from the connection's end, which was after the last that we heard of it.
-        if !wasWillDelayed || lastHeard.duration(to: now) >= timeout {
+        if !wasWillDelayed || lastHeard.duration(to: now) >= willDelay {
             // The others saw us leave, and see us join.
             join(at: time)
         } else if resumed {

@@ -1,4 +1,5 @@
 import ControlAPI
+import SessionCore
 
 /// Somebody in a room.
 struct Participant: Hashable, Sendable {
@@ -14,6 +15,8 @@ struct Participant: Hashable, Sendable {
     var identity: Identity
     /// Since when the participant is there, by the participant's own clock.
     var since: RFC3339?
+    /// Of the participant's own connection, as it says itself.
+    var quality: Quality?
 }
 
 /// Who is in a room, as the retained presence messages tell it.
@@ -26,7 +29,8 @@ struct Participant: Hashable, Sendable {
 struct Participants: Hashable, Sendable {
     enum Change: Hashable, Sendable {
         case joined(Participant.Identity)
-        case left(Participant.Identity)
+        case changed(Participant.Identity, Quality)
+        case left(Participant.Identity, RoomParticipant.Departure)
     }
 
     private enum Phase: Hashable, Sendable {
@@ -74,7 +78,7 @@ struct Participants: Hashable, Sendable {
         guard case .filling(let missing, _) = phase else { return [] }
         phase = .known
         for identity in missing { present[identity] = nil }
-        return missing.filter { $0 != own }.sorted().map(Change.left)
+        return missing.filter { $0 != own }.sorted().map { .left($0, .left) }
     }
 
     /// - Parameters:
@@ -95,12 +99,13 @@ struct Participants: Hashable, Sendable {
                 isComplete = false
                 return nil
             }
-            let isNew =
-                present.updateValue(
-                    Participant(identity: identity, since: message.since), forKey: identity) == nil
-            return isNew && !isSilent ? .joined(identity) : nil
+            let before = present.updateValue(
+                Participant(identity: identity, since: message.since, quality: message.quality), forKey: identity)
+            guard !isSilent else { return nil }
+            guard let before else { return .joined(identity) }
+            return message.quality.flatMap { $0 == before.quality ? nil : .changed(identity, $0) }
         }
         let wasPresent = present.removeValue(forKey: identity) != nil
-        return wasPresent && identity != own ? .left(identity) : nil
+        return wasPresent && identity != own ? .left(identity, message == nil ? .left : .lost) : nil
     }
 }

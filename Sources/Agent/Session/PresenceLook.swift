@@ -138,25 +138,17 @@ struct PresenceLook: Sendable {
 extension PresenceLook {
     /// Why the session must not connect, by what was seen; `nil` when it may.
     ///
-    /// Of two devices the one that came later is the newer one, by the clocks of both; so at most one of two devices
-    /// finds the other one newer, and they never kick each other for ever.
+    /// A device that has taken over shows a connection that this session had not seen when it was up. The other one had seen
+    /// ours before it took over, and so at most one of the two stays away. Clocks of two hosts are not compared.
     static func verdict(_ look: Look, seen: [PresenceMessage], own: OwnPresence) -> Reason? {
         let online = seen.filter { $0.state == .online && !own.wasOwn($0) }
         switch look {
         case .forAny:
-            // A message of our own device that is not newer is what we said ourselves before.
-            guard let other = online.first(where: { $0.identity != own.identity || isNewer($0, than: own) }) else {
-                return nil
-            }
+            guard let other = online.first else { return nil }
             return Reason(.yielded, "device \(other.identity.device) of this user is online, and this session yields")
         case .forNewer:
-            guard let other = online.first(where: { isNewer($0, than: own) }) else { return nil }
+            guard let other = online.first(where: { own.isRivalUnseen($0) }) else { return nil }
             return Reason(.displaced, "device \(other.identity.device) took over this session's identity")
         }
-    }
-
-    private static func isNewer(_ message: PresenceMessage, than own: OwnPresence) -> Bool {
-        guard let since = message.since else { return false }
-        return (since.milliseconds, message.identity.device) > (own.since.milliseconds, own.identity.device)
     }
 }

@@ -1,4 +1,5 @@
 import ControlAPI
+import SessionCore
 
 /// The retained message that tells whether a participant of a room is there.
 struct PresenceMessage: Hashable, Sendable {
@@ -12,12 +13,21 @@ struct PresenceMessage: Hashable, Sendable {
     var since: RFC3339?
     /// The session's name at the participant.
     var session: String
+    /// The connection that the participant is there with; `nil` where the participant does not tell.
+    var connection: ConnectionMark?
+    /// How good the participant's connection is, as it says itself.
+    var quality: Quality?
 
-    init(identity: Participant.Identity, state: State, since: RFC3339?, session: String) {
+    init(
+        identity: Participant.Identity, state: State, since: RFC3339?, session: String,
+        connection: ConnectionMark? = nil, quality: Quality? = nil
+    ) {
         self.identity = identity
         self.state = state
         self.since = since
         self.session = session
+        self.connection = connection
+        self.quality = quality
     }
 
     /// Reads a peer's message. Unknown members are ignored, as is what the message says of its sender: the topic, which
@@ -31,15 +41,19 @@ struct PresenceMessage: Hashable, Sendable {
         else { return nil }
         self.init(
             identity: identity, state: state, since: value["since"]?.text.flatMap { RFC3339($0) },
-            session: value["session"]?.text ?? "")
+            session: value["session"]?.text ?? "",
+            connection: value["connection"]?.text.flatMap { ConnectionMark($0) },
+            quality: value["quality"]?.text.flatMap(Quality.init))
     }
 
     /// The message as JSON.
     var bytes: [UInt8] {
-        let members: [String: JSONValue] = [
+        var members: [String: JSONValue] = [
             "user": .string(identity.user), "device": .string(identity.device), "state": .string(state.rawValue),
             "since": since.map { .string($0.description) } ?? .null, "session": .string(session),
         ]
+        if let connection { members["connection"] = .string(connection.description) }
+        if let quality { members["quality"] = .string(quality.rawValue) }
         guard let line = OutgoingLine.encode(members) else {
             preconditionFailure("texts can be written as JSON")
         }

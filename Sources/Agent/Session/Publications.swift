@@ -1,3 +1,4 @@
+import ControlAPI
 import MQTT
 import NIOCore
 
@@ -80,6 +81,8 @@ struct Publications: Sendable {
     /// How often a publication was unanswered when the server ended the connection for something, since it was published
     /// last.
     private var suspicions: [String: Int] = [:]
+    /// What has become of publications, to be told.
+    private var changes: [Change] = []
     /// Whether something waits for the messages that are sent one by one.
     private(set) var isHeldBack = false
 
@@ -91,6 +94,19 @@ struct Publications: Sendable {
         entries = publications.map { Entry(publication: $0) }
         self.retained = retained
         enter(nil)
+    }
+
+    /// What has become of a publication: a new state, as people see it, on a topic as it was put.
+    struct Change: Hashable, Sendable {
+        var topic: String
+        var state: PublicationState
+        var code: ReasonCode?
+    }
+
+    /// What has changed since this was asked last.
+    mutating func takeChanges() -> [Change] {
+        defer { changes = [] }
+        return changes
     }
 
     // MARK: What is wanted
@@ -176,7 +192,12 @@ struct Publications: Sendable {
         link = .connected
         mayHaveStale = true
         guard !isKept else { return }
-        for index in entries.indices { entries[index].mustBeSent() }
+        for index in entries.indices {
+            if entries[index].state == .published {
+                changes.append(Change(topic: entries[index].publication.topic, state: .pending))
+            }
+            entries[index].mustBeSent()
+        }
     }
 
     /// Subscriptions are restored, and it is time to publish.
@@ -302,12 +323,15 @@ struct Publications: Sendable {
             refusals[topic] = nil
             cleared.remove(topic)
             retained.remove(topic)
+            let wanted = entries.first { $0.topic == topic }?.publication.topic
+            changes.append(Change(topic: wanted ?? topic, state: .removed))
             return .cleared(topic)
         }
         guard let index = entries.firstIndex(where: { $0.state == .sending && $0.announcement == announcement })
         else { return .noted }
         guard code.isError else {
             entries[index].state = .published
+            changes.append(Change(topic: entries[index].publication.topic, state: .published))
             unproven.remove(topic)
             suspicions[topic] = nil
             refusals[entries[index].publication.topic] = nil
@@ -331,7 +355,9 @@ struct Publications: Sendable {
     ) -> Answer {
         entries[index].state = .refused(code, isFatal: isFatal)
         let topic = entries[index].publication.topic
-        return .refused(topic, code, isNews: isNews(code, topic), nothingOn: cleared)
+        let isNews = isNews(code, topic)
+        if isNews { changes.append(Change(topic: topic, state: .refused, code: code)) }
+        return .refused(topic, code, isNews: isNews, nothingOn: cleared)
     }
 
     /// The server ended the connection with a reason that may mean what was sent last.

@@ -88,6 +88,9 @@ extension SessionMachine.Ending {
 }
 
 extension SessionCore.ReasonCode {
+    /// Whether somebody has disconnected the session, so that it stays so over a restart of the daemon.
+    var isDisconnectAskedFor: Bool { self == .userDisconnect || self == .goodbyeUnheard }
+
     /// Whether a connection or an attempt was given up because of this host or its network, and not of the server.
     var isOurOwn: Bool {
         switch self {

@@ -50,12 +50,11 @@ struct RoomMembership: Sendable {
     var online: Announcement { Announcement(topic: topic, payload: ByteBuffer(bytes: presence.message(.online).bytes)) }
     /// What removes the presence.
     var cleared: Announcement { Announcement(topic: topic) }
-    /// What the server tells the others when this session is away for longer than the presence timeout.
+    /// What the server tells the others when this session is away for longer than the will delay.
     var will: Will {
-        let (seconds, attoseconds) = presence.timeout.components
-        return Will(
+        Will(
             topic: topic, payload: ByteBuffer(bytes: presence.message(.offline).bytes), qos: .atLeastOnce, retain: true,
-            properties: Will.Properties(willDelay: UInt32(clamping: seconds + (attoseconds > 0 ? 1 : 0))))
+            properties: Will.Properties(willDelay: UInt32(clamping: presence.willDelay.components.seconds)))
     }
 
     /// What a presence message leads to.
@@ -69,6 +68,7 @@ struct RoomMembership: Sendable {
     mutating func received(_ message: MQTTClientMachine.InboundMessage) -> Outcome? {
         guard let identity = room.participant(ofPresence: message.topic) else { return nil }
         let content = PresenceMessage(message.payload.readableBytesView, of: identity)
+        if let content, identity.user == presence.identity.user { presence.noteSeen(content) }
         let change = participants.received(content, of: identity, isRetained: message.retain)
         guard identity == presence.identity, !message.retain else { return .changes(change.map { [$0] } ?? []) }
         // Retained messages come before what is published after the subscription: our own message is their end.

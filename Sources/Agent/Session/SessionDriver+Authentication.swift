@@ -20,10 +20,13 @@ extension SessionDriver {
     var connectCredentials: MQTTCredentials {
         guard usesSCRAM else {
             return MQTTCredentials(
-                username: configuration.username, password: link?.password.map { ByteBuffer(bytes: $0) })
+                username: username, password: link?.password.map { ByteBuffer(bytes: $0) })
         }
         return MQTTCredentials(username: configuration.username, authentication: exchange)
     }
+
+    /// A password needs a name as well.
+    var username: String? { configuration.username ?? (givenCredential == nil ? nil : configuration.user) }
 
     private var exchange: SCRAMClient { SCRAMClient(username: configuration.username ?? configuration.user) }
 

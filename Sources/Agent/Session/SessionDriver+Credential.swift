@@ -41,11 +41,61 @@ extension SessionDriver {
     }
 
     private func fetchCredential(for attempt: Attempt) {
+        if let given = usableGivenCredential(for: attempt) {
+            take(.credentialAwaited(attempt.generation))
+            return use(given, for: attempt)
+        }
         guard let reference = configuration.password else {
             dialOrLook(attempt)
             return
         }
         fetchCredential(reference, for: attempt)
+    }
+
+    // MARK: From a program
+
+    /// Takes a credential from a program, instead of the one that the session's file names, and to the server at once.
+    func renewToken(_ token: String, expires: RFC3339?) throws(RPCError) -> SessionState {
+        try checkRunning()
+        guard !token.isEmpty, token.utf8.count <= 65_535 else {
+            throw .invalidParameters("a token has 1 to 65535 bytes")
+        }
+        guard configuration.mayCarryPassword else {
+            throw .badConfiguration(
+                "the token would be sent unencrypted: session \(name) needs mqtts:// or wss://, or insecure = true")
+        }
+        let end = expires.map { CredentialEnd.byWallClock($0) }
+        guard end.map({ $0.instant(wallClock: wallClock, bootClock: now) > now }) ?? true else {
+            throw .invalidParameters("the token has ended already")
+        }
+        let credential = Credential.Fetched(secret: Array(token.utf8), end: end, mark: nil)
+        givenCredential = credential
+        switch machine.status.state {
+        case .connected where credential.secret == link?.password:
+            learn(end)
+        case .connected:
+            renewedCredential = credential
+            renew(because: Reason(.credentialRenewed))
+            renewedCredential = nil
+        case .failed:
+            take(.credentialChanged)
+        case .connecting, .reconnecting, .disconnecting, .disconnected:
+            break
+        }
+        return machine.status.state
+    }
+
+    /// The credential that a program gave, as long as it is good: what the server rejected, or has ended, gives way to the
+    /// configured one.
+    private func usableGivenCredential(for attempt: Attempt) -> Credential.Fetched? {
+        guard let given = givenCredential, link?.renewed == nil, configuration.password != nil else {
+            return link?.renewed ?? givenCredential
+        }
+        let isRejected = attempt.rejection != nil && given.secret == rejectedSecret
+        let hasEnded = given.end.map { $0.instant(wallClock: wallClock, bootClock: now) <= now } ?? false
+        guard isRejected || hasEnded else { return given }
+        givenCredential = nil
+        return nil
     }
 
     /// Fetches the credential, or takes the one that was just renewed, and goes on to dial.

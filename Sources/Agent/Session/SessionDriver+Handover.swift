@@ -22,7 +22,8 @@ extension SessionDriver {
         guard let link else { return }
         successor = Successor(link: Link(attempt: attempt, address: link.address))
         let (proxy, own) = (configuration.proxy.password, configuration.password)
-        guard proxy != nil || own != nil else {
+        let given = givenCredential
+        guard proxy != nil || own != nil || given != nil else {
             dialBeside(attempt)
             return
         }
@@ -31,7 +32,11 @@ extension SessionDriver {
             do throws(Credential.Failure) {
                 var (ofProxy, credential): (Credential.Fetched?, Credential.Fetched?)
                 if let proxy { ofProxy = try await credentials.fetch(proxy) }
-                if let own { credential = try await credentials.fetch(own) }
+                if let given {
+                    credential = given
+                } else if let own {
+                    credential = try await credentials.fetch(own)
+                }
                 guard successor?.generation == generation else { return }
                 successor?.link.proxyPassword = ofProxy?.secret
                 successor?.link.password = credential?.secret

@@ -61,7 +61,7 @@ extension SessionDriver {
         rooms.lookCount += 1
         let number = rooms.lookCount
         let credentials = MQTTCredentials(
-            username: configuration.username, password: password.map { ByteBuffer(bytes: $0) })
+            username: username, password: password.map { ByteBuffer(bytes: $0) })
         looking = Looking(
             purpose: purpose, number: number, isSecond: isSecond,
             look: PresenceLook(
@@ -138,6 +138,7 @@ extension SessionDriver {
         if case .attempt(_, let look) = looking.purpose {
             verdict = PresenceLook.verdict(look, seen: seen, own: membership.presence)
         }
+        for message in seen { rooms.membership?.presence.noteSeen(message) }
         // Nobody would take it away otherwise; but what another device says under the same name stays.
         let mustClear =
             seen.contains { membership.presence.wasOwn($0) }
@@ -188,9 +189,11 @@ extension SessionDriver {
     func failed(because reason: Reason) {
         defer { rooms.lastOpened = nil }
         guard reason.code.group == .displaced else { return }
-        var event = self.event(.displaced)
-        event.reason = .init(reason)
-        report(event)
+        if reason.code == .displaced {
+            var event = self.event(.displaced)
+            event.reason = self.reason(reason)
+            report(event)
+        }
         sayFarewell()
     }
 }

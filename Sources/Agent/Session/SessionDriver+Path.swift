@@ -8,6 +8,7 @@ import Transport
 
 extension SessionDriver {
     func pathChanged(_ change: PathChange) {
+        if simulation.hidesPaths { return simulation.note(change.to, to: EndpointIndex(change.target.endpoint)) }
         noteExcluded(EndpointIndex(change.target.endpoint), change.excluded)
         take(.pathChanged(EndpointIndex(change.target.endpoint), from: change.from, to: change.to, change.pathClass))
     }
@@ -41,6 +42,7 @@ extension SessionDriver {
 
     private func watch(_ endpoint: EndpointIndex, _ addresses: [SocketAddress], _ origin: AddressOrigin) {
         let path = surroundings.paths.resolved(endpoint, of: name, to: addresses, origin: origin)
+        if simulation.hidesPaths { return simulation.note(path, to: endpoint) }
         noteExcluded(endpoint)
         // Nothing has changed but what is looked at, unless that ends the waiting.
         let isGained = path != nil && machine.status.phase == .waitingForNetwork

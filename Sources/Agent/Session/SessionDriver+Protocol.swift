@@ -35,6 +35,11 @@ extension SessionDriver {
         machine.sent(link.generation, at: now)
         let (generation, count) = (link.generation, bytes.readableBytes)
         self.link?.unflushed += count
+        if simulation.isSilent(generation) {
+            // As if the kernel had taken them, for a network that swallows them.
+            eventLoop.execute { [weak self] in self?.assumeIsolated { $0.flushed(count, flush, on: generation) } }
+            return
+        }
         connection.send(bytes) { [weak self] in
             self?.assumeIsolated { $0.flushed(count, flush, on: generation) }
         }

@@ -142,7 +142,18 @@ extension SessionDriver {
         let step = publications.next(isolatesMessages: mqtt.isIsolating)
         if !step.remember.isEmpty { store(step.remember.map { .rememberRetained($0) }) }
         for announcement in step.announcements { order(.announce(announcement)) }
+        tellPublications()
         checkRestored()
+    }
+
+    private func tellPublications() {
+        for change in publications.takeChanges() {
+            var event = event(.publicationChanged)
+            event.topic = change.topic
+            event.publication = change.state
+            event.reasonCode = change.code.map { Int($0.rawValue) }
+            report(event)
+        }
     }
 
     /// - Returns: whether the answer was about a publication.

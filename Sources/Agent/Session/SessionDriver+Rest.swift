@@ -10,6 +10,8 @@ struct Knock {
     /// Events of an earlier knock are not of this one.
     let number: Int
     let connection: any TransportConnection
+    /// Whether it asks behind the proxy.
+    let isBehindProxy: Bool
     var hasAnswered = false
 }
 
@@ -77,20 +79,39 @@ extension SessionDriver {
         knocks.removeValue(forKey: endpoint)?.connection.close(.abort)
         knockCount += 1
         let number = knockCount
-        // A proxy answers for itself, and says nothing of the server behind it.
-        if configuration.proxy.address != nil, machine.status.state == .connected {
-            take(.knocked(endpoint, .silent))
+        // A proxy answers for itself. Whether there is anything to return to shows only behind it.
+        guard configuration.proxy.address != nil, machine.status.state == .connected else {
+            openKnock(at: endpoint, number)
             return
         }
+        guard let reference = configuration.proxy.password else {
+            openKnock(at: endpoint, number, behindProxy: true)
+            return
+        }
+        let credentials = surroundings.credentials
+        Task {
+            do throws(Credential.Failure) {
+                let password = try await credentials.fetch(reference).secret
+                guard knockCount == number, machine.wantsKnock(at: endpoint) else { return }
+                openKnock(at: endpoint, number, behindProxy: true, proxyPassword: password)
+            } catch {
+                take(.knocked(endpoint, .silent))
+            }
+        }
+    }
+
+    private func openKnock(
+        at endpoint: EndpointIndex, _ number: Int, behindProxy: Bool = false, proxyPassword: [UInt8]? = nil
+    ) {
         let address = redirections.next(endpoint)
-        var options = Connection.Options(configuration, for: address, proxyPassword: nil)
-        options.stopsWhenReached = true
-        options.dialTimeout = min(options.dialTimeout, Self.knockTimeout)
+        var options = Connection.Options(configuration, for: address, proxyPassword: proxyPassword)
+        options.stop = behindProxy ? .server : .firstHop
+        if !behindProxy { options.dialTimeout = min(options.dialTimeout, Self.knockTimeout) }
         options.handshakeTimeout = configuration.timeouts.dial
         let connection = openConnection(to: address, options: options) { [weak self] event in
             self?.assumeIsolated { $0.knockEvent(event, endpoint, number) }
         }
-        knocks[endpoint] = Knock(number: number, connection: connection)
+        knocks[endpoint] = Knock(number: number, connection: connection, isBehindProxy: behindProxy)
     }
 
     private func knockEvent(_ event: ConnectionEvent, _ endpoint: EndpointIndex, _ number: Int) {
@@ -111,8 +132,8 @@ extension SessionDriver {
     func takeKnock(for attempt: Attempt) -> (any TransportConnection)? {
         guard attempt.continuesKnock, let knock = knocks[attempt.endpoint], knock.hasAnswered else { return nil }
         knocks[attempt.endpoint] = nil
-        // The proxy's password is fetched for each attempt, and the knock had none.
-        guard configuration.proxy.username == nil else {
+        // The proxy's password is fetched for each attempt, and a knock at the proxy itself had none.
+        guard configuration.proxy.username == nil || knock.isBehindProxy else {
             knock.connection.close(.abort)
             return nil
         }

@@ -40,7 +40,7 @@ extension SessionDriver {
         RoomMembership(
             room,
             presence: OwnPresence(
-                identity: identity, session: name.description, timeout: configuration.presenceTimeout,
+                identity: identity, session: name.description, willDelay: configuration.presence.willDelay,
                 since: wallClock, said: rooms.presences))
     }
 
@@ -94,7 +94,12 @@ extension SessionDriver {
     /// Before an attempt: what CONNECT says of the room.
     func prepareRoom() {
         if machine.status.state == .connecting, !machine.wasAccepted { rooms.membership?.presence.begin(at: wallClock) }
+        let mark = ConnectionMark(clientID: clientID, time: wallClock, random: surroundings.seed())
+        rooms.membership?.presence.willConnect(as: mark)
         mqtt.configuration.will = rooms.membership?.will
+        mqtt.configuration.keepAlive =
+            rooms.membership == nil
+            ? PresenceTiming.keepAlive(configuration.heartbeat.interval) : configuration.presence.keepAlive
     }
 
     /// After CONNACK: what has to be said and heard in the room.
@@ -114,6 +119,8 @@ extension SessionDriver {
         membership.step = mustAnnounce || !knowsAll ? .mustAnnounce : .done
         rooms.membership = membership
         remember(membership.presence)
+        // Nobody waits for the new mark but another device.
+        if membership.step == .done { order(.announce(membership.online)) }
     }
 
     /// All subscriptions were answered for: the session is restored when its presence and its publications are published,
@@ -161,7 +168,10 @@ extension SessionDriver {
             finishChange(code)
         } else if rooms.membership?.topic == announcement.topic {
             if announcement.payload.readableBytes == 0 {
-                if rooms.membership?.step == .leaving, !code.isError { rooms.membership?.step = .done }
+                if rooms.membership?.step == .leaving, !code.isError {
+                    rooms.membership?.step = .done
+                    rooms.membership?.presence.cleared()
+                }
             } else {
                 ownPresenceAnswered(code)
             }
@@ -205,16 +215,36 @@ extension SessionDriver {
 
     private func tell(_ changes: [Participants.Change]) {
         for change in changes {
-            let (kind, identity): (SessionEvent.Kind, Participant.Identity) =
-                switch change {
-                case .joined(let identity): (.participantJoined, identity)
-                case .left(let identity): (.participantLeft, identity)
-                }
-            var event = self.event(kind)
+            let identity: Participant.Identity
+            var event = self.event(.participantJoined)
+            switch change {
+            case .joined(let who):
+                identity = who
+            case .changed(let who, let quality):
+                identity = who
+                event.event = .participantChanged
+                event.quality = .init(quality)
+            case .left(let who, let cause):
+                identity = who
+                event.event = .participantLeft
+                event.cause = cause
+            }
             event.user = identity.user
             event.device = identity.device
             report(event)
         }
+    }
+
+    /// The others in the room are told how good this session's connection is.
+    func tellQuality(_ quality: Quality) {
+        // Nothing gets through when nothing comes back.
+        guard quality != .lost, let before = rooms.membership?.presence, before.quality != quality else { return }
+        rooms.membership?.presence.quality = quality
+        // A first measurement that is as one expects goes along with the next message.
+        guard before.quality != nil || quality == .poor, let membership = rooms.membership, membership.step == .done,
+            machine.status.state == .connected
+        else { return }
+        order(.announce(membership.online))
     }
 
     /// Who is in the room.
@@ -234,7 +264,9 @@ extension SessionDriver {
         return RoomParticipantsMethod.Result(
             room: membership.room.name,
             participants: membership.participants.list.map {
-                RoomParticipant(user: $0.identity.user, device: $0.identity.device, state: .online, since: $0.since)
+                RoomParticipant(
+                    user: $0.identity.user, device: $0.identity.device, state: .online, since: $0.since,
+                    quality: $0.quality.map { .init($0) })
             })
     }
 
@@ -258,6 +290,7 @@ extension SessionDriver {
         }
         guard new != rooms.membership?.room else { return .init(room: room) }
         var joining = membership(in: new)
+        if let mark = rooms.membership?.presence.mark { joining.presence.willConnect(as: mark) }
         joining.participants.beginSnapshot()
         remember(joining.presence)
         let result: Result<Void, RPCError> = await withCheckedContinuation { continuation in
@@ -327,6 +360,9 @@ extension SessionDriver {
         advancePublications()
         rooms.mustRenew = true
         renewIfRoomChanged()
+        var event = self.event(.roomChanged)
+        event.previousRoom = old?.room.name
+        report(event)
         change.answer(.success(()))
         surroundings.report(name, nil)
     }

@@ -19,7 +19,7 @@ extension SessionDriver {
             phase: status.phase.map { .init($0) }, mode: status.mode.map { .init($0) }, resumed: status.resumed,
             attempt: status.attempt, retryIn: status.retryAt.map { max(0, now.duration(to: $0).seconds) },
             lost: status.isLost, doubt: status.doubt.map { $0 == .pathLost ? .pathLost : .probing },
-            reason: .init(status.reason), endpoint: status.endpoint.map { address(of: $0).description },
+            reason: reason(status.reason), endpoint: status.endpoint.map { address(of: $0).description },
             proxy: configuration.proxy.address?.description, peer: link?.opened?.peerAddress,
             tls: link?.opened?.tlsVersion, protocol: mqtt.isConnected ? mqtt.version.description : nil,
             path: status.path.map { .init($0) }, network: .init(configuration.network),
@@ -50,18 +50,21 @@ extension SessionDriver {
 
     /// An event of this session, now.
     func event(_ kind: SessionEvent.Kind) -> SessionEvent {
-        SessionEvent(
+        var event = SessionEvent(
             watch: .init(rawValue: ""), sequence: 0, time: wallClock, session: name.description, event: kind)
+        event.room = rooms.membership?.room.name
+        return event
     }
+
+    /// A reason in the words of the control socket.
+    func reason(_ reason: Reason) -> SessionStatus.Reason { .init(reason, of: name) }
 }
 
 extension MQTTClientMachine.Configuration {
     init(_ session: SessionConfiguration) {
-        // A silence of one heartbeat interval is broken by a ping, well within the one and a half that the server waits.
-        let keepAlive = UInt16(clamping: (session.heartbeat.interval.nanoseconds + 999_999_999) / 1_000_000_000)
         self.init(
             version: ProtocolChoice(session.mqtt.version).first, clientID: session.clientID,
-            keepAlive: max(keepAlive, 1),
+            keepAlive: PresenceTiming.keepAlive(session.heartbeat.interval),
             sessionExpiry: session.mqtt.sessionExpiry.map { UInt32(clamping: $0.components.seconds) } ?? .max,
             receiveMaximum: UInt16(clamping: session.mqtt.receiveMaximum),
             maximumPacketSize: UInt32(clamping: session.mqtt.maximumPacketSize),

@@ -20,6 +20,7 @@ struct Untold: Sendable {
     let eventAddress: Endpoint?
     let liveness: SessionMachine.Liveness?
     let credentialEnd: RFC3339?
+    let room: String?
 }
 
 extension SessionDriver {
@@ -47,7 +48,8 @@ extension SessionDriver {
             Untold(
                 event: event, instant: now, time: wallClock, status: status,
                 address: status.endpoint.map { address(of: $0) }, eventAddress: eventAddress,
-                liveness: machine.liveness, credentialEnd: credentialEnd))
+                liveness: machine.liveness, credentialEnd: credentialEnd, room: rooms.membership?.room.name))
+        if case .qualityChanged(let quality) = event { tellQuality(quality) }
     }
 
     func tellLater() {
@@ -83,9 +85,12 @@ extension SessionDriver {
         let status = report.status
         var event = event(.stateChanged)
         event.time = report.time
+        event.room = report.room
         switch report.event {
-        case .stateChanged(let from, _):
+        case .stateChanged(let from, let lasted):
+            if from == status.state, status.phase != nil { event.event = .phaseChanged }
             event.from = .init(from)
+            if from != status.state { event.lasted = lasted.seconds }
             event.state = .init(status.state)
             event.phase = status.phase.map { .init($0) }
             event.mode = status.mode.map { .init($0) }
@@ -93,19 +98,22 @@ extension SessionDriver {
             event.attempt = status.attempt
             event.retryIn = status.retryAt.map { max(0, report.instant.duration(to: $0).seconds) }
             event.lost = status.isLost
-            event.reason = .init(status.reason)
+            event.reason = reason(status.reason)
             event.endpoint = report.address?.description
             event.path = status.path.map { .init($0) }
         case .reconnectStarted(let mode):
             event.event = .reconnectStarted
             event.mode = .init(mode)
+            event.reason = reason(status.reason)
         case .reconnectCompleted(let mode, let outage):
             event.event = .reconnectCompleted
             event.mode = .init(mode)
-            event.outage = outage.seconds
+            event.outage = outage?.seconds
+            event.reason = reason(status.reason)
         case .connectionLost(let outage):
             event.event = .connectionLost
             event.outage = outage.seconds
+            event.reason = reason(status.reason)
         case .qualityChanged(let quality):
             event.event = .qualityChanged
             event.quality = .init(quality)

@@ -49,7 +49,8 @@ extension SessionDriver {
         switch state {
         case .failed: verdict = self.verdict(.failed, reason)
         // From the moment on that it is asked for: a crash while the session says goodbye does not undo it either.
-        case .disconnecting where reason.code == .userDisconnect, .disconnected where reason.code == .userDisconnect:
+        case .disconnecting where reason.code.isDisconnectAskedFor,
+            .disconnected where reason.code.isDisconnectAskedFor:
             verdict = self.verdict(.disconnected, reason)
         case .connecting: verdict = nil
         default: return

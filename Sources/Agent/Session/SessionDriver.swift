@@ -131,6 +131,12 @@ actor SessionDriver {
     /// Whether somebody has the endpoints checked.
     var isChecking = false
     private var stepDetector: ClockStepDetector
+    /// Those who wait for what a command comes to.
+    var outcomeWaiters = OutcomeWaiters()
+    /// A credential that a program has given, instead of the configured one.
+    var givenCredential: Credential.Fetched?
+    /// What is simulated.
+    var simulation = Simulation()
     /// Those who wait until the session is not on its way down any more.
     var stopWaiters: [CheckedContinuation<Void, Never>] = []
     /// Set when the session is about to end for good: a successor takes over what is asked from now on.
@@ -326,6 +332,7 @@ actor SessionDriver {
         switch item {
         case .session(let input):
             var actions: [SessionMachine.Action] = []
+            machine.lingering = rooms.membership?.presence.lingering(keepAlive: mqtt.configuration.keepAlive)
             machine.handle(input, at: now, into: &actions)
             for action in actions { perform(action) }
             endProtocol()
@@ -523,6 +530,8 @@ actor SessionDriver {
             run(.session(.progressed(generation, .securing)))
         case .opened(let opened):
             self.opened(opened, on: link)
+        case .received where simulation.isSilent(generation):
+            break
         case .received(let bytes):
             run(.onLink(generation, .received(bytes)))
         case .closed(let end):
@@ -577,7 +586,7 @@ actor SessionDriver {
     func protocolEnded(_ ending: SessionMachine.Ending) {
         guard let link else { return }
         var ending = ending
-        if ending.reason.code.group == .auth, configuration.password != nil {
+        if ending.reason.code.group == .auth, configuration.password != nil || givenCredential != nil {
             ending.reason = namedByEnd(ending.reason)
             // The next attempt looks whether there is another one.
             ending.mayHaveNewCredential = true
@@ -625,6 +634,7 @@ actor SessionDriver {
         rememberVerdict(state)
         if state == .failed { failed(because: machine.reason) }
         watchCredential()
+        outcomeWaiters.stateChanged(to: state)
         guard state != .disconnecting else { return }
         for waiter in stopWaiters { waiter.resume() }
         stopWaiters = []

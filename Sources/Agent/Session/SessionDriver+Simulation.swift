@@ -1,0 +1,90 @@
+import ControlAPI
+import Logging
+import MQTT
+import NIOCore
+import NetworkPath
+import SessionCore
+import Transport
+
+// Faults that a person asks for, to see how programs take them. Only the fault is made up: what follows runs through the same
+// code as a real one.
+
+/// The faults of a session that go on.
+struct Simulation: Sendable {
+    /// The connection on which nothing comes and goes.
+    private var silent: Generation?
+    /// The paths as the kernel has them, while they are said to be lost.
+    private var hidden: [EndpointIndex: Path?]?
+
+    mutating func silence(_ generation: Generation) { silent = generation }
+
+    func isSilent(_ generation: Generation) -> Bool { silent == generation }
+
+    var hidesPaths: Bool { hidden != nil }
+
+    mutating func hide(_ paths: [EndpointIndex: Path?]) { hidden = paths }
+
+    /// The kernel told of a path meanwhile.
+    mutating func note(_ path: Path?, to endpoint: EndpointIndex) { hidden?[endpoint] = .some(path) }
+
+    mutating func show() -> [EndpointIndex: Path?] {
+        defer { hidden = nil }
+        return hidden ?? [:]
+    }
+}
+
+extension SessionDriver {
+    func simulate(_ parameters: SessionSimulateMethod.Parameters) throws(RPCError) -> SessionState {
+        try checkRunning()
+        let duration = parameters.duration ?? 15
+        guard (1...3600).contains(duration) else { throw .invalidParameters("duration is 1 to 3600 seconds") }
+        guard parameters.duration == nil || parameters.fault == .pathLost else {
+            throw .invalidParameters("only path-lost has a duration")
+        }
+        guard machine.status.state == .connected, let link else {
+            throw .notConnected(name.description, hint: "a fault is simulated while the session is connected")
+        }
+        surroundings.logger.notice(
+            "\(name): simulating \(parameters.fault.rawValue)", metadata: ["HOLDFAST_SESSION": "\(name)"])
+        switch parameters.fault {
+        case .drop:
+            link.connection?.close(.abort)
+            connectionEvent(
+                .closed(.failed(TransportFailure(.reset, "the connection was reset (simulated)"))), link.generation)
+        case .silence:
+            simulation.silence(link.generation)
+        case .fullReconnect:
+            link.connection?.close(.abort)
+            retire(link.generation, Reason(.stateMismatch, "the session at the server is given up (simulated)"))
+        case .pathLost:
+            try losePaths(for: .seconds(duration))
+        }
+        return machine.status.state
+    }
+
+    private func losePaths(for duration: Duration) throws(RPCError) {
+        guard !simulation.hidesPaths else {
+            throw .wrongState(name.description, is: "without its path already (simulated)")
+        }
+        var paths: [EndpointIndex: Path?] = [:]
+        for index in configuration.endpoints.indices {
+            let endpoint = EndpointIndex(index)
+            paths[endpoint] = .some(machine.path(to: endpoint))
+        }
+        simulation.hide(paths)
+        for (endpoint, path) in paths.sorted(by: { $0.key < $1.key }) where path != nil {
+            take(.pathChanged(endpoint, to: nil, .lost))
+        }
+        _ = eventLoop.scheduleTask(in: .nanoseconds(duration.nanoseconds)) { [weak self] in
+            self?.assumeIsolated { $0.returnPaths() }
+        }
+    }
+
+    private func returnPaths() {
+        guard !isStopping else { return }
+        for (endpoint, path) in simulation.show().sorted(by: { $0.key < $1.key }) {
+            guard let path else { continue }
+            take(.pathChanged(endpoint, to: path, machine.status.doubt == .pathLost ? .returned : .gained))
+        }
+    }
+}

@@ -141,8 +141,9 @@ public struct ModelStore: Sendable {
     public func load(after: MessageSequence, messages limit: Int, bytes: Int) -> [StoredMessage] {
         var result: [StoredMessage] = []
         var total = 0
-        for stored in messages.values.sorted(by: { $0.sequence < $1.sequence })
-        where stored.sequence > after && stored.state == .queued {
+        // The numbers are sorted, not the messages: it is done again and again in every walk.
+        for sequence in messages.keys.filter({ $0 > after }).sorted() {
+            guard let stored = messages[sequence], stored.state == .queued else { continue }
             total += stored.message.size
             guard result.isEmpty || (result.count < limit && total <= bytes) else { break }
             result.append(stored)

@@ -30,12 +30,16 @@ actor ControlConnection {
     private var lines = LineSplitter(maximumLength: RequestLine.maximumLineLength)
     private var calls = 0
     private var isReadingPaused = false
+    private var isReadingSoon = false
+    private var batches: [Int: Batch] = [:]
+    private var lastBatch = 0
     private var isRefused = false
     /// The peer is gone; calls that are still carried out must leave nothing behind.
     private(set) var isClosed = false
     /// The peer sends no more, as `nc -N` at the end of its input; it still wants its answers.
     private var isInputClosed = false
     private var unread = 0
+    private var output = Output()
     /// Of messages of durable consumers: how many there are is bounded by what is acknowledged.
     private var unreadDurable = 0
     /// Notifications of watches and subscriptions whose answer is not written yet: the peer must know them first.
@@ -54,10 +58,23 @@ actor ControlConnection {
         var bytes = 0
     }
 
+    /// Lines that are not given to the channel yet.
+    private struct Output {
+        var bytes = ByteBuffer()
+        /// How many of the bytes count in `unread`; the others do in `unreadDurable`.
+        var counted = 0
+    }
+
     private struct Dropped {
         var count = 0
         /// The number of the last event; 0 for messages.
         var sequence: Int64 = 0
+    }
+
+    /// Calls that are answered together, and what they have come to until now.
+    private struct Batch {
+        var count: Int
+        var replies: [Reply] = []
     }
 
     /// What a call came to.
@@ -103,26 +120,47 @@ actor ControlConnection {
         }
     }
 
+    /// Messages are published at once, in the order of the lines; any other call is a task.
     private func run(_ bytes: [UInt8]) {
+        if let call = PublishLine(scanning: bytes) {
+            begin(1)
+            if publish(call.parameters, under: call.id, answer: { $0.finish($1) }) { return }
+            calls -= 1
+        }
         switch RequestLine(parsing: bytes) {
         case .single(let call):
             begin(1)
-            Task {
-                let reply = await answer(call)
-                finish([reply], reply.line)
-                ended(1)
-            }
+            if publish(call, answer: { $0.finish($1) }) { return }
+            Task { finish(await answer(call)) }
         case .batch(let batch):
             begin(batch.count)
-            Task {
-                var replies: [Reply] = []
-                for call in batch { replies.append(await answer(call)) }
-                let answers = replies.compactMap(\.line)
-                // A batch of notifications has no answer at all (JSON-RPC 2.0, section 6).
-                finish(replies, answers.isEmpty ? nil : OutgoingLine.batch(answers))
-                ended(batch.count)
-            }
+            run(batch)
         }
+    }
+
+    /// Runs the calls as if each were a line of its own, but answers them together.
+    private func run(_ batch: [ClientCall]) {
+        lastBatch += 1
+        let number = lastBatch
+        batches[number] = Batch(count: batch.count)
+        let others = batch.filter { call in !publish(call, answer: { $0.finish($1, ofBatch: number) }) }
+        guard !others.isEmpty else { return }
+        Task { for call in others { finish(await answer(call), ofBatch: number) } }
+    }
+
+    private func finish(_ reply: Reply, ofBatch number: Int) {
+        batches[number]?.replies.append(reply)
+        guard let batch = batches[number], batch.replies.count == batch.count else { return }
+        batches[number] = nil
+        let answers = batch.replies.compactMap(\.line)
+        // A batch of notifications has no answer at all (JSON-RPC 2.0, section 6).
+        finish(batch.replies, answers.isEmpty ? nil : OutgoingLine.batch(answers))
+        ended(batch.count)
+    }
+
+    private func finish(_ reply: Reply) {
+        finish([reply], reply.line)
+        ended(1)
     }
 
     /// Writes the answer, and then lets go what waited for it.
@@ -144,9 +182,19 @@ actor ControlConnection {
         calls += count
     }
 
+    /// May be called while a session carries out its actions, which must not be asked for anything then: what waits to be
+    /// read is read in a turn of its own.
     private func ended(_ count: Int) {
         calls -= count
-        readLines()
+        if isReadingPaused, !isReadingSoon {
+            isReadingSoon = true
+            channel.eventLoop.execute { [weak self] in
+                self?.assumeIsolated {
+                    $0.isReadingSoon = false
+                    $0.readLines()
+                }
+            }
+        }
         closeWhenDone()
     }
 
@@ -176,24 +224,36 @@ actor ControlConnection {
             channel.close(promise: nil)
             return
         }
-        let count = line.count
-        channel.writeAndFlush(ByteBuffer(bytes: line)).whenComplete { [weak self] _ in
-            self?.assumeIsolated {
-                $0.unread -= count
-                $0.closeWhenDone()
-            }
-        }
+        output.counted += line.count
+        append(line)
     }
 
     /// Does not count for what a peer may leave unread: one message may be all of that, and the peer has to be answered when
     /// it acknowledges the one before.
     private func writeDurably(_ line: [UInt8]) {
         guard channel.isActive else { return }
-        let count = line.count
-        unreadDurable += count
-        channel.writeAndFlush(ByteBuffer(bytes: line)).whenComplete { [weak self] _ in
+        unreadDurable += line.count
+        append(line)
+    }
+
+    /// Lines of one turn of the loop leave with one write.
+    private func append(_ line: [UInt8]) {
+        if output.bytes.readableBytes == 0 {
+            channel.eventLoop.execute { [weak self] in self?.assumeIsolated { $0.flush() } }
+        }
+        output.bytes.writeBytes(line)
+        // Whether the channel is writable must be known soon enough for notifications to be dropped.
+        if output.bytes.readableBytes >= Self.waterMark.low { flush() }
+    }
+
+    private func flush() {
+        guard output.bytes.readableBytes > 0 else { return }
+        let (bytes, counted) = (output.bytes, output.counted)
+        output = Output()
+        channel.writeAndFlush(bytes).whenComplete { [weak self] _ in
             self?.assumeIsolated {
-                $0.unreadDurable -= count
+                $0.unread -= counted
+                $0.unreadDurable -= bytes.readableBytes - counted
                 $0.closeWhenDone()
             }
         }
@@ -272,10 +332,11 @@ actor ControlConnection {
     func refuse(_ error: RPCError) {
         isRefused = true
         write(OutgoingLine.failure(.null, error))
-        channel.close(promise: nil)
+        close()
     }
 
     func close() {
+        flush()
         channel.close(promise: nil)
     }
 

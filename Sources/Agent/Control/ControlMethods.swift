@@ -22,6 +22,61 @@ extension ControlConnection {
         }
     }
 
+    /// Takes what a call came to.
+    typealias Answer = @Sendable (isolated ControlConnection, Reply) -> Void
+
+    /// Publishes a message, if that is what the call asks for; see ``publish(_:under:answer:)``.
+    func publish(_ call: ClientCall, answer: @escaping Answer) -> Bool {
+        switch call {
+        case .request(let id, MessagePublishMethod.name, let parameters):
+            do throws(RPCError) {
+                let decoded = try take(MessagePublishMethod.self, parameters)
+                return publish(decoded, under: id, isPermitted: true, answer: answer)
+            } catch {
+                answer(self, Reply(line: OutgoingLine.failure(id, error)))
+                return true
+            }
+        case .notification(MessagePublishMethod.name, let parameters):
+            return publish(.request(.null, method: MessagePublishMethod.name, parameters: parameters)) {
+                connection, _ in
+                answer(connection, Reply())
+            }
+        default:
+            return false
+        }
+    }
+
+    /// Publishes a message without a task, so that messages are accepted in the order of their lines.
+    ///
+    /// - Returns: `false` when that is impossible at the moment, because the session is about to be another one; then the
+    ///   call has to wait as any other one.
+    func publish(
+        _ parameters: MessagePublishMethod.Parameters, under id: RequestID, isPermitted: Bool = false,
+        answer: @escaping Answer
+    ) -> Bool {
+        let found = registry.assumeIsolated { registry in
+            Result { () throws(RPCError) in try registry.driverAtOnce(parameters.session) }
+        }
+        do throws(RPCError) {
+            if !isPermitted { try checkRole(MessagePublishMethod.self) }
+            guard let driver = try found.get() else { return false }
+            driver.assumeIsolated { driver in
+                driver.publish(parameters) { [weak self] result in
+                    self?.assumeIsolated { connection in
+                        switch result {
+                        case .success(let result):
+                            answer(connection, Reply(line: OutgoingLine.answer(id, result: result)))
+                        case .failure(let error): answer(connection, Reply(line: OutgoingLine.failure(id, error)))
+                        }
+                    }
+                }
+            }
+        } catch {
+            answer(self, Reply(line: OutgoingLine.failure(id, error)))
+        }
+        return true
+    }
+
     private func answer(_ id: RequestID, _ method: String, _ parameters: JSONValue?) async -> Reply {
         do throws(RPCError) {
             switch method {
@@ -119,11 +174,14 @@ extension ControlConnection {
     private func take<Method: ControlMethod>(
         _ method: Method.Type, _ parameters: JSONValue?
     ) throws(RPCError) -> Method.Parameters {
-        if let role = Method.role, !roles.contains(role) {
-            daemon.denials.assumeIsolated { $0.denied(Method.name, to: peer, needs: role) }
-            throw .notPermitted(Method.name, role: role)
-        }
+        try checkRole(method)
         return try ParameterDecoder.decode(Method.Parameters.self, from: parameters)
+    }
+
+    private func checkRole<Method: ControlMethod>(_ method: Method.Type) throws(RPCError) {
+        guard let role = Method.role, !roles.contains(role) else { return }
+        daemon.denials.assumeIsolated { $0.denied(Method.name, to: peer, needs: role) }
+        throw .notPermitted(Method.name, role: role)
     }
 
     private func hello(_ parameters: RPCHelloMethod.Parameters) throws(RPCError) -> RPCHelloMethod.Result {

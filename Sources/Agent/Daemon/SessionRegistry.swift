@@ -196,6 +196,13 @@ actor SessionRegistry {
         return try runningDriver(name)
     }
 
+    /// The driver, if it need not be waited for.
+    func driverAtOnce(_ name: String) throws(RPCError) -> SessionDriver? {
+        guard !isStopping else { throw .shuttingDown }
+        if !changing.isEmpty, let session = SessionName(name), changing[session] != nil { return nil }
+        return try runningDriver(name)
+    }
+
     func runningDriver(_ name: String) throws(RPCError) -> SessionDriver {
         switch try entry(name) {
         case .running(let driver):

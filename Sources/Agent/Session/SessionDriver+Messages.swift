@@ -14,31 +14,30 @@ extension SessionDriver {
 
     /// Accepts a message; answers when it is committed, or delivered if that is asked for.
     func publish(_ parameters: MessagePublishMethod.Parameters) async throws(RPCError) -> MessagePublishMethod.Result {
-        if let failure = await surroundings.commits.failure {
-            throw RPCError(
-                .storeFull, "the message could not be committed: \(failure)", hint: "mend that, then try again")
-        }
-        try checkRunning()
-        var parameters = parameters
-        parameters.topic = try resolve(parameters.topic)
-        if let responseTopic = parameters.properties?.responseTopic {
-            parameters.properties?.responseTopic = try resolve(responseTopic)
-        }
-        let resolved = parameters
         let result: Result<MessagePublishMethod.Result, RPCError> = await withCheckedContinuation { continuation in
-            publish(resolved) { continuation.resume(returning: $0) }
+            publish(parameters) { continuation.resume(returning: $0) }
         }
         return try result.get()
     }
 
+    /// Accepts a message; answers when it is committed, or delivered if that is asked for, and at once if it is refused.
+    ///
     /// What the protocol machine decides is carried out before anything else can happen: commits are in its order.
-    private func publish(
+    func publish(
         _ parameters: MessagePublishMethod.Parameters,
         answer: @escaping (Result<MessagePublishMethod.Result, RPCError>) -> Void
     ) {
+        var parameters = parameters
         do throws(RPCError) {
-            // The session may have begun to stop before this had its turn; what is accepted after that is not waited for.
+            if let failure = surroundings.commits.assumeIsolated({ $0.failure }) {
+                throw RPCError(
+                    .storeFull, "the message could not be committed: \(failure)", hint: "mend that, then try again")
+            }
             try checkRunning()
+            parameters.topic = try resolve(parameters.topic)
+            if let responseTopic = parameters.properties?.responseTopic {
+                parameters.properties?.responseTopic = try resolve(responseTopic)
+            }
         } catch {
             return answer(.failure(error))
         }

@@ -7,7 +7,14 @@ extension DurableStore {
         let id = try makeSession(session, in: database)
         var last: MessageSequence?
         var lastCollected: InboxSequence?
-        for change in changes {
+        var rest = changes[...]
+        while let change = rest.first {
+            // What is removed or goes out is so in a row, mostly.
+            if let count = try applyRow(at: rest, to: id, in: database) {
+                rest = rest.dropFirst(count)
+                continue
+            }
+            rest = rest.dropFirst()
             if let sequence = change.newSequence {
                 if last == nil { last = try lastSequence(of: id, in: database) }
                 guard let previous = last, sequence > previous else {
@@ -55,18 +62,14 @@ extension DurableStore {
         case .insert(let stored):
             try insert(stored, session, database)
         case .assign(let sequence, let packetID):
-            try markInFlight(key(session, sequence), packetID, released: false, database)
+            try markInFlight(key(session, sequence), packetID, 1, released: false, database)
         case .unassign(let sequence):
             try database.run("DELETE FROM in_flight WHERE key = ?", .integer(key(session, sequence).rawValue))
         case .release(let sequence):
             try database.run(
                 "UPDATE in_flight SET released = 1 WHERE key = ?", .integer(key(session, sequence).rawValue))
         case .remove(let sequence):
-            let key = Database.Value.integer(try key(session, sequence).rawValue)
-            try database.run("DELETE FROM message WHERE key = ?", key)
-            messages -= database.changes
-            try database.run("DELETE FROM in_flight WHERE key = ?", key)
-            try database.run("DELETE FROM quarantine WHERE key = ?", key)
+            try remove(key(session, sequence), 1, database)
         case .quarantine(let sequence, let code, let message):
             try quarantine(key(session, sequence), code, message, database)
         case .requeue(let sequence, let newSequence, let time):
@@ -170,6 +173,39 @@ extension DurableStore {
         }
     }
 
+    /// Applies the changes at the beginning that are alike and about messages next to each other, in one go: servers
+    /// acknowledge in the order of the messages, so that most removals are of a row of them.
+    ///
+    /// - Returns: how many changes that were; `nil` if the first one is of another kind.
+    private func applyRow(
+        at changes: ArraySlice<DurableChange>, to session: Int64, in database: Database
+    ) throws(StoreError) -> Int? {
+        switch changes.first {
+        case .remove(let first)?:
+            let count = changes.prefixCount { $0 == .remove(first.advanced(by: $1)) }
+            try remove(key(session, first), count, database)
+            return count
+        case .assign(let first, let packetID)?:
+            let count = changes.prefixCount { change, index in
+                guard case .assign(first.advanced(by: index), let id) = change else { return false }
+                return Int(id.rawValue) == Int(packetID.rawValue) + index
+            }
+            try markInFlight(key(session, first), packetID, count, released: false, database)
+            return count
+        default:
+            return nil
+        }
+    }
+
+    /// Removes as many messages, from this key on.
+    private func remove(_ key: MessageKey, _ count: Int, _ database: Database) throws(StoreError) {
+        let (first, last) = (Database.Value.int64(key.rawValue), Database.Value.int64(key.rawValue + Int64(count) - 1))
+        try database.run("DELETE FROM message WHERE key BETWEEN ? AND ?", first, last)
+        messages -= database.changes
+        try database.run("DELETE FROM in_flight WHERE key BETWEEN ? AND ?", first, last)
+        try database.run("DELETE FROM quarantine WHERE key BETWEEN ? AND ?", first, last)
+    }
+
     private func key(_ session: Int64, _ sequence: MessageSequence) throws(StoreError) -> MessageKey {
         guard let key = MessageKey(session: session, sequence: sequence) else {
             throw .inconsistent("\(sequence) is no place in a session's order")
@@ -192,22 +228,34 @@ extension DurableStore {
         messages += 1
         switch stored.state {
         case .queued: break
-        case .inFlight(let packetID): try markInFlight(key, packetID, released: false, database)
-        case .released(let packetID): try markInFlight(key, packetID, released: true, database)
+        case .inFlight(let packetID): try insertInFlight(key, packetID, released: false, database)
+        case .released(let packetID): try insertInFlight(key, packetID, released: true, database)
         case .quarantined(let code, let message): try quarantine(key, code, message, database)
         }
     }
 
-    /// Only a message that is there, and that nobody has to decide about, goes anywhere.
-    private func markInFlight(
+    /// Of a message whose row was just made.
+    private func insertInFlight(
         _ key: MessageKey, _ packetID: PacketID, released: Bool, _ database: Database
+    ) throws(StoreError) {
+        try database.run(
+            "INSERT OR REPLACE INTO in_flight (key, packet_id, released) VALUES (?, ?, ?)", .integer(key.rawValue),
+            .integer(packetID.rawValue), .integer(released ? 1 : 0))
+    }
+
+    /// As many messages, from this key on, get identifiers, from this one on. Only a message that is there, and that nobody
+    /// has to decide about, goes anywhere.
+    private func markInFlight(
+        _ key: MessageKey, _ packetID: PacketID, _ count: Int, released: Bool, _ database: Database
     ) throws(StoreError) {
         try database.run(
             """
             INSERT OR REPLACE INTO in_flight (key, packet_id, released)
-            SELECT key, ?, ? FROM message WHERE key = ? AND key NOT IN (SELECT key FROM quarantine)
+            SELECT key, key - ?1 + ?2, ?3 FROM message
+            WHERE key BETWEEN ?1 AND ?4 AND key NOT IN (SELECT key FROM quarantine WHERE key BETWEEN ?1 AND ?4)
             """,
-            .integer(packetID.rawValue), .integer(released ? 1 : 0), .integer(key.rawValue))
+            .integer(key.rawValue), .integer(packetID.rawValue), .integer(released ? 1 : 0),
+            .integer(key.rawValue + Int64(count) - 1))
     }
 
     private func quarantine(
@@ -220,6 +268,22 @@ extension DurableStore {
             """,
             .integer(code.rawValue), .text(message), .integer(key.rawValue))
         try database.run("DELETE FROM in_flight WHERE key = ?", .integer(key.rawValue))
+    }
+}
+
+extension MessageSequence {
+    fileprivate func advanced(by count: Int) -> MessageSequence { MessageSequence(rawValue: rawValue &+ Int64(count)) }
+}
+
+extension ArraySlice {
+    /// How many elements at the beginning fulfil the condition, which is given the element and how many are before it.
+    fileprivate func prefixCount(while fulfils: (Element, Int) -> Bool) -> Int {
+        var count = 0
+        for element in self {
+            guard fulfils(element, count) else { break }
+            count += 1
+        }
+        return count
     }
 }
 

@@ -9,6 +9,8 @@ final class Database {
     let path: String
     private let handle: OpaquePointer
     private var statements: [String: OpaquePointer] = [:]
+    /// Some of them, by the address of their text.
+    private var constants: [UnsafePointer<UInt8>: OpaquePointer] = [:]
 
     /// A value on its way into a statement.
     enum Value {
@@ -58,8 +60,8 @@ final class Database {
     }
 
     /// Runs one statement that gives no rows.
-    func run(_ sql: String, _ values: Value...) throws(StoreError) {
-        let statement = try prepared(sql, values)
+    func run(_ sql: StaticString, _ values: Value...) throws(StoreError) {
+        let statement = try bind(values, to: prepared(sql))
         defer { reset(statement) }
         while true {
             let result = sqlite3_step(statement)
@@ -72,7 +74,7 @@ final class Database {
     func query(
         _ sql: String, _ values: Value..., each: (Row) throws(StoreError) -> Bool
     ) throws(StoreError) {
-        let statement = try prepared(sql, values)
+        let statement = try bind(values, to: prepared(sql))
         defer { reset(statement) }
         while true {
             let result = sqlite3_step(statement)
@@ -84,7 +86,7 @@ final class Database {
 
     /// The integer in the first column of the only row; `nil` without a row.
     func integer(_ sql: String, _ values: Value...) throws(StoreError) -> Int64? {
-        let statement = try prepared(sql, values)
+        let statement = try bind(values, to: prepared(sql))
         defer { reset(statement) }
         let result = sqlite3_step(statement)
         if result == SQLITE_DONE { return nil }
@@ -107,8 +109,7 @@ final class Database {
         }
     }
 
-    private func prepared(_ sql: String, _ values: [Value]) throws(StoreError) -> OpaquePointer {
-        let statement = try prepared(sql)
+    private func bind(_ values: [Value], to statement: OpaquePointer) throws(StoreError) -> OpaquePointer {
         for (index, value) in values.enumerated() {
             let result = Self.bind(value, to: statement, at: Int32(index) + 1)
             guard result == SQLITE_OK else {
@@ -117,6 +118,14 @@ final class Database {
                 throw error
             }
         }
+        return statement
+    }
+
+    /// Found by the address of its text: hashing the text itself takes as long as a small statement.
+    private func prepared(_ sql: StaticString) throws(StoreError) -> OpaquePointer {
+        if let statement = constants[sql.utf8Start] { return statement }
+        let statement = try prepared(sql.description)
+        constants[sql.utf8Start] = statement
         return statement
     }
 

@@ -37,7 +37,14 @@ private func read(_ line: [UInt8]) {
     }
     // The daemon's own client reads with the same parser.
     _ = try? ServerLine(parsing: line[...])
-    switch RequestLine(parsing: line) {
+    let request = RequestLine(parsing: line)
+    if let publish = PublishLine(scanning: line) {
+        guard case .single(.request(publish.id, MessagePublishMethod.name, let parameters)) = request,
+            let decoded = try? ParameterDecoder.decode(MessagePublishMethod.Parameters.self, from: parameters)
+        else { preconditionFailure("the general way does not read what the short one does") }
+        precondition(decoded == publish.parameters, "the general way reads something else than the short one")
+    }
+    switch request {
     case .single(let call): check(answer(call))
     case .batch(let calls): check(OutgoingLine.batch(calls.map { answer($0) }))
     }

@@ -207,7 +207,14 @@ actor ControlConnection {
     }
 
     private func parse(_ bytes: [UInt8]) {
-        guard bytes.count > Self.longParse else { return take(RequestLine(parsing: bytes), bytes: bytes.count) }
+        guard bytes.count > Self.longParse else {
+            if let line = PublishLine(scanning: bytes) {
+                return wait(
+                    for: .request(line.id, method: MessagePublishMethod.name, parameters: nil),
+                    .success(line.parameters), bytes: bytes.count)
+            }
+            return take(RequestLine(parsing: bytes), bytes: bytes.count)
+        }
         parsing = bytes.count
         Task {
             let (line, message) = await Self.parsed(bytes)

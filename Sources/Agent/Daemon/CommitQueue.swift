@@ -13,9 +13,19 @@ actor CommitQueue {
         case committedWithoutInserts
     }
 
+    /// What one session wants to have durable, by one call or several.
     private struct Entry {
         var session: SessionName
-        var changes: [DurableChange]
+        var changes: [DurableChange] = []
+        var waiters: [Waiter] = []
+
+        var hasInserts: Bool { waiters.contains(where: \.hasInserts) }
+    }
+
+    /// One call.
+    private struct Waiter {
+        var hasInserts: Bool
+        var isCumulative: Bool
         var completion: @Sendable (Outcome) -> Void
     }
 
@@ -27,6 +37,8 @@ actor CommitQueue {
 
     private let store: any SessionStore
     private var waiting: [Entry] = []
+    /// Where in `waiting` a session is.
+    private var places: [SessionName: Int] = [:]
     private var isRunning = false
     /// Why not even a transaction without new messages succeeds; `nil` when it does.
     private(set) var failure: StoreError?
@@ -46,12 +58,24 @@ actor CommitQueue {
         self.failureChanged = failureChanged
     }
 
-    /// Makes the changes durable and then calls `completion` on the loop. Completions come in the order of the calls;
-    /// with no changes, a completion says that everything before is durable.
+    /// Makes the changes durable and then calls `completion` on the loop. Completions of a session come in the order of the
+    /// calls; with no changes, a completion says that everything before is durable.
+    ///
+    /// - Parameter isCumulative: `committed` would say the same of every call before it. Then it is called once for calls
+    ///   in a row that were committed together, for the last of them.
     func commit(
-        _ changes: [DurableChange], of session: SessionName, completion: @escaping @Sendable (Outcome) -> Void
+        _ changes: [DurableChange], of session: SessionName, isCumulative: Bool = false,
+        completion: @escaping @Sendable (Outcome) -> Void
     ) {
-        waiting.append(Entry(session: session, changes: changes, completion: completion))
+        let place = places[session] ?? waiting.endIndex
+        if place == waiting.endIndex {
+            waiting.append(Entry(session: session))
+            places[session] = place
+        }
+        waiting[place].changes += changes
+        waiting[place].waiters.append(
+            Waiter(
+                hasInserts: !changes.allSatisfy(\.isNoInsert), isCumulative: isCumulative, completion: completion))
         guard !isRunning else { return }
         isRunning = true
         Task { await run() }
@@ -61,6 +85,7 @@ actor CommitQueue {
         while !waiting.isEmpty {
             let batch = waiting
             waiting = []
+            places = [:]
             await commit(batch)
         }
         isRunning = false
@@ -69,8 +94,7 @@ actor CommitQueue {
     /// Does not return before the batch is durable, with or without its new messages: what happened on the wire cannot
     /// be taken back.
     private func commit(_ batch: [Entry]) async {
-        let hasInserts = batch.contains { !$0.changes.allSatisfy(\.isNoInsert) }
-        var isWithoutInserts = !hasInserts
+        var isWithoutInserts = !batch.contains(where: \.hasInserts)
         while true {
             let changes = batch.filter { !$0.changes.isEmpty }
                 .map { (session: $0.session, changes: isWithoutInserts ? $0.changes.filter(\.isNoInsert) : $0.changes) }
@@ -89,9 +113,20 @@ actor CommitQueue {
                 }
             }
         }
-        for entry in batch {
-            let lostInserts = isWithoutInserts && !entry.changes.allSatisfy(\.isNoInsert)
-            entry.completion(lostInserts ? .committedWithoutInserts : .committed)
+        for entry in batch { complete(entry.waiters, isWithoutInserts: isWithoutInserts) }
+    }
+
+    private func complete(_ waiters: [Waiter], isWithoutInserts: Bool) {
+        func outcome(_ waiter: Waiter) -> Outcome {
+            isWithoutInserts && waiter.hasInserts ? .committedWithoutInserts : .committed
+        }
+        for (index, waiter) in waiters.enumerated() {
+            if waiter.isCumulative, index + 1 < waiters.endIndex {
+                let next = waiters[index + 1]
+                // The next one says it of both.
+                if next.isCumulative, outcome(waiter) == .committed, outcome(next) == .committed { continue }
+            }
+            waiter.completion(outcome(waiter))
         }
     }
 

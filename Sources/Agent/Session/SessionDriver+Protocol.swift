@@ -72,7 +72,7 @@ extension SessionDriver {
     private func commit(_ changes: [DurableChange], _ number: CommitNumber) {
         let (commits, name) = (surroundings.commits, name)
         commits.assumeIsolated { commits in
-            commits.commit(changes, of: name) { [weak self] outcome in
+            commits.commit(changes, of: name, isCumulative: true) { [weak self] outcome in
                 self?.assumeIsolated { driver in
                     switch outcome {
                     case .committed: driver.run(.committed(number))

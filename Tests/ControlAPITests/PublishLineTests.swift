@@ -1,0 +1,125 @@
+import Testing
+
+@testable import ControlAPI
+
+/// What is read the short way must be what the general way reads, and the other way round for the lines that are meant.
+struct PublishLineTests {
+    /// The request as every other one is read; `nil` when it is no valid `message.publish` with an id.
+    private func general(_ line: [UInt8]) -> PublishLine? {
+        guard case .single(.request(let id, MessagePublishMethod.name, let parameters)) = RequestLine(parsing: line),
+            let decoded = try? ParameterDecoder.decode(MessagePublishMethod.Parameters.self, from: parameters)
+        else { return nil }
+        return PublishLine(id: id, parameters: decoded)
+    }
+
+    private static func line(_ parameters: String, id: String = "7") -> String {
+        #"{"jsonrpc":"2.0","id":\#(id),"method":"message.publish","params":{\#(parameters)}}"#
+    }
+
+    private static let plain = [
+        line(#""session":"main","topic":"a/b","payload":"hello""#),
+        line(#""session":"main","topic":"a/b","payload":"","qos":0,"retain":true,"wait":"delivered""#),
+        line(#""session":"main","topic":"a/b","payload":"","qos":2,"retain":false,"wait":"accepted""#),
+        line(#""payload":"{\"a\":\"b\\c\"}\n\t\r\b\f\/","topic":"./x","session":"main""#, id: #""seven""#),
+        line(#""session":"main","topic":"t","payload":"Grüße, 世界 🌍""#, id: "0"),
+        line(#""session":"main","topic":"t","payloadBase64":"AAEC\/w==""#, id: #""""#),
+        #" { "params" : { "topic" : "t" , "session" : "main" , "payload" : "x" } , "id" : 1 , "jsonrpc" : "2.0" , "method" : "message.publish" } "#,
+    ]
+
+    @Test(arguments: plain) func `a plain line is read as the general way reads it`(_ text: String) throws {
+        let line = Array(text.utf8)
+        let scanned = try #require(PublishLine(scanning: line))
+        #expect(scanned == general(line))
+    }
+
+    @Test(arguments: [
+        #"{"jsonrpc":"2.0","id":1,"method":"session.list"}"#, "[]", "", "{}", "7",
+        line(#""session":"main","topic":"a/b""#), line(#""session":"main","topic":"a/b","payload":5"#),
+        line(#""session":"main","topic":"a/b","payload":"x","qos":3"#),
+        line(#""session":"main","topic":"a/b","payload":"x","qos":1.5"#),
+        line(#""session":"main","topic":"a/b","payload":"x","qos":01"#),
+        line(#""session":"main","topic":"a/b","payload":"x","payloadBase64":"eA==""#),
+        line(#""session":"main","topic":"a/b","payload":"x","payload":"y""#),
+        line(#""session":"main","topic":"a/b","payloadBase64":"x""#),
+        line(#""session":"main","topic":"a/b","payload":"x","wait":"never""#),
+        line(#""session":"main","topic":"a/b","payload":"x","unknown":1"#),
+        line(#""session":"main","topic":"a/b","payload":"x\q""#),
+        line(#""session":"main","topic":"a/b","payload":"x"# + "\u{1}\""),
+        line(#""session":"main","topic":"a/b","payload":"x","#),
+        line(#""session":"main","topic":"a/b","payload":"x""#) + "}",
+        line(#""session":"main","topic":"a/b","payload":"x""#, id: "1.5"),
+        line(#""session":"main","topic":"a/b","payload":"x""#, id: "[]"),
+        #"{"jsonrpc":"2.0","method":"message.publish","params":{"session":"main","topic":"t","payload":"x"}}"#,
+        #"{"jsonrpc":"1.0","id":1,"method":"message.publish","params":{"session":"main","topic":"t","payload":"x"}}"#,
+        #"{"jsonrpc":"2.0","id":1,"id":2,"method":"message.publish","params":{"session":"main","topic":"t","payload":"x"}}"#,
+    ])
+    func `what is wrong, or another call, is left to the general way`(_ text: String) {
+        #expect(PublishLine(scanning: Array(text.utf8)) == nil)
+    }
+
+    @Test(arguments: [
+        line(#""session":"main","topic":"t","payload":"\u00e4""#),
+        line(#""session":"main","topic":"t","payload":"x","expiry":1.5"#),
+        line(#""session":"main","topic":"t","payload":"x","properties":{"contentType":"text/plain"}"#),
+        line(#""session":"main","topic":"\u0074","payload":"x""#), line(#""session":"main","topic":"ä","payload":"x""#),
+        line(#""session":"main","topic":"t","payload":"x""#, id: "null"),
+        line(#""session":"main","topic":"t","payload":"x""#, id: "-1"),
+    ])
+    func `what is rare is left to the general way, which reads it`(_ text: String) {
+        let line = Array(text.utf8)
+        #expect(PublishLine(scanning: line) == nil)
+        #expect(general(line) != nil)
+    }
+
+    @Test(arguments: 0..<20) func `a line with random damage is never read as something else`(_ seed: UInt64) {
+        var random = SplitMix(state: seed)
+        for text in Self.plain {
+            for _ in 0..<200 {
+                var line = Array(text.utf8)
+                for _ in 0...Int(random.next() % 3) {
+                    let index = Int(random.next() % UInt64(line.count))
+                    switch random.next() % 3 {
+                    case 0: line[index] = UInt8(truncatingIfNeeded: random.next())
+                    case 1: line.remove(at: index)
+                    default: line.insert(line[Int(random.next() % UInt64(line.count))], at: index)
+                    }
+                }
+                if let scanned = PublishLine(scanning: line) { #expect(scanned == general(line)) }
+            }
+        }
+    }
+
+    @Test(arguments: [
+        RequestID.null, .number(0), .number(.min), .number(.max), .number(-17), .string(""), .string("plain / text"),
+        .string("\"quoted\""), .string("back\\slash"), .string("Grüße\n"), .string("\u{7F}"),
+    ])
+    func `an answer is what the encoder writes`(_ id: RequestID) throws {
+        for result in [
+            MessagePublishMethod.Result(id: 5, accepted: true, delivered: false, reasonCode: nil),
+            MessagePublishMethod.Result(id: .max, accepted: true, delivered: true, reasonCode: 16),
+            MessagePublishMethod.Result(id: 0, accepted: false, delivered: false, reasonCode: 0),
+        ] {
+            let line = OutgoingLine.answer(id, result: result)
+            #expect(line == OutgoingLine.encode(Answer(id: id, result: result)))
+        }
+    }
+
+    private struct Answer: Encodable {
+        var jsonrpc = "2.0"
+        var id: RequestID
+        var result: MessagePublishMethod.Result
+    }
+}
+
+/// A small generator with a seed.
+private struct SplitMix: RandomNumberGenerator {
+    var state: UInt64
+
+    mutating func next() -> UInt64 {
+        state &+= 0x9E37_79B9_7F4A_7C15
+        var mixed = state
+        mixed = (mixed ^ mixed >> 30) &* 0xBF58_476D_1CE4_E5B9
+        mixed = (mixed ^ mixed >> 27) &* 0x94D0_49BB_1331_11EB
+        return mixed ^ mixed >> 31
+    }
+}

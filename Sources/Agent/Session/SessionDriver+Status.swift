@@ -67,7 +67,9 @@ extension MQTTClientMachine.Configuration {
             outboxMaxMessages: session.outbox.maxMessages, outboxMaxBytes: session.outbox.maxBytes,
             whenFull: MQTTClientMachine.OverflowBehaviour(session.outbox.whenFull),
             maximumAge: session.outbox.maxAge.map { $0.nanoseconds / 1_000_000 },
-            inboxMaxMessages: session.inbox.maxMessages, inboxMaxBytes: session.inbox.maxBytes)
+            inboxMaxMessages: session.inbox.maxMessages, inboxMaxBytes: session.inbox.maxBytes,
+            acknowledgeTimeout: session.timeouts.acknowledge.nanoseconds / 1_000_000,
+            requestTimeout: session.timeouts.restore.nanoseconds / 1_000_000)
     }
 }
 

@@ -51,7 +51,7 @@ actor SessionDriver {
         /// What a call of the protocol machine answered.
         case perform([MQTTClientMachine.Action])
         /// The link ended, or the protocol gave it up: both machines are told, the protocol's first.
-        case retire(Generation, SessionMachine.Ending)
+        case retire(Generation, SessionMachine.Ending, MQTTClientMachine.Input = .connectionClosed)
     }
 
     /// What the session itself asks of the protocol.
@@ -71,6 +71,8 @@ actor SessionDriver {
     var link: Link?
     /// The link was dropped, and the protocol machine has not heard of it.
     private var mustEndProtocol = false
+    /// How that link ended, for the protocol.
+    private var protocolEnd = MQTTClientMachine.Input.connectionClosed
     var log: SessionLog
     private let tlsContexts = TLSContextCache()
     var redirections: Redirections
@@ -333,13 +335,13 @@ actor SessionDriver {
             perform(actions)
         case .perform(let actions):
             perform(actions)
-        case .retire(let generation, let ending):
+        case .retire(let generation, let ending, let end):
             if let link, link.generation == generation {
                 redirections.ended(wasTried: link.isDialed)
                 link.knock?.close(.abort)
                 link.renewalTimer?.cancel()
                 self.link = nil
-                handle(.connectionClosed)
+                handle(end)
                 if link.opened != nil { watchAllPaths(of: link.attempt.endpoint) }
             }
             work.append(.session(.ended(generation, ending)))
@@ -348,7 +350,7 @@ actor SessionDriver {
 
     /// One timer at most, and none when there is nothing to wait for.
     private func schedule() {
-        guard let deadline = machine.nextDeadline else {
+        guard let deadline = [machine.nextDeadline, protocolDeadline].compactMap(\.self).min() else {
             timer?.scheduled.cancel()
             timer = nil
             return
@@ -362,6 +364,11 @@ actor SessionDriver {
             self.assumeIsolated { $0.timeReached() }
         }
         timer = (deadline, scheduled)
+    }
+
+    /// The protocol counts by the wall clock.
+    private var protocolDeadline: Instant? {
+        mqtt.nextDeadline.map { now.advanced(by: .milliseconds(max(0, $0.rawValue - timestamp.rawValue))) }
     }
 
     /// The loop's timers do not count the time that the host slept, and deadlines do.
@@ -431,6 +438,8 @@ actor SessionDriver {
         link.connection?.close(.abort)
         link.knock?.close(.abort)
         mustEndProtocol = true
+        protocolEnd =
+            machine.reason.code == .restoreTimeout ? .connectionEnded(.unanswered) : .connectionClosed
         if link.opened != nil { watchAllPaths(of: link.attempt.endpoint) }
     }
 
@@ -438,13 +447,15 @@ actor SessionDriver {
     private func endProtocol() {
         guard mustEndProtocol else { return }
         mustEndProtocol = false
-        handle(.connectionClosed)
+        handle(protocolEnd)
     }
 
     func handle(_ input: MQTTClientMachine.Input) {
-        if case .connectionClosed = input {
+        switch input {
+        case .connectionClosed, .connectionEnded:
             consumers.connectionEnded()
             roomConnectionClosed()
+        default: break
         }
         var actions: [MQTTClientMachine.Action] = []
         mqtt.handle(input, at: timestamp, into: &actions)
@@ -514,7 +525,8 @@ actor SessionDriver {
             run(.onLink(generation, .received(bytes)))
         case .closed(let end):
             if end == .closedLocally { run(.session(.closed(generation))) }
-            run(.retire(generation, ending(end, of: link)))
+            let ending = ending(end, of: link)
+            run(.retire(generation, ending, ending.isByServer ? .connectionEnded(.byServer) : .connectionClosed))
         }
     }
 

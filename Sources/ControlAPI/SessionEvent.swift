@@ -68,7 +68,7 @@ public struct SessionEvent: ControlNotification {
     /// inbox-full: whether acknowledgements are withheld, or not any more.
     public var full: Bool?
     /// dropped: how many events this reader was too slow for. message-dropped of a session: how many QoS 0 messages found
-    /// no room in the inbox.
+    /// no room in the inbox. message-repeated: how many messages of QoS 2 are sent again and may arrive twice.
     public var count: Int?
 
     /// The fixed members; the ones of the event are set afterwards.
@@ -104,6 +104,7 @@ public struct SessionEvent: ControlNotification {
         public static let participantLeft = Kind(rawValue: "participant-left")
         public static let messageRejected = Kind(rawValue: "message-rejected")
         public static let messageDropped = Kind(rawValue: "message-dropped")
+        public static let messageRepeated = Kind(rawValue: "message-repeated")
         public static let messageRefused = Kind(rawValue: "message-refused")
         public static let subscriptionChanged = Kind(rawValue: "subscription-changed")
         public static let inboxFull = Kind(rawValue: "inbox-full")

@@ -71,6 +71,7 @@ public enum ReasonCode: String, Sendable, CaseIterable {
     case heartbeatTimeout = "heartbeat-timeout"
     case probeTimeout = "probe-timeout"
     case unacknowledged
+    case unanswered
     // auth
     case credentialRejected = "credential-rejected"
     case credentialExpired = "credential-expired"
@@ -126,7 +127,7 @@ extension ReasonCode {
             .unreachable, .refused,
             .reset, .dialTimeout, .tlsTimeout, .tlsFailed, .proxyFailed, .retryTimeout:
             .network
-        case .heartbeatTimeout, .probeTimeout, .unacknowledged:
+        case .heartbeatTimeout, .probeTimeout, .unacknowledged, .unanswered:
             .liveness
         case .credentialRejected, .credentialExpired, .credentialUnreadable, .notAuthorized:
             .auth
@@ -197,6 +198,7 @@ extension ReasonCode {
         case .heartbeatTimeout: "nothing was heard from the server within the heartbeat's time-out"
         case .probeTimeout: "the server did not answer a probe after the network changed"
         case .unacknowledged: "what was sent is not acknowledged any more, though it was sent again and again"
+        case .unanswered: "the server lives, and leaves a message or a subscription unanswered"
         case .credentialRejected: "the server rejected the user name or password"
         case .credentialExpired: "the credential has expired"
         case .credentialUnreadable: "the credential could not be read"

@@ -44,6 +44,8 @@ public struct AttemptTimeouts: Hashable, Sendable {
     public var authenticate: Duration = .seconds(10)
     /// From CONNACK until all subscriptions are acknowledged.
     public var restore: Duration = .seconds(30)
+    /// How long the server may take to answer a message on a connection that lives. Not the session machine's business.
+    public var acknowledge: Duration = .seconds(60)
     /// How long an explicit disconnect waits for unacknowledged messages.
     public var flush: Duration = .seconds(3)
     /// How long an explicit disconnect waits for the connection to close.

@@ -48,6 +48,9 @@ public struct Rivalry: Hashable, Sendable {
         isLastClose = false
     }
 
+    /// A connection was lost because of what was sent on it: then the ones before may have been, too.
+    mutating func explained() { startedAnew() }
+
     /// A connection was lost.
     ///
     /// - Parameters:

@@ -42,7 +42,11 @@ extension SessionMachine {
         var ending = ending
         // A rival comes again as soon as its own table lets it.
         let mayBeRival = connected.since.duration(to: now) <= (policy.delays.max() ?? .zero) * 2
-        ending.reason = rivalry.lost(because: ending.reason, isStable: isStable, mayBeRival: mayBeRival, at: now)
+        if ending.isAboutMessage {
+            rivalry.explained()
+        } else {
+            ending.reason = rivalry.lost(because: ending.reason, isStable: isStable, mayBeRival: mayBeRival, at: now)
+        }
         let reason = ending.reason
         if isStable { refusals = 0 }
         if isOnceTooOften(ending) {

@@ -313,6 +313,10 @@ extension SessionMachine {
         /// Whether the same endpoint is tried in another way at once: it leads to another server now, is spoken to in
         /// another version of the protocol, or has discarded the session. The driver limits how often.
         public var triesOtherWay = false
+        /// Whether the server closed or reset the connection.
+        public var isByServer = false
+        /// Whether it is about a message that was sent: not about another device, then.
+        public var isAboutMessage = false
         /// Whether it was another server that the attempt led to, where the endpoint had redirected it: of the endpoint's own
         /// address nothing is known but that it has answered.
         public var isElsewhere = false

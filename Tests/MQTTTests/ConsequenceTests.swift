@@ -219,7 +219,8 @@ struct ConsequenceTests {
         var client = MQTTClientHarness { $0.maximumInFlight = 4 }
         for payload in ["a", "b", "c", "d"] { try client.publish(payload) }
         for (round, expected) in [4, 2, 1, 1].enumerated() {
-            let words = client.connect(resumed: round > 0)
+            // After the third end what is unanswered goes out one by one, when the connection has proven to work.
+            let words = client.connect(resumed: round > 0) + (round == 3 ? client.server(.pingresp) : [])
             #expect(words.count { $0.hasPrefix("PUBLISH") } == expected)
             client.server(Self.goodbye(code))
             client.handle(.connectionClosed)

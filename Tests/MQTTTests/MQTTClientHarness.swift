@@ -131,6 +131,8 @@ struct MQTTClientHarness {
         case .restored: "restored"
         case .pingAnswered: "ping answered"
         case .settled: "settled"
+        case .unanswered(let sentence, _): "unanswered: \(sentence)"
+        case .repeated(let count): "repeated \(count)"
         case .accepted(let sequence): "accepted \(sequence)"
         case .notAccepted(let sequence): "not accepted \(sequence)"
         case .delivered(let sequence, let code): "delivered \(sequence) \(hex(code))"

@@ -84,7 +84,7 @@ import Testing
         client.open()
         #expect(
             client.server(.connack(Connack())) == [
-                "connected session lost", "delivered 2 00", "restored", "load after 0",
+                "connected session lost", "delivered 2 00", "repeated 2", "restored", "load after 0",
             ])
         let queued = [("a", 1), ("c", 3), ("d", 4)].map { payload, sequence in
             StoredMessage(

@@ -107,7 +107,7 @@ struct OlderVersionTests {
         #expect(harness.server(.connack(Connack())) == ["discarded", "DISCONNECT 00", "close"])
         harness.handle(.connectionClosed)
         #expect(harness.open(force: true) == ["CONNECT"])
-        #expect(harness.server(.connack(Connack())) == ["connected", "restored", "load after 0"])
+        #expect(harness.server(.connack(Connack())) == ["connected", "repeated 1", "restored", "load after 0"])
         #expect(harness.changes.last == .unassign(MessageSequence(rawValue: 1)))
     }
 

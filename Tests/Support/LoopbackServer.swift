@@ -16,6 +16,8 @@ public actor LoopbackServer {
         public var answersSubscribe = true
         /// What PUBACK and PUBREC answer to messages of these topics.
         public var refusedTopics: [String: ReasonCode] = [:]
+        /// How the connection ends at messages of these topics: with this code, or without a word.
+        public var endings: [String: ReasonCode?] = [:]
         /// What SUBACK answers to these filters; else what is asked for is granted.
         public var refusedFilters: [String: ReasonCode] = [:]
         /// The password of everybody; clients must then authenticate by SCRAM-SHA-256.
@@ -208,6 +210,10 @@ public actor LoopbackServer {
             accept(connect)
         case .auth(let auth): answer(auth)
         case .publish(let publish):
+            if let code = behaviour.endings[publish.topic] {
+                if let code { disconnect(code) } else { drop() }
+                return
+            }
             guard behaviour.answersMessages, let id = publish.packetID else { return }
             let code = behaviour.refusedTopics[publish.topic] ?? .success
             let answer = Acknowledgement(packetID: id, reasonCode: code)

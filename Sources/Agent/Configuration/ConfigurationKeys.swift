@@ -62,6 +62,7 @@ extension SessionConfiguration {
         .init("timeouts.dial", \.timeouts.dial, .duration("100ms", to: "1h")),
         .init("timeouts.authenticate", \.timeouts.authenticate, .duration("100ms", to: "1h")),
         .init("timeouts.restore", \.timeouts.restore, .duration("100ms", to: "1h")),
+        .init("timeouts.acknowledge", \.timeouts.acknowledge, .duration("100ms", to: "1h")),
 
         .init("mqtt.version", \.mqtt.version, .choice),
         // MQTT 5, section 3.1.2.11.2: 32 bits of seconds, of which the greatest number means for ever.

@@ -248,6 +248,13 @@ struct SessionLog {
                 + "quarantined")
     }
 
+    /// At most once for each session that a server loses.
+    func repeated(_ count: Int) {
+        logger.notice(
+            "\(session): the server lost the session before it had confirmed \(count) of the messages of QoS 2: they are sent again, and may arrive twice",
+            metadata: identity)
+    }
+
     /// Any publisher can cause as many as it likes, so one in an hour is written.
     mutating func refused(_ message: MQTTClientMachine.RefusedMessage, at now: Instant) {
         guard let unwritten = refusals.take(at: now) else { return }

@@ -75,6 +75,28 @@ extension SessionMachine.Ending {
 }
 
 extension SessionMachine.Ending {
+    /// It may be about something that was sent, and then it is about nothing else: the session goes on.
+    func considering(_ finding: MQTTClientMachine.EndFinding?) -> Self {
+        guard let finding else { return self }
+        var ending = self
+        if reason.isTerminal || reason.code.group == .auth { ending.reason.code = .serverError }
+        (ending.mayHaveNewCredential, ending.failsIfRepeated) = (false, false)
+        switch finding {
+        case .suspected(ends: 1): ending.reason.message += ", while messages were unanswered"
+        case .suspected(let ends):
+            ending.reason.message += ", and has left the same message unanswered \(ends) times"
+            ending.isAboutMessage = true
+        case .isolated:
+            ending.reason.message += "; \(Remedy.isolation)"
+            ending.isAboutMessage = true
+        case .setAside(let what):
+            ending.reason.message += "; \(what) is the reason, and is set aside"
+            ending.isAboutMessage = true
+            ending.pace = .atOnce
+        }
+        return ending
+    }
+
     /// The server closed the connection right after it had refused messages because its quota is used up.
     init(closedAfter refusal: MQTTClientMachine.ServerReason) {
         self.init(

@@ -99,6 +99,14 @@ extension SessionDriver {
             .ended(.failure(.messageRejected(sentence, reasonCode: Int(code.rawValue)))))
     }
 
+    /// Messages of QoS 2 that the server may have got twice.
+    func repeated(_ count: Int) {
+        log.repeated(count)
+        var event = self.event(.messageRepeated)
+        event.count = count
+        report(event)
+    }
+
     /// A message from the server that nobody gets.
     func refused(_ message: MQTTClientMachine.RefusedMessage) {
         refusedCount += 1

@@ -177,7 +177,11 @@ extension SessionDriver {
             protocolEnded(ending(server, in: .connack))
         case .disconnectedByServer(let server):
             serverEnded(server.code)
-            protocolEnded(ending(server, in: .disconnect))
+            protocolEnded(ending(server, in: .disconnect).considering(server.finding))
+        case .unanswered(let sentence, let finding):
+            protocolEnded(SessionMachine.Ending(Reason(.unanswered, sentence)).considering(finding))
+        case .repeated(let count):
+            repeated(count)
         case .protocolViolation(_, let sentence):
             // The code is ours.
             protocolEnded(.init(Reason(.protocolError, sentence)))

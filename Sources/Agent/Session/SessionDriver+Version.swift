@@ -24,7 +24,9 @@ extension SessionDriver {
         var ending = SessionMachine.Ending(Reason(end))
         ending.isElsewhere = link.isRedirected
         guard ending.reason.code == .serverClosed || ending.reason.code == .reset else { return ending }
+        ending.isByServer = true
         if let refusal = mqtt.reasonIfEnded { return .init(closedAfter: refusal) }
+        if let finding = mqtt.findingIfEnded { return ending.considering(finding) }
         guard mqtt.isAwaitingConnack, let other = protocols.closed(mqtt.version, at: link.address)
         else { return ending }
         ending.reason.message += "; it may not speak MQTT \(mqtt.version), and MQTT \(other) is tried"

@@ -57,7 +57,7 @@ actor SessionDriver {
         /// What a call of the protocol machine answered.
         case perform([MQTTClientMachine.Action])
         /// The link ended, or the protocol gave it up: both machines are told, the protocol's first.
-        case retire(Generation, SessionMachine.Ending)
+        case retire(Generation, SessionMachine.Ending, MQTTClientMachine.Input = .connectionClosed)
     }
 
     /// What the session itself asks of the protocol.
@@ -77,6 +77,8 @@ actor SessionDriver {
     var link: Link?
     /// The link was dropped, and the protocol machine has not heard of it.
     private var mustEndProtocol = false
+    /// How that link ended, for the protocol.
+    private var protocolEnd = MQTTClientMachine.Input.connectionClosed
     var log: SessionLog
     private let tlsContexts = TLSContextCache()
     var redirections: Redirections
@@ -349,14 +351,14 @@ actor SessionDriver {
             perform(actions)
         case .perform(let actions):
             perform(actions)
-        case .retire(let generation, var ending):
+        case .retire(let generation, var ending, let end):
             if let link, link.generation == generation {
                 ending = link.ending ?? ending
                 redirections.ended(wasTried: link.isDialed)
                 link.knock?.close(.abort)
                 link.renewalTimer?.cancel()
                 self.link = nil
-                handle(.connectionClosed)
+                handle(end)
                 if link.opened != nil { watchAllPaths(of: link.attempt.endpoint) }
             }
             work.append(.session(.ended(generation, ending)))
@@ -365,7 +367,7 @@ actor SessionDriver {
 
     /// One timer at most, and none when there is nothing to wait for.
     private func schedule() {
-        guard let deadline = machine.nextDeadline else {
+        guard let deadline = [machine.nextDeadline, protocolDeadline].compactMap(\.self).min() else {
             timer?.scheduled.cancel()
             timer = nil
             return
@@ -379,6 +381,11 @@ actor SessionDriver {
             self.assumeIsolated { $0.timeReached() }
         }
         timer = (deadline, scheduled)
+    }
+
+    /// The protocol counts by the wall clock.
+    private var protocolDeadline: Instant? {
+        mqtt.nextDeadline.map { now.advanced(by: .milliseconds(max(0, $0.rawValue - timestamp.rawValue))) }
     }
 
     /// The loop's timers do not count the time that the host slept, and deadlines do.
@@ -448,6 +455,8 @@ actor SessionDriver {
         link.connection?.close(.abort)
         link.knock?.close(.abort)
         mustEndProtocol = true
+        protocolEnd =
+            machine.reason.code == .restoreTimeout ? .connectionEnded(.unanswered) : .connectionClosed
         if link.opened != nil { watchAllPaths(of: link.attempt.endpoint) }
     }
 
@@ -455,13 +464,15 @@ actor SessionDriver {
     private func endProtocol() {
         guard mustEndProtocol else { return }
         mustEndProtocol = false
-        handle(.connectionClosed)
+        handle(protocolEnd)
     }
 
     func handle(_ input: MQTTClientMachine.Input) {
-        if case .connectionClosed = input {
+        switch input {
+        case .connectionClosed, .connectionEnded:
             consumers.connectionEnded()
             roomConnectionClosed()
+        default: break
         }
         var actions: [MQTTClientMachine.Action] = []
         let signsOfLife = mqtt.signsOfLife
@@ -541,8 +552,13 @@ actor SessionDriver {
                 self.link?.end = end
                 return
             }
-            run(.retire(generation, ending(end, of: link)))
+            retire(link, because: end)
         }
+    }
+
+    private func retire(_ link: Link, because end: ConnectionEnd) {
+        let ending = ending(end, of: link)
+        run(.retire(link.generation, ending, ending.isByServer ? .connectionEnded(.byServer) : .connectionClosed))
     }
 
     /// A server that sends more than is worked on in one turn waits for the others: for a moment the loop looks at them.
@@ -560,7 +576,7 @@ actor SessionDriver {
             }
         } else if let end = link.end {
             self.link?.end = nil
-            run(.retire(generation, ending(end, of: link)))
+            retire(link, because: end)
         }
     }
 

@@ -35,10 +35,30 @@ struct Announcements: Sendable {
     var unacknowledged = CircularBuffer<Announcement>()
     /// Those that are unanswered.
     var outstanding: [PacketID: Announcement] = [:]
+    /// The places of those among what was sent on this connection.
+    var places: [PacketID: Int] = [:]
+    /// Topics on which the server ended connections for announcements, and until when nothing is announced there.
+    private var refusals: [String: (code: ReasonCode, until: Timestamp)] = [:]
+
+    /// Milliseconds.
+    private static let refusalPeriod: Int64 = 600_000
+
+    mutating func refuse(_ topic: String, _ code: ReasonCode, at now: Timestamp) {
+        refusals = refusals.filter { $0.value.until > now }
+        refusals[topic] = (code, now.advanced(by: Self.refusalPeriod))
+    }
+
+    func refusal(of topic: String, at now: Timestamp) -> ReasonCode? {
+        refusals[topic].flatMap { $0.until > now ? $0.code : nil }
+    }
 
     /// Answers the identifiers that are free now.
     mutating func connectionClosed() -> [PacketID] {
-        defer { self = Announcements() }
+        defer {
+            let kept = refusals
+            self = Announcements()
+            refusals = kept
+        }
         return Array(outstanding.keys)
     }
 }
@@ -55,6 +75,8 @@ extension MQTTClientMachine {
                 retain: announcement.retain, properties: announcement.properties)
             if let refusal = machine.refusal(of: message, session.limits) {
                 step.emit(.announced(announcement, refusal.code))
+            } else if let code = machine.announcements.refusal(of: announcement.topic, at: now) {
+                step.emit(.announced(announcement, code))
             } else {
                 machine.announcements.waiting.append(announcement)
             }
@@ -71,7 +93,7 @@ extension MQTTClientMachine {
     /// answer to it can come on another connection.
     mutating func pumpAnnouncements(_ step: inout Step) {
         guard case .connected(let session) = connection else { return }
-        while let next = announcements.waiting.first {
+        while !isHeldForIsolation, let next = announcements.waiting.first {
             if next.qos == .atMostOnce {
                 announcements.unacknowledged.append(next)
                 enqueue(.announceUnacknowledged, step)
@@ -86,8 +108,16 @@ extension MQTTClientMachine {
         }
     }
 
+    /// Whether another announcement would not be alone.
+    private var isHeldForIsolation: Bool {
+        guard isolation.includesAnnouncements else { return false }
+        return isolation.isUnproven || outbox.outstandingCount > 0 || !announcements.outstanding.isEmpty
+    }
+
     mutating func sendAnnouncement(_ id: PacketID, _ step: inout Step) {
         guard let announcement = announcements.outstanding[id] else { return }
+        announcements.places[id] = reading.send()
+        patience.exchanges.sent(id, at: step.now)
         send(announcement, id, &step)
     }
 
@@ -110,6 +140,9 @@ extension MQTTClientMachine {
     mutating func receivedPubackOfAnnouncement(_ answer: Acknowledgement, _ step: inout Step) -> Bool {
         guard let announcement = announcements.outstanding.removeValue(forKey: answer.packetID) else { return false }
         packetIDs.free(answer.packetID)
+        patience.exchanges.answered(answer.packetID)
+        if let place = announcements.places.removeValue(forKey: answer.packetID) { reading.answered(place) }
+        if announcements.waiting.isEmpty, announcements.outstanding.isEmpty { isolation.includesAnnouncements = false }
         if doubt(announcement, answer, &step) { return true }
         if !answer.reasonCode.isError { messageTaken() }
         step.emit(.announced(announcement, answer.reasonCode))

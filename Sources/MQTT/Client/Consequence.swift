@@ -162,6 +162,19 @@ public struct Consequence: Hashable, Sendable {
     }
 }
 
+extension ReasonCode {
+    /// Whether a DISCONNECT with it may be about a packet that was sent before, whatever the standard has the code for.
+    var mayConcernPackets: Bool {
+        switch self {
+        // These are about the server, about the client as a whole, or about time.
+        case .serverBusy, .serverShuttingDown, .keepAliveTimeout, .sessionTakenOver, .administrativeAction,
+            .useAnotherServer, .serverMoved, .connectionRateExceeded, .maximumConnectTime:
+            false
+        default: true
+        }
+    }
+}
+
 /// What the machine changed so that the server does not end the next connection for the same.
 public enum Remedy: Hashable, Sendable {
     /// So many messages are sent ahead of their acknowledgements at most.

@@ -84,11 +84,21 @@ extension MQTTClientMachine {
         step.write(.connect(connect))
     }
 
+    mutating func connectionEnded(_ end: ConnectionEnd, _ step: inout Step) {
+        switch end {
+        case .byServer: judgeEnd(nil, "the server closes the connection whenever it is sent this message", &step)
+        case .unanswered: _ = judgeUnanswered(&step)
+        }
+        connectionClosed()
+    }
+
     mutating func connectionClosed() {
         quotaConnectionClosed()
         reading = Reading()
         isBehind = false
         bytesSinceSign = 0
+        isolation.proof = .needed
+        patience.connectionClosed()
         if case .connecting(let connecting) = connection, connecting.isSent, connecting.cleanStart {
             mayBeginAnew = true
         }
@@ -280,6 +290,8 @@ extension MQTTClientMachine {
                 step.changes.append(.unassign(entry.sequence))
             }
         }
+        let repeated = outbox.inFlight.values.count { $0.wasAttempted && $0.message?.qos == .exactlyOnce }
+        if repeated > 0 { step.emit(.repeated(repeated)) }
         if !outbox.inFlight.isEmpty { outbox.sessionLost() }
         packetIDs.freeAll()
         if hasRetiredIDs { step.changes.append(.freeRetiredIdentifiers) }
@@ -320,6 +332,11 @@ extension MQTTClientMachine {
             reason.remedies = remedies(for: disconnect, session, &step)
             for remedy in reasonIfEnded?.remedies ?? [] where !reason.remedies.contains(remedy) {
                 reason.remedies.append(remedy)
+            }
+            let code = disconnect.reasonCode
+            if code.mayConcernPackets, !Consequence(of: code, in: .disconnect).measures.contains(.quarantine) {
+                let words = reason.reasonString ?? "the server ends the connection for this message: \(code.name)"
+                reason.finding = judgeEnd(code, words, &step)
             }
         }
         step.emit(.disconnectedByServer(reason))

@@ -183,9 +183,10 @@ extension MQTTClientMachine {
 
     /// Whether this message goes out alone, as those before it did.
     private mutating func isIsolated(_ sequence: MessageSequence) -> Bool {
-        guard let last = isolateThrough else { return false }
+        guard let last = isolation.through else { return false }
         if sequence <= last || outbox.inFlight.contains(where: { $0.value.sequence <= last }) { return true }
-        isolateThrough = nil
+        isolation.through = nil
+        if !isolation.includesAnnouncements { isolation.needsProof = false }
         return false
     }
 
@@ -193,7 +194,11 @@ extension MQTTClientMachine {
     private mutating func hasRoom(_ sequence: MessageSequence) -> Bool {
         guard case .connected(let session) = connection else { return false }
         guard outbox.backlogBytes < max(1, configuration.maximumUnflushedBytes) else { return false }
-        if isIsolated(sequence) { return outbox.outstandingCount == 0 }
+        if isolation.includesAnnouncements, isAnnouncing { return false }
+        if isIsolated(sequence) {
+            return outbox.outstandingCount == 0 && !isolation.isUnproven
+                && (!isolation.needsProof || !isAnnouncing)
+        }
         return outbox.outstandingCount + announcements.outstanding.count < window(session.limits)
     }
 
@@ -256,7 +261,7 @@ extension MQTTClientMachine {
         } else {
             guard queued.message.qos == .atMostOnce,
                 outbox.unflushedCount < max(1, configuration.maximumUnflushedQoS0),
-                !isIsolated(queued.sequence) || outbox.outstandingCount == 0
+                !isIsolated(queued.sequence) || (outbox.outstandingCount == 0 && !isolation.isUnproven)
             else { return false }
             outbox.removeFirst()
             outbox.letThroughUnacknowledged(queued)
@@ -289,6 +294,7 @@ extension MQTTClientMachine {
         outbox.inFlight[id]?.wasAttempted = true
         outbox.inFlight[id]?.progress = .onWire
         outbox.inFlight[id]?.place = reading.send()
+        patience.exchanges.sent(id, at: step.now)
         write(message, id, duplicate: entry.wasAttempted, &step)
         return true
     }
@@ -361,6 +367,7 @@ extension MQTTClientMachine {
             outbox.inFlight[id]?.progress = .onWire
             outbox.inFlight[id]?.answer = answer.reasonCode
             step.changes.append(.release(entry.sequence))
+            patience.exchanges.answered(id)
             messageTaken()
         } else if answer.reasonCode.isError {
             // The server does not know the identifier of a message that it owned: there is nothing left to do for it.
@@ -394,6 +401,7 @@ extension MQTTClientMachine {
         outbox.remove(id)
         outbox.counts.inFlight -= 1
         packetIDs.free(id)
+        patience.exchanges.answered(id)
     }
 
     private mutating func refused(_ answer: Acknowledgement, _ step: inout Step) {

@@ -46,6 +46,10 @@ enum PingPurpose: Sendable {
     case settling
     /// The same, before a connection that is made for messages that were left out.
     case fetching
+    /// To see whether the connection works before what is under suspicion goes out alone.
+    case isolation
+    /// To see whether the server reads what it does not answer.
+    case answer
 }
 
 extension MQTTClientMachine {
@@ -120,6 +124,10 @@ extension MQTTClientMachine {
             if settling?.proof == .awaited, !pings.contains(.settling) { settling?.proof = .given }
         case .fetching:
             intake.fetching = .ready
+        case .isolation:
+            isolation.proof = .given
+        case .answer:
+            probeAnswered(&step)
         case .proof:
             for refused in outbox.takeRefused() {
                 outbox.leaveQueue(size: refused.queued.message.size)
@@ -133,6 +141,7 @@ extension MQTTClientMachine {
 
     /// The server took a message, or finished an exchange.
     mutating func messageTaken() {
+        patience.hasBlamed = false
         quota.hasTaken = true
         quota.hasBegunAnew = false
         quota.fruitlessConnections = 0

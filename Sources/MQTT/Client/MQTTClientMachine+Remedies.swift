@@ -39,7 +39,7 @@ extension MQTTClientMachine {
     /// Whether messages go out one by one, to find the one that the server ended the connection for. What is announced
     /// meanwhile would be under suspicion, too.
     public var isIsolating: Bool {
-        guard let last = isolateThrough else { return false }
+        guard let last = isolation.through else { return false }
         return outbox.inFlight.contains { $0.value.sequence <= last }
             || outbox.first.map { $0.sequence <= last } ?? false
     }
@@ -73,13 +73,13 @@ extension MQTTClientMachine {
         guard let last = suspects.map(\.value.sequence).max() else { return nil }
         // 0x81 and 0x82 may mean anything, unless the message was the first thing after a resume or went out alone.
         let isCertain =
-            Consequence(of: code, in: .disconnect).class != .retryOnce || isolateThrough != nil || isFreshlyResumed
+            Consequence(of: code, in: .disconnect).class != .retryOnce || isolation.through != nil || isFreshlyResumed
         // It may have been an announcement, which is not a message of anybody, or a message of QoS 0, which is gone. Both
         // wait next time.
         guard suspects.count == 1, isCertain, announcements.outstanding.isEmpty, !reading.isInDoubt,
             let suspect = suspects.first
         else {
-            isolateThrough = max(isolateThrough ?? last, last)
+            isolation.through = max(isolation.through ?? last, last)
             return .isolation
         }
         setAside(suspect.key, code, sentence ?? "the server ended the connection for this message", &step)
@@ -95,13 +95,18 @@ extension MQTTClientMachine {
             subscriptions.isolates = true
             return .isolation
         }
-        if subscriptions.wanted[suspect] != nil {
-            let isNews = subscriptions.note(code, sentence, of: suspect, asksAgain: false, at: step.now)
-            step.emit(.subscribed(suspect, code))
-            if isNews { step.emit(.subscriptionChanged(suspect)) }
-        }
-        if subscriptions.remembered.remove(suspect) != nil { step.changes.append(.forgetSubscription(suspect)) }
+        refuse(suspect, code, sentence, &step)
         return .quarantine
+    }
+
+    /// What the server ends connections for is not asked for again.
+    mutating func refuse(_ filter: TopicFilter, _ code: ReasonCode, _ sentence: String?, _ step: inout Step) {
+        if subscriptions.wanted[filter] != nil {
+            let isNews = subscriptions.note(code, sentence, of: filter, asksAgain: false, at: step.now)
+            step.emit(.subscribed(filter, code))
+            if isNews { step.emit(.subscriptionChanged(filter)) }
+        }
+        if subscriptions.remembered.remove(filter) != nil { step.changes.append(.forgetSubscription(filter)) }
     }
 
     // MARK: Keep Alive

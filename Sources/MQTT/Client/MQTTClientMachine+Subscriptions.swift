@@ -154,6 +154,7 @@ extension MQTTClientMachine {
 
     mutating func sendRequest(_ id: PacketID, _ step: inout Step) {
         subscriptions.sent.insert(id)
+        patience.requests.sent(id, at: step.now)
         switch subscriptions.requests[id] {
         case .subscribe(let asked, let wanted, _)?:
             var properties = Subscribe.Properties()
@@ -250,6 +251,7 @@ extension MQTTClientMachine {
     private mutating func finishRequest(_ id: PacketID) {
         subscriptions.requests[id] = nil
         subscriptions.sent.remove(id)
+        patience.requests.answered(id)
         packetIDs.free(id)
     }
 

@@ -13,8 +13,8 @@ import NIOCore
 ///     handle ─▶ mutate ─▶ pump: let messages through ─▶ drain: send what is durable ─▶ commit, load, send, close
 ///
 /// Files: this one is the funnel; `+Connection` opens and ends; `+Discarding` begins a session anew in MQTT 3.1.1;
-/// `+Remedies` is what follows from the server's reason to end a connection, and `+Quota` from what it refuses for want of
-/// room; `+Outbound` and `+Inbound` are the two directions of messages; `+Limits` is what the outbox does not keep;
+/// `+Remedies` is what follows from the server's reason to end a connection, `Suspicion` from an end without one, `AnswerWatch`
+/// from an answer that does not come, and `+Quota` from what the server refuses for want of room; `+Outbound` and `+Inbound` are the two directions of messages; `+Limits` is what the outbox does not keep;
 /// `+Subscriptions` restores what is wanted; `+Collecting` is what durable consumers get; `+Settling` prepares a connection
 /// for being left.
 public struct MQTTClientMachine: Sendable {
@@ -53,9 +53,9 @@ public struct MQTTClientMachine: Sendable {
     var mayBeginAnew = false
     /// Set by 0x93: half of the window that was too much.
     var windowCap = Int.max
-    /// While messages up to this one are unanswered they are sent one by one, to find the one that the server ends the
-    /// connection for.
-    var isolateThrough: MessageSequence?
+    var isolation = Isolation()
+    var suspicion = Suspicion()
+    var patience = Patience()
     /// What the server has read of this connection, as far as it is known.
     var reading = Reading()
     /// Cleared by 0x94.
@@ -119,6 +119,7 @@ public struct MQTTClientMachine: Sendable {
             case .received(let bytes): machine.received(bytes, &step)
             case .readOn: machine.readOn(&step)
             case .connectionClosed: machine.connectionClosed()
+            case .connectionEnded(let end): machine.connectionEnded(end, &step)
             case .ping: machine.ping(.heartbeat, &step)
             case .settle: machine.settle()
             case .goOn: machine.goOn(&step)
@@ -132,6 +133,7 @@ public struct MQTTClientMachine: Sendable {
             case .timePassed:
                 step.looksAtTimes = true
                 machine.askAgain(&step)
+                machine.checkAnswers(&step)
             case .clockStepped(let milliseconds, let range): machine.clockStepped(milliseconds, range, &step)
             case .flushed(let number): machine.flushed(number, &step)
             case .keyDerived(let key): machine.respond(with: key, &step)
@@ -251,6 +253,7 @@ extension MQTTClientMachine {
         } while drain(&step)
         noteSettled(&step)
         fetchLeftOut(&step)
+        proveIsolated(&step)
         if !step.changes.isEmpty {
             issuedCommit = nextCommit(step)
             step.actions.append(.commit(step.changes, issuedCommit))
@@ -294,7 +297,9 @@ extension MQTTClientMachine {
                 inbox.outstanding.remove(id)
                 step.write(.puback(Acknowledgement(packetID: id)))
             case .pubrec(let id): step.write(.pubrec(Acknowledgement(packetID: id)))
-            case .pubrel(let id, let code): step.write(.pubrel(Acknowledgement(packetID: id, reasonCode: code)))
+            case .pubrel(let id, let code):
+                if outbox.inFlight[id]?.isReleased == true { patience.exchanges.sent(id, at: step.now) }
+                step.write(.pubrel(Acknowledgement(packetID: id, reasonCode: code)))
             case .pubcomp(let id, let code):
                 inbox.outstanding.remove(id)
                 step.write(.pubcomp(Acknowledgement(packetID: id, reasonCode: code)))

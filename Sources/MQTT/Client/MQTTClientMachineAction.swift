@@ -57,6 +57,8 @@ extension MQTTClientMachine {
         case readOn
         /// The transport is gone, for whatever reason, also after `close`. Bytes given to it may or may not have arrived.
         case connectionClosed
+        /// The same, when it says something about what was sent: one message may be the reason.
+        case connectionEnded(ConnectionEnd)
         /// Send PINGREQ, if connected.
         case ping
         /// The connection is about to be left for another one: nothing new is begun on it. `settled` follows when nothing is
@@ -77,7 +79,7 @@ extension MQTTClientMachine {
         /// Everything up to this flush was handed to the kernel.
         case flushed(FlushNumber)
         /// Time has passed: drop what is too old or expired, as far as it is at the head of the queue. It is never sent
-        /// in any case; this only makes it known, and makes room, while there is no connection.
+        /// in any case; this only makes it known, and makes room, while there is no connection. Due at `nextDeadline`.
         case timePassed
         /// The wall clock was set by so many milliseconds. What was accepted within the range, by the clock as it was, was
         /// accepted since then only as long ago as it was.
@@ -116,6 +118,12 @@ extension MQTTClientMachine {
         case refused(ServerReason)
         /// Every subscription that is wanted was answered for, granted or not. Once after each `connected`.
         case restored
+        /// The server leaves something unanswered, as the sentence says; DISCONNECT and `close` come along. With what that
+        /// means for what was sent.
+        case unanswered(String, EndFinding?)
+        /// So many messages of QoS 2 are sent again in a new session, and may arrive twice: the server had lost the session
+        /// before it had said whether it has them.
+        case repeated(Int)
         /// PINGRESP.
         case pingAnswered
         /// After `settle`: everything that was begun on the connection is finished, and the server knows it.
@@ -182,6 +190,8 @@ extension MQTTClientMachine {
         public var serverReference: String?
         /// What was changed because of it, for the next connection.
         public var remedies: [Remedy] = []
+        /// What it may have been about instead; `nil` if it is about nothing that was sent.
+        public var finding: EndFinding?
 
         public init(code: ReasonCode, reasonString: String? = nil, serverReference: String? = nil) {
             self.code = code

@@ -53,6 +53,10 @@ extension MQTTClientMachine {
         public var inboxMaxBytes: Int
         /// Bytes of messages that may wait for the inbox, besides the one that is more.
         public var maximumWaitingBytes: Int
+        /// Milliseconds that the server may take to answer a PUBLISH or PUBREL on a connection that lives.
+        public var acknowledgeTimeout: Int64
+        /// The same for SUBSCRIBE and UNSUBSCRIBE.
+        public var requestTimeout: Int64
         /// Topic filters in one SUBSCRIBE or UNSUBSCRIBE, 1 or more. Some servers take no more than 8.
         public var filtersPerPacket: Int
         /// SUBSCRIBE and UNSUBSCRIBE packets that wait for their answers at once, 1 or more.
@@ -81,6 +85,8 @@ extension MQTTClientMachine {
             inboxMaxMessages: Int = 100_000,
             inboxMaxBytes: Int = 256 << 20,
             maximumWaitingBytes: Int = 8 << 20,
+            acknowledgeTimeout: Int64 = 60_000,
+            requestTimeout: Int64 = 30_000,
             filtersPerPacket: Int = 8,
             maximumSubscribeRequests: Int = 64,
             packetsPerInput: Int = .max
@@ -104,6 +110,8 @@ extension MQTTClientMachine {
             self.inboxMaxMessages = inboxMaxMessages
             self.inboxMaxBytes = inboxMaxBytes
             self.maximumWaitingBytes = maximumWaitingBytes
+            self.acknowledgeTimeout = acknowledgeTimeout
+            self.requestTimeout = requestTimeout
             self.filtersPerPacket = filtersPerPacket
             self.maximumSubscribeRequests = maximumSubscribeRequests
             self.packetsPerInput = max(1, packetsPerInput)

@@ -43,6 +43,8 @@ struct Subscriptions: Sendable {
     var answers: [TopicFilter: Answer] = [:]
     /// Filters are asked for one by one, to find the one that the server ends the connection for.
     var isolates = false
+    /// Ends of connections in a row, before everything was answered for, that may be about what was asked for.
+    var endsUnanswered = 0
 
     init(remembered: Set<TopicFilter>) {
         self.remembered = remembered
@@ -114,6 +116,7 @@ struct Subscriptions: Sendable {
         guard let restoring, restoring.isEmpty else { return false }
         self.restoring = nil
         isolates = false
+        endsUnanswered = 0
         return true
     }
 }

@@ -1,0 +1,142 @@
+import NIOCore
+
+/// The packets of one connection that wait for their answers, and since when: so that a server that leaves one unanswered
+/// and answers the rest is noticed.
+struct AnswerWatch: Sendable {
+    struct Awaited: Sendable {
+        let id: PacketID
+        let number: UInt64
+        var sentAt: Timestamp
+    }
+
+    private var awaited = CircularBuffer<Awaited>()
+    /// The number of the last packet with each identifier that is unanswered.
+    private var numbers: [PacketID: UInt64] = [:]
+    private(set) var lastNumber: UInt64 = 0
+
+    /// What has waited for the longest time.
+    var oldest: Awaited? { awaited.first }
+
+    mutating func sent(_ id: PacketID, at now: Timestamp) {
+        lastNumber += 1
+        numbers[id] = lastNumber
+        awaited.append(Awaited(id: id, number: lastNumber, sentAt: now))
+        dropAnswered()
+    }
+
+    mutating func answered(_ id: PacketID) {
+        guard numbers.removeValue(forKey: id) != nil else { return }
+        dropAnswered()
+    }
+
+    private mutating func dropAnswered() {
+        while let first = awaited.first, numbers[first.id] != first.number { awaited.removeFirst() }
+    }
+
+    mutating func connectionClosed() {
+        awaited.removeAll()
+        numbers.removeAll()
+    }
+
+    /// The wall clock was set by so many milliseconds.
+    mutating func shiftTimes(by milliseconds: Int64) {
+        for index in awaited.indices { awaited[index].sentAt = awaited[index].sentAt.advanced(by: milliseconds) }
+    }
+}
+
+/// What is known of a server that does not answer.
+struct Patience: Sendable {
+    /// PUBLISH and PUBREL.
+    var exchanges = AnswerWatch()
+    /// SUBSCRIBE and UNSUBSCRIBE.
+    var requests = AnswerWatch()
+    /// A PINGREQ was sent behind what is overdue, and when.
+    var probe: (sentAt: Timestamp, exchanges: UInt64, requests: UInt64)?
+    /// Until then the server could not be heard, or had not been sent everything.
+    var notBefore = Timestamp(rawValue: .min)
+    /// A message was set aside because it was not answered, and none was answered since. A server that answers nothing at
+    /// all has no message to blame.
+    var hasBlamed = false
+
+    mutating func connectionClosed() {
+        exchanges.connectionClosed()
+        requests.connectionClosed()
+        probe = nil
+        notBefore = Timestamp(rawValue: .min)
+    }
+
+    mutating func shiftTimes(by milliseconds: Int64) {
+        exchanges.shiftTimes(by: milliseconds)
+        requests.shiftTimes(by: milliseconds)
+        if let sentAt = probe?.sentAt { probe?.sentAt = sentAt.advanced(by: milliseconds) }
+        if notBefore.rawValue != .min { notBefore = notBefore.advanced(by: milliseconds) }
+    }
+}
+
+extension MQTTClientMachine {
+    /// When `timePassed` is due because an answer should have come; `nil` if there is nothing to wait for.
+    public var nextDeadline: Timestamp? {
+        guard isConnected else { return nil }
+        if let probe = patience.probe { return probe.sentAt.advanced(by: configuration.acknowledgeTimeout) }
+        return [exchangesDue, requestsDue].compactMap(\.self).min()
+    }
+
+    private var exchangesDue: Timestamp? { due(patience.exchanges, configuration.acknowledgeTimeout) }
+    private var requestsDue: Timestamp? { due(patience.requests, configuration.requestTimeout) }
+
+    private func due(_ watch: AnswerWatch, _ timeout: Int64) -> Timestamp? {
+        watch.oldest.map { max($0.sentAt, patience.notBefore).advanced(by: timeout) }
+    }
+
+    /// Whether an answer is overdue; what it is for, as the beginning of a sentence.
+    private func overdue(at now: Timestamp) -> String? {
+        if let due = exchangesDue, due <= now { return "a message" }
+        if let due = requestsDue, due <= now { return "a subscription" }
+        return nil
+    }
+
+    /// Asks a server that is late for a sign of life, and gives up the connection if it gives none, or if it gives one and
+    /// still no answer: it reads in order.
+    mutating func checkAnswers(_ step: inout Step) {
+        guard isConnected else { return }
+        guard wantsToRead, outbox.backlogBytes == 0 else {
+            // It is our turn, not the server's.
+            patience.notBefore = step.now
+            patience.probe = nil
+            return
+        }
+        guard let what = overdue(at: step.now) else { return }
+        if let probe = patience.probe {
+            guard probe.sentAt.advanced(by: configuration.acknowledgeTimeout) <= step.now else { return }
+            giveUp("the server answers neither \(what) nor a PINGREQ", &step)
+        } else {
+            patience.probe = (step.now, patience.exchanges.lastNumber, patience.requests.lastNumber)
+            ping(.answer, &step)
+        }
+    }
+
+    /// PINGRESP: what was sent before and is not answered will never be.
+    mutating func probeAnswered(_ step: inout Step) {
+        guard let probe = patience.probe else { return }
+        patience.probe = nil
+        guard let what = overdue(at: step.now) else { return }
+        let isLeftOut =
+            patience.exchanges.oldest.map { $0.number <= probe.exchanges } ?? false
+            || patience.requests.oldest.map { $0.number <= probe.requests } ?? false
+        guard isLeftOut else { return }
+        giveUp("the server leaves \(what) unanswered, although it answers a PINGREQ behind it", &step)
+    }
+
+    private mutating func giveUp(_ sentence: String, _ step: inout Step) {
+        let finding = judgeUnanswered(&step)
+        step.emit(.unanswered(sentence, finding))
+        disconnect(.normalDisconnection, &step)
+    }
+
+    mutating func judgeUnanswered(_ step: inout Step) -> EndFinding? {
+        guard !patience.hasBlamed || outbox.outstandingCount == 0 else { return nil }
+        let finding = judgeEnd(nil, "the server does not answer this message", &step)
+        if case .setAside? = finding { patience.hasBlamed = true }
+        return finding
+    }
+}

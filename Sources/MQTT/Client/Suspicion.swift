@@ -1,0 +1,214 @@
+import NIOCore
+
+// A server may end the connection for one packet, at every connection again, and not say for which: by a plain close, a
+// reset, a reason that could mean anything, or by never answering it. Then nothing behind that packet would ever arrive.
+//
+//     the same packet was the oldest unanswered one at three ends in a row
+//       ─▶ what was unanswered goes out one by one, each on a connection that has proven to work
+//       ─▶ what is alone when the connection ends is set aside, with the reason
+//
+// One message that the server answers ends the suspicion: another one is the oldest then.
+
+/// What was the oldest unanswered packet at the last ends of connections.
+struct Suspicion: Sendable {
+    enum Suspect: Hashable, Sendable {
+        case message(MessageSequence)
+        /// An announcement is another one on each connection; its topic stays.
+        case announcement(String)
+    }
+
+    /// So many ends in a row are no accident.
+    static let patience = 3
+
+    private var suspect: Suspect?
+    private var ends = 0
+
+    /// How many ends in a row there are with one more.
+    func count(with suspect: Suspect) -> Int { suspect == self.suspect ? ends + 1 : 1 }
+
+    mutating func ended(with suspect: Suspect) {
+        ends = count(with: suspect)
+        self.suspect = suspect
+    }
+
+    mutating func cleared() { self = Suspicion() }
+}
+
+/// How messages are sent one by one, to find the one that the server ends the connection for.
+struct Isolation: Sendable {
+    enum Proof: Hashable, Sendable {
+        case needed
+        /// The answer to a PINGREQ is awaited.
+        case awaited
+        case given
+    }
+
+    /// While messages up to this one are unanswered each goes out alone.
+    var through: MessageSequence?
+    /// Announcements go out alone, until all are answered.
+    var includesAnnouncements = false
+    /// Whether the connection has to prove that it works before anything is sent on it: the server has given no reason, and
+    /// what ends connections may be something else.
+    var needsProof = false
+    var proof = Proof.needed
+
+    var isUnproven: Bool { needsProof && proof != .given }
+}
+
+extension MQTTClientMachine {
+    /// How a connection ended, as far as it says something about what was sent on it.
+    public enum ConnectionEnd: Hashable, Sendable {
+        /// The server closed or reset it.
+        case byServer
+        /// We gave it up because the server did not answer in time.
+        case unanswered
+    }
+
+    /// What the end of a connection means for what was unanswered.
+    public enum EndFinding: Hashable, Sendable {
+        /// It may be about the oldest unanswered packet, which was so at this many ends in a row.
+        case suspected(ends: Int)
+        /// From now on what was unanswered goes out one by one.
+        case isolated
+        /// It was about this: what that is, as the beginning of a sentence.
+        case setAside(String)
+    }
+
+    /// What it means if the server ends the connection now; `nil` if nothing that was sent can be the reason.
+    public var findingIfEnded: EndFinding? { finding() }
+
+    private enum Culprit {
+        case message(PacketID)
+        /// The server owns these messages, and the rest of their exchanges is what it ends the connection for.
+        case releases([PacketID])
+        case announcement(PacketID)
+        case filter(TopicFilter)
+    }
+
+    private struct Judgement {
+        var finding: EndFinding
+        var suspect: Suspicion.Suspect?
+        var culprit: Culprit?
+        /// The last of the messages that are under suspicion.
+        var last: MessageSequence?
+    }
+
+    private func finding() -> EndFinding? { judgement?.finding }
+
+    private var judgement: Judgement? {
+        guard case .connected = connection, reasonIfEnded == nil else { return nil }
+        let messages = outbox.inFlight.filter { $0.value.progress == .onWire }
+        let announced = announcements.outstanding
+        let last = messages.values.map(\.sequence).max()
+        guard let suspect = oldest(messages, announced) else { return judgeRequests() }
+        var judgement = Judgement(
+            finding: .suspected(ends: suspicion.count(with: suspect)), suspect: suspect, last: last)
+        if isAlone(messages.count + announced.count), let culprit = culprit(messages, announced) {
+            judgement.culprit = culprit.0
+            judgement.finding = .setAside(culprit.1)
+        } else if suspicion.count(with: suspect) >= Suspicion.patience {
+            judgement.finding = .isolated
+        }
+        return judgement
+    }
+
+    /// Whether what is unanswered was sent alone, on a connection that had proven to work.
+    private func isAlone(_ count: Int) -> Bool {
+        guard isolation.through != nil || isolation.includesAnnouncements else { return false }
+        let areReleases = outbox.inFlight.allSatisfy { $0.value.progress != .onWire || $0.value.isReleased }
+        return isolation.needsProof && (count == 1 || areReleases) && !reading.isInDoubt
+    }
+
+    private func oldest(
+        _ messages: [PacketID: Outbox.InFlight], _ announced: [PacketID: Announcement]
+    ) -> Suspicion.Suspect? {
+        let message = messages.values.min { ($0.place, $0.sequence) < ($1.place, $1.sequence) }
+        let announcement = announced.min {
+            (announcements.places[$0.key] ?? .max) < (announcements.places[$1.key] ?? .max)
+        }
+        guard let announcement, let place = announcements.places[announcement.key] else {
+            return message.map { .message($0.sequence) }
+        }
+        if let message, message.place < place { return .message(message.sequence) }
+        return .announcement(announcement.value.topic)
+    }
+
+    private func culprit(
+        _ messages: [PacketID: Outbox.InFlight], _ announced: [PacketID: Announcement]
+    ) -> (Culprit, String)? {
+        if let (id, announcement) = announced.first, messages.isEmpty {
+            return (.announcement(id), "the retained message on \(announcement.topic)")
+        }
+        guard announced.isEmpty, let (id, entry) = messages.min(by: { $0.value.sequence < $1.value.sequence }) else {
+            return nil
+        }
+        if entry.isReleased { return (.releases(Array(messages.keys)), "the rest of an exchange that was as good as done") }
+        return (.message(id), "message \(entry.sequence)")
+    }
+
+    /// The same for what was asked for and not answered, if no message can be the reason.
+    private func judgeRequests() -> Judgement? {
+        let suspects = subscriptions.suspects
+        guard let suspect = suspects.first else { return nil }
+        let ends = subscriptions.endsUnanswered + 1
+        if subscriptions.isolates, suspects.count == 1 {
+            return Judgement(finding: .setAside("the subscription to \(suspect)"), culprit: .filter(suspect))
+        }
+        return Judgement(finding: ends >= Suspicion.patience ? .isolated : .suspected(ends: ends))
+    }
+
+    /// The connection ends, and what was sent on it may be the reason: does what `findingIfEnded` says.
+    ///
+    /// - Parameters:
+    ///   - code: what the server said, if anything.
+    ///   - words: why, as a sentence about the culprit.
+    @discardableResult
+    mutating func judgeEnd(_ code: ReasonCode?, _ words: String, _ step: inout Step) -> EndFinding? {
+        guard let judgement else { return nil }
+        if let suspect = judgement.suspect {
+            suspicion.ended(with: suspect)
+        } else {
+            subscriptions.endsUnanswered += 1
+        }
+        if judgement.finding == .isolated {
+            isolation.needsProof = true
+            if judgement.suspect == nil { subscriptions.isolates = true }
+            if let last = judgement.last { isolation.through = max(isolation.through ?? last, last) }
+            if case .announcement? = judgement.suspect { isolation.includesAnnouncements = true }
+        }
+        guard let culprit = judgement.culprit else { return judgement.finding }
+        suspicion.cleared()
+        let code = code.flatMap { $0.isError ? $0 : nil } ?? .unspecifiedError
+        switch culprit {
+        case .message(let id): setAside(id, code, words, &step)
+        case .releases(let ids): for id in ids.sorted() { finishWithoutServer(id, &step) }
+        case .announcement(let id):
+            guard let announcement = announcements.outstanding.removeValue(forKey: id) else { break }
+            packetIDs.free(id)
+            announcements.refuse(announcement.topic, code, at: step.now)
+            step.emit(.announced(announcement, code))
+        case .filter(let filter): refuse(filter, code, nil, &step)
+        }
+        return judgement.finding
+    }
+
+    /// The server owns the message, and is not asked to release it any more.
+    mutating func finishWithoutServer(_ id: PacketID, _ step: inout Step) {
+        guard let entry = outbox.inFlight[id], entry.isReleased else { return }
+        finish(id, &step)
+        retire(id, &step)
+        outbox.counts.bytes -= entry.size
+        step.changes.append(.remove(entry.sequence))
+        step.emit(.delivered(entry.sequence, entry.answer))
+    }
+
+    /// Asks for the proof that the connection works, when everything else was answered.
+    mutating func proveIsolated(_ step: inout Step) {
+        guard isolation.isUnproven, isolation.proof == .needed, isConnected, work.isEmpty,
+            isolation.through != nil || isolation.includesAnnouncements, subscriptions.requests.isEmpty,
+            subscriptions.restoring == nil
+        else { return }
+        isolation.proof = .awaited
+        ping(.isolation, &step)
+    }
+}

@@ -1,0 +1,54 @@
+import ControlAPI
+import MQTT
+import NIOCore
+import Support
+import Testing
+
+@testable import Agent
+
+/// A server that ends the connection for one message, at every connection again.
+@Suite(.timeLimit(.minutes(10)))
+struct OutboundEndTests {
+    enum End: CaseIterable, Sendable {
+        case byClosing, withoutWord, disconnect87, disconnect9B
+
+        var version: ProtocolVersion { self == .withoutWord ? .threeOneOne : .five }
+        var code: MQTT.ReasonCode? {
+            switch self {
+            case .byClosing, .withoutWord: nil
+            case .disconnect87: .notAuthorized
+            case .disconnect9B: .qosNotSupported
+            }
+        }
+    }
+
+    private static func publish(_ topic: String) -> String {
+        #"{"session":"main","topic":"\#(topic)","payload":"x","qos":1}"#
+    }
+
+    @Test(arguments: End.allCases)
+    func `that message is quarantined, the others arrive, and the session neither fails nor suspects anybody`(
+        _ end: End
+    ) async throws {
+        let version = "[mqtt]\nversion = \"\(end.version)\"\n"
+        try await DaemonUnderTest.run(version) { daemon in
+            let code = end.code
+            await daemon.server.set { $0.endings = ["bad": code] }
+            let peer = try await daemon.watcher()
+            for topic in ["a", "bad", "b"] { try await peer.call("message.publish", Self.publish(topic)) }
+            let rejected = try await peer.notification("session.event", ["event": "message-rejected"])
+            #expect(rejected["id"] == 2)
+            try await peer.call(
+                "message.publish", #"{"session":"main","topic":"c","payload":"x","qos":1,"wait":"delivered"}"#)
+            let status = try await peer.call("session.status", #"{"session":"main"}"#)
+            #expect(status["state"] == "connected")
+            #expect(status["outbox"]?["quarantined"] == 1)
+            #expect(status["outbox"]?["queued"] == 0)
+            let states = await peer.lines.all.compactMap { $0?["params"] }.filter { $0["event"] == "state-changed" }
+            #expect(!states.contains { $0["state"] == "failed" })
+            let reasons = states.compactMap { $0["reason"]?["code"]?.text }
+            #expect(!reasons.contains("displaced-suspected"))
+            #expect(!reasons.contains { $0.hasPrefix("credential") || $0 == "not-authorized" })
+        }
+    }
+}

@@ -1,0 +1,372 @@
+import NIOCore
+import Testing
+
+@testable import MQTT
+
+/// The paragraph below the table of reason codes: an end of the connection that may be about what was sent.
+@Suite struct `Ends of connections that may be about a message` {
+    /// How the server ends a connection, and what the machine is told.
+    enum End: CaseIterable, Sendable {
+        case byClosing
+        case disconnect83, disconnect87, disconnect9B
+
+        var code: ReasonCode? {
+            switch self {
+            case .byClosing: nil
+            case .disconnect83: .implementationSpecificError
+            case .disconnect87: .notAuthorized
+            case .disconnect9B: .qosNotSupported
+            }
+        }
+    }
+
+    /// A server that takes everything but messages with the payload "bad", and what has arrived there.
+    struct Server {
+        var client: MQTTClientHarness
+        var end = End.byClosing
+        /// Whether a bad message is left unanswered instead of ending the connection.
+        var isSilent = false
+        var arrived: [String] = []
+        var ends = 0
+        /// What the machine said at each end.
+        var findings: [MQTTClientMachine.EndFinding?] = []
+        var events: [String] = []
+
+        init(_ client: MQTTClientHarness) { self.client = client }
+
+        /// Connects, and answers until the connection ends or nothing is left to answer. Whether it ended.
+        mutating func connection(resumed: Bool = true) -> Bool {
+            take(client.connect(resumed: resumed))
+            return work()
+        }
+
+        private var unanswered: [String] = []
+
+        mutating func take(_ words: [String]) {
+            unanswered += words
+            events += words.filter { !$0.hasPrefix("PUB") }
+        }
+
+        mutating func work() -> Bool {
+            while !unanswered.isEmpty {
+                let word = unanswered.removeFirst()
+                let parts = word.split(separator: " ").map(String.init)
+                if word == "PINGREQ" {
+                    take(client.server(.pingresp))
+                } else if parts[0] == "PUBREL", let number = UInt16(parts[1]) {
+                    take(client.server(.pubcomp(answer(number))))
+                } else if parts[0] == "PUBLISH" {
+                    if parts[1] == "bad" {
+                        if isSilent { continue }
+                        endConnection()
+                        return true
+                    }
+                    if !arrived.contains(parts[1]) { arrived.append(parts[1]) }
+                    guard parts.count > 3, let number = UInt16(parts[3]) else { continue }
+                    let isTwo = client.publishes.last { $0.packetID == id(number) }?.qos == .exactlyOnce
+                    take(client.server(isTwo ? .pubrec(answer(number)) : .puback(answer(number))))
+                }
+            }
+            return false
+        }
+
+        mutating func endConnection() {
+            ends += 1
+            unanswered = []
+            findings.append(client.machine.findingIfEnded)
+            if let code = end.code, client.machine.version == .five {
+                take(client.server(.disconnect(Disconnect(reasonCode: code))))
+                client.handle(.connectionClosed)
+            } else {
+                take(client.handle(.connectionEnded(.byServer)))
+            }
+            unanswered = []
+        }
+    }
+
+    @Test(arguments: End.allCases, [QoS.atLeastOnce, .exactlyOnce])
+    func `the message is found and set aside, and all others arrive`(_ end: End, _ qos: QoS) throws {
+        for version in end == .byClosing ? [ProtocolVersion.five, .threeOneOne] : [.five] {
+            var server = Server(MQTTClientHarness { $0.version = version })
+            server.end = end
+            for name in ["a", "b", "bad", "c", "d"] { try server.client.publish(name, qos: qos) }
+            var isResumed = false
+            while server.connection(resumed: isResumed) {
+                isResumed = true
+                try #require(server.ends < 20)
+            }
+            #expect(Set(server.arrived) == ["a", "b", "c", "d"])
+            // With QoS 2 the first end leaves an earlier exchange unfinished.
+            #expect(server.ends == (qos == .exactlyOnce ? 5 : 4))
+            #expect(server.findings.last == .setAside("message 3"))
+            #expect(server.events.contains { $0.hasPrefix("rejected 3") })
+            #expect(server.client.machine.counts.quarantined == 1)
+            #expect(server.client.machine.counts.total == 1)
+        }
+    }
+
+    @Test func `several bad ones in a row are found one after the other`() throws {
+        var server = Server(MQTTClientHarness())
+        for name in ["bad", "a", "bad", "bad", "b"] { try server.client.publish(name) }
+        while server.connection(resumed: server.ends > 0) { try #require(server.ends < 30) }
+        #expect(Set(server.arrived) == ["a", "b"])
+        #expect(server.client.machine.counts.quarantined == 3)
+        #expect(server.ends == 6, "three, and one for each")
+    }
+
+    @Test func `a message that is answered in the end is not under suspicion any more`() throws {
+        var client = MQTTClientHarness()
+        client.connect()
+        for round: UInt16 in 1...20 {
+            try client.publish("\(round)")
+            #expect(client.machine.findingIfEnded == .suspected(ends: 1))
+            client.handle(.connectionEnded(.byServer))
+            client.connect(resumed: true)
+            #expect(client.server(.puback(answer(round))).contains("delivered \(round) 00"))
+        }
+        #expect(!client.machine.isIsolating)
+    }
+
+    @Test func `ends that say nothing about the server do not count`() throws {
+        var client = MQTTClientHarness()
+        try client.publish("a")
+        for _ in 1...10 {
+            client.connect(resumed: client.machine.isEstablished)
+            client.handle(.connectionClosed)
+        }
+        client.connect(resumed: true)
+        #expect(client.machine.findingIfEnded == .suspected(ends: 1))
+    }
+
+    @Test(arguments: [
+        ReasonCode.serverBusy, .serverShuttingDown, .keepAliveTimeout, .sessionTakenOver, .administrativeAction,
+        .useAnotherServer, .serverMoved, .connectionRateExceeded, .maximumConnectTime,
+    ])
+    func `a code that cannot be about a message is not`(_ code: ReasonCode) throws {
+        var client = MQTTClientHarness()
+        try client.publish("a")
+        for _ in 1...6 {
+            client.connect(resumed: client.machine.isEstablished)
+            client.server(.disconnect(Disconnect(reasonCode: code)))
+            client.handle(.connectionClosed)
+        }
+        client.connect(resumed: true)
+        #expect(client.machine.counts.quarantined == 0)
+        #expect(client.machine.findingIfEnded == .suspected(ends: 1))
+    }
+
+    @Test func `a server that ends connections before a message is sent has another reason`() throws {
+        var client = MQTTClientHarness()
+        try client.publish("a")
+        for _ in 1...3 {
+            client.connect(resumed: client.machine.isEstablished)
+            client.handle(.connectionEnded(.byServer))
+        }
+        for _ in 1...10 {
+            // The PINGREQ that comes before the message is not answered.
+            #expect(!client.connect(resumed: true).contains { $0.hasPrefix("PUBLISH") })
+            #expect(client.machine.findingIfEnded == nil)
+            client.handle(.connectionEnded(.byServer))
+        }
+        #expect(client.machine.counts.quarantined == 0)
+    }
+
+    @Test func `past PUBREC the rest of the exchange is finished without the server`() throws {
+        var client = MQTTClientHarness()
+        client.connect()
+        try client.publish("a", qos: .exactlyOnce)
+        client.server(.pubrec(answer(1)))
+        var words: [String] = []
+        for _ in 1...4 {
+            words += client.handle(.connectionEnded(.byServer))
+            words += client.connect(resumed: true)
+            words += client.server(.pingresp)
+        }
+        #expect(words.contains("delivered 1 00"))
+        #expect(client.machine.counts.total == 0)
+        #expect(client.changes.contains(.retireIdentifier(id(1))), "the server may hold on to it")
+        #expect(!client.connectAgain().contains("PUBREL 1"))
+    }
+
+    @Test func `an announcement is found as well, and its topic left alone for a while`() throws {
+        var client = MQTTClientHarness()
+        let announcement = Announcement(topic: "presence", payload: ByteBuffer(string: "here"))
+        var ends = 0
+        var words: [String] = []
+        while ends < 10 {
+            words = client.connect(resumed: ends > 0) + client.announce(announcement) + client.server(.pingresp)
+            guard words.contains(where: { $0.hasPrefix("PUBLISH here") }) else { break }
+            ends += 1
+            client.handle(.connectionEnded(.byServer))
+        }
+        #expect(ends == 4)
+        #expect(words.contains("announced presence 80"))
+        #expect(try client.publish("a").last?.hasPrefix("PUBLISH a") == true, "messages flow")
+        let sent = try #require(client.publishes.last?.packetID)
+        client.server(.puback(Acknowledgement(packetID: sent)))
+        client.now = client.now.advanced(by: 600_000)
+        #expect(client.announce(announcement).last?.hasPrefix("PUBLISH here") == true)
+    }
+
+    @Test func `a filter that the server ends connections for is refused, and the others are granted`() throws {
+        var client = MQTTClientHarness { $0.filtersPerPacket = 8 }
+        for filter in ["a", "bad", "c"] { try client.subscribe(filter) }
+        var ends = 0
+        var granted: Set<String> = []
+        while ends < 10 {
+            var words = client.connect(resumed: ends > 0, .init(subscriptionIDsAvailable: false))
+            var isEnded = false
+            while !words.isEmpty, !isEnded {
+                let word = words.removeFirst()
+                guard word.hasPrefix("SUBSCRIBE"), let subscribe = client.subscribes.last else { continue }
+                let filters = word.split(separator: " ").dropFirst().map(String.init)
+                if filters.contains("bad") {
+                    ends += 1
+                    client.handle(.connectionEnded(.byServer))
+                    isEnded = true
+                } else {
+                    granted.formUnion(filters)
+                    words += client.server(
+                        .suback(Suback(packetID: subscribe.packetID, reasonCodes: filters.map { _ in .success })))
+                }
+            }
+            if !isEnded { break }
+        }
+        #expect(ends == 4)
+        #expect(granted == ["a", "c"])
+        #expect(client.machine.subscriptions.refused.keys.map(\.string) == ["bad"])
+    }
+
+    // MARK: Silence
+
+    @Test func `a PUBLISH without its answer is asked about after the limit, and the connection given up`() throws {
+        var client = MQTTClientHarness { $0.acknowledgeTimeout = 60_000 }
+        client.connect()
+        try client.publish("a")
+        client.flush()
+        let due = try #require(client.machine.nextDeadline)
+        #expect(due.rawValue == client.now.rawValue + 60_000)
+        client.now = due.advanced(by: -1)
+        #expect(client.handle(.timePassed).isEmpty)
+        client.now = due
+        #expect(client.handle(.timePassed) == ["PINGREQ"])
+        #expect(
+            client.server(.pingresp) == [
+                "unanswered: the server leaves a message unanswered, although it answers a PINGREQ behind it",
+                "DISCONNECT 00", "close",
+            ])
+    }
+
+    @Test func `an answer that comes before that of the PINGREQ is in time`() throws {
+        var client = MQTTClientHarness()
+        client.connect()
+        try client.publish("a")
+        client.flush()
+        client.now = client.now.advanced(by: 60_000)
+        #expect(client.handle(.timePassed) == ["PINGREQ"])
+        #expect(client.server(.puback(answer(1)), .pingresp) == ["delivered 1 00"])
+        #expect(client.machine.nextDeadline == nil)
+    }
+
+    @Test func `a server that does not answer the PINGREQ either is given up as well`() throws {
+        var client = MQTTClientHarness()
+        client.connect()
+        try client.publish("a")
+        client.flush()
+        client.now = client.now.advanced(by: 60_000)
+        client.handle(.timePassed)
+        client.now = client.now.advanced(by: 60_000)
+        #expect(client.handle(.timePassed).contains("close"))
+    }
+
+    @Test func `PUBREL and SUBSCRIBE have their limits, too`() throws {
+        var client = MQTTClientHarness { $0.requestTimeout = 30_000 }
+        client.connect()
+        try client.publish("a", qos: .exactlyOnce)
+        client.now = client.now.advanced(by: 50_000)
+        client.server(.pubrec(answer(1)))
+        #expect(client.machine.nextDeadline?.rawValue == client.now.rawValue + 60_000, "PUBREC was an answer")
+        try client.subscribe("f")
+        #expect(client.machine.nextDeadline?.rawValue == client.now.rawValue + 30_000)
+    }
+
+    @Test func `the wall clock that is set makes no answer late`() throws {
+        var client = MQTTClientHarness()
+        client.connect()
+        try client.publish("a")
+        let range = Timestamp(rawValue: 0)...client.now
+        client.handle(.clockStepped(by: 3_600_000, acceptedWithin: range))
+        client.now = client.now.advanced(by: 3_600_000)
+        #expect(client.machine.nextDeadline?.rawValue == client.now.rawValue + 60_000)
+    }
+
+    @Test func `a message that is never answered is found at last, and the others arrive`() throws {
+        var server = Server(MQTTClientHarness())
+        server.isSilent = true
+        for name in ["bad", "a"] { try server.client.publish(name) }
+        var gaveUp = 0
+        var isResumed = false
+        var rounds = 0
+        while rounds < 100, gaveUp < 10, server.client.machine.counts.queued + server.client.machine.counts.inFlight > 0 {
+            rounds += 1
+            if !server.client.machine.isConnected {
+                server.client.handle(.connectionClosed)
+                _ = server.connection(resumed: isResumed)
+                isResumed = true
+            }
+            server.client.flush()
+            guard let due = server.client.machine.nextDeadline else { break }
+            server.client.now = due
+            server.take(server.client.handle(.timePassed))
+            _ = server.work()
+            if !server.client.machine.isConnected { gaveUp += 1 }
+        }
+        #expect(gaveUp == 4)
+        #expect(server.arrived == ["a"])
+        #expect(server.client.machine.counts.quarantined == 1)
+    }
+
+    @Test func `of a server that answers nothing at all one message is blamed at most`() throws {
+        var client = MQTTClientHarness()
+        for name in ["a", "b", "c"] { try client.publish(name) }
+        for round in 0..<20 {
+            client.handle(.connectionClosed)
+            client.connect(resumed: round > 0)
+            client.server(.pingresp)
+            client.flush()
+            client.now = client.now.advanced(by: 60_000)
+            client.handle(.timePassed)
+            client.server(.pingresp)
+        }
+        #expect(client.machine.counts.quarantined <= 1)
+    }
+
+    @Test func `messages of QoS 2 that are sent again in a new session are told`() throws {
+        var client = MQTTClientHarness()
+        client.connect()
+        try client.publish("a", qos: .exactlyOnce)
+        try client.publish("b", qos: .exactlyOnce)
+        client.server(.pubrec(answer(2)))
+        client.handle(.connectionClosed)
+        let words = client.connect(resumed: false)
+        #expect(words.contains("repeated 1"))
+    }
+}
+
+extension MQTTClientHarness {
+    /// Everything that was written is with the kernel.
+    fileprivate mutating func flush() {
+        if let lastFlush { handle(.flushed(lastFlush)) }
+    }
+
+    fileprivate mutating func connectAgain() -> [String] {
+        handle(.connectionClosed)
+        return connect(resumed: true)
+    }
+
+    fileprivate mutating func announce(_ announcement: Announcement) -> [String] {
+        var actions: [MQTTClientMachine.Action] = []
+        machine.announce(announcement, at: now, into: &actions)
+        return describe(actions)
+    }
+}

@@ -30,7 +30,7 @@ BUILD_TESTS = $(SWIFT) build $(TESTS)
 
 SCRIPTS = scripts/setup scripts/test scripts/docs scripts/demo scripts/simulate-mutants scripts/check-imports \
           scripts/check-manuals scripts/package scripts/apt-repository .ci/run
-BENCHMARKS = Benchmarks/Recovery/bench-recovery $(wildcard Benchmarks/Recovery/*.py)
+BENCHMARKS = Benchmarks/Recovery/bench-recovery $(wildcard Benchmarks/Recovery/*.py) Benchmarks/Fairness/bench-fairness
 MAN1 = man/holdfastctl.1
 MAN5 = man/holdfast.toml.5 man/holdfast-session.5
 MAN7 = man/holdfast-rpc.7
@@ -42,8 +42,8 @@ UNITS = systemd/holdfast.service systemd/holdfast.socket systemd/holdfast-wait-o
         systemd/holdfast-online.target
 
 .DEFAULT_GOAL = help
-.PHONY: help demo test scenarios test-servers soak-kills soak sanitize fuzz simulate simulate-mutants bench-recovery docs \
-        lint build install uninstall deb apt-repo test-package clean
+.PHONY: help demo test scenarios test-servers soak-kills soak sanitize fuzz simulate simulate-mutants bench-recovery \
+        bench-fairness docs lint build install uninstall deb apt-repo test-package clean
 
 help: ## list these targets
 	@echo 'Holdfast. Targets:'
@@ -149,6 +149,11 @@ bench-recovery: ## how long after a fault a session is back, beside its peers; a
 	scripts/setup build bench
 	@$(MAKE) --no-print-directory build
 	Benchmarks/Recovery/bench-recovery $(RELEASE)
+
+bench-fairness: ## how long one program's publishes take while 128 connections misuse the control socket; 5 minutes
+	scripts/setup build bench
+	@$(MAKE) --no-print-directory build
+	Benchmarks/Fairness/bench-fairness $(RELEASE)
 
 lint: ## check the format, the imports, the scripts and the manuals
 	$(SWIFT) format lint --strict --parallel --recursive Sources Tests Examples Package.swift

@@ -30,7 +30,7 @@ BUILD_TESTS = $(SWIFT) build $(TESTS)
 
 SCRIPTS = scripts/setup scripts/test scripts/docs scripts/demo scripts/simulate-mutants scripts/check-imports \
           scripts/check-manuals scripts/package scripts/apt-repository .ci/run
-BENCHMARKS = Benchmarks/Recovery/bench-recovery $(wildcard Benchmarks/Recovery/*.py)
+BENCHMARKS = $(wildcard Benchmarks/*/bench-*) $(wildcard Benchmarks/*/*.py)
 MAN1 = man/holdfastctl.1
 MAN5 = man/holdfast.toml.5 man/holdfast-session.5
 MAN7 = man/holdfast-rpc.7
@@ -42,8 +42,9 @@ UNITS = systemd/holdfast.service systemd/holdfast.socket systemd/holdfast-wait-o
         systemd/holdfast-online.target
 
 .DEFAULT_GOAL = help
-.PHONY: help demo test scenarios test-servers soak-kills soak sanitize fuzz simulate simulate-mutants bench-recovery docs \
-        lint build install uninstall deb apt-repo test-package clean
+.PHONY: help demo test scenarios test-servers soak-kills soak sanitize fuzz simulate simulate-mutants bench-recovery \
+        bench-fairness bench-throughput bench-idle bench-sessions docs lint build install uninstall deb apt-repo \
+        test-package clean
 
 help: ## list these targets
 	@echo 'Holdfast. Targets:'
@@ -149,6 +150,26 @@ bench-recovery: ## how long after a fault a session is back, beside its peers; a
 	scripts/setup build bench
 	@$(MAKE) --no-print-directory build
 	Benchmarks/Recovery/bench-recovery $(RELEASE)
+
+bench-fairness: ## how long one program's publishes take while 128 connections misuse the control socket; 5 minutes
+	scripts/setup build bench
+	@$(MAKE) --no-print-directory build
+	Benchmarks/Fairness/bench-fairness $(RELEASE)
+
+bench-throughput: ## messages per second and what each costs, beside its peers; PARTS='outbound inbound', COUNT, REPEAT: less of it
+	scripts/setup build bench
+	@$(MAKE) --no-print-directory build
+	Benchmarks/Throughput/bench-throughput $(RELEASE)
+
+bench-idle: ## what a session costs while nothing happens, beside its peers; LEFT_ALONE=120 HEARTBEAT=60
+	scripts/setup build bench
+	@$(MAKE) --no-print-directory build
+	Benchmarks/Idle/bench-idle $(RELEASE)
+
+bench-sessions: ## what many sessions cost, beside a bare client; COUNTS='100 1000 4000 10000'
+	scripts/setup build bench
+	@$(MAKE) --no-print-directory build
+	Benchmarks/Sessions/bench-sessions $(RELEASE)
 
 lint: ## check the format, the imports, the scripts and the manuals
 	$(SWIFT) format lint --strict --parallel --recursive Sources Tests Examples Package.swift

@@ -3,10 +3,15 @@
 import json
 import os
 import shutil
+import signal
 import socket
 import subprocess
+import sys
 import tempfile
 import time
+
+# What was started is stopped in any case.
+signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))
 
 TICKS = os.sysconf("SC_CLK_TCK")
 
@@ -111,13 +116,13 @@ class Lab:
         program.stop()
         self.started.remove(program)
 
-    def server(self, name="server", port=None, extra=""):
+    def server(self, name="server", port=None, extra="", inFlight=0):
         """A mosquitto without limits that would be measured instead of its clients."""
         port = port or free_port()
         with open(f"{self.directory}/{name}.conf", "w") as file:
             file.write(
                 f"listener {port} 127.0.0.1\nallow_anonymous true\npersistence false\nset_tcp_nodelay true\n"
-                f"max_inflight_messages 0\nmax_queued_messages 0\nmax_connections -1\nlog_type error\n{extra}")
+                f"max_inflight_messages {inFlight}\nmax_queued_messages 0\nmax_connections -1\nlog_type error\n{extra}")
         program = self.start(name, ["mosquitto", "-c", f"{self.directory}/{name}.conf"])
         program.port = port
 

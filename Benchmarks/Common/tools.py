@@ -28,7 +28,7 @@ class Tools:
         return finish(self.start(*words))
 
 
-def finish(process, limit=900):
+def finish(process, limit=300):
     """The two figures of the closing line."""
     try:
         output, errors = process.communicate(timeout=limit)

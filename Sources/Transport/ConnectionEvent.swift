@@ -15,7 +15,7 @@ public enum ConnectionEvent: Sendable {
     /// TCP connections to the addresses are being raced (RFC 8305).
     case dialing
     /// TCP is connected, and nothing more happens until ``Connection/proceed(onEvent:)``.
-    /// See ``Connection/Options/stopsWhenReached``.
+    /// See ``Connection/Options/stop``.
     case reached(SocketAddress)
     /// The TLS files cannot be used as they are now; the last good ones stay in use. Told once for each version of them.
     case tlsFilesRejected(TransportFailure)

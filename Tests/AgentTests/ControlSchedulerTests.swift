@@ -59,6 +59,18 @@ struct ControlSchedulerTests {
         #expect(socket.begin(.message, 0) == true)
     }
 
+    @Test func `answers that wait for the others of their batch count, and keep nothing from beginning`() {
+        var socket = Socket([1])
+        let id = ConnectionID(rawValue: 0)
+        #expect(socket.begin(.look, 0) == true)
+        socket.scheduler.collected(100 * Self.kib, of: id)
+        #expect(socket.scheduler.memory.borrowed > 0)
+        #expect(socket.begin(.look, 0) == true)
+        socket.scheduler.released(100 * Self.kib, of: id)
+        for _ in 0..<2 { socket.end(.look, 0) }
+        #expect(socket.scheduler.memory.held(by: id) == 0)
+    }
+
     @Test(arguments: [CallKind.message, .look, .read, .command])
     func `a few calls of a kind run at once`(kind: CallKind) {
         var socket = Socket([1])

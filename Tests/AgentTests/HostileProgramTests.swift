@@ -130,8 +130,8 @@ struct HostileProgramTests {
             for _ in 0..<100 { try await gone.request("session.history", #"{"limit":10000}"#) }
             _ = try await gone.lines.first { $0 }
             try await gone.close()
-            while await daemon.control.memory.borrowed > 0 { try await peer.call("session.list") }
-            #expect(await daemon.control.runningReads == 0)
+            while await daemon.control.runningReads > 0 { try await peer.call("session.list") }
+            #expect(await daemon.control.memory.borrowed == 0)
         }
     }
 

@@ -119,6 +119,6 @@ struct ReasonMappingTests {
         #expect(told.terminal == code.isTerminal)
         #expect(told.serverCode == 7)
         #expect(told.message == "sentence")
-        #expect(told.hint == code.hint)
+        #expect(told.hint == code.hint(for: session))
     }
 }

@@ -157,7 +157,7 @@ struct SessionLogTests {
         #expect(
             told == [
                 "main: failed (displaced): another device took over this session's identity; "
-                    + "give each device its own client-id; holdfastctl connect SESSION takes the session back"
+                    + "give each device its own client-id; holdfastctl connect main takes the session back"
             ])
         #expect(recorded.lines[0].level == .error)
         #expect(recorded.lines[0].fields["HOLDFAST_REASON"] == "displaced")

@@ -257,6 +257,7 @@ struct RoundTripTests {
             roles == [
                 "rpc.hello": nil, "daemon.status": .observe, "daemon.reload": .control, "session.list": .observe,
                 "session.status": .observe, "session.connect": .control, "session.disconnect": .control,
+                "session.renewToken": .control, "session.simulate": .control,
                 "session.reconnect": .control, "session.watch": .observe, "session.history": .observe,
                 "session.switchRoom": .control, "room.participants": .observe,
                 "message.publish": .message, "message.subscribe": .message, "message.unsubscribe": .message,

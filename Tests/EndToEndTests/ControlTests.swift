@@ -101,9 +101,9 @@ extension EndToEnd {
                 #expect(answer.contains(#""code":\#(code)"#), "\(what): \(answer.prefix(200))")
                 try await isFine(what)
             }
-            let long = try await raw.ask([UInt8](repeating: UInt8(ascii: "x"), count: 2 << 20))
-            #expect(long.contains(#""error""#) && long.contains("1048576"), "2 MiB: \(long.prefix(200))")
-            try await isFine("a line of 2 MiB")
+            let long = try await raw.ask([UInt8](repeating: UInt8(ascii: "x"), count: 25 << 20))
+            #expect(long.contains(#""error""#) && long.contains("1048576"), "25 MiB: \(long.prefix(200))")
+            try await isFine("a line of 25 MiB")
             let unknown = try await raw.ask(
                 #"{"jsonrpc":"2.0","id":2,"method":"session.status","params":{"session":"mian"}}"#)
             #expect(unknown.contains("unknown-session") && unknown.contains("main"), "\(unknown)")
@@ -111,6 +111,41 @@ extension EndToEnd {
             let told = await events.rest()
             #expect(!told.contains { $0.event == .stateChanged })
             await raw.close()
+        }
+    }
+
+    @Test func `programs that never read neither make the daemon large nor others wait for ever`() async throws {
+        try await withLab { lab, daemon in
+            let server = try await LabServer(lab)
+            try await server.start()
+            try daemon.session()
+            try await daemon.start()
+            try await daemon.events().until(.connected)
+            let call = #"{"jsonrpc":"2.0","id":1,"method":"session.list"}"#
+            let batch = "[" + Array(repeating: call, count: 500).joined(separator: ",") + "]\n"
+            let watch = #"{"jsonrpc":"2.0","id":1,"method":"session.watch","params":{"since":0}}"# + "\n"
+            let subscribe =
+                #"{"jsonrpc":"2.0","id":1,"method":"message.subscribe","params":{"session":"main","filter":"big"}}"#
+                + "\n"
+            let hostile: [(text: String, maximum: Int)] = [
+                (call + "\n", 1 << 20), (batch, 1 << 20), (watch, 10_000), (subscribe, 3000),
+                (String(repeating: "x", count: 1 << 16), 23 << 20), (String(repeating: "[", count: 1 << 16), 23 << 20),
+            ]
+            var connections: [RawControl] = []
+            for number in 0..<24 {
+                let raw = try await RawControl(daemon.socket)
+                let (text, maximum) = hostile[number % hostile.count]
+                try await raw.pour(Array(text.utf8), maximum: maximum)
+                connections.append(raw)
+            }
+            let payload = String(repeating: "x", count: 64 << 10)
+            for number in 1...100 {
+                try await daemon.publish("\(number) \(payload)", to: "big")
+            }
+            let memory = try #require(await daemon.residentMemory)
+            #expect(memory < 128 << 10, "\(memory) KiB")
+            for raw in connections { await raw.close() }
+            #expect(try await daemon.status().state == .connected)
         }
     }
 
@@ -141,6 +176,11 @@ extension EndToEnd {
             let stranger = try await daemon.ctl("status", user: "65534")
             #expect(stranger.ending == .exited(5), "\(stranger)")
             #expect(stranger.errors.contains("holdfast"), "\(stranger)")
+
+            let undelivered = try await daemon.ctl(
+                "publish", "lonely", "t", "x", "--wait", "delivered", "--timeout", "300ms")
+            #expect(undelivered.ending == .exited(4), "\(undelivered)")
+            #expect(undelivered.errors.contains("message 1 is accepted, and not delivered yet"), "\(undelivered)")
 
             let json = try await daemon.ctl("status", "main", "--json")
             let object = try #require(

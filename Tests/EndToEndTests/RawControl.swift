@@ -29,6 +29,32 @@ actor RawControl {
         Glibc.close(descriptor)
     }
 
+    /// Sends the same bytes again and again, until nobody takes any more of them.
+    ///
+    /// - Parameter maximum: how many bytes at most.
+    func pour(_ bytes: [UInt8], maximum: Int) async throws {
+        let descriptor = descriptor
+        try await onThread {
+            var sent = 0
+            while sent < maximum {
+                let offset = sent % bytes.count
+                let count = bytes.withUnsafeBytes {
+                    send(
+                        descriptor, $0.baseAddress?.advanced(by: offset), bytes.count - offset,
+                        Int32(MSG_NOSIGNAL | MSG_DONTWAIT))
+                }
+                if count > 0 {
+                    sent += count
+                    continue
+                }
+                guard errno == EAGAIN else { throw Lab.Failure("send after \(sent) bytes: errno \(errno)") }
+                // Taken at a time when it is read on; if it is not within half a second, it is not.
+                var waiting = pollfd(fd: descriptor, events: Int16(POLLOUT), revents: 0)
+                guard poll(&waiting, 1, 500) > 0 else { return }
+            }
+        }
+    }
+
     func ask(_ line: String) async throws -> String {
         try await ask(Array(line.utf8))
     }

@@ -76,7 +76,7 @@ struct PageScenarios {
     }
 
     private static func said(_ code: String, _ host: Host) async throws -> SessionEvent {
-        try await host.until("reason \(code)") { $0.reason?.code == code }
+        try await host.until("reason \(code)") { $0.reason?.code == code && $0.state != nil }
     }
 
     /// The server refuses CONNECT.

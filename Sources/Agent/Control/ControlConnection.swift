@@ -360,14 +360,16 @@ actor ControlConnection {
         if let line {
             batch.answers.append((call, line))
             batch.bytes += line.count
-            account(line.count)
+            let id = id
+            schedule { scheduler, _ in scheduler.collected(line.count, of: id) }
         }
         if reply.feed != nil { batch.feeds.append(reply) }
         guard batch.missing == 0 else {
             batches[number] = batch
             return
         }
-        unaccount(batch.bytes)
+        let (id, bytes) = (id, batch.bytes)
+        schedule { scheduler, _ in scheduler.released(bytes, of: id) }
         // A batch of notifications has no answer at all (JSON-RPC 2.0, section 6).
         let answers = batch.answers.sorted { $0.call < $1.call }.map(\.line)
         finish(batch.feeds, answers.isEmpty ? nil : OutgoingLine.batch(answers))
@@ -590,9 +592,7 @@ extension ControlConnection {
     /// Whether messages of a durable consumer are to be read from the store for this peer. It says so when that changes.
     func hasRoomForConsumers() -> Bool {
         let id = id
-        let hasRoom = schedule { scheduler, _ in
-            scheduler.hasRead(id) && scheduler.mayNotify(DurableConsumers.windowBytes, to: id)
-        }
+        let hasRoom = schedule { scheduler, _ in scheduler.mayGive(DurableConsumers.windowBytes, to: id) }
         if !hasRoom { areConsumersPaused = true }
         return hasRoom
     }
@@ -652,6 +652,8 @@ extension ControlConnection {
         }
         dropped[feed, default: Dropped()].count += 1
         dropped[feed]?.sequence = sequence
+        // Otherwise it is told when it has read.
+        if outgoing.isEmpty, !isWriting { tellDropped() }
     }
 
     /// Once the peer has read enough, it is told how much it missed, and gets what comes from now on.

@@ -322,6 +322,18 @@ struct ControlScheduler {
         noteMovement(of: id, moved: false, at: now)
     }
 
+    /// An answer of a batch waits for the others. It counts, but the peer cannot read it yet, so calls go on beginning.
+    mutating func collected(_ bytes: Int, of id: ConnectionID) {
+        guard connections[id] != nil else { return }
+        memory.takeAnyway(bytes, for: id)
+    }
+
+    /// The answers of a batch are complete, and are about to be written.
+    mutating func released(_ bytes: Int, of id: ConnectionID) {
+        guard connections[id] != nil else { return }
+        give(bytes, by: id)
+    }
+
     /// The peer has read; as far as the kernel tells.
     mutating func read(_ bytes: Int, by id: ConnectionID, at now: Instant) {
         guard connections[id] != nil else { return }
@@ -338,6 +350,12 @@ struct ControlScheduler {
     func mayNotify(_ bytes: Int, to id: ConnectionID) -> Bool {
         guard let connection = connections[id], memory.hasRoom(bytes, for: id) else { return false }
         return connection.output == 0 || connection.output + bytes <= limits.unreadNotifications
+    }
+
+    /// Whether more is read from the store for the peer. If not, it will read something.
+    func mayGive(_ bytes: Int, to id: ConnectionID) -> Bool {
+        guard let connection = connections[id] else { return false }
+        return connection.output == 0 || (connection.output <= limits.unread && memory.hasRoom(bytes, for: id))
     }
 
     // MARK: Standing still

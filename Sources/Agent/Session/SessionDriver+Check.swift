@@ -60,7 +60,7 @@ extension SessionDriver {
         to endpoint: Endpoint, until last: CheckStep, _ password: [UInt8]?, proxyPassword: [UInt8]?
     ) async -> [CheckedStep] {
         var options = Connection.Options(configuration, for: endpoint, proxyPassword: proxyPassword)
-        options.stopsWhenReached = true
+        options.stop = .firstHop
         // With SCRAM, CONNECT is only the beginning of an exchange.
         let greeting = Connect(
             clientID: clientID + "-check", cleanStart: true, username: configuration.username,

@@ -135,8 +135,12 @@ extension SessionDriver {
             return
         }
         var verdict: Reason?
-        if case .attempt(_, let look) = looking.purpose {
-            verdict = PresenceLook.verdict(look, seen: seen, own: membership.presence)
+        if case .attempt(let attempt, let look) = looking.purpose {
+            // A connection that was closed without a reason may have been taken over: that is no yielding.
+            let mayBeTaken = attempt.followsConnection && Rivalry.isSudden(machine.status.reason.code)
+            verdict =
+                (mayBeTaken ? PresenceLook.verdict(.forNewer, seen: seen, own: membership.presence) : nil)
+                ?? PresenceLook.verdict(look, seen: seen, own: membership.presence)
         }
         for message in seen { rooms.membership?.presence.noteSeen(message) }
         // Nobody would take it away otherwise; but what another device says under the same name stays.

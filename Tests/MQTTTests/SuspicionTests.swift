@@ -307,7 +307,8 @@ import Testing
         var gaveUp = 0
         var isResumed = false
         var rounds = 0
-        while rounds < 100, gaveUp < 10, server.client.machine.counts.queued + server.client.machine.counts.inFlight > 0 {
+        while rounds < 100, gaveUp < 10, server.client.machine.counts.queued + server.client.machine.counts.inFlight > 0
+        {
             rounds += 1
             if !server.client.machine.isConnected {
                 server.client.handle(.connectionClosed)

@@ -142,7 +142,9 @@ extension MQTTClientMachine {
         guard announced.isEmpty, let (id, entry) = messages.min(by: { $0.value.sequence < $1.value.sequence }) else {
             return nil
         }
-        if entry.isReleased { return (.releases(Array(messages.keys)), "the rest of an exchange that was as good as done") }
+        if entry.isReleased {
+            return (.releases(Array(messages.keys)), "the rest of an exchange that was as good as done")
+        }
         return (.message(id), "message \(entry.sequence)")
     }
 

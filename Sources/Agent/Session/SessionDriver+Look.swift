@@ -137,7 +137,7 @@ extension SessionDriver {
         var verdict: Reason?
         if case .attempt(let attempt, let look) = looking.purpose {
             // A connection that was closed without a reason may have been taken over: that is no yielding.
-            let mayBeTaken = attempt.followsConnection && Rivalry.isSudden(machine.status.reason.code)
+            let mayBeTaken = attempt.followsConnection && Rivalry.isSudden(machine.status.reason)
             verdict =
                 (mayBeTaken ? PresenceLook.verdict(.forNewer, seen: seen, own: membership.presence) : nil)
                 ?? PresenceLook.verdict(look, seen: seen, own: membership.presence)

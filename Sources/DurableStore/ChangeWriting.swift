@@ -25,12 +25,35 @@ extension DurableStore {
             try database.run(
                 "UPDATE session SET next_inbox_sequence = max(next_inbox_sequence, ?) WHERE id = ?",
                 .integer(lastCollected.next.rawValue), .integer(id))
+            try reserve("reserved_inbox_sequence", lastCollected.rawValue, of: id, in: database)
         }
         // In the same transaction as the inserts: a sequence is used up for ever, also when its message is gone.
         if let last {
             try database.run(
                 "UPDATE session SET next_sequence = ? WHERE id = ?", .integer(last.next.rawValue), .integer(id))
+            try reserve("reserved_sequence", last.rawValue, of: id, in: database)
         }
+    }
+
+    /// Sees to it that a number that is used now is not used again if this commit is lost with the host's power.
+    private func reserve(
+        _ column: String, _ number: Int64, of session: Int64, in database: Database
+    ) throws(StoreError) {
+        try database.run(
+            "UPDATE session SET \(column) = ?1 + ?2 WHERE id = ?3 AND \(column) < ?1", .integer(number),
+            .integer(ReservedSequence.block), .integer(session))
+        if database.changes > 0 { mustFlush = true }
+    }
+
+    /// The same for the identifier of a message of QoS 2.
+    private func reserve(_ id: PacketID, of session: Int64, in database: Database) throws(StoreError) {
+        var window = windows[session] ?? IdentifierWindow()
+        guard window.reserve(id) else { return }
+        windows[session] = window
+        try database.run(
+            "UPDATE session SET window_first = ?, window_count = ? WHERE id = ?", .integer(window.first),
+            .integer(window.count), .integer(session))
+        mustFlush = true
     }
 
     /// The row of the session, which is made if there is none.
@@ -55,7 +78,10 @@ extension DurableStore {
         case .insert(let stored):
             try insert(stored, session, database)
         case .assign(let sequence, let packetID):
-            try markInFlight(key(session, sequence), packetID, released: false, database)
+            let key = try key(session, sequence)
+            try markInFlight(key, packetID, released: false, database)
+            let qos = try database.integer("SELECT qos FROM message WHERE key = ?", .integer(key.rawValue))
+            if qos == Int64(QoS.exactlyOnce.rawValue) { try reserve(packetID, of: session, in: database) }
         case .unassign(let sequence):
             try database.run("DELETE FROM in_flight WHERE key = ?", .integer(key(session, sequence).rawValue))
         case .release(let sequence):
@@ -67,6 +93,10 @@ extension DurableStore {
             messages -= database.changes
             try database.run("DELETE FROM in_flight WHERE key = ?", key)
             try database.run("DELETE FROM quarantine WHERE key = ?", key)
+        case .rememberKey(let key, let sequence, at: let time):
+            try rememberKey(key, sequence, time, session, database)
+        case .concludeKey(let sequence, let outcome):
+            try concludeKey(sequence, outcome, session, database)
         case .quarantine(let sequence, let code, let message):
             try quarantine(key(session, sequence), code, message, database)
         case .requeue(let sequence, let newSequence, let time):
@@ -76,6 +106,9 @@ extension DurableStore {
                 "UPDATE message SET key = ?, accepted_at = ? WHERE key = ? AND key IN (SELECT key FROM quarantine)",
                 .integer(new), .integer(time.rawValue), .integer(old))
             try database.run("DELETE FROM quarantine WHERE key = ?", .integer(old))
+            try database.run(
+                "UPDATE publish_key SET sequence = ? WHERE session = ? AND sequence = ?",
+                .integer(newSequence.rawValue), .integer(session), .integer(sequence.rawValue))
         case .shiftTimes(let milliseconds, let range):
             let keys = MessageKey.range(of: session)
             try database.run(
@@ -85,6 +118,7 @@ extension DurableStore {
                 """,
                 .integer(milliseconds), .integer(keys.lowerBound), .integer(keys.upperBound),
                 .integer(range.lowerBound.rawValue), .integer(range.upperBound.rawValue))
+            try shiftInbox(by: milliseconds, receivedWithin: range, session, database)
         case .insertInbound(let packetID):
             try database.run(
                 "INSERT OR IGNORE INTO inbound (session, packet_id) VALUES (?, ?)", .integer(session),
@@ -99,8 +133,13 @@ extension DurableStore {
             try database.run(
                 "INSERT OR IGNORE INTO retired (session, packet_id) VALUES (?, ?)", .integer(session),
                 .integer(packetID.rawValue))
+        case .clearSuspect(let packetID):
+            try database.run(
+                "DELETE FROM suspect WHERE session = ? AND packet_id = ?", .integer(session),
+                .integer(packetID.rawValue))
         case .freeRetiredIdentifiers:
             try database.run("DELETE FROM retired WHERE session = ?", .integer(session))
+            try database.run("DELETE FROM suspect WHERE session = ?", .integer(session))
         case .rememberSubscription(let filter):
             try database.run(
                 "INSERT OR IGNORE INTO subscription (session, filter) VALUES (?, ?)", .integer(session),
@@ -113,6 +152,8 @@ extension DurableStore {
         case .setAssignedClientID(let clientID):
             try database.run(
                 "UPDATE session SET assigned_client_id = ? WHERE id = ?", .text(clientID), .integer(session))
+        case .setClientID(let clientID):
+            try database.run("UPDATE session SET client_id = ? WHERE id = ?", .text(clientID), .integer(session))
         case .setEstablished(let established):
             try database.run(
                 "UPDATE session SET established = ? WHERE id = ?", .integer(established ? 1 : 0), .integer(session))
@@ -154,6 +195,12 @@ extension DurableStore {
             guard let consumer = try consumerID(name, of: session, in: database) else { return }
             try database.run(
                 "DELETE FROM inbox WHERE key = ?", .integer(inboxKey(consumer, sequence).rawValue))
+        case .dropCollected(let name, through: let through, let count):
+            try dropCollected(name, through, count, session, database)
+        case .toldMissed(let name, let count):
+            try database.run(
+                "UPDATE consumer SET missed = max(0, missed - ?) WHERE session = ? AND name = ?", .integer(count),
+                .integer(session), .text(name.description))
         case .putConsumer(let name, let filter, let qos):
             try putConsumer(name, filter, qos, session, database)
         case .removeConsumer(let name):
@@ -192,7 +239,9 @@ extension DurableStore {
         messages += 1
         switch stored.state {
         case .queued: break
-        case .inFlight(let packetID): try markInFlight(key, packetID, released: false, database)
+        case .inFlight(let packetID):
+            try markInFlight(key, packetID, released: false, database)
+            if message.qos == .exactlyOnce { try reserve(packetID, of: session, in: database) }
         case .released(let packetID): try markInFlight(key, packetID, released: true, database)
         case .quarantined(let code, let message): try quarantine(key, code, message, database)
         }

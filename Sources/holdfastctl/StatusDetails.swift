@@ -79,6 +79,7 @@ enum StatusDetails {
     private static func consumer(_ consumer: SessionStatus.Inbox.Consumer) -> String {
         "\(consumer.name): \(consumer.filter), \(consumer.messages) waiting, "
             + (consumer.attached ? "attached" : "no program attached")
+            + ((consumer.missed ?? 0) > 0 ? ", \(consumer.missed ?? 0) missed because it was full" : "")
     }
 
     private static func counters(_ counters: SessionStatus.Counters) -> String {

@@ -1,4 +1,5 @@
 import ControlAPI
+import DurableStore
 import MQTT
 import NIOCore
 import SessionCore
@@ -15,8 +16,7 @@ extension SessionDriver {
     /// Accepts a message; answers when it is committed, or delivered if that is asked for.
     func publish(_ parameters: MessagePublishMethod.Parameters) async throws(RPCError) -> MessagePublishMethod.Result {
         if let failure = await surroundings.commits.failure {
-            throw RPCError(
-                .storeFull, "the message could not be committed: \(failure)", hint: "mend that, then try again")
+            throw .notCommitted("the message", because: failure.description)
         }
         try checkRunning()
         var parameters = parameters
@@ -24,16 +24,25 @@ extension SessionDriver {
         if let responseTopic = parameters.properties?.responseTopic {
             parameters.properties?.responseTopic = try resolve(responseTopic)
         }
-        let resolved = parameters
+        guard let text = parameters.key else { return try await publish(parameters, key: nil) }
+        guard let key = PublishKey(text) else {
+            throw .invalidParameters("a key has 1 to 128 printable ASCII characters without the space")
+        }
+        return try await publishOnce(parameters, key)
+    }
+
+    func publish(
+        _ parameters: MessagePublishMethod.Parameters, key: PublishKey?
+    ) async throws(RPCError) -> MessagePublishMethod.Result {
         let result: Result<MessagePublishMethod.Result, RPCError> = await withCheckedContinuation { continuation in
-            publish(resolved) { continuation.resume(returning: $0) }
+            publish(parameters, key) { continuation.resume(returning: $0) }
         }
         return try result.get()
     }
 
     /// What the protocol machine decides is carried out before anything else can happen: commits are in its order.
     private func publish(
-        _ parameters: MessagePublishMethod.Parameters,
+        _ parameters: MessagePublishMethod.Parameters, _ key: PublishKey?,
         answer: @escaping (Result<MessagePublishMethod.Result, RPCError>) -> Void
     ) {
         do throws(RPCError) {
@@ -47,7 +56,8 @@ extension SessionDriver {
         if !mqtt.hasRoom(for: message.size) { run(.timePassed) }
         var actions: [MQTTClientMachine.Action] = []
         do throws(MQTTClientMachine.PublishError) {
-            let sequence = try mqtt.publish(message, at: timestamp, into: &actions)
+            let sequence = try mqtt.publish(message, key: key, at: timestamp, into: &actions)
+            if let key { keys.published(key, as: sequence) }
             publishers[sequence] = Publisher(wait: parameters.wait, answer: answer)
         } catch {
             if error == .dropped { droppedNew(parameters.topic) }
@@ -60,10 +70,19 @@ extension SessionDriver {
     }
 
     func accepted(_ sequence: MessageSequence) {
+        keys.settled(sequence)
         guard let publisher = publishers[sequence], publisher.wait == .accepted else { return }
         publishers[sequence] = nil
         publisher.answer(
             .success(.init(id: sequence.rawValue, accepted: true, delivered: false, reasonCode: nil)))
+    }
+
+    /// The store does not take what is new among these changes, and the rest may take its time.
+    func refused(_ changes: [DurableChange], _ error: StoreError) {
+        for case .insert(let stored) in changes {
+            publishers.removeValue(forKey: stored.sequence)?.answer(
+                .failure(.notCommitted("the message", because: error.description)))
+        }
     }
 
     func delivered(_ sequence: MessageSequence, _ code: MQTT.ReasonCode) {

@@ -67,7 +67,8 @@ extension MQTTClientMachine.Configuration {
             outboxMaxMessages: session.outbox.maxMessages, outboxMaxBytes: session.outbox.maxBytes,
             whenFull: MQTTClientMachine.OverflowBehaviour(session.outbox.whenFull),
             maximumAge: session.outbox.maxAge.map { $0.nanoseconds / 1_000_000 },
-            inboxMaxMessages: session.inbox.maxMessages, inboxMaxBytes: session.inbox.maxBytes)
+            inboxMaxMessages: session.inbox.maxMessages, inboxMaxBytes: session.inbox.maxBytes,
+            inboxWhenFull: session.inbox.whenFull == .withhold ? .withhold : .dropOldest)
     }
 }
 

@@ -91,6 +91,7 @@ actor SessionDriver {
     var credentialMark: FileMark?
     var credentialWatch: CredentialWatch?
     var publishers: [MessageSequence: Publisher] = [:]
+    var keys = KeysUnderWay()
     var consumers = LiveConsumers()
     var durableConsumers: DurableConsumers
     /// The QoS that the server granted for each filter, as far as it has answered since the daemon was started.
@@ -251,16 +252,25 @@ actor SessionDriver {
                 .success(.init(id: sequence.rawValue, accepted: true, delivered: false, reasonCode: nil)))
         }
         publishers = [:]
+        keys.end()
         surroundings.paths.forget(name)
         tell()
         return ParkedConsumers(live: consumers, attached: durableConsumers.attached)
     }
 
-    func everythingCommitted() async {
+    /// Returns when everything that was decided is durable, or with the reason why that takes until somebody mends
+    /// something.
+    @discardableResult
+    func everythingCommitted() async -> StoreError? {
         let (commits, name) = (surroundings.commits, name)
-        await withCheckedContinuation { continuation in
-            commits.assumeIsolated { $0.commit([], of: name) { _ in continuation.resume() } }
+        return await withCheckedContinuation { continuation in
+            commits.assumeIsolated { $0.barrier(name) { continuation.resume(returning: $0) } }
         }
+    }
+
+    /// The same for what a program asks.
+    func everythingDurable(_ what: String) async throws(RPCError) {
+        if let failure = await everythingCommitted() { throw .notCommitted(what, because: failure.description) }
     }
 
     // MARK: The clocks

@@ -39,6 +39,7 @@ extension DurableStore {
     private func reserve(
         _ column: String, _ number: Int64, of session: Int64, in database: Database
     ) throws(StoreError) {
+        guard schemaVersion >= Schema.reservingVersion else { return }
         try database.run(
             "UPDATE session SET \(column) = ?1 + ?2 WHERE id = ?3 AND \(column) < ?1", .integer(number),
             .integer(ReservedSequence.block), .integer(session))
@@ -48,7 +49,7 @@ extension DurableStore {
     /// The same for the identifier of a message of QoS 2.
     private func reserve(_ id: PacketID, of session: Int64, in database: Database) throws(StoreError) {
         var window = windows[session] ?? IdentifierWindow()
-        guard window.reserve(id) else { return }
+        guard schemaVersion >= Schema.reservingVersion, window.reserve(id) else { return }
         windows[session] = window
         try database.run(
             "UPDATE session SET window_first = ?, window_count = ? WHERE id = ?", .integer(window.first),

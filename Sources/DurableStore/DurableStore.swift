@@ -45,7 +45,7 @@ public actor DurableStore {
     let historyBounds: HistoryBounds
     /// Above the limit at first, so that the first entry of every life looks.
     var recordedSinceAgePruning = Int.max / 2
-    private let schemaVersion: Int
+    let schemaVersion: Int
     private let reserve: UInt64
     private var commits: UInt64 = 0
     private var failedCommits: UInt64 = 0
@@ -116,6 +116,15 @@ public actor DurableStore {
 
         init(_ database: Database) throws(StoreError) {
             var found = Contents()
+            guard try Schema.reservesAhead(database) else {
+                try database.query("SELECT id, name FROM session") { row throws(StoreError) in
+                    if let name = SessionName(row.text(1)) { found.sessionIDs[name] = row.integer(0) }
+                    return true
+                }
+                found.messages = Int(try database.integer("SELECT count(*) FROM message") ?? 0)
+                self = found
+                return
+            }
             try database.query("SELECT id, name, window_first, window_count FROM session") { row throws(StoreError) in
                 if let name = SessionName(row.text(1)) { found.sessionIDs[name] = row.integer(0) }
                 found.windows[row.integer(0)] = IdentifierWindow(
@@ -208,6 +217,7 @@ public actor DurableStore {
     /// Whether the last moments before this start are in the file is not known, unless it was closed: numbers go on after
     /// those that were reserved, and identifiers that may have been used are suspect.
     private static func takeUp(_ database: Database) throws(StoreError) {
+        guard try Schema.reservesAhead(database) else { return }
         try database.transaction { () throws(StoreError) in
             try database.run(
                 "UPDATE session SET next_sequence = reserved_sequence + 1 WHERE reserved_sequence >= next_sequence")
@@ -307,7 +317,7 @@ public actor DurableStore {
         self.database = nil
         defer { directory.unlock() }
         // Everything is in the file: nothing that was reserved has to be passed over at the next start.
-        try database.transaction { () throws(StoreError) in
+        if schemaVersion >= Schema.reservingVersion {
             try database.run(
                 """
                 UPDATE session SET reserved_sequence = next_sequence - 1,

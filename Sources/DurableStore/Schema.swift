@@ -220,6 +220,14 @@ enum Schema {
         CREATE INDEX publish_key_time ON publish_key (time);
         """
 
+    /// From this version on numbers and identifiers are reserved ahead.
+    static let reservingVersion = 9
+
+    /// Whether the file has what that needs; one of an older version is only made by tests.
+    static func reservesAhead(_ database: Database) throws(StoreError) -> Bool {
+        try database.integer("PRAGMA user_version") ?? 0 >= Int64(reservingVersion)
+    }
+
     /// The version of the file, 0 for a new one.
     ///
     /// - Throws: ``StoreError/newerSchema(path:found:known:)``.

@@ -219,7 +219,7 @@ import Testing
                 path: "\(directory.path)/holdfast.db", found: known + 1, known: known)
         ) { try openStore(directory) }
         #expect(try readFile("\(directory.path)/holdfast.db") == before)
-        #expect(directory.names == ["holdfast.db", "lock"])
+        #expect(directory.names == ["holdfast.db", "holdfast.spare", "lock"])
     }
 
     @Test func `a migration that fails leaves the old version`() async throws {

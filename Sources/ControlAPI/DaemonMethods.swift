@@ -56,13 +56,16 @@ public struct DaemonStatus: Codable, Hashable, Sendable {
     public var sessions: SessionCounts
     /// Numbers of the store, by name: rows, bytes, commits and the like.
     public var store: [String: Int64]
+    /// Why nothing can be committed at the moment; `nil` when it can.
+    public var storeFailure: String?
     /// Numbers of the network watcher, by name: messages, overruns and the like.
     public var netlink: [String: Int64]
 
     public init(
         version: String, pid: Int32, since: RFC3339, sessions: SessionCounts, store: [String: Int64],
-        netlink: [String: Int64]
+        storeFailure: String? = nil, netlink: [String: Int64]
     ) {
+        self.storeFailure = storeFailure
         self.version = version
         self.pid = pid
         self.since = since

@@ -29,6 +29,9 @@ public enum MessagePublishMethod: ControlMethod {
         /// Seconds after which the message is no longer worth delivering; `nil`: never. Above 0.
         public var expiry: Double?
         public var properties: MessageProperties?
+        /// 1 to 128 printable ASCII characters without the space. A repeated call with the same key within 24 hours is the
+        /// same message, and gets the same answer.
+        public var key: String?
         /// Default: accepted.
         public var wait: Wait
         /// For how many seconds to wait for the delivery; then the answer says that the message is accepted and not
@@ -37,9 +40,11 @@ public enum MessagePublishMethod: ControlMethod {
 
         public init(
             session: String, topic: String, payload: MessagePayload, qos: MessageQoS = .atLeastOnce,
-            retain: Bool = false, expiry: Double? = nil, properties: MessageProperties? = nil, wait: Wait = .accepted,
+            retain: Bool = false, expiry: Double? = nil, properties: MessageProperties? = nil, key: String? = nil,
+            wait: Wait = .accepted,
             timeout: Double? = nil
         ) {
+            self.key = key
             self.session = session
             self.topic = topic
             self.payload = payload
@@ -52,7 +57,7 @@ public enum MessagePublishMethod: ControlMethod {
         }
 
         enum CodingKeys: String, CodingKey, CaseIterable {
-            case session, topic, payload, payloadBase64, qos, retain, expiry, properties, wait, timeout
+            case session, topic, payload, payloadBase64, qos, retain, expiry, properties, key, wait, timeout
         }
         public static var members: [String] { CodingKeys.allCases.map(\.stringValue) }
 
@@ -69,6 +74,7 @@ public enum MessagePublishMethod: ControlMethod {
                     forKey: .expiry, in: container, debugDescription: "must be a number of seconds above 0")
             }
             self.properties = try container.decodeIfPresent(MessageProperties.self, forKey: .properties)
+            self.key = try container.decodeIfPresent(String.self, forKey: .key)
             self.wait = try container.decodeIfPresent(Wait.self, forKey: .wait) ?? .accepted
             self.timeout = try container.decodeIfPresent(Double.self, forKey: .timeout)
             if let timeout, timeout <= 0 {
@@ -90,6 +96,7 @@ public enum MessagePublishMethod: ControlMethod {
             try container.encode(retain, forKey: .retain)
             try container.encodeIfPresent(expiry, forKey: .expiry)
             try container.encodeIfPresent(properties, forKey: .properties)
+            try container.encodeIfPresent(key, forKey: .key)
             try container.encode(wait, forKey: .wait)
             try container.encodeIfPresent(timeout, forKey: .timeout)
         }
@@ -161,16 +168,27 @@ public enum MessageSubscribeMethod: ControlMethod {
         public var subscription: SubscriptionID
         /// What the server granted; `nil` while the session is not connected: it is asked when the session is.
         public var grantedQoS: MessageQoS?
+        /// Of a durable consumer: how many of its messages were dropped since a program was told that last.
+        public var missed: Int?
+        /// Of a durable consumer: the ids of its messages mean something within an epoch only. There is another one when
+        /// the daemon's store was replaced.
+        public var epoch: String?
 
-        public init(subscription: SubscriptionID, grantedQoS: MessageQoS?) {
+        public init(
+            subscription: SubscriptionID, grantedQoS: MessageQoS?, missed: Int? = nil, epoch: String? = nil
+        ) {
             self.subscription = subscription
             self.grantedQoS = grantedQoS
+            self.missed = missed
+            self.epoch = epoch
         }
 
         public func encode(to encoder: any Encoder) throws {
             var container = encoder.container(keyedBy: CodingKeys.self)
             try container.encode(subscription, forKey: .subscription)
             try container.encode(grantedQoS, forKey: .grantedQoS)
+            try container.encode(missed, forKey: .missed)
+            try container.encode(epoch, forKey: .epoch)
         }
     }
 }

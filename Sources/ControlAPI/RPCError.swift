@@ -185,6 +185,11 @@ extension RPCError {
         RPCError(.messageDropped, "the message was dropped: \(detail)", hint: hint)
     }
 
+    /// - Parameter cause: why what was asked is not on the disk, and what to do.
+    public static func notCommitted(_ what: String, because cause: String) -> RPCError {
+        RPCError(.storeFull, "\(what) could not be committed: \(cause)", hint: "mend that, then try again")
+    }
+
     public static var storeFull: RPCError {
         RPCError(.storeFull, "the message could not be committed: no space left", hint: "free space, then try again")
     }

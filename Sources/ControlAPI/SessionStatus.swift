@@ -239,7 +239,8 @@ public struct SessionStatus: Codable, Hashable, Sendable {
         public var bytes: Int64
         /// Messages that are not acknowledged to the server, because there is no room for them.
         public var withheld: Int
-        /// QoS 0 messages that found no room, since the session was started.
+        /// Messages that were dropped since the session was started: the oldest of a consumer that is full, and those of
+        /// QoS 0 that found no room.
         public var dropped: Int64
         public var consumers: [Consumer]
 
@@ -265,12 +266,15 @@ public struct SessionStatus: Codable, Hashable, Sendable {
             public var bytes: Int64
             /// Set while the server refuses the filter, so that the consumer gets nothing: the server's words.
             public var refused: String?
+            /// Messages that were dropped because it was full, and that no program was told of.
+            public var missed: Int?
 
             public init(
                 name: String, filter: String, qos: MessageQoS, attached: Bool, messages: Int = 0, bytes: Int64 = 0,
-                refused: String? = nil
+                refused: String? = nil, missed: Int = 0
             ) {
                 self.refused = refused
+                self.missed = missed
                 self.name = name
                 self.filter = filter
                 self.qos = qos

@@ -7,14 +7,7 @@ extension DurableStore {
         let id = try makeSession(session, in: database)
         var last: MessageSequence?
         var lastCollected: InboxSequence?
-        var rest = changes[...]
-        while let change = rest.first {
-            // What is removed or goes out is so in a row, mostly.
-            if let count = try applyRow(at: rest, to: id, in: database) {
-                rest = rest.dropFirst(count)
-                continue
-            }
-            rest = rest.dropFirst()
+        for change in changes {
             if let sequence = change.newSequence {
                 if last == nil { last = try lastSequence(of: id, in: database) }
                 guard let previous = last, sequence > previous else {
@@ -32,12 +25,36 @@ extension DurableStore {
             try database.run(
                 "UPDATE session SET next_inbox_sequence = max(next_inbox_sequence, ?) WHERE id = ?",
                 .integer(lastCollected.next.rawValue), .integer(id))
+            try reserve("reserved_inbox_sequence", lastCollected.rawValue, of: id, in: database)
         }
         // In the same transaction as the inserts: a sequence is used up for ever, also when its message is gone.
         if let last {
             try database.run(
                 "UPDATE session SET next_sequence = ? WHERE id = ?", .integer(last.next.rawValue), .integer(id))
+            try reserve("reserved_sequence", last.rawValue, of: id, in: database)
         }
+    }
+
+    /// Sees to it that a number that is used now is not used again if this commit is lost with the host's power.
+    private func reserve(
+        _ column: String, _ number: Int64, of session: Int64, in database: Database
+    ) throws(StoreError) {
+        guard schemaVersion >= Schema.reservingVersion else { return }
+        try database.run(
+            "UPDATE session SET \(column) = ?1 + ?2 WHERE id = ?3 AND \(column) < ?1", .integer(number),
+            .integer(ReservedSequence.block), .integer(session))
+        if database.changes > 0 { mustFlush = true }
+    }
+
+    /// The same for the identifier of a message of QoS 2.
+    private func reserve(_ id: PacketID, of session: Int64, in database: Database) throws(StoreError) {
+        var window = windows[session] ?? IdentifierWindow()
+        guard schemaVersion >= Schema.reservingVersion, window.reserve(id) else { return }
+        windows[session] = window
+        try database.run(
+            "UPDATE session SET window_first = ?, window_count = ? WHERE id = ?", .integer(window.first),
+            .integer(window.count), .integer(session))
+        mustFlush = true
     }
 
     /// The row of the session, which is made if there is none.
@@ -62,14 +79,25 @@ extension DurableStore {
         case .insert(let stored):
             try insert(stored, session, database)
         case .assign(let sequence, let packetID):
-            try markInFlight(key(session, sequence), packetID, 1, released: false, database)
+            let key = try key(session, sequence)
+            try markInFlight(key, packetID, released: false, database)
+            let qos = try database.integer("SELECT qos FROM message WHERE key = ?", .integer(key.rawValue))
+            if qos == Int64(QoS.exactlyOnce.rawValue) { try reserve(packetID, of: session, in: database) }
         case .unassign(let sequence):
             try database.run("DELETE FROM in_flight WHERE key = ?", .integer(key(session, sequence).rawValue))
         case .release(let sequence):
             try database.run(
                 "UPDATE in_flight SET released = 1 WHERE key = ?", .integer(key(session, sequence).rawValue))
         case .remove(let sequence):
-            try remove(key(session, sequence), 1, database)
+            let key = Database.Value.integer(try key(session, sequence).rawValue)
+            try database.run("DELETE FROM message WHERE key = ?", key)
+            messages -= database.changes
+            try database.run("DELETE FROM in_flight WHERE key = ?", key)
+            try database.run("DELETE FROM quarantine WHERE key = ?", key)
+        case .rememberKey(let key, let sequence, at: let time):
+            try rememberKey(key, sequence, time, session, database)
+        case .concludeKey(let sequence, let outcome):
+            try concludeKey(sequence, outcome, session, database)
         case .quarantine(let sequence, let code, let message):
             try quarantine(key(session, sequence), code, message, database)
         case .requeue(let sequence, let newSequence, let time):
@@ -79,6 +107,9 @@ extension DurableStore {
                 "UPDATE message SET key = ?, accepted_at = ? WHERE key = ? AND key IN (SELECT key FROM quarantine)",
                 .integer(new), .integer(time.rawValue), .integer(old))
             try database.run("DELETE FROM quarantine WHERE key = ?", .integer(old))
+            try database.run(
+                "UPDATE publish_key SET sequence = ? WHERE session = ? AND sequence = ?",
+                .integer(newSequence.rawValue), .integer(session), .integer(sequence.rawValue))
         case .shiftTimes(let milliseconds, let range):
             let keys = MessageKey.range(of: session)
             try database.run(
@@ -88,6 +119,7 @@ extension DurableStore {
                 """,
                 .integer(milliseconds), .integer(keys.lowerBound), .integer(keys.upperBound),
                 .integer(range.lowerBound.rawValue), .integer(range.upperBound.rawValue))
+            try shiftInbox(by: milliseconds, receivedWithin: range, session, database)
         case .insertInbound(let packetID):
             try database.run(
                 "INSERT OR IGNORE INTO inbound (session, packet_id) VALUES (?, ?)", .integer(session),
@@ -102,8 +134,13 @@ extension DurableStore {
             try database.run(
                 "INSERT OR IGNORE INTO retired (session, packet_id) VALUES (?, ?)", .integer(session),
                 .integer(packetID.rawValue))
+        case .clearSuspect(let packetID):
+            try database.run(
+                "DELETE FROM suspect WHERE session = ? AND packet_id = ?", .integer(session),
+                .integer(packetID.rawValue))
         case .freeRetiredIdentifiers:
             try database.run("DELETE FROM retired WHERE session = ?", .integer(session))
+            try database.run("DELETE FROM suspect WHERE session = ?", .integer(session))
         case .rememberSubscription(let filter):
             try database.run(
                 "INSERT OR IGNORE INTO subscription (session, filter) VALUES (?, ?)", .integer(session),
@@ -116,6 +153,8 @@ extension DurableStore {
         case .setAssignedClientID(let clientID):
             try database.run(
                 "UPDATE session SET assigned_client_id = ? WHERE id = ?", .text(clientID), .integer(session))
+        case .setClientID(let clientID):
+            try database.run("UPDATE session SET client_id = ? WHERE id = ?", .text(clientID), .integer(session))
         case .setEstablished(let established):
             try database.run(
                 "UPDATE session SET established = ? WHERE id = ?", .integer(established ? 1 : 0), .integer(session))
@@ -157,6 +196,12 @@ extension DurableStore {
             guard let consumer = try consumerID(name, of: session, in: database) else { return }
             try database.run(
                 "DELETE FROM inbox WHERE key = ?", .integer(inboxKey(consumer, sequence).rawValue))
+        case .dropCollected(let name, through: let through, let count):
+            try dropCollected(name, through, count, session, database)
+        case .toldMissed(let name, let count):
+            try database.run(
+                "UPDATE consumer SET missed = max(0, missed - ?) WHERE session = ? AND name = ?", .integer(count),
+                .integer(session), .text(name.description))
         case .putConsumer(let name, let filter, let qos):
             try putConsumer(name, filter, qos, session, database)
         case .removeConsumer(let name):
@@ -171,39 +216,6 @@ extension DurableStore {
                 "UPDATE consumer SET given_through = ? WHERE session = ? AND name = ?", .integer(through.rawValue),
                 .integer(session), .text(name.description))
         }
-    }
-
-    /// Applies the changes at the beginning that are alike and about messages next to each other, in one go: servers
-    /// acknowledge in the order of the messages, so that most removals are of a row of them.
-    ///
-    /// - Returns: how many changes that were; `nil` if the first one is of another kind.
-    private func applyRow(
-        at changes: ArraySlice<DurableChange>, to session: Int64, in database: Database
-    ) throws(StoreError) -> Int? {
-        switch changes.first {
-        case .remove(let first)?:
-            let count = changes.prefixCount { $0 == .remove(first.advanced(by: $1)) }
-            try remove(key(session, first), count, database)
-            return count
-        case .assign(let first, let packetID)?:
-            let count = changes.prefixCount { change, index in
-                guard case .assign(first.advanced(by: index), let id) = change else { return false }
-                return Int(id.rawValue) == Int(packetID.rawValue) + index
-            }
-            try markInFlight(key(session, first), packetID, count, released: false, database)
-            return count
-        default:
-            return nil
-        }
-    }
-
-    /// Removes as many messages, from this key on.
-    private func remove(_ key: MessageKey, _ count: Int, _ database: Database) throws(StoreError) {
-        let (first, last) = (Database.Value.int64(key.rawValue), Database.Value.int64(key.rawValue + Int64(count) - 1))
-        try database.run("DELETE FROM message WHERE key BETWEEN ? AND ?", first, last)
-        messages -= database.changes
-        try database.run("DELETE FROM in_flight WHERE key BETWEEN ? AND ?", first, last)
-        try database.run("DELETE FROM quarantine WHERE key BETWEEN ? AND ?", first, last)
     }
 
     private func key(_ session: Int64, _ sequence: MessageSequence) throws(StoreError) -> MessageKey {
@@ -228,34 +240,24 @@ extension DurableStore {
         messages += 1
         switch stored.state {
         case .queued: break
-        case .inFlight(let packetID): try insertInFlight(key, packetID, released: false, database)
-        case .released(let packetID): try insertInFlight(key, packetID, released: true, database)
+        case .inFlight(let packetID):
+            try markInFlight(key, packetID, released: false, database)
+            if message.qos == .exactlyOnce { try reserve(packetID, of: session, in: database) }
+        case .released(let packetID): try markInFlight(key, packetID, released: true, database)
         case .quarantined(let code, let message): try quarantine(key, code, message, database)
         }
     }
 
-    /// Of a message whose row was just made.
-    private func insertInFlight(
-        _ key: MessageKey, _ packetID: PacketID, released: Bool, _ database: Database
-    ) throws(StoreError) {
-        try database.run(
-            "INSERT OR REPLACE INTO in_flight (key, packet_id, released) VALUES (?, ?, ?)", .integer(key.rawValue),
-            .integer(packetID.rawValue), .integer(released ? 1 : 0))
-    }
-
-    /// As many messages, from this key on, get identifiers, from this one on. Only a message that is there, and that nobody
-    /// has to decide about, goes anywhere.
+    /// Only a message that is there, and that nobody has to decide about, goes anywhere.
     private func markInFlight(
-        _ key: MessageKey, _ packetID: PacketID, _ count: Int, released: Bool, _ database: Database
+        _ key: MessageKey, _ packetID: PacketID, released: Bool, _ database: Database
     ) throws(StoreError) {
         try database.run(
             """
             INSERT OR REPLACE INTO in_flight (key, packet_id, released)
-            SELECT key, key - ?1 + ?2, ?3 FROM message
-            WHERE key BETWEEN ?1 AND ?4 AND key NOT IN (SELECT key FROM quarantine WHERE key BETWEEN ?1 AND ?4)
+            SELECT key, ?, ? FROM message WHERE key = ? AND key NOT IN (SELECT key FROM quarantine)
             """,
-            .integer(key.rawValue), .integer(packetID.rawValue), .integer(released ? 1 : 0),
-            .integer(key.rawValue + Int64(count) - 1))
+            .integer(packetID.rawValue), .integer(released ? 1 : 0), .integer(key.rawValue))
     }
 
     private func quarantine(
@@ -268,22 +270,6 @@ extension DurableStore {
             """,
             .integer(code.rawValue), .text(message), .integer(key.rawValue))
         try database.run("DELETE FROM in_flight WHERE key = ?", .integer(key.rawValue))
-    }
-}
-
-extension MessageSequence {
-    fileprivate func advanced(by count: Int) -> MessageSequence { MessageSequence(rawValue: rawValue &+ Int64(count)) }
-}
-
-extension ArraySlice {
-    /// How many elements at the beginning fulfil the condition, which is given the element and how many are before it.
-    fileprivate func prefixCount(while fulfils: (Element, Int) -> Bool) -> Int {
-        var count = 0
-        for element in self {
-            guard fulfils(element, count) else { break }
-            count += 1
-        }
-        return count
     }
 }
 

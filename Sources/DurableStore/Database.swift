@@ -8,9 +8,8 @@ internal import NIOCore
 final class Database {
     let path: String
     private let handle: OpaquePointer
+    private var isClosed = false
     private var statements: [String: OpaquePointer] = [:]
-    /// Some of them, by the address of their text.
-    private var constants: [UnsafePointer<UInt8>: OpaquePointer] = [:]
 
     /// A value on its way into a statement.
     enum Value {
@@ -38,30 +37,42 @@ final class Database {
         }
         self.path = path
         handle = opened
-        // An administrator who reads the file must not make a commit fail.
-        sqlite3_busy_timeout(handle, 5000)
+        // While the store is opened nothing else waits for this thread.
+        waitForLocks(5000)
     }
 
-    deinit {
+    /// How long a call waits while another program holds a lock on the file, before it fails with ``StoreError/busy``.
+    func waitForLocks(_ milliseconds: Int32) { sqlite3_busy_timeout(handle, milliseconds) }
+
+    deinit { close() }
+
+    /// Nothing may be asked of it afterwards.
+    func close() {
+        guard !isClosed else { return }
+        isClosed = true
         for statement in statements.values { sqlite3_finalize(statement) }
+        statements = [:]
         sqlite3_close_v2(handle)
     }
 
     /// Whether a transaction is open.
-    var inTransaction: Bool { sqlite3_get_autocommit(handle) == 0 }
+    var inTransaction: Bool { !isClosed && sqlite3_get_autocommit(handle) == 0 }
 
     /// How many rows the last insert, update or delete concerned.
     var changes: Int { Int(sqlite3_changes64(handle)) }
 
     /// Runs statements that are constants of ours, without values.
     func execute(_ sql: String) throws(StoreError) {
+        guard !isClosed else { throw .closed }
         let result = sqlite3_exec(handle, sql, nil, nil, nil)
         guard result == SQLITE_OK else { throw error(result) }
     }
 
     /// Runs one statement that gives no rows.
-    func run(_ sql: StaticString, _ values: Value...) throws(StoreError) {
-        let statement = try bind(values, to: prepared(sql))
+    func run(_ sql: String, _ values: Value...) throws(StoreError) { try run(sql, with: values) }
+
+    func run(_ sql: String, with values: [Value]) throws(StoreError) {
+        let statement = try prepared(sql, values)
         defer { reset(statement) }
         while true {
             let result = sqlite3_step(statement)
@@ -74,7 +85,13 @@ final class Database {
     func query(
         _ sql: String, _ values: Value..., each: (Row) throws(StoreError) -> Bool
     ) throws(StoreError) {
-        let statement = try bind(values, to: prepared(sql))
+        try query(sql, with: values, each: each)
+    }
+
+    func query(
+        _ sql: String, with values: [Value], each: (Row) throws(StoreError) -> Bool
+    ) throws(StoreError) {
+        let statement = try prepared(sql, values)
         defer { reset(statement) }
         while true {
             let result = sqlite3_step(statement)
@@ -86,7 +103,7 @@ final class Database {
 
     /// The integer in the first column of the only row; `nil` without a row.
     func integer(_ sql: String, _ values: Value...) throws(StoreError) -> Int64? {
-        let statement = try bind(values, to: prepared(sql))
+        let statement = try prepared(sql, values)
         defer { reset(statement) }
         let result = sqlite3_step(statement)
         if result == SQLITE_DONE { return nil }
@@ -109,7 +126,8 @@ final class Database {
         }
     }
 
-    private func bind(_ values: [Value], to statement: OpaquePointer) throws(StoreError) -> OpaquePointer {
+    private func prepared(_ sql: String, _ values: [Value]) throws(StoreError) -> OpaquePointer {
+        let statement = try prepared(sql)
         for (index, value) in values.enumerated() {
             let result = Self.bind(value, to: statement, at: Int32(index) + 1)
             guard result == SQLITE_OK else {
@@ -121,15 +139,8 @@ final class Database {
         return statement
     }
 
-    /// Found by the address of its text: hashing the text itself takes as long as a small statement.
-    private func prepared(_ sql: StaticString) throws(StoreError) -> OpaquePointer {
-        if let statement = constants[sql.utf8Start] { return statement }
-        let statement = try prepared(sql.description)
-        constants[sql.utf8Start] = statement
-        return statement
-    }
-
     private func prepared(_ sql: String) throws(StoreError) -> OpaquePointer {
+        guard !isClosed else { throw .closed }
         if let statement = statements[sql] { return statement }
         var statement: OpaquePointer?
         let result = sqlite3_prepare_v3(handle, sql, -1, UInt32(SQLITE_PREPARE_PERSISTENT), &statement, nil)
@@ -171,7 +182,14 @@ final class Database {
         }
     }
 
-    private func error(_ result: Int32) -> StoreError { Self.error(handle, result, path) }
+    /// Whether the library has found the file to be damaged.
+    private(set) var isCorrupt = false
+
+    private func error(_ result: Int32) -> StoreError {
+        let error = Self.error(handle, result, path)
+        if case .corrupt = error { isCorrupt = true }
+        return error
+    }
 
     private static func error(_ handle: OpaquePointer, _ result: Int32, _ path: String) -> StoreError {
         let code = sqlite3_system_errno(handle)
@@ -188,7 +206,10 @@ final class Database {
             return .full(path: path, cause: systemText(code))
         case SQLITE_IOERR where code == EROFS || code == EACCES || code == EPERM:
             return .unwritable(path: path, cause: systemText(code))
-        case SQLITE_CONSTRAINT:
+        case SQLITE_BUSY, SQLITE_LOCKED:
+            return .busy(path: path, cause: cause)
+        case SQLITE_CONSTRAINT, SQLITE_TOOBIG, SQLITE_MISMATCH, SQLITE_ERROR, SQLITE_RANGE:
+            // Neither the disk nor the library: what was asked does not fit.
             return .inconsistent(cause)
         default:
             if code != 0 { cause += " (\(systemText(code)))" }
@@ -219,6 +240,16 @@ struct Row {
 
     func optionalBlob(_ column: Int32) -> ByteBuffer? {
         sqlite3_column_type(statement, column) == SQLITE_NULL ? nil : blob(column)
+    }
+
+    /// The value as it is, for another table.
+    func value(_ column: Int32) -> Database.Value {
+        switch sqlite3_column_type(statement, column) {
+        case SQLITE_NULL: .null
+        case SQLITE_INTEGER: .int64(integer(column))
+        case SQLITE_TEXT: .text(text(column))
+        default: .blob(blob(column))
+        }
     }
 
     func blob(_ column: Int32) -> ByteBuffer {

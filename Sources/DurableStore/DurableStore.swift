@@ -22,17 +22,30 @@ public actor DurableStore {
 
     /// What was found when the store was opened.
     public nonisolated let openReport: OpenReport
+    /// Another one whenever numbers of messages in inboxes may begin again.
+    public private(set) var epoch: String
 
     let directory: StateDirectory
     var database: Database?
     /// The row of each session that has one.
     var sessionIDs: [SessionName: Int64] = [:]
     var messages = 0
+    /// The packet identifiers that are reserved for messages of QoS 2, for each row of a session.
+    var windows: [Int64: IdentifierWindow] = [:]
+    /// Whether the commit under way has to be on the disk when it is done, whatever the durability.
+    var mustFlush = false
+    private var hasSpare = false
+    private var isClosed = false
+    /// The name of a damaged file in whose place there is no new one yet.
+    private var movedAside: String?
+    /// Called when a damaged file was replaced while the daemon runs.
+    private var replaced: (@Sendable (OpenReport.MovedAside) -> Void)?
+    private let migrations: [String]
     let durability: Durability
     let historyBounds: HistoryBounds
     /// Above the limit at first, so that the first entry of every life looks.
     var recordedSinceAgePruning = Int.max / 2
-    private let schemaVersion: Int
+    let schemaVersion: Int
     private let reserve: UInt64
     private var commits: UInt64 = 0
     private var failedCommits: UInt64 = 0
@@ -71,24 +84,19 @@ public actor DurableStore {
         do {
             database = try Self.open(in: directory, durability, migrations, reserve, &report)
         } catch .corrupt(_, let cause) {
-            let aside = "\(Self.fileName).corrupt-\(Self.now().rawValue)"
-            for suffix in ["", "-wal", "-shm"] {
-                try directory.rename(Self.fileName + suffix, to: aside + suffix)
-            }
-            report = OpenReport(
-                isNew: true, movedAside: .init(path: "\(path)/\(aside)", cause: cause), lastAlive: lastAlive)
+            let (new, moved) = try Self.renew(
+                from: try Self.moveAside(in: directory), in: directory, because: cause, sessions: [:], durability,
+                migrations, reserve)
+            database = new
+            report = OpenReport(isNew: true, movedAside: moved, lastAlive: lastAlive)
+        } catch .full where directory.releaseSpare() {
             database = try Self.open(in: directory, durability, migrations, reserve, &report)
         }
-        var sessionIDs: [SessionName: Int64] = [:]
-        try database.query("SELECT id, name FROM session") { row throws(StoreError) in
-            if let name = SessionName(row.text(1)) { sessionIDs[name] = row.integer(0) }
-            return true
-        }
-        self.sessionIDs = sessionIDs
-        messages = Int(try database.integer("SELECT count(*) FROM message") ?? 0)
-        // The log stays within half of what is kept free, so that it cannot take the room that its own contents need.
-        let pages = min(max(reserve / 2 / 4096, 8), 1000)
-        try database.execute("PRAGMA wal_autocheckpoint = \(pages); PRAGMA journal_size_limit = \(pages * 4096)")
+        let contents = try Contents(database)
+        (sessionIDs, messages, windows) = (contents.sessionIDs, contents.messages, contents.windows)
+        epoch = contents.epoch
+        hasSpare = directory.makeSpare(reserve / 2)
+        self.migrations = migrations
         self.reserve = reserve
         self.durability = durability
         self.historyBounds = historyBounds
@@ -97,6 +105,67 @@ public actor DurableStore {
         self.executor = executor
         schemaVersion = migrations.count
         openReport = report
+    }
+
+    /// What is kept in memory of a database that was just opened.
+    private struct Contents {
+        var sessionIDs: [SessionName: Int64] = [:]
+        var windows: [Int64: IdentifierWindow] = [:]
+        var messages = 0
+        var epoch = ""
+
+        init(_ database: Database) throws(StoreError) {
+            var found = Contents()
+            guard try Schema.reservesAhead(database) else {
+                try database.query("SELECT id, name FROM session") { row throws(StoreError) in
+                    if let name = SessionName(row.text(1)) { found.sessionIDs[name] = row.integer(0) }
+                    return true
+                }
+                found.messages = Int(try database.integer("SELECT count(*) FROM message") ?? 0)
+                self = found
+                return
+            }
+            try database.query("SELECT id, name, window_first, window_count FROM session") { row throws(StoreError) in
+                if let name = SessionName(row.text(1)) { found.sessionIDs[name] = row.integer(0) }
+                found.windows[row.integer(0)] = IdentifierWindow(
+                    first: UInt16(clamping: row.integer(2)), count: Int(clamping: row.integer(3)))
+                return true
+            }
+            found.messages = Int(try database.integer("SELECT count(*) FROM message") ?? 0)
+            try database.query("SELECT epoch FROM store") { row throws(StoreError) in
+                found.epoch = row.text(0)
+                return false
+            }
+            self = found
+        }
+
+        private init() {}
+    }
+
+    /// Gives a damaged database another name.
+    private static func moveAside(in directory: borrowing StateDirectory) throws(StoreError) -> String {
+        let aside = "\(fileName).corrupt-\(now().rawValue)"
+        for suffix in ["", "-wal", "-shm"] {
+            try directory.rename(fileName + suffix, to: aside + suffix)
+        }
+        return aside
+    }
+
+    /// Makes a new database with all that can be read of the one that was moved aside.
+    private static func renew(
+        from aside: String, in directory: borrowing StateDirectory, because cause: String,
+        sessions: [SessionName: Int64], _ durability: Durability, _ migrations: [String], _ reserve: UInt64
+    ) throws(StoreError) -> (Database, OpenReport.MovedAside) {
+        var moved = OpenReport.MovedAside(path: "\(directory.path)/\(aside)", cause: cause)
+        var report = OpenReport(isNew: true)
+        let database = try open(in: directory, durability, migrations, reserve, &report)
+        if let damaged = try? Database(path: moved.path),
+            let salvage = try? Salvage(damaged, into: database, sessions: sessions)
+        {
+            (moved.messages, moved.isComplete) = (salvage.messages, salvage.isComplete)
+            try takeUp(database)
+        }
+        return (database, moved)
     }
 
     private static func open(
@@ -132,7 +201,82 @@ public actor DurableStore {
             backupName: { version in "\(fileName).version-\(version)-\(now().rawValue)" },
             directory: directory, reserve: reserve
         ).map { "\(directory.path)/\($0)" }
+        // What is deleted is overwritten where that costs nothing: deleting must need little room.
+        try database.execute("PRAGMA secure_delete = FAST")
+        // The log stays within half of what is kept free, so that it cannot take the room that its own contents need.
+        let pages = min(max(reserve / 2 / 4096, 8), 1000)
+        try database.execute("PRAGMA wal_autocheckpoint = \(pages); PRAGMA journal_size_limit = \(pages * 4096)")
+        try takeUp(database)
+        database.waitForLocks(lockPatience)
         return database
+    }
+
+    /// How long a call waits for a lock of another program, in milliseconds. The store does nothing else meanwhile.
+    private static let lockPatience: Int32 = 200
+
+    /// Whether the last moments before this start are in the file is not known, unless it was closed: numbers go on after
+    /// those that were reserved, and identifiers that may have been used are suspect.
+    private static func takeUp(_ database: Database) throws(StoreError) {
+        guard try Schema.reservesAhead(database) else { return }
+        try database.transaction { () throws(StoreError) in
+            try database.run(
+                "UPDATE session SET next_sequence = reserved_sequence + 1 WHERE reserved_sequence >= next_sequence")
+            try database.run(
+                """
+                UPDATE session SET next_inbox_sequence = reserved_inbox_sequence + 1
+                WHERE reserved_inbox_sequence >= next_inbox_sequence
+                """)
+            var windows: [(session: Int64, window: IdentifierWindow)] = []
+            try database.query("SELECT id, window_first, window_count FROM session WHERE window_count > 0") {
+                row throws(StoreError) in
+                let window = IdentifierWindow(
+                    first: UInt16(clamping: row.integer(1)), count: Int(clamping: row.integer(2)))
+                windows.append((row.integer(0), window))
+                return true
+            }
+            for (session, window) in windows {
+                let keys = MessageKey.range(of: session)
+                for id in window.identifiers {
+                    try database.run(
+                        """
+                        INSERT OR IGNORE INTO suspect (session, packet_id) SELECT ?1, ?2 WHERE NOT EXISTS (
+                            SELECT 1 FROM in_flight WHERE packet_id = ?2 AND key BETWEEN ?3 AND ?4)
+                        """,
+                        .integer(session), .integer(id.rawValue), .integer(keys.lowerBound),
+                        .integer(keys.upperBound))
+                }
+            }
+            try database.run("UPDATE session SET window_first = 0, window_count = 0 WHERE window_count > 0")
+        }
+    }
+
+    /// Calls `body` on the store's thread whenever a damaged file was replaced while the daemon runs.
+    public func whenReplaced(_ body: @escaping @Sendable (OpenReport.MovedAside) -> Void) { replaced = body }
+
+    /// The file was found to be damaged: what can be read of it goes on in a new one.
+    private func replace() throws(StoreError) -> Database {
+        database?.close()
+        database = nil
+        let aside: String
+        if let movedAside {
+            // The new one could not be made the last time.
+            directory.remove(Self.fileName)
+            aside = movedAside
+        } else {
+            aside = try Self.moveAside(in: directory)
+            movedAside = aside
+        }
+        let (new, moved) = try Self.renew(
+            from: aside, in: directory, because: "it was found while the daemon ran", sessions: sessionIDs, durability,
+            migrations, reserve)
+        let contents = try Contents(new)
+        (sessionIDs, messages, windows, epoch) = (
+            contents.sessionIDs, contents.messages, contents.windows, contents.epoch
+        )
+        movedAside = nil
+        database = new
+        replaced?(moved)
+        return new
     }
 
     /// Makes all the changes of all the sessions durable in one transaction, or none of them.
@@ -143,27 +287,22 @@ public actor DurableStore {
     /// - Throws: ``StoreError/full(path:cause:)``, after which everything goes on as soon as there is room;
     ///   ``StoreError/inconsistent(_:)`` for a sequence that is not above every one inserted before.
     public func commit(_ batch: [(session: SessionName, changes: [DurableChange])]) throws(StoreError) {
-        let database = try opened()
         let start = ContinuousClock.now
-        let sessionIDsBefore = sessionIDs
-        let messagesBefore = messages
         do {
             try requireRoom(for: batch)
+            let needsRoom = batch.contains { $0.changes.contains { $0.roomNeeded > 0 } }
             do {
-                try write(batch, in: database)
-            } catch .full {
-                // The log may have room that only a checkpoint gives back.
-                sessionIDs = sessionIDsBefore
-                messages = messagesBefore
-                try database.execute("PRAGMA wal_checkpoint(TRUNCATE)")
-                try write(batch, in: database)
+                try withRoom(orSpare: !needsRoom) { () throws(StoreError) in try write(batch) }
+            } catch .corrupt {
+                try write(batch)
             }
         } catch {
-            sessionIDs = sessionIDsBefore
-            messages = messagesBefore
             failedCommits += 1
             throw error
         }
+        if mustFlush, durability != .full { directory.flush(Self.fileName + "-wal") }
+        mustFlush = false
+        if !hasSpare { makeSpareAgain() }
         commits += 1
         lastCommitDuration = start.duration(to: .now)
         longestCommitDuration = max(longestCommitDuration, lastCommitDuration)
@@ -172,9 +311,19 @@ public actor DurableStore {
     /// Writes the log back into the file and closes it. Every later call throws ``StoreError/closed``. Another
     /// daemon may have the directory from then on.
     public func close() throws(StoreError) {
-        guard let database else { return }
+        guard !isClosed else { return }
+        isClosed = true
+        guard let database else { return directory.unlock() }
         self.database = nil
         defer { directory.unlock() }
+        // Everything is in the file: nothing that was reserved has to be passed over at the next start.
+        if schemaVersion >= Schema.reservingVersion {
+            try database.run(
+                """
+                UPDATE session SET reserved_sequence = next_sequence - 1,
+                    reserved_inbox_sequence = next_inbox_sequence - 1, window_first = 0, window_count = 0
+                """)
+        }
         // What a backlog took from the disk goes back to it, 4 MiB at a time: stopping must not take long.
         try database.execute("PRAGMA incremental_vacuum(1024)")
         try database.execute("PRAGMA wal_checkpoint(TRUNCATE)")
@@ -195,19 +344,53 @@ public actor DurableStore {
             messages: messages)
     }
 
-    private func write(
-        _ batch: [(session: SessionName, changes: [DurableChange])], in database: Database
-    ) throws(StoreError) {
-        try database.transaction { () throws(StoreError) in
-            for (session, changes) in batch where !changes.isEmpty {
-                try apply(changes, to: session, in: database)
+    private func write(_ batch: [(session: SessionName, changes: [DurableChange])]) throws(StoreError) {
+        let database = try opened()
+        let before = (sessionIDs, messages, windows)
+        mustFlush = false
+        do {
+            try database.transaction { () throws(StoreError) in
+                for (session, changes) in batch where !changes.isEmpty {
+                    try apply(changes, to: session, in: database)
+                }
             }
+        } catch {
+            (sessionIDs, messages, windows) = before
+            throw error
         }
     }
 
     func opened() throws(StoreError) -> Database {
-        guard let database else { throw .closed }
-        return database
+        guard !isClosed else { throw .closed }
+        if let database, !database.isCorrupt { return database }
+        return try replace()
+    }
+
+    // MARK: Room
+
+    /// Does something that is written to the log first, once more if there is only room after the log was emptied, and then
+    /// in the room that is kept for what must always succeed.
+    private func withRoom(orSpare mayUseSpare: Bool, _ body: () throws(StoreError) -> Void) throws(StoreError) {
+        do {
+            return try body()
+        } catch .full {
+            try? opened().execute("PRAGMA wal_checkpoint(TRUNCATE)")
+        }
+        do {
+            return try body()
+        } catch .full where mayUseSpare {
+            guard directory.releaseSpare() else { throw .full(path: "\(directory.path)", cause: "no room is left") }
+            hasSpare = false
+        }
+        try body()
+        try? opened().execute("PRAGMA wal_checkpoint(TRUNCATE)")
+    }
+
+    /// After it was needed: what was deleted since gives its room back first.
+    private func makeSpareAgain() {
+        while let space = directory.space, space.available < reserve, (try? reclaim()) == true {}
+        guard let space = directory.space, space.available >= reserve / 2 else { return }
+        hasSpare = directory.makeSpare(reserve / 2)
     }
 
     /// The wall clock, in milliseconds since 1970.
@@ -221,14 +404,7 @@ public actor DurableStore {
     private func requireRoom(for batch: [(session: SessionName, changes: [DurableChange])]) throws(StoreError) {
         var needed: UInt64 = 0
         for (_, changes) in batch {
-            for change in changes {
-                switch change {
-                case .insert(let stored): needed += UInt64(stored.message.size)
-                case .putPublication(let publication): needed += UInt64(publication.size)
-                case .collect(let message, let consumers, _): needed += UInt64(message.size * consumers.count)
-                default: break
-                }
-            }
+            for change in changes { needed += UInt64(change.roomNeeded) }
         }
         try requireRoom(for: needed)
     }
@@ -256,8 +432,23 @@ public actor DurableStore {
         // One page of the list is the list itself.
         guard free > 1 else { return false }
         // A pragma takes no bound value; this is a number of ours.
-        try database.execute("PRAGMA incremental_vacuum(\(min(max(reserve / 4 / 4096, 4), 256)))")
+        let pages = min(max(reserve / 4 / 4096, 4), 256)
+        try withRoom(orSpare: true) { () throws(StoreError) in
+            try database.execute("PRAGMA incremental_vacuum(\(pages))")
+        }
         try database.execute("PRAGMA wal_checkpoint(TRUNCATE)")
         return try database.integer("PRAGMA freelist_count") ?? 0 < free
+    }
+}
+
+extension DurableChange {
+    /// Bytes that it adds to the file, as far as they count.
+    fileprivate var roomNeeded: Int {
+        switch self {
+        case .insert(let stored): stored.message.size
+        case .putPublication(let publication): publication.size
+        case .collect(let message, let consumers, _): message.size * consumers.count
+        default: 0
+        }
     }
 }

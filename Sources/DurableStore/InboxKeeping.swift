@@ -21,7 +21,7 @@ extension DurableStore {
         var bytes = 0
         try database.query(
             """
-            SELECT key, size, qos, retain, duplicate, topic, properties, payload FROM inbox
+            SELECT key, size, qos, retain, duplicate, topic, properties, payload, received_at FROM inbox
             WHERE key > ? AND key <= ? ORDER BY key
             """,
             .integer(after.rawValue), .integer(MessageKey.range(of: row).upperBound)
@@ -37,7 +37,8 @@ extension DurableStore {
                     sequence: InboxSequence(rawValue: MessageKey(rawValue: row.integer(0)).sequence.rawValue),
                     message: .init(
                         topic: row.text(5), payload: row.blob(7), qos: qos, retain: row.integer(3) != 0,
-                        duplicate: row.integer(4) != 0, properties: try self.properties(row.optionalBlob(6)))))
+                        duplicate: row.integer(4) != 0, properties: try self.properties(row.optionalBlob(6))),
+                    receivedAt: Timestamp(rawValue: row.integer(8))))
             return messages.count < maxCount
         }
         return messages
@@ -48,7 +49,7 @@ extension DurableStore {
         let database = try opened()
         var rows: [(id: Int64, consumer: DurableConsumer)] = []
         try database.query(
-            "SELECT id, name, filter, qos, given_through FROM consumer WHERE session = ? ORDER BY name",
+            "SELECT id, name, filter, qos, given_through, missed FROM consumer WHERE session = ? ORDER BY name",
             .integer(session)
         ) { row throws(StoreError) in
             guard let name = ConsumerName(row.text(1)), let qos = UInt8(exactly: row.integer(3)).flatMap(QoS.init)
@@ -57,21 +58,75 @@ extension DurableStore {
                 (
                     row.integer(0),
                     DurableConsumer(
-                        name: name, filter: row.text(2), qos: qos, givenThrough: .init(rawValue: row.integer(4)))
+                        name: name, filter: row.text(2), qos: qos, givenThrough: .init(rawValue: row.integer(4)),
+                        missed: Int(row.integer(5)))
                 ))
             return true
         }
         for (id, consumer) in rows {
             var consumer = consumer
-            let range = MessageKey.range(of: id)
-            try database.query(
-                "SELECT count(*), coalesce(sum(size), 0) FROM inbox WHERE key BETWEEN ? AND ?",
-                .integer(range.lowerBound), .integer(range.upperBound)
-            ) { row throws(StoreError) in
-                (consumer.messages, consumer.bytes) = (Int(row.integer(0)), Int(row.integer(1)))
-                return false
-            }
+            consumer.runs = try runs(of: id, in: database)
             durable.consumers.append(consumer)
+        }
+    }
+
+    /// At most this many, and a few more: what is dropped goes a run at a time.
+    private static let runs: Int64 = 512
+
+    private func runs(of consumer: Int64, in database: Database) throws(StoreError) -> [InboxRun] {
+        let range = MessageKey.range(of: consumer)
+        let bounds = [Database.Value.integer(range.lowerBound), .integer(range.upperBound)]
+        guard
+            let first = try database.integer(
+                "SELECT min(key) FROM inbox WHERE key BETWEEN ? AND ?", bounds[0], bounds[1]),
+            let last = try database.integer(
+                "SELECT max(key) FROM inbox WHERE key BETWEEN ? AND ?", bounds[0], bounds[1])
+        else { return [] }
+        guard range.contains(first), range.contains(last) else { return [] }
+        var runs: [InboxRun] = []
+        try database.query(
+            """
+            SELECT max(key), count(*), sum(size) FROM inbox WHERE key BETWEEN ?1 AND ?2
+            GROUP BY (key - ?1) / ?3 ORDER BY 1
+            """,
+            .integer(first), .integer(last), .integer((last - first) / Self.runs + 1)
+        ) { row throws(StoreError) in
+            runs.append(
+                InboxRun(
+                    through: InboxSequence(rawValue: MessageKey(rawValue: row.integer(0)).sequence.rawValue),
+                    messages: Int(row.integer(1)), bytes: Int(row.integer(2))))
+            return true
+        }
+        return runs
+    }
+
+    func dropCollected(
+        _ name: ConsumerName, _ through: InboxSequence, _ count: Int, _ session: Int64, _ database: Database
+    ) throws(StoreError) {
+        guard let consumer = try consumerID(name, of: session, in: database) else { return }
+        try database.run(
+            "DELETE FROM inbox WHERE key BETWEEN ? AND ?", .integer(MessageKey.range(of: consumer).lowerBound),
+            .integer(inboxKey(consumer, through).rawValue))
+        try database.run("UPDATE consumer SET missed = missed + ? WHERE id = ?", .integer(count), .integer(consumer))
+    }
+
+    func shiftInbox(
+        by milliseconds: Int64, receivedWithin range: ClosedRange<Timestamp>, _ session: Int64, _ database: Database
+    ) throws(StoreError) {
+        var consumers: [Int64] = []
+        try database.query("SELECT id FROM consumer WHERE session = ?", .integer(session)) { row throws(StoreError) in
+            consumers.append(row.integer(0))
+            return true
+        }
+        for consumer in consumers {
+            let keys = MessageKey.range(of: consumer)
+            try database.run(
+                """
+                UPDATE inbox SET received_at = received_at + ?
+                WHERE key BETWEEN ? AND ? AND received_at BETWEEN ? AND ?
+                """,
+                .integer(milliseconds), .integer(keys.lowerBound), .integer(keys.upperBound),
+                .integer(range.lowerBound.rawValue), .integer(range.upperBound.rawValue))
         }
     }
 
@@ -122,7 +177,7 @@ extension DurableStore {
             INSERT INTO inbox (key, received_at, size, qos, retain, duplicate, topic, properties, payload)
             VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)
             """,
-            .integer(inboxKey(consumer, collected.sequence).rawValue), .integer(Self.now().rawValue),
+            .integer(inboxKey(consumer, collected.sequence).rawValue), .integer(collected.receivedAt.rawValue),
             .integer(collected.size), .integer(message.qos.rawValue), .integer(message.retain ? 1 : 0),
             .integer(message.duplicate ? 1 : 0), .text(message.topic),
             StoredProperties.encode(message.properties).map { .blob($0) } ?? .null, .blob(message.payload))

@@ -6,7 +6,9 @@ internal import Glibc
 /// `in_flight` or `quarantine` with the same key. A message with neither is queued.
 enum Schema {
     /// The statements that lead from one version to the next, from nothing (version 0) on.
-    static let migrations: [String] = [version1, version2, version3, version4, version5, version6, version7, version8]
+    static let migrations: [String] = [
+        version1, version2, version3, version4, version5, version6, version7, version8, version9,
+    ]
 
     private static let version1 = """
         CREATE TABLE session (
@@ -183,6 +185,48 @@ enum Schema {
             PRIMARY KEY (session, since)
         ) STRICT, WITHOUT ROWID;
         """
+
+    /// What must not be taken for something older after the last moments were lost; what consumers have missed; and the
+    /// keys of messages.
+    private static let version9 = """
+        -- The client identifier that the session at the server belongs to.
+        ALTER TABLE session ADD COLUMN client_id TEXT;
+        -- Numbers up to these may have been used, whatever next_sequence and next_inbox_sequence say.
+        ALTER TABLE session ADD COLUMN reserved_sequence INTEGER NOT NULL DEFAULT 0;
+        ALTER TABLE session ADD COLUMN reserved_inbox_sequence INTEGER NOT NULL DEFAULT 0;
+        -- Packet identifiers that messages of QoS 2 may have been sent with.
+        ALTER TABLE session ADD COLUMN window_first INTEGER NOT NULL DEFAULT 0;
+        ALTER TABLE session ADD COLUMN window_count INTEGER NOT NULL DEFAULT 0;
+        CREATE TABLE suspect (
+            session INTEGER NOT NULL,
+            packet_id INTEGER NOT NULL,
+            PRIMARY KEY (session, packet_id)
+        ) STRICT, WITHOUT ROWID;
+        ALTER TABLE consumer ADD COLUMN missed INTEGER NOT NULL DEFAULT 0;
+        -- One row. Numbers of messages mean something within an epoch only.
+        CREATE TABLE store (epoch TEXT NOT NULL) STRICT;
+        INSERT INTO store (epoch) VALUES (lower(hex(randomblob(8))));
+        CREATE TABLE publish_key (
+            id INTEGER PRIMARY KEY,
+            session INTEGER NOT NULL,
+            key TEXT NOT NULL,
+            sequence INTEGER NOT NULL,
+            time INTEGER NOT NULL,
+            -- NULL while the message is in the outbox; a reason code, or 256 and more for a message that was dropped.
+            outcome INTEGER,
+            UNIQUE (session, key)
+        ) STRICT;
+        CREATE INDEX publish_key_sequence ON publish_key (session, sequence);
+        CREATE INDEX publish_key_time ON publish_key (time);
+        """
+
+    /// From this version on numbers and identifiers are reserved ahead.
+    static let reservingVersion = 9
+
+    /// Whether the file has what that needs; one of an older version is only made by tests.
+    static func reservesAhead(_ database: Database) throws(StoreError) -> Bool {
+        try database.integer("PRAGMA user_version") ?? 0 >= Int64(reservingVersion)
+    }
 
     /// The version of the file, 0 for a new one.
     ///

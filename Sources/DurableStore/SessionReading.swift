@@ -10,13 +10,19 @@ extension DurableStore {
         var session = DurableSession()
         guard let id = sessionIDs[name] else { return session }
         try database.query(
-            "SELECT established, assigned_client_id, next_sequence, next_inbox_sequence FROM session WHERE id = ?",
+            """
+            SELECT established, assigned_client_id, next_sequence, next_inbox_sequence, client_id,
+                EXISTS (SELECT 1 FROM publish_key WHERE session = ?1)
+            FROM session WHERE id = ?1
+            """,
             .integer(id)
         ) { row throws(StoreError) in
             session.established = row.integer(0) != 0
             session.assignedClientID = row.optionalText(1)
             session.nextSequence = MessageSequence(rawValue: row.integer(2))
             session.nextInboxSequence = InboxSequence(rawValue: row.integer(3))
+            session.clientID = row.optionalText(4)
+            session.hasKeys = row.integer(5) != 0
             return false
         }
         session.inFlight = try messages(
@@ -30,6 +36,11 @@ extension DurableStore {
         try database.query("SELECT packet_id FROM retired WHERE session = ?", .integer(id)) {
             row throws(StoreError) in
             session.retiredIDs.insert(try self.packetID(row.integer(0)))
+            return true
+        }
+        try database.query("SELECT packet_id FROM suspect WHERE session = ?", .integer(id)) {
+            row throws(StoreError) in
+            session.suspectIDs.insert(try self.packetID(row.integer(0)))
             return true
         }
         try database.query("SELECT filter FROM subscription WHERE session = ?", .integer(id)) {

@@ -89,10 +89,48 @@ struct StateDirectory: ~Copyable {
         close(descriptor)
     }
 
+    // MARK: The spare file
+
+    static let spareName = "holdfast.spare"
+
+    /// Keeps room on the file system for what must be written when it is full.
+    ///
+    /// - Returns: whether the room is kept now.
+    func makeSpare(_ bytes: UInt64) -> Bool {
+        guard bytes > 0, size(of: Self.spareName) < bytes else { return bytes > 0 }
+        let file = "\(path)/\(Self.spareName)"
+        let descriptor = open(file, O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0o600)
+        guard descriptor >= 0 else { return false }
+        defer { close(descriptor) }
+        guard posix_fallocate(descriptor, 0, off_t(bytes)) == 0 else {
+            unlink(file)
+            return false
+        }
+        return true
+    }
+
+    /// Gives the room back to the file system.
+    ///
+    /// - Returns: whether there was some.
+    func releaseSpare() -> Bool { unlink("\(path)/\(Self.spareName)") == 0 }
+
+    /// Flushes what was written to a file, by anyone, to the disk.
+    func flush(_ name: String) {
+        let descriptor = open("\(path)/\(name)", O_RDONLY | O_CLOEXEC | O_NOFOLLOW)
+        guard descriptor >= 0 else { return }
+        fdatasync(descriptor)
+        close(descriptor)
+    }
+
     /// Gives a file of the directory another name there; one that does not exist is passed over.
     func rename(_ name: String, to newName: String) throws(StoreError) {
         guard Glibc.rename("\(path)/\(name)", "\(path)/\(newName)") != 0, errno != ENOENT else { return }
         throw .unwritable(path: "\(path)/\(name)", cause: systemText(errno))
+    }
+
+    /// Removes a database that was just made, with what SQLite has beside it.
+    func remove(_ name: String) {
+        for suffix in ["", "-wal", "-shm"] { unlink("\(path)/\(name)\(suffix)") }
     }
 
     private static func processID(in descriptor: Int32) -> Int32? {

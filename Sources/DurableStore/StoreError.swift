@@ -10,6 +10,8 @@ public enum StoreError: Error, Hashable, Sendable {
     case newerSchema(path: String, found: Int, known: Int)
     /// There is no room on the disk. The same call succeeds once there is.
     case full(path: String, cause: String)
+    /// Another program holds a lock on the file. The same call succeeds once it does not.
+    case busy(path: String, cause: String)
     /// The file is damaged. Opening the store again moves it aside.
     case corrupt(path: String, cause: String)
     /// The file is sound, and something in it makes no sense: a person has to look at it.
@@ -30,6 +32,7 @@ extension StoreError: CustomStringConvertible {
         case .unwritable: "store-unwritable"
         case .newerSchema: "store-newer-schema"
         case .full: "store-full"
+        case .busy: "store-busy"
         case .corrupt: "store-corrupt"
         case .damaged: "store-damaged"
         case .failed: "store-failed"
@@ -52,6 +55,9 @@ extension StoreError: CustomStringConvertible {
                 + "version again, or move the file away and lose what is in it"
         case .full(let path, let cause):
             "no room for \(path): \(cause); free space on its file system"
+        case .busy(let path, _):
+            "another program has locked \(path) (fuser \(path) names it): end that program or its transaction; what is "
+                + "published until then is refused, and everything goes on when the lock is gone"
         case .corrupt(let path, let cause):
             "\(path) is damaged: \(cause); restart the daemon, which moves it aside"
         case .damaged(let path, let cause):

@@ -25,18 +25,33 @@ public struct StoreStatistics: Hashable, Sendable {
 public struct OpenReport: Hashable, Sendable {
     /// There was no database before: a first start, or it was moved aside.
     public var isNew: Bool
-    /// The database was damaged and is kept under another name. Its sessions have lost their state.
+    /// The database was damaged and is kept under another name.
     public var movedAside: MovedAside?
     /// The copy that was made before the file was brought to a newer schema.
     public var backup: String?
     /// The last sign of life of the daemon that had the directory before; `nil` if there was none.
     public var lastAlive: Timestamp?
 
-    /// A damaged database.
+    /// A damaged database, in whose place there is a new one with what could still be read.
     public struct MovedAside: Hashable, Sendable {
         /// Where it is now.
         public var path: String
         /// What was wrong with it.
         public var cause: String
+        /// Messages of outboxes and inboxes that the new one has.
+        public var messages = 0
+        /// Whether everything could be read.
+        public var isComplete = false
+    }
+}
+
+extension OpenReport.MovedAside {
+    /// What happened and what follows, for people.
+    public var sentence: String {
+        "the durable state was damaged (\(cause)) and is kept as \(path); "
+            + (isComplete
+                ? "everything in it could still be read, and goes on"
+                : "\(messages) messages could still be read, and go on; others that were accepted and not delivered may be "
+                    + "lost, and sqlite3 .recover may find them there")
     }
 }

@@ -16,6 +16,8 @@ public struct DurableSubscription: AsyncSequence, Sendable {
     /// A message that is to be acknowledged.
     public struct Element: Sendable {
         public let message: ReceivedMessage
+        /// Within which the id of the message means something.
+        let epoch: String?
         let feed: FeedID
         let client: HoldfastClient
 
@@ -24,9 +26,12 @@ public struct DurableSubscription: AsyncSequence, Sendable {
         ///
         /// - Throws: when the daemon refuses, or the consumer has ended.
         public func ack() async throws(ClientError) {
-            try await client.acknowledge(message.id, of: feed)
+            try await client.acknowledge(message.id, epoch, of: feed)
         }
     }
+
+    /// How many messages of the consumer were dropped since a program was told that last, because it was full.
+    public let missed: Int
 
     let stream: AsyncThrowingStream<Element, any Error>
     /// Held: who reads the sequence needs the connection.
@@ -57,6 +62,8 @@ struct ConsumerFeed {
     var outstanding: Set<Int64> = []
     /// Messages that the program has acknowledged and of which the daemon has not confirmed it.
     var settled: Set<Int64> = []
+    /// That of the ids in both.
+    var epoch: String?
 }
 
 extension HoldfastClient {
@@ -80,8 +87,8 @@ extension HoldfastClient {
             parameters: .init(session: session, filter: filter, qos: qos, consumer: consumer),
             continuation: continuation)
         let answer = await withCheckedContinuation { requestConsumer(id, continuation: $0) }
-        _ = try answer.get()
-        return DurableSubscription(stream: stream, client: self)
+        let result = try Self.decode(MessageSubscribeMethod.Result.self, from: try answer.get())
+        return DurableSubscription(missed: result.missed ?? 0, stream: stream, client: self)
     }
 
     func requestConsumer(_ feed: FeedID, continuation: CheckedContinuation<Answer, Never>?) {
@@ -98,6 +105,12 @@ extension HoldfastClient {
         do {
             let result = try Self.decode(MessageSubscribeMethod.Result.self, from: try answer.get())
             consumers[id]?.id = result.subscription
+            if consumers[id]?.epoch != result.epoch {
+                // The daemon's store was replaced: what has these ids now is not what had them.
+                consumers[id]?.epoch = result.epoch
+                consumers[id]?.outstanding = []
+                consumers[id]?.settled = []
+            }
         } catch {
             guard isFirst || isFinal(error) else { return }
             consumers.removeValue(forKey: id)?.continuation.finish(throwing: error)
@@ -118,13 +131,14 @@ extension HoldfastClient {
                 MessageAckMethod.self, .init(subscription: message.subscription, id: message.id),
                 as: .settlement(feed, message.id))
         } else if consumers[feed]?.outstanding.insert(message.id).inserted == true {
-            consumer.continuation.yield(.init(message: message, feed: feed, client: self))
+            consumer.continuation.yield(
+                .init(message: message, epoch: consumer.epoch, feed: feed, client: self))
         }
     }
 
-    func acknowledge(_ id: Int64, of feed: FeedID) async throws(ClientError) {
+    func acknowledge(_ id: Int64, _ epoch: String?, of feed: FeedID) async throws(ClientError) {
         guard let consumer = consumers[feed] else { throw .closed }
-        guard consumer.outstanding.contains(id) else { return }
+        guard consumer.epoch == epoch, consumer.outstanding.contains(id) else { return }
         consumers[feed]?.settled.insert(id)
         guard let subscription = consumer.id else { return }
         let number = nextID()

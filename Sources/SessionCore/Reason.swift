@@ -50,6 +50,7 @@ public enum ReasonCode: String, Sendable, CaseIterable {
     case wake
     case returning
     case inboxRoom = "inbox-room"
+    case storeReplaced = "store-replaced"
     // network
     case noPath = "no-path"
     case pathGained = "path-gained"
@@ -121,7 +122,7 @@ extension ReasonCode {
         case .autoconnect, .userConnect, .userDisconnect, .goodbyeUnheard, .userReconnect, .configurationChanged,
             .credentialRenewed,
             .credentialChanged, .shutdown, .switchRoom, .demand, .idle, .suspend, .wake, .returning,
-            .inboxRoom:
+            .inboxRoom, .storeReplaced:
             .local
         case .noPath, .pathGained, .pathMoved, .pathReturned, .pathLost, .networkNotAllowed, .answered, .dnsFailed,
             .unreachable, .refused,
@@ -178,6 +179,7 @@ extension ReasonCode {
         case .suspend: "the host is about to sleep"
         case .wake: "the host woke up"
         case .returning: "the first endpoint answers again, and the session returns to it"
+        case .storeReplaced: "the durable state was damaged, and the session goes on with what could be read of it"
         case .inboxRoom: "the inbox has room again for messages that it had none for, and the server sends them anew"
         case .noPath: "no network: the kernel has no route to any endpoint"
         case .pathGained: "the kernel has a route to the endpoint again"

@@ -1,17 +1,43 @@
 internal import CSystemd
+internal import Glibc
 
-/// Which boot of the host this is. It differs after each boot and stays through suspend and daemon restarts.
+/// Which boot this is, of the host or of the container. It differs after each boot and stays through suspend and daemon
+/// restarts.
 public struct BootID: Hashable, Sendable, CustomStringConvertible {
-    /// 32 lower-case hexadecimal digits.
+    /// 32 lower-case hexadecimal digits, and when the first process was started, as far as that is known.
     public let description: String
 
-    /// Reads the id from the kernel: sd_id128_get_boot(3).
+    /// Reads the id from the kernel, sd_id128_get_boot(3), which is the host's also in a container. What a container has of
+    /// its own is its first process, and when that was started.
     ///
     /// - Returns: `nil` when `/proc` does not have it, as in some containers.
     public static func current() -> BootID? {
         var id = sd_id128_t()
         guard sd_id128_get_boot(&id) >= 0 else { return nil }
-        return BootID(description: text(id))
+        guard let start = startOfFirstProcess() else { return BootID(description: text(id)) }
+        return BootID(description: "\(text(id))-\(start)")
+    }
+
+    /// In clock ticks since the host was booted: proc_pid_stat(5), the 22nd field. Where other users' processes are hidden,
+    /// as by ProtectProc=, when systemd made its first directory.
+    private static func startOfFirstProcess() -> String? {
+        if let file = fopen("/proc/1/stat", "re") {
+            defer { fclose(file) }
+            var bytes = [UInt8](repeating: 0, count: 1024)
+            let count = fread(&bytes, 1, bytes.count, file)
+            if let start = firstProcessStart(in: String(decoding: bytes[..<count], as: UTF8.self)) { return start }
+        }
+        let birth = holdfast_birth_time("/run/systemd/system")
+        return birth > 0 ? "\(birth)" : nil
+    }
+
+    /// The name of the process, in parentheses, may have spaces and parentheses itself.
+    static func firstProcessStart(in stat: String) -> String? {
+        guard let end = stat.lastIndex(of: ")") else { return nil }
+        let fields = stat[end...].split(separator: " ")
+        // The third field of the file is the second one here.
+        guard fields.count > 20, fields[20].allSatisfy(\.isNumber) else { return nil }
+        return String(fields[20])
     }
 }
 

@@ -16,6 +16,7 @@ public enum MessageID: String, Sendable, CaseIterable, CustomStringConvertible {
     case clockStepped = "5fc37f6f2d774298b9a7498de09cf69b"
     case netlinkOverrun = "65b11c8b1d994cad885f5c24dd3e0992"
     case storeFull = "abfea2847145450988be542cd9542c14"
+    case storeReplaced = "e05d0c8820c442d3bc13d2c10312ddac"
     case itemQuarantined = "ec0080fc0ea84fdfaa6fe1212b159afc"
     case messageDropped = "3d0b5a6c2f5e4d6f9a1c7be8f2460d93"
     case messageRefused = "b1d8a3f07c924e5d8e6f2a90c4d17b35"

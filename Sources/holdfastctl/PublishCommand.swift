@@ -23,6 +23,7 @@ struct PublishCommand: AsyncParsableCommand {
     @Option(help: "Quality of service: 0, 1 or 2.") var qos = MessageQoS.atLeastOnce
     @Flag(help: "Let the server keep it for those who subscribe later.") var retain = false
     @Option(help: "How long the message is worth delivering, like 30s or 24h.") var expiry: SpanArgument?
+    @Option(help: "Publish it once, however often this is repeated with the same key within 24 hours.") var key: String?
     @Option(help: "When it is done: accepted or delivered.") var wait = MessagePublishMethod.Wait.accepted
     @Option(help: "How long to wait for that, like 30s or never. Default: 30s when waiting for accepted.")
     var timeout: SpanArgument?
@@ -30,6 +31,7 @@ struct PublishCommand: AsyncParsableCommand {
     func validate() throws {
         let given = (message == nil ? 0 : 1) + (file == nil ? 0 : 1) + (lines ? 1 : 0)
         guard given == 1 else { throw ValidationError("Give either a message, --file or --lines.") }
+        if lines, key != nil { throw ValidationError("--key is for one message, and --lines has several.") }
         if let seconds = expiry?.seconds, seconds <= 0 { throw ValidationError("--expiry must be above 0.") }
     }
 
@@ -45,8 +47,9 @@ struct PublishCommand: AsyncParsableCommand {
             } else {
                 MessagePayload(bytes: try InputFile.read(file ?? "-"))
             }
-        let answer = try await client.callUndecoded(
-            MessagePublishMethod.self, parameters(payload), timeout: limit)
+        var parameters = parameters(payload)
+        parameters.key = key
+        let answer = try await client.publishUndecoded(parameters, timeout: limit)
         let result = try decode(MessagePublishMethod.Result.self, answer)
         let isMissing = wait == .delivered && !result.delivered
         if common.json || !isMissing { try report(answer) }

@@ -87,6 +87,7 @@ enum StatusDetails {
         "\(consumer.name): \(consumer.filter), \(consumer.messages) waiting, "
             + (consumer.attached ? "attached" : "no program attached")
             + (consumer.refused.map { ", refused by the server: \($0)" } ?? "")
+            + ((consumer.missed ?? 0) > 0 ? ", \(consumer.missed ?? 0) missed because it was full" : "")
     }
 
     private static func granted(_ granted: SessionStatus.Granted) -> String {

@@ -55,6 +55,11 @@ extension SubscribeCommand {
     /// Printed first, then acknowledged: killed in between, it is printed again.
     private func consume(_ consumer: String, _ client: HoldfastClient, _ printer: MessagePrinter) async throws {
         let messages = try await client.consume(session: session, filter: filters[0], qos: qos, consumer: consumer)
+        if messages.missed > 0 {
+            Terminal.complain([
+                "holdfastctl: \(messages.missed) messages were dropped while no program took them: the consumer was full"
+            ])
+        }
         for try await element in messages {
             let isLast = await printer.take(.message(element.message))
             try await element.ack()

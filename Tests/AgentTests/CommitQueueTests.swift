@@ -1,4 +1,3 @@
-import DurableStore
 import MQTT
 import NIOCore
 import NIOPosix
@@ -7,12 +6,14 @@ import Support
 import Testing
 
 @testable import Agent
+@testable import DurableStore
 
 struct CommitQueueTests {
     /// What a test hears of the queue.
     private enum Event: Hashable, Sendable {
         case done(Int, CommitQueue.Outcome)
         case failing(StoreError?)
+        case leftOut
     }
 
     private struct Bench: Sendable {
@@ -20,20 +21,21 @@ struct CommitQueueTests {
         var queue: CommitQueue
         var events: Arrivals<Event>
         var main: SessionName
+        var path: String
 
         /// Commits several things in one turn of the loop, and waits for the last.
-        func commit(_ batches: [[DurableChange]], areCumulative: Bool = false) async throws {
-            try await enqueue(batches, areCumulative)
+        func commit(_ batches: [[DurableChange]]) async throws {
+            try await enqueue(batches)
             _ = try await events.first { event -> Bool? in
                 if case .done(batches.count - 1, _) = event { true } else { nil }
             }
         }
 
-        private func enqueue(_ batches: [[DurableChange]], _ areCumulative: Bool) async throws {
+        private func enqueue(_ batches: [[DurableChange]]) async throws {
             try await queue.eventLoop.submit {
                 queue.assumeIsolated { queue in
                     for (number, changes) in batches.enumerated() {
-                        queue.commit(changes, of: main, isCumulative: areCumulative) { outcome in
+                        queue.commit(changes, of: main) { outcome in
                             events.assumeIsolated { $0.append(.done(number, outcome)) }
                         }
                     }
@@ -55,8 +57,13 @@ struct CommitQueueTests {
         let events = Arrivals<Event>(eventLoop: loop)
         let queue = CommitQueue(store: store, eventLoop: loop) { failure in
             events.assumeIsolated { $0.append(.failing(failure)) }
+        } leftOut: { _, _ in
+            events.assumeIsolated { $0.append(.leftOut) }
         }
-        try await body(Bench(store: store, queue: queue, events: events, main: try #require(SessionName("main"))))
+        try await body(
+            Bench(
+                store: store, queue: queue, events: events, main: try #require(SessionName("main")),
+                path: "\(directory.path)/\(DurableStore.fileName)"))
         try await store.close()
         try await group.shutdownGracefully()
     }
@@ -91,31 +98,6 @@ struct CommitQueueTests {
         }
     }
 
-    @Test func `of calls that speak for those before them, the last of a batch completes`() async throws {
-        try await Self.run { bench in
-            try await bench.commit((1...200).map { [Self.insert($0)] }, areCumulative: true)
-            #expect(await bench.outcomes == [.done(199, .committed)])
-            #expect(try await bench.store.session(bench.main).queuedCount == 200)
-        }
-    }
-
-    @Test func `each refused message completes, also where calls speak for those before them`() async throws {
-        try await Self.run { bench in
-            try await bench.commit([[Self.insert(5)]])
-            let changes: [[DurableChange]] = [
-                [.setEstablished(true)], [.setEstablished(false)], [Self.insert(5)], [Self.insert(4)],
-                [.setEstablished(true)],
-                [],
-            ]
-            try await bench.commit(changes, areCumulative: true)
-            #expect(
-                await bench.outcomes.dropFirst() == [
-                    .done(1, .committed), .done(2, .committedWithoutInserts), .done(3, .committedWithoutInserts),
-                    .done(5, .committed),
-                ])
-        }
-    }
-
     @Test func `when messages are refused, everything else is durable and their publishers are told`() async throws {
         try await Self.run { bench in
             try await bench.commit([[Self.insert(5)]])
@@ -133,6 +115,72 @@ struct CommitQueueTests {
         }
     }
 
+    @Test func `one session's row that does not fit is refused alone`() async throws {
+        try await Self.run { bench in
+            try await bench.commit([[Self.insert(5)]])
+            let other = try #require(SessionName("other"))
+            let done = Arrivals<CommitQueue.Outcome>(eventLoop: bench.queue.eventLoop)
+            try await bench.queue.eventLoop.submit {
+                bench.queue.assumeIsolated { queue in
+                    queue.commit([Self.insert(1)], of: other) { done.note($0) }
+                    queue.commit([Self.insert(5)], of: bench.main) { done.note($0) }
+                    queue.commit([Self.insert(2)], of: other) { done.note($0) }
+                }
+            }.get()
+            try await bench.commit([[]])
+            #expect(await done.all == [.committed, .committedWithoutInserts, .committed])
+            #expect(try await bench.store.session(other).queuedCount == 2)
+        }
+    }
+
+    @Test func `a change that can never be stored is left out alone, and the queue goes on`() async throws {
+        try await Self.run { bench in
+            let file = try Database(path: bench.path)
+            try file.execute(
+                """
+                CREATE TRIGGER mischief BEFORE INSERT ON inbound WHEN new.packet_id = 7
+                BEGIN SELECT raise(ABORT, 'not this one'); END
+                """)
+            let id = try #require(PacketID(rawValue: 7))
+            try await bench.commit([[Self.insert(1), .insertInbound(id), .setEstablished(true)], [Self.insert(2)]])
+            let session = try await bench.store.session(bench.main)
+            #expect(session.established)
+            #expect(session.inboundIDs.isEmpty)
+            #expect(await bench.outcomes == [.done(0, .committedWithoutInserts), .done(1, .committed)])
+            let leftOut = await bench.events.all.contains { if case .leftOut = $0 { true } else { false } }
+            #expect(leftOut)
+        }
+    }
+
+    @Test func `while another program has locked the database messages are refused in time, and then accepted again`()
+        async throws
+    {
+        try await Self.run { bench in
+            let other = try Database(path: bench.path)
+            try other.execute("BEGIN IMMEDIATE")
+            let answers = Arrivals<String>(eventLoop: bench.queue.eventLoop)
+            try await bench.queue.eventLoop.submit {
+                bench.queue.assumeIsolated { queue in
+                    queue.commit([Self.insert(1), .setEstablished(true)], of: bench.main) { error in
+                        answers.note("refused \(error.code)")
+                    } completion: {
+                        answers.note("\($0)")
+                    }
+                    queue.barrier(bench.main) { error in answers.note("barrier \(error?.code ?? "")") }
+                }
+            }.get()
+            _ = try await answers.first { $0.hasPrefix("barrier") ? true : nil }
+            #expect(await answers.all == ["refused store-busy", "barrier store-busy"])
+            #expect(await bench.queue.failure?.code == "store-busy")
+            try other.execute("ROLLBACK")
+            _ = try await answers.first { $0 == "committedWithoutInserts" ? true : nil }
+            #expect(await bench.queue.failure == nil)
+            try await bench.commit([[Self.insert(2)]])
+            #expect(try await bench.store.session(bench.main).queuedCount == 1)
+            #expect(try await bench.store.session(bench.main).established)
+        }
+    }
+
     @Test func `a time of refused messages is told once, and its end once`() async throws {
         try await Self.run { bench in
             try await bench.commit([[Self.insert(5)]])
@@ -145,4 +193,9 @@ struct CommitQueueTests {
             #expect(told == [true, false])
         }
     }
+}
+
+extension Arrivals {
+    /// From their loop.
+    fileprivate nonisolated func note(_ element: Element) { assumeIsolated { $0.append(element) } }
 }

@@ -159,6 +159,9 @@ struct DaemonUnderTest: Sendable {
         let control = ControlServer(daemon: daemon)
         try await control.listen(path: options.socketPath)
         let commits = CommitQueue(store: store, eventLoop: loop) { _ in }
+        await store.whenReplaced { moved in
+            loop.execute { registry.assumeIsolated { $0.storeReplaced(moved) } }
+        }
         try await registry.start(
             ConfigurationLoader.load(directory: directory.path).sessions.mapValues { result in
                 result.map { configuration in

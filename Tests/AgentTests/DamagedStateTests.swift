@@ -1,5 +1,6 @@
 import ControlAPI
-import DurableStore
+import Glibc
+import MQTT
 import NIOCore
 import NIOPosix
 import Support
@@ -41,6 +42,70 @@ struct DamagedStateTests {
                 try await peer.state("connected", of: "other")
             }
             try await group.shutdownGracefully()
+        }
+    }
+
+    @Test func `a database that another program has locked refuses messages in time, says so, and recovers`()
+        async throws
+    {
+        try await DaemonUnderTest.run { daemon in
+            let peer = try await daemon.watcher()
+            let publish = #"{"session":"main","topic":"t","payload":"x","wait":"delivered"}"#
+            try await peer.call("message.publish", publish)
+            let other = try Database(path: "\(daemon.directory.path)/state/holdfast.db")
+            try other.execute("BEGIN IMMEDIATE")
+            for _ in 1...2 {
+                await #expect(throws: ControlPeer.CallFailure(code: "store-full")) {
+                    try await peer.call("message.publish", publish)
+                }
+            }
+            let status = try await peer.call("daemon.status")
+            #expect(status["storeFailure"]?.text?.contains("another program has locked") == true)
+            #expect(try await peer.call("session.status", #"{"session":"main"}"#)["state"] == "connected")
+            try other.execute("ROLLBACK")
+            let deadline = ContinuousClock.now + .seconds(100)
+            while try await peer.call("daemon.status")["storeFailure"] != nil, ContinuousClock.now < deadline {}
+            #expect(try await peer.call("message.publish", publish)["delivered"] == .bool(true))
+        }
+    }
+
+    @Test func `a database that is damaged while the daemon runs is replaced by one with what can be read`()
+        async throws
+    {
+        try await DaemonUnderTest.run(autoconnect: false) { daemon in
+            let peer = try await daemon.watcher("disconnected")
+            // More than the daemon and SQLite hold in memory.
+            let text = String(repeating: "x", count: 900)
+            for number in 0..<5000 {
+                try await peer.request(
+                    "message.publish", #"{"session":"main","topic":"t","payload":"\#(number) \#(text)"}"#)
+            }
+            try await peer.call("message.publish", #"{"session":"main","topic":"t","payload":"last"}"#)
+            // From the log into the file, where the damage is.
+            let path = "\(daemon.directory.path)/state/holdfast.db"
+            try Database(path: path).execute("PRAGMA wal_checkpoint(TRUNCATE)")
+            let file = try #require(fopen(path, "r+"))
+            fseek(file, 0, SEEK_END)
+            fseek(file, ftell(file) / 4096 / 3 * 4096, SEEK_SET)
+            let garbage = [UInt8](repeating: 0x5A, count: 4096)
+            #expect(fwrite(garbage, 1, garbage.count, file) == garbage.count)
+            fclose(file)
+
+            try await peer.call("session.connect", #"{"session":"main"}"#)
+            var arrived: Set<String> = []
+            while !arrived.contains("last") {
+                arrived.insert(String(buffer: try await daemon.server.message().payload))
+            }
+            #expect(arrived.count > 4900)
+            #expect(daemon.log.lines.contains { $0.message.contains("the durable state was damaged") })
+            // The session is started again meanwhile.
+            let after = #"{"session":"main","topic":"t","payload":"after","key":"after","wait":"delivered"}"#
+            let deadline = ContinuousClock.now + .seconds(100)
+            var isDelivered = false
+            while !isDelivered, ContinuousClock.now < deadline {
+                isDelivered = try await peer.call("message.publish", after)["delivered"] == .bool(true)
+            }
+            #expect(isDelivered)
         }
     }
 }

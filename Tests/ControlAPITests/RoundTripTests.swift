@@ -143,7 +143,9 @@ struct RoundTripTests {
             MessagePublishMethod.Result.self, #"{ "id": 81, "accepted": true, "delivered": false, "reasonCode": null }"#
         )
         #expect(result.id == 81)
-        _ = try roundTrip(MessageSubscribeMethod.Result.self, #"{ "subscription": "s1", "grantedQoS": 1 }"#)
+        _ = try roundTrip(
+            MessageSubscribeMethod.Result.self, #"{ "subscription": "s1", "grantedQoS": 1, "missed": 2, "epoch": "e" }"#
+        )
         let text = try roundTrip(
             ReceivedMessage.self,
             """

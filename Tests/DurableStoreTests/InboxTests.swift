@@ -47,10 +47,13 @@ import Testing
         #expect(
             session.consumers == [
                 DurableConsumer(
-                    name: audit, filter: "~/x", qos: .atMostOnce, messages: 1, bytes: message(1).size),
+                    name: audit, filter: "~/x", qos: .atMostOnce,
+                    runs: [InboxRun(through: .init(rawValue: 1), messages: 1, bytes: message(1).size)]),
                 DurableConsumer(
-                    name: billing, filter: "t/#", qos: .exactlyOnce, givenThrough: .last, messages: 2,
-                    bytes: message(1).size + message(5).size),
+                    name: billing, filter: "t/#", qos: .exactlyOnce, givenThrough: .last,
+                    runs: [1, 5].map {
+                        InboxRun(through: .init(rawValue: $0), messages: 1, bytes: message($0).size)
+                    }),
             ])
     }
 

@@ -315,7 +315,7 @@ import Testing
         try await store.commit(main, .insert(message(1, bytes: 100_000)))
         let statistics = await store.statistics()
         #expect(statistics.commits == 1 && statistics.failedCommits == 0 && statistics.messages == 1)
-        #expect(statistics.logBytes > 100_000 && statistics.schemaVersion == 8)
+        #expect(statistics.logBytes > 100_000 && statistics.schemaVersion == 9)
         #expect(statistics.lastCommitDuration > .zero)
         #expect(statistics.longestCommitDuration == statistics.lastCommitDuration)
         #expect((statistics.freeBytes ?? 0) > 0)

@@ -54,6 +54,7 @@ private struct ClientMachineDrive {
         configuration.readAheadBytes = 1 + source.below(100)
         configuration.outboxMaxMessages = 20
         configuration.inboxMaxMessages = 1 + source.below(10)
+        configuration.inboxWhenFull = configuration.inboxMaxMessages % 2 == 0 ? .withhold : .dropOldest
         configuration.whenFull = [.refuse, .dropOldest, .dropNew][source.below(3)]
         configuration.maximumAge = source.below(2) == 0 ? nil : 500
         self.source = source
@@ -220,7 +221,7 @@ private struct ClientMachineDrive {
         case 3: if mayResumeCollecting { handle(.resumeCollecting) }
         default:
             guard disk.isEmpty, done.isEmpty, let first = store.inboxes[consumer]?.first else { return }
-            handle(.consumer(consumer, .taken([first.sequence], bytes: first.size)))
+            handle(.consumer(consumer, .taken([TakenMessage(sequence: first.sequence, size: first.size)])))
         }
     }
 

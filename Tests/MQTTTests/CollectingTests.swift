@@ -10,11 +10,18 @@ import Testing
 
     init() throws {
         name = try #require(ConsumerName("billing"))
-        harness = MQTTClientHarness { $0.inboxMaxMessages = 2 }
+        harness = MQTTClientHarness {
+            $0.inboxMaxMessages = 2
+            $0.inboxWhenFull = .withhold
+        }
         harness.handle(.consumer(name, .put(filter: "in", .exactlyOnce, matching: try TopicFilter("in"))))
         harness.connect()
         harness.holdsCommits = true
         harness.changes = []
+    }
+
+    private func taken(_ sequences: Int64..., size: Int) -> [TakenMessage] {
+        sequences.map { TakenMessage(sequence: .init(rawValue: $0), size: size) }
     }
 
     @Test mutating func `one of QoS 1 is acknowledged when it is committed, not before`() {
@@ -125,12 +132,12 @@ import Testing
         // Its size is that of all the others.
         let size = harness.machine.inboxCounts.bytes / 2
         #expect(
-            harness.handle(.consumer(name, .taken([.init(rawValue: 1), .init(rawValue: 2)], bytes: 2 * size)))
+            harness.handle(.consumer(name, .taken(taken(1, 2, size: size))))
                 == ["commit"])
         #expect(harness.commitAll() == ["collected 4", "received d", "PUBACK 3", "PUBREC 4"])
         // Not told before a quarter is free.
         #expect(
-            harness.handle(.consumer(name, .taken([.init(rawValue: 3)], bytes: size))) == ["inbox has room", "commit"])
+            harness.handle(.consumer(name, .taken(taken(3, size: size)))) == ["inbox has room", "commit"])
     }
 
     @Test mutating func `what waits is for those who wanted it when it came`() throws {
@@ -146,7 +153,7 @@ import Testing
         harness.handle(.consumer(other, .matching(wanted)))
         harness.changes = []
         let size = harness.machine.inboxCounts.bytes / 2
-        harness.handle(.consumer(name, .taken([.init(rawValue: 1)], bytes: size)))
+        harness.handle(.consumer(name, .taken(taken(1, size: size))))
         let collected = harness.changes.compactMap { if case .collect(_, let names, _) = $0 { names } else { nil } }
         #expect(collected == [[name]])
         #expect(harness.commitAll().contains("PUBACK 3"))
@@ -187,7 +194,7 @@ import Testing
         #expect(harness.machine.wantsToRead)
         #expect(harness.machine.inboxCounts.withheld == 3)
         let size = harness.machine.inboxCounts.bytes / 2
-        harness.handle(.consumer(name, .taken([.init(rawValue: 1), .init(rawValue: 2)], bytes: 2 * size)))
+        harness.handle(.consumer(name, .taken(taken(1, 2, size: size))))
         #expect(!harness.machine.hasRoomForLeftOut)
         let words = harness.commitAll()
         #expect(words.contains("PUBACK 3"))

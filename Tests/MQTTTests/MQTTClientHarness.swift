@@ -144,6 +144,7 @@ struct MQTTClientHarness {
         case .collected(let sequence): "collected \(sequence)"
         case .collectingPaused: "collecting paused"
         case .inboxFull(let isFull): isFull ? "inbox full" : "inbox has room"
+        case .consumerMissed(let name, through: let sequence, let count): "\(name) missed \(count) to \(sequence)"
         case .inboxDropped(let topic): "dropped \(topic)"
         case .subscribed(let filter, let code): "subscribed \(filter) \(hex(code))"
         case .subscriptionChanged(let filter): "subscription changed \(filter)"

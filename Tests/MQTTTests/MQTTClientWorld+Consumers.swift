@@ -36,7 +36,7 @@ extension MQTTClientWorld {
         let messages = (store.inboxes[name] ?? []).filter { message in !isBeingTaken(message.sequence, name) }
             .prefix(Int.random(in: 1...3, using: &random))
         guard !messages.isEmpty else { return }
-        handle(.consumer(name, .taken(messages.map(\.sequence), bytes: messages.map(\.size).reduce(0, +))))
+        handle(.consumer(name, .taken(messages.map { TakenMessage(sequence: $0.sequence, size: $0.size) })))
     }
 
     private func isBeingTaken(_ sequence: InboxSequence, _ name: ConsumerName) -> Bool {

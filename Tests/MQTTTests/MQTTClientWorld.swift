@@ -82,6 +82,8 @@ struct MQTTClientWorld {
         }
         configuration.inboxMaxMessages = Int.random(in: 1...12, using: &random)
         configuration.inboxMaxBytes = Int.random(in: 1...200, using: &random)
+        // What is dropped never comes, and that everything comes is what is checked here.
+        configuration.inboxWhenFull = .withhold
         self.configuration = configuration
         machine = MQTTClientMachine(configuration: configuration)
         if version == .five { server.refusals = ["refused": .notAuthorized] }

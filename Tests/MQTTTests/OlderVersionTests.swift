@@ -58,7 +58,7 @@ struct OlderVersionTests {
         var harness = Self.machine()
         #expect(harness.open() == ["CONNECT"])
         #expect(harness.server(.connack(Connack())) == ["connected", "restored"])
-        #expect(harness.changes == [.setEstablished(true)])
+        #expect(harness.changes == [.setEstablished(true), .setClientID(harness.machine.clientID)])
     }
 
     @Test func `a session that the server has and we have not is discarded first, by a connection of its own`() {

@@ -92,7 +92,8 @@ struct ConsumerScenarios {
     }
 
     @Test func `a full inbox withholds acknowledgements until the program has taken something`() async throws {
-        try await Self.together("\n[inbox]\nmax-messages = 3\n") { scenario, a, b, first in
+        try await Self.together("\n[inbox]\nmax-messages = 3\nwhen-full = \"withhold\"\n") {
+            scenario, a, b, first in
             try await b.detach(first)
             for number in 1...8 { try await Self.publish("\(number)", by: a) }
             await scenario.sleep(.seconds(10))
@@ -113,6 +114,25 @@ struct ConsumerScenarios {
             }
             #expect(given == (1...8).map { "\($0)" })
             #expect(try await b.status().inbox.withheld == 0)
+        }
+    }
+
+    @Test func `an abandoned consumer loses its oldest messages, and the session goes on`() async throws {
+        try await Self.together("\n[inbox]\nmax-messages = 3\n") { scenario, a, b, first in
+            try await b.detach(first)
+            for number in 1...8 { try await Self.publish("\(number)", by: a) }
+            await scenario.sleep(.seconds(10))
+            let full = try await b.status().inbox
+            #expect(full.messages == 3)
+            #expect(full.withheld == 0)
+            #expect(full.dropped == 5)
+            #expect(full.consumers.first?.missed == 5)
+            let second = try await b.consume("billing", "orders/#")
+            await scenario.sleep(.seconds(1))
+            #expect(await b.takeGiven() == ["6", "7", "8"])
+            #expect(try await b.status().inbox.consumers.first?.missed == 0)
+            if let last = await b.lastGiven { try await b.acknowledge(last, upTo: true, by: second) }
+            #expect(try await b.status().inbox.messages == 0)
         }
     }
 

@@ -151,7 +151,7 @@ struct OutboxScenarios {
 
     @Test func `what a full inbox left out comes when there is room, on another connection`() async throws {
         try await Scenario.run { scenario in
-            let a = try await scenario.host("A", "[inbox]\nmax-messages = 8")
+            let a = try await scenario.host("A", "[inbox]\nmax-messages = 8\nwhen-full = \"withhold\"")
             try await a.until(.connected)
             await a.limitWaiting(to: 64 << 10)
             let consumer = try await a.consume("billing", "t", qos: .exactlyOnce)

@@ -17,6 +17,10 @@ actor Disk {
         case failing
         /// Nothing can be read either.
         case dead
+        /// Another program holds a write lock.
+        case locked
+        /// One kind of row does not fit, and never will.
+        case choosy
     }
 
     nonisolated let loop: VirtualLoop
@@ -35,14 +39,37 @@ actor Disk {
 
     init(_ loop: VirtualLoop) { self.loop = loop }
 
+    /// What was on the disk since it was flushed last: after a loss of power it may be any of these.
+    private var past: [[SessionName: ModelStore]] = []
+
     func apply(_ batch: [(session: SessionName, changes: [DurableChange])]) {
         commits += 1
+        if past.count < 8 || commits % 8 == 0 { past.append(sessions) }
+        defer { if sessions.values.contains(where: \.mustFlush) { flushed() } }
         for (session, changes) in batch {
             for change in changes {
                 onChange(session, change, change.sequence.flatMap { sessions[session]?.messages[$0] })
                 sessions[session, default: ModelStore()].commit([change])
             }
         }
+    }
+
+    private func flushed() {
+        past = []
+        for name in sessions.keys { sessions[name]?.flushed() }
+    }
+
+    /// The power fails, and what was written since the last flush is lost, or some of it.
+    func losePower(_ number: Int) {
+        guard !past.isEmpty else { return }
+        sessions = past[number % past.count]
+        flushed()
+    }
+
+    /// A daemon starts that does not know whether it was stopped in order.
+    func takeUp() {
+        for name in sessions.keys { sessions[name]?.takeUp() }
+        flushed()
     }
 
     func store(_ session: SessionName) -> ModelStore { sessions[session] ?? ModelStore() }
@@ -98,6 +125,7 @@ actor DiskAccess: SessionStore {
         case (.full?, .inserting): throw .full(path: "model", cause: "the model says so")
         case (.failing?, .writing), (.failing?, .inserting), (.dead?, _):
             throw .failed(path: "model", cause: "the model says so")
+        case (.locked?, .writing), (.locked?, .inserting): throw .busy(path: "model", cause: "the model says so")
         default: break
         }
     }
@@ -109,9 +137,17 @@ actor DiskAccess: SessionStore {
     func commit(_ batch: [(session: SessionName, changes: [DurableChange])]) async throws(StoreError) {
         let inserts = batch.contains { $0.changes.contains { $0.needsRoom } }
         // What the disk would refuse does not land either.
-        let isRefused = disk.here { $0.fault != nil && ($0.fault != .full || inserts) }
+        let isRefused = disk.here { disk in
+            switch disk.fault {
+            case nil: false
+            case .full?: inserts
+            case .choosy?: batch.contains { $0.changes.contains(where: \.doesNotFit) }
+            default: true
+            }
+        }
         guard await reach(writing: isRefused ? [] : batch) else { return }
         try check(isFor: inserts ? .inserting : .writing)
+        if isRefused, disk.here({ $0.fault }) == .choosy { throw .inconsistent("the model says so") }
         try await real?.commit(batch)
         disk.here { $0.apply(batch) }
     }
@@ -179,6 +215,19 @@ actor DiskAccess: SessionStore {
     }
 
     // MARK: Beside the messages
+
+    func keyed(
+        _ session: SessionName, _ key: PublishKey, now: Timestamp
+    ) async throws(StoreError) -> KeyedMessage? {
+        guard await reach() else { return nil }
+        try check(isFor: .reading)
+        if let real { return try await real.keyed(session, key, now: now) }
+        return disk.here { $0.store(session).keyed(key, now: now) }
+    }
+
+    var epoch: String {
+        get async { await real?.epoch ?? "model" }
+    }
 
     func verdict(_ session: SessionName) async throws(StoreError) -> Verdict? {
         if let real { return try await real.verdict(session) }
@@ -248,9 +297,14 @@ extension DurableChange {
         }
     }
 
+    /// A row that a disk in a certain mood does not take.
+    fileprivate var doesNotFit: Bool {
+        if case .insert(let stored) = self { stored.message.topic == "out/1" } else { false }
+    }
+
     fileprivate var needsRoom: Bool {
         switch self {
-        case .insert, .collect, .putPublication: true
+        case .insert, .collect, .putPublication, .rememberKey: true
         default: false
         }
     }

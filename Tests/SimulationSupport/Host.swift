@@ -92,6 +92,7 @@ actor Host {
         if !isDiskModelled {
             real = try DurableStore(directory: "\(directory)/state", durability: .normal, executor: loop.executor)
         }
+        if isDiskModelled { disk.here { $0.takeUp() } }
         fuse = nil
         // A daemon that was killed while it stopped still forgets its own.
         paths = ScenarioPaths(host: name, scenario: scenario)

@@ -77,6 +77,8 @@ struct Ledger {
         var isDropped = false
         /// A person had it sent again: it has another place in the order.
         var wasRetried = false
+        /// It was published before its host lost its power, and what became of it may be lost.
+        var isForgiven = false
     }
 
     /// A message that a server had for a host: one of the copies, where filters overlap.
@@ -185,7 +187,7 @@ struct Ledger {
             numbers[Place(host: host, name: "\(new.rawValue)")] = number
         case .remove(let sequence):
             guard before != nil, let number = numbers[Place(host: host, name: "\(sequence.rawValue)")],
-                let message = outgoing[number], message.qos != .atMostOnce
+                let message = outgoing[number], message.qos != .atMostOnce, !message.isForgiven
             else { return }
             if !message.isAnswered, !message.isDropped {
                 note(.nothingLost, "\(number) (\(message.qos)) left the outbox and no server has answered it")
@@ -226,7 +228,7 @@ struct Ledger {
 
     /// - Parameter isMisled: a server may have been believed to share its sessions, and have an old copy.
     mutating func arrived(_ publish: Publish, epoch: Int, at server: String, isMisled: Bool) {
-        guard let number = number(publish), let message = outgoing[number] else { return }
+        guard let number = number(publish), let message = outgoing[number], !message.isForgiven else { return }
         if message.answer == .refused { note(.nothingLost, "\(number) was refused and has arrived") }
         // What a person has sent again may have arrived before it was set aside.
         if publish.qos == .exactlyOnce, !message.wasRetried,
@@ -256,7 +258,7 @@ struct Ledger {
     mutating func checkOutgoing(isMisled: Bool, left: (String) -> Set<Int>) {
         var inStore: [String: Set<Int>] = [:]
         for (number, message) in outgoing.sorted(by: { $0.key < $1.key })
-        where message.answer == .accepted && message.qos != .atMostOnce {
+        where message.answer == .accepted && message.qos != .atMostOnce && !message.isForgiven {
             if message.hasArrived || message.isRejected || message.isDropped { continue }
             if isMisled, message.isAnswered, message.qos == .exactlyOnce { continue }
             let stored = inStore[message.host] ?? left(message.host)
@@ -360,6 +362,18 @@ struct Ledger {
     mutating func unsubscribed(_ host: String) { live[host] = nil }
 
     mutating func saw(_ name: String, on host: String) { seen[host, default: []].insert(name) }
+
+    /// The host's disk is as it was some moments before: what was accepted, acknowledged or taken then may be undone.
+    mutating func lostPower(_ host: String, keeping kept: Set<String>) {
+        time += 1
+        for (number, message) in outgoing where message.host == host { outgoing[number]?.isForgiven = true }
+        incoming = incoming.filter { $0.key.host != host }
+        copies = copies.filter { $0.key.host != host }
+        for (place, consumer) in consumers where place.host == host {
+            forget(place)
+            if kept.contains(place.name) { consumers[place] = (time, consumer.filter) }
+        }
+    }
 
     private mutating func forget(_ place: Place) {
         consumers[place] = nil

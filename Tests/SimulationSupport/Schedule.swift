@@ -86,6 +86,7 @@ public struct Step: Hashable, Sendable {
         case start
         case restartDaemon = "restart-daemon"
         case reboot
+        case losePower = "lose-power"
         case sleep
         case clock
     }
@@ -127,9 +128,9 @@ public struct Step: Hashable, Sendable {
         (.garbage, 2, [0...1, 0...1, 0...7]), (.wrongAnswer, 3, [0...1, 0...1]), (.again, 5, [0...1, 0...1]),
         (.token, 5, [0...1, 0...9]),
 
-        (.diskFault, 6, [0...1, 0...2]), (.diskMended, 14, [0...1]), (.diskDelay, 6, [0...1, 0...3]),
+        (.diskFault, 8, [0...1, 0...4]), (.diskMended, 14, [0...1]), (.diskDelay, 6, [0...1, 0...3]),
         (.kill, 7, [0...1, 0...1]), (.killAfter, 7, [0...1, 1...12, 0...1]), (.start, 40, [0...1]),
-        (.restartDaemon, 3, [0...1]), (.reboot, 1, [0...1]),
+        (.restartDaemon, 3, [0...1]), (.reboot, 1, [0...1]), (.losePower, 3, [0...1, 0...7]),
         (.sleep, 4, [0...1, 4...11, 0...1, 0...1]), (.clock, 4, [0...1, 0...5]),
     ]
 

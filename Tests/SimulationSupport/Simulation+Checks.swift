@@ -35,6 +35,10 @@ extension Simulation {
         var wire: Int?
         var counts: MQTTClientMachine.Counts
         var inbox: MQTTClientMachine.InboxCounts
+        /// Messages that wait for each durable consumer.
+        var backlogs: [Int]
+        /// Whether acknowledgements are withheld for want of room.
+        var isInboxFull: Bool
         /// Messages that are not durable yet, and take nobody's place before they are.
         var undecided: Int
         /// What has to go is in the store only, and is being read.
@@ -55,6 +59,8 @@ extension Simulation {
             var outbox = driver.mqtt.outbox
             readAhead = driver.mqtt.configuration.readAheadMessages
             isReadingHead = outbox.isHeadMissing && outbox.nextLoad(messages: 1, bytes: 1) == nil
+            backlogs = driver.mqtt.intake.collectors.values.map(\.backlog.messages)
+            isInboxFull = driver.mqtt.intake.isFull
             (counts, inbox) = (driver.mqtt.counts, driver.mqtt.inboxCounts)
         }
     }
@@ -175,10 +181,12 @@ extension Simulation {
         if counts.bytes > outbox.maxBytes {
             note(.bounded, "\(name) has \(counts.bytes) bytes in an outbox for \(outbox.maxBytes)")
         }
-        let limit = resident.configuration.inbox.maxMessages
-        // One message of any size, for everybody who wants it, always has room.
-        if view.inbox.messages > max(limit, Self.consumers.count) {
-            note(.bounded, "\(name) has \(view.inbox.messages) messages in an inbox for \(limit)")
+        let inbox = resident.configuration.inbox
+        if let fullest = view.backlogs.max(), fullest > inbox.maxMessages {
+            note(.bounded, "a consumer of \(name) has \(fullest) messages in an inbox for \(inbox.maxMessages)")
+        }
+        if inbox.whenFull == .dropOldest, view.isInboxFull {
+            note(.heals, "a consumer of \(name) is full, and holds up the others")
         }
         if world[.version] == 0, view.inbox.withheld > resident.configuration.mqtt.receiveMaximum {
             note(.bounded, "\(name) withholds \(view.inbox.withheld) acknowledgements")

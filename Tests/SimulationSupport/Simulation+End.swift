@@ -243,7 +243,9 @@ extension Simulation {
         for filter in setup.granted.intersection(setup.wanted).subtracting(there).sorted() {
             note(.heals, "\(name) is not subscribed to \(filter), and believes it is")
         }
-        for filter in there.subtracting(setup.wanted).sorted() where !isMisled {
+        // What was asked for in moments that were lost stays there until the session ends.
+        let hasForgotten = rolledBack.contains(resident.clientID)
+        for filter in there.subtracting(setup.wanted).sorted() where !isMisled && !hasForgotten {
             note(.heals, "\(name) is subscribed to \(filter), which nobody wants")
         }
         for filter in setup.pending.sorted() {
@@ -266,7 +268,7 @@ extension Simulation {
         }
         let mine = "pub/\(name.lowercased())/"
         let wanted = Set(setup.publications.compactMap(\.topic)).union(setup.retained)
-        guard world[.endpoints] == 0, world[.redirects] == 0 else { return }
+        guard world[.endpoints] == 0, world[.redirects] == 0, !hasForgotten else { return }
         for topic in broker.retained.keys.sorted() where topic.hasPrefix(mine) && !wanted.contains(topic) {
             note(.heals, "\(name) has removed \(topic), and the server still has it")
         }

@@ -41,7 +41,7 @@ extension Simulation {
 
         case .foreign: foreign(step.number(0) % 2 == 0 ? .one : .two, step.number(1), step.number(2))
 
-        case .diskFault: onDisk(index) { $0.fault = Disk.Fault(rawValue: step.number(1) % 3) }
+        case .diskFault: onDisk(index) { $0.fault = Disk.Fault(rawValue: step.number(1) % 5) }
         case .diskMended: onDisk(index) { $0.fault = nil }
         case .diskDelay: onDisk(index) { $0.delay = .milliseconds([0, 1, 20, 500][step.number(1) % 4]) }
         case .kill: await kill(index, landing: step.number(1) == 1)
@@ -51,6 +51,7 @@ extension Simulation {
         case .start: try await start(index)
         case .restartDaemon: try await restart(index)
         case .reboot: try await reboot(index)
+        case .losePower: try await losePower(index, step.number(1))
         case .sleep:
             let pause = Self.pauses[step.number(1) % Self.pauses.count]
             await sleep(index, pause, announced: step.number(2) == 0, isFrozen: step.number(3) == 1)
@@ -126,6 +127,20 @@ extension Simulation {
         let canWrite = residents[index].host.disk.here { $0.fault == nil && $0.delay < .milliseconds(100) }
         if residents[index].isStopping, canWrite { note(.heals, "\(residents[index].host.name) does not stop") }
         await kill(index, landing: true)
+        try await start(index)
+    }
+
+    /// What was not flushed to the disk is lost. From then on everything must be well again.
+    private func losePower(_ index: Int, _ number: Int) async throws {
+        let host = residents[index].host
+        guard host.here({ $0.isDiskModelled }), host.disk.here({ $0.fault }) == nil else { return }
+        await kill(index, landing: false, silently: true)
+        host.disk.here { $0.losePower(number) }
+        let kept = host.disk.here { Set($0.sessions.values.flatMap(\.consumers.keys).map(\.description)) }
+        ledger.lostPower(host.name, keeping: kept)
+        rolledBack.insert(residents[index].clientID)
+        residents[index].boots += 1
+        residents[index].rest = nil
         try await start(index)
     }
 

@@ -62,6 +62,8 @@ actor Simulation {
     /// or another device was there. Of two servers that looks as if they had their sessions in common, as those of a
     /// cluster have; so the one that was there before is believed to know everything, and does not.
     var isMisled = false
+    /// Clients that have lost what they knew of the server's session last.
+    var rolledBack: Set<String> = []
     /// Clients whose session a CONNECT began anew that a killed daemon had sent, and that was late.
     var overtaken: Set<String> = []
     var lastSubscription = 0

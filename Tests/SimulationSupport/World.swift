@@ -25,7 +25,7 @@ public struct World: Hashable, Sendable {
 
         var choices: Int {
             switch self {
-            case .second, .version, .receiveMaximum: 3
+            case .second, .version, .receiveMaximum, .inbox: 3
             case .timing: 7
             case .outbox: 6
             default: 2
@@ -100,7 +100,8 @@ public struct World: Hashable, Sendable {
             let behaviour = ["refuse", "drop-oldest", "drop-new"][small - 1]
             lines += ["[outbox]", "max-messages = 12", "when-full = \"\(behaviour)\""]
         }
-        if self[.inbox] == 1 { lines += ["[inbox]", "max-messages = 6"] }
+        if self[.inbox] > 0 { lines += ["[inbox]", "max-messages = 6"] }
+        if self[.inbox] == 2 { lines.append("when-full = \"withhold\"") }
         return lines.joined(separator: "\n") + "\n"
     }
 

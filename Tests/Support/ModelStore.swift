@@ -10,6 +10,16 @@ public struct ModelStore: Sendable {
     public private(set) var assignedClientID: String?
     public private(set) var inboundIDs: Set<PacketID> = []
     public private(set) var retiredIDs: Set<PacketID> = []
+    public private(set) var suspectIDs: Set<PacketID> = []
+    public private(set) var window = IdentifierWindow()
+    public private(set) var reservedSequence: Int64 = 0
+    public private(set) var reservedInboxSequence: Int64 = 0
+    public private(set) var keys: [PublishKey: (sequence: MessageSequence, at: Timestamp, outcome: PublishOutcome?)] =
+        [:]
+    public private(set) var clientID: String?
+    public private(set) var missed: [ConsumerName: Int] = [:]
+    /// Whether something was reserved since this was asked last: then the disk is flushed.
+    public private(set) var mustFlush = false
     public private(set) var rememberedSubscriptions: Set<TopicFilter> = []
     /// What waits for each durable consumer, in order.
     public private(set) var inboxes: [ConsumerName: [CollectedMessage]] = [:]
@@ -30,7 +40,7 @@ public struct ModelStore: Sendable {
     public mutating func commit(_ changes: [DurableChange], refusingInserts: Bool = false) {
         for change in changes {
             switch change {
-            case .insert, .collect, .putPublication: if refusingInserts { continue }
+            case .insert, .collect, .putPublication, .rememberKey: if refusingInserts { continue }
             default: break
             }
             apply(change)
@@ -42,11 +52,16 @@ public struct ModelStore: Sendable {
         case .insert(let stored):
             if messages[stored.sequence] != nil { violations.append("\(stored.sequence) was inserted twice") }
             if stored.sequence < nextSequence { violations.append("\(stored.sequence) was inserted out of order") }
-            if case .inFlight(let id) = stored.state { check(id) }
+            if case .inFlight(let id) = stored.state {
+                check(id)
+                reserve(id, for: stored.message)
+            }
+            reserve(stored.sequence)
             messages[stored.sequence] = stored
             nextSequence = stored.sequence.next
         case .assign(let sequence, let id):
             check(id)
+            if let message = messages[sequence]?.message { reserve(id, for: message) }
             transition(sequence, to: .inFlight(id)) { $0 == .queued }
         case .unassign(let sequence):
             transition(sequence, to: .queued) { if case .inFlight = $0 { true } else { false } }
@@ -58,6 +73,9 @@ public struct ModelStore: Sendable {
             messages[sequence]?.state = .released(id)
         case .remove(let sequence):
             if messages.removeValue(forKey: sequence) == nil { violations.append("\(sequence) was removed twice") }
+        case .rememberKey(let key, let sequence, at: let time): keys[key] = (sequence, time, nil)
+        case .concludeKey(let sequence, let outcome):
+            for (key, entry) in keys where entry.sequence == sequence { keys[key]?.outcome = outcome }
         case .quarantine(let sequence, let code, let sentence):
             transition(sequence, to: .quarantined(code, sentence)) { state in
                 switch state {
@@ -73,6 +91,8 @@ public struct ModelStore: Sendable {
             stored.message.acceptedAt = time
             messages[new] = StoredMessage(sequence: new, message: stored.message)
             nextSequence = new.next
+            reserve(new)
+            for (key, entry) in keys where entry.sequence == old { keys[key]?.sequence = new }
         case .shiftTimes(let milliseconds, let range):
             for (sequence, stored) in messages where range.contains(stored.message.acceptedAt) {
                 messages[sequence]?.message.acceptedAt = .init(
@@ -86,7 +106,12 @@ public struct ModelStore: Sendable {
             if inboundIDs.remove(id) == nil { violations.append("inbound \(id) was removed twice") }
         case .removeAllInbound: inboundIDs.removeAll()
         case .retireIdentifier(let id): retiredIDs.insert(id)
-        case .freeRetiredIdentifiers: retiredIDs.removeAll()
+        case .clearSuspect(let id):
+            if suspectIDs.remove(id) == nil { violations.append("identifier \(id) was no suspect") }
+        case .freeRetiredIdentifiers:
+            retiredIDs.removeAll()
+            suspectIDs.removeAll()
+        case .setClientID(let id): clientID = id
         case .rememberSubscription(let filter): rememberedSubscriptions.insert(filter)
         case .forgetSubscription(let filter):
             if rememberedSubscriptions.remove(filter) == nil { violations.append("\(filter) was forgotten twice") }
@@ -96,16 +121,25 @@ public struct ModelStore: Sendable {
         case .collect(let message, let names, let id):
             if message.sequence < nextInboxSequence { violations.append("\(message.sequence) was collected late") }
             nextInboxSequence = message.sequence.next
+            if message.sequence.rawValue > reservedInboxSequence {
+                reservedInboxSequence = message.sequence.rawValue + ReservedSequence.block
+                mustFlush = true
+            }
             for name in names where consumers[name] != nil { inboxes[name, default: []].append(message) }
             if let id { inboundIDs.insert(id) }
         case .removeCollected(let sequence, let name):
             inboxes[name]?.removeAll { $0.sequence == sequence }
+        case .dropCollected(let name, through: let through, let count):
+            inboxes[name]?.removeAll { $0.sequence <= through }
+            if consumers[name] != nil { missed[name, default: 0] += count }
+        case .toldMissed(let name, let count): missed[name] = max(0, (missed[name] ?? 0) - count)
         case .putConsumer(let name, let filter, let qos):
             let given = consumers[name]?.givenThrough ?? .zero
             consumers[name] = DurableConsumer(name: name, filter: filter, qos: qos, givenThrough: given)
         case .removeConsumer(let name):
             consumers[name] = nil
             inboxes[name] = nil
+            missed[name] = nil
         case .setGiven(let name, let through): consumers[name]?.givenThrough = through
         case .setHomes(let addresses): homes = addresses
         case .setPresences(let times): presences = times
@@ -114,6 +148,50 @@ public struct ModelStore: Sendable {
         case .rememberRetained(let topic): retainedTopics.insert(topic)
         case .forgetRetained(let topic): retainedTopics.remove(topic)
         }
+    }
+
+    private mutating func reserve(_ sequence: MessageSequence) {
+        guard sequence.rawValue > reservedSequence else { return }
+        reservedSequence = sequence.rawValue + ReservedSequence.block
+        mustFlush = true
+    }
+
+    private mutating func reserve(_ id: PacketID, for message: OutboundMessage) {
+        guard message.qos == .exactlyOnce, window.reserve(id) else { return }
+        mustFlush = true
+    }
+
+    /// What was written is on the disk for certain.
+    public mutating func flushed() { mustFlush = false }
+
+    /// A daemon starts that was not stopped in order the last time.
+    public mutating func takeUp() {
+        if reservedSequence >= nextSequence.rawValue { nextSequence = .init(rawValue: reservedSequence + 1) }
+        if reservedInboxSequence >= nextInboxSequence.rawValue {
+            nextInboxSequence = .init(rawValue: reservedInboxSequence + 1)
+        }
+        let inFlight = messages.values.compactMap { stored -> PacketID? in
+            switch stored.state {
+            case .inFlight(let id), .released(let id): id
+            case .queued, .quarantined: nil
+            }
+        }
+        suspectIDs.formUnion(Set(window.identifiers).subtracting(inFlight))
+        window = IdentifierWindow()
+    }
+
+    /// What is remembered of a message that was published with a key.
+    public func keyed(_ key: PublishKey, now: Timestamp) -> KeyedMessage? {
+        guard let entry = keys[key], entry.at.rawValue > now.rawValue - PublishKey.lifetime else { return nil }
+        let state: KeyedMessage.State
+        if let outcome = entry.outcome {
+            state = .done(outcome)
+        } else if case .quarantined(let code, let sentence)? = messages[entry.sequence]?.state {
+            state = .quarantined(code, sentence)
+        } else {
+            state = messages[entry.sequence] == nil ? .done(.delivered(.success)) : .waiting
+        }
+        return KeyedMessage(sequence: entry.sequence, state: state, at: entry.at)
     }
 
     private mutating func transition(
@@ -155,8 +233,10 @@ public struct ModelStore: Sendable {
     public var session: DurableSession {
         let consumers = consumers.values.sorted { $0.name < $1.name }.map { consumer in
             var consumer = consumer
-            consumer.messages = inboxes[consumer.name]?.count ?? 0
-            consumer.bytes = inboxes[consumer.name]?.map(\.size).reduce(0, +) ?? 0
+            consumer.runs = (inboxes[consumer.name] ?? []).map {
+                InboxRun(through: $0.sequence, messages: 1, bytes: $0.size)
+            }
+            consumer.missed = missed[consumer.name] ?? 0
             return consumer
         }
         var session = DurableSession(
@@ -164,6 +244,9 @@ public struct ModelStore: Sendable {
             inboundIDs: inboundIDs, retiredIDs: retiredIDs, rememberedSubscriptions: rememberedSubscriptions,
             consumers: consumers,
             nextInboxSequence: nextInboxSequence)
+        session.suspectIDs = suspectIDs
+        session.clientID = clientID
+        session.hasKeys = !keys.isEmpty
         session.publications = publications.values.sorted { $0.topic < $1.topic }
         session.retainedTopics = retainedTopics
         session.homes = homes

@@ -6,8 +6,19 @@ import Testing
 @Suite struct `Identity` {
     @Test func `the boot id is the kernel's`() throws {
         let kernel = try #require(line("/proc/sys/kernel/random/boot_id")).filter { $0 != "-" }
-        #expect(BootID.current()?.description == kernel)
+        let parts = try #require(BootID.current()?.description.split(separator: "-"))
+        #expect(parts.first.map(String.init) == kernel)
         #expect(BootID.current() == BootID.current())
+    }
+
+    /// The kernel's id is the host's, also in a container.
+    @Test func `the boot of a container is told by the start of its first process`() throws {
+        let stat = "1 (a) b (c)) S 0 1 1 0 -1 4194560 64 0 0 0 1 2 3 4 20 0 1 0 5871 2 3 4 5"
+        #expect(BootID.firstProcessStart(in: stat) == "5871")
+        #expect(BootID.firstProcessStart(in: "1 (init) S 0 1") == nil)
+        #expect(BootID.firstProcessStart(in: "") == nil)
+        let kernel = try #require(line("/proc/sys/kernel/random/boot_id")).filter { $0 != "-" }
+        #expect(BootID.current()?.description != kernel, "this is a process among others")
     }
 
     @Test func `the device id is stable and not the machine id`() throws {

@@ -139,10 +139,18 @@ struct OutboxConfiguration: Hashable, Sendable {
     var whenFull = OverflowBehaviour.refuse
 }
 
-/// What waits for durable consumers, counted once for each of them.
+/// What waits for each durable consumer.
 struct InboxConfiguration: Hashable, Sendable {
-    var maxMessages = 100_000
-    var maxBytes = 256 << 20
+    var maxMessages = 1_000_000
+    var maxBytes = 1 << 30
+    /// `nil`: messages do not grow too old.
+    var maxAge: Duration?
+    var whenFull = InboxOverflow.dropOldest
+}
+
+enum InboxOverflow: String, CaseIterable, Sendable {
+    case dropOldest = "drop-oldest"
+    case withhold
 }
 
 enum OverflowBehaviour: String, CaseIterable, Sendable {

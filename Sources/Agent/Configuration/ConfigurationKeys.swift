@@ -89,6 +89,8 @@ extension SessionConfiguration {
 
         .init("inbox.max-messages", \.inbox.maxMessages, .integer(1...1_000_000_000)),
         .init("inbox.max-bytes", \.inbox.maxBytes, .size("1KiB", to: "1024TiB")),
+        .init("inbox.max-age", \.inbox.maxAge, .durationOrNever("1s", to: "3650d")),
+        .init("inbox.when-full", \.inbox.whenFull, .choice),
     ]
 }
 

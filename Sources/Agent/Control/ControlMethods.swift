@@ -228,21 +228,22 @@ extension ControlConnection {
             self?.assumeIsolated { $0.deliver(message) }
         }
         do throws(RPCError) {
-            let granted: MessageQoS?
+            let result: MessageSubscribeMethod.Result
             if let durable {
                 let attachment = DurableConsumers.Attachment(
                     subscription: id,
                     deliver: { [weak self] message in self?.assumeIsolated { $0.deliverDurably(message) } },
                     hasRoom: { [weak self] in self?.assumeIsolated { $0.hasRoomForConsumers() } ?? false },
                     takenOver: { [weak self] in self?.assumeIsolated { $0.takenOver(id) } })
-                granted = try await driver.attach(
+                let attached = try await driver.attach(
                     attachment, to: durable, parameters.filter, filter, QoS(parameters.qos))
+                result = .init(
+                    subscription: id, grantedQoS: attached.grantedQoS, missed: attached.missed, epoch: attached.epoch)
                 // The connection may have ended meanwhile.
                 if isClosed { await registry.detach(id, from: driver.name) }
             } else {
-                granted = try await driver.subscribe(consumer)
+                result = .init(subscription: id, grantedQoS: try await driver.subscribe(consumer))
             }
-            let result = MessageSubscribeMethod.Result(subscription: id, grantedQoS: granted)
             return Reply(line: OutgoingLine.answer(request, result: result), feed: id.rawValue)
         } catch {
             if subscriptions.removeValue(forKey: id) != nil { removedFeed(.subscription) }

@@ -5,40 +5,52 @@ import SessionCore
 
 /// Group commit: what all sessions want to have durable is collected while the last transaction runs, and goes to disk
 /// in the next one, in order.
+///
+/// A transaction that fails is treated by its cause:
+///
+///     no room, disk fails ──▶ the new messages in it are refused, the rest is tried until it succeeds
+///     locked by a program ──▶ tried again for a while, then as above
+///     a row does not fit  ──▶ halved until the one change is found that does not; only that one is left out
+///
+/// What happened on the wire cannot be taken back, so only new messages are ever refused.
 actor CommitQueue {
     /// How a commit went.
     enum Outcome: Hashable, Sendable {
         case committed
-        /// There was no room: everything but the new messages is durable.
+        /// The new messages were refused: everything else is durable.
         case committedWithoutInserts
     }
 
-    /// What one session wants to have durable, by one call or several.
     private struct Entry {
+        enum Waiter {
+            /// `refused` is called at most once, before `completed`, when the new messages among the changes are given up.
+            case changes(refused: @Sendable (StoreError) -> Void, completed: @Sendable (Outcome) -> Void)
+            /// Waits for what is before it, and not for longer than that can be written.
+            case barrier(@Sendable (StoreError?) -> Void)
+        }
+
         var session: SessionName
-        var changes: [DurableChange] = []
-        var waiters: [Waiter] = []
+        var changes: [DurableChange]
+        var waiter: Waiter
+        var isRefused = false
 
-        var hasInserts: Bool { waiters.contains(where: \.hasInserts) }
-    }
-
-    /// One call.
-    private struct Waiter {
-        var hasInserts: Bool
-        var isCumulative: Bool
-        var completion: @Sendable (Outcome) -> Void
+        var isBarrier: Bool { if case .barrier = waiter { true } else { false } }
+        var hasInserts: Bool { !changes.allSatisfy(\.isNoInsert) }
+        var allowed: [DurableChange] { isRefused ? changes.filter(\.isNoInsert) : changes }
     }
 
     /// How long to wait before a transaction that failed is tried again.
     static let retryInterval = Duration.seconds(1)
+    /// The same while another program holds a lock on the database.
+    static let lockedInterval = Duration.milliseconds(100)
+    /// So often a locked database is tried before new messages are refused. Each try waits for the lock, too.
+    static let lockedTries = 15
 
     nonisolated let eventLoop: any EventLoop
     nonisolated var unownedExecutor: UnownedSerialExecutor { eventLoop.executor.asUnownedSerialExecutor() }
 
     private let store: any SessionStore
     private var waiting: [Entry] = []
-    /// Where in `waiting` a session is.
-    private var places: [SessionName: Int] = [:]
     private var isRunning = false
     /// Why not even a transaction without new messages succeeds; `nil` when it does.
     private(set) var failure: StoreError?
@@ -46,37 +58,46 @@ actor CommitQueue {
     /// full disk still takes everything else.
     private var isFailureTold = false
     private let failureChanged: @Sendable (StoreError?) -> Void
+    private let leftOut: @Sendable (SessionName, StoreError) -> Void
 
-    /// - Parameter failureChanged: called on the loop with the first error when transactions begin to fail, and with `nil`
-    ///   when messages can be committed again.
+    /// - Parameters:
+    ///   - failureChanged: called on the loop with the first error when transactions begin to fail, and with `nil` when
+    ///     messages can be committed again.
+    ///   - leftOut: called on the loop when a change of a session can never be stored, and is left out.
     init(
         store: any SessionStore, eventLoop: any EventLoop,
-        failureChanged: @escaping @Sendable (StoreError?) -> Void
+        failureChanged: @escaping @Sendable (StoreError?) -> Void,
+        leftOut: @escaping @Sendable (SessionName, StoreError) -> Void = { _, _ in }
     ) {
         self.store = store
         self.eventLoop = eventLoop
         self.failureChanged = failureChanged
+        self.leftOut = leftOut
     }
 
-    /// Makes the changes durable and then calls `completion` on the loop. Completions of a session come in the order of the
-    /// calls; with no changes, a completion says that everything before is durable.
+    /// Makes the changes durable and then calls `completion` on the loop. Completions come in the order of the calls;
+    /// with no changes, a completion says that everything before is durable.
     ///
-    /// - Parameter isCumulative: `committed` would say the same of every call before it. Then it is called once for calls
-    ///   in a row that were committed together, for the last of them.
+    /// - Parameter refused: called on the loop, at most once and before `completion`, as soon as it is certain that the new
+    ///   messages among the changes are not stored. The rest may take as long as the disk is in trouble.
     func commit(
-        _ changes: [DurableChange], of session: SessionName, isCumulative: Bool = false,
+        _ changes: [DurableChange], of session: SessionName,
+        refused: @escaping @Sendable (StoreError) -> Void = { _ in },
         completion: @escaping @Sendable (Outcome) -> Void
     ) {
-        let place = places[session] ?? waiting.endIndex
-        if place == waiting.endIndex {
-            waiting.append(Entry(session: session))
-            places[session] = place
-        }
-        waiting[place].changes += changes
-        waiting[place].waiters.append(
-            Waiter(
-                hasInserts: !changes.allSatisfy(\.isNoInsert), isCumulative: isCumulative, completion: completion))
-        guard !isRunning else { return }
+        append(Entry(session: session, changes: changes, waiter: .changes(refused: refused, completed: completion)))
+    }
+
+    /// Calls `completion` on the loop when everything before is durable, or with the error as soon as it is known that this
+    /// takes until somebody mends something.
+    func barrier(_ session: SessionName, completion: @escaping @Sendable (StoreError?) -> Void) {
+        append(Entry(session: session, changes: [], waiter: .barrier(completion)))
+    }
+
+    private func append(_ entry: Entry) {
+        waiting.append(entry)
+        if let failure { refuse(&waiting, failure) }
+        guard !isRunning, !waiting.isEmpty else { return }
         isRunning = true
         Task { await run() }
     }
@@ -85,54 +106,114 @@ actor CommitQueue {
         while !waiting.isEmpty {
             let batch = waiting
             waiting = []
-            places = [:]
             await commit(batch)
         }
         isRunning = false
     }
 
-    /// Does not return before the batch is durable, with or without its new messages: what happened on the wire cannot
-    /// be taken back.
-    private func commit(_ batch: [Entry]) async {
-        var isWithoutInserts = !batch.contains(where: \.hasInserts)
-        while true {
-            let changes = batch.filter { !$0.changes.isEmpty }
-                .map { (session: $0.session, changes: isWithoutInserts ? $0.changes.filter(\.isNoInsert) : $0.changes) }
+    // MARK: One batch
+
+    /// Does not return before the batch is durable, but for the messages that are refused and the changes that can never be
+    /// stored.
+    private func commit(_ entries: [Entry]) async {
+        var batch = entries
+        var lockedTries = 0
+        while !batch.isEmpty {
+            let changes = batch.map { (session: $0.session, changes: $0.allowed) }.filter { !$0.changes.isEmpty }
             do throws(StoreError) {
                 if !changes.isEmpty { try await store.commit(changes) }
-                failure = nil
-                if isFailureTold, !isWithoutInserts { tell(nil) }
-                break
+                return succeeded(batch)
             } catch {
-                if !isFailureTold { tell(error) }
-                if isWithoutInserts {
-                    failure = error
-                    await eventLoop.pause(for: Self.retryInterval)
-                } else {
-                    isWithoutInserts = true
+                switch error {
+                case .inconsistent, .damaged:
+                    return await divide(batch, because: error)
+                case .busy where lockedTries < Self.lockedTries:
+                    lockedTries += 1
+                    await eventLoop.pause(for: Self.lockedInterval)
+                default:
+                    if !isFailureTold { tell(error) }
+                    if error.isLasting || !batch.contains(where: { $0.hasInserts && !$0.isRefused }) {
+                        failure = error
+                        refuse(&batch, error)
+                        refuse(&waiting, error)
+                        await eventLoop.pause(for: Self.retryInterval)
+                    } else {
+                        refuse(&batch, error)
+                    }
                 }
             }
         }
-        for entry in batch { complete(entry.waiters, isWithoutInserts: isWithoutInserts) }
     }
 
-    private func complete(_ waiters: [Waiter], isWithoutInserts: Bool) {
-        func outcome(_ waiter: Waiter) -> Outcome {
-            isWithoutInserts && waiter.hasInserts ? .committedWithoutInserts : .committed
-        }
-        for (index, waiter) in waiters.enumerated() {
-            if waiter.isCumulative, index + 1 < waiters.endIndex {
-                let next = waiters[index + 1]
-                // The next one says it of both.
-                if next.isCumulative, outcome(waiter) == .committed, outcome(next) == .committed { continue }
+    private func succeeded(_ batch: [Entry]) {
+        failure = nil
+        if isFailureTold, batch.contains(where: { $0.hasInserts && !$0.isRefused }) { tell(nil) }
+        for entry in batch {
+            switch entry.waiter {
+            case .changes(_, let completed):
+                completed(entry.isRefused && entry.hasInserts ? .committedWithoutInserts : .committed)
+            case .barrier(let completed): completed(nil)
             }
-            waiter.completion(outcome(waiter))
         }
+    }
+
+    /// Something in the batch does not fit what is stored, and trying again cannot change that.
+    private func divide(_ batch: [Entry], because error: StoreError) async {
+        guard batch.count < 2 else {
+            await commit(Array(batch[..<(batch.count / 2)]))
+            return await commit(Array(batch[(batch.count / 2)...]))
+        }
+        if !isFailureTold { tell(error) }
+        guard var entry = batch.first else { return }
+        if entry.hasInserts, !entry.isRefused {
+            var refused = [entry]
+            refuse(&refused, error)
+            return await commit(refused)
+        }
+        let changes = entry.allowed
+        guard changes.count > 1 else {
+            leftOut(entry.session, error)
+            entry.changes.removeAll(where: \.isNoInsert)
+            return succeeded([entry])
+        }
+        // One by one: what has to be durable for the wire is, as far as it can be.
+        for change in changes {
+            let single = Entry(
+                session: entry.session, changes: [change], waiter: .changes(refused: { _ in }, completed: { _ in }))
+            await commit([single])
+        }
+        entry.changes.removeAll(where: \.isNoInsert)
+        succeeded([entry])
+    }
+
+    /// The new messages are given up, and who waits is told.
+    private func refuse(_ entries: inout [Entry], _ error: StoreError) {
+        for index in entries.indices {
+            switch entries[index].waiter {
+            case .changes(let refused, _):
+                guard entries[index].hasInserts, !entries[index].isRefused else { continue }
+                entries[index].isRefused = true
+                refused(error)
+            case .barrier(let completed):
+                if failure != nil { completed(error) }
+            }
+        }
+        if failure != nil { entries.removeAll(where: \.isBarrier) }
     }
 
     private func tell(_ error: StoreError?) {
         isFailureTold = error != nil
         failureChanged(error)
+    }
+}
+
+extension StoreError {
+    /// Whether what is not an insert fails for the same reason, too.
+    fileprivate var isLasting: Bool {
+        switch self {
+        case .busy, .unwritable, .closed: true
+        default: false
+        }
     }
 }
 
@@ -149,7 +230,7 @@ extension EventLoop {
 extension DurableChange {
     fileprivate var isNoInsert: Bool {
         switch self {
-        case .insert, .putPublication, .collect: false
+        case .insert, .putPublication, .collect, .rememberKey: false
         default: true
         }
     }

@@ -65,7 +65,7 @@ actor Daemon {
         return DaemonStatus(
             version: Self.version, pid: getpid(), since: since,
             sessions: DaemonStatus.SessionCounts(states: statuses.map(\.state)), store: numbers,
-            netlink: network.counters)
+            storeFailure: await registry.surroundings?.commits.failure?.description, netlink: network.counters)
     }
 
     func metrics() async -> DaemonMetricsMethod.Result {

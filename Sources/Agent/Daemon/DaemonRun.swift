@@ -116,6 +116,13 @@ private func start(
         } else {
             logger.notice("the store can be written again")
         }
+    } leftOut: { session, error in
+        logger.error(
+            "\(session): a change of its state can never be stored and is left out, so after a restart a message may be sent once more: \(error)"
+        )
+    }
+    await store.whenReplaced { moved in
+        loop.execute { registry.assumeIsolated { $0.storeReplaced(moved) } }
     }
     let surroundings = SessionDriver.Surroundings(
         eventLoop: loop, threadPool: threadPool, store: store, commits: commits, network: network, logger: logger,
@@ -148,11 +155,7 @@ private func start(
 }
 
 private func report(_ report: OpenReport, _ logger: Logger) {
-    if let moved = report.movedAside {
-        logger.error(
-            "the durable state was damaged (\(moved.cause)) and is kept as \(moved.path); messages that were accepted and not delivered are in it"
-        )
-    }
+    if let moved = report.movedAside { logger.error("\(moved.sentence)") }
     if let backup = report.backup { logger.notice("the durable state was migrated; a copy is \(backup)") }
 }
 

@@ -1,7 +1,9 @@
 import ControlAPI
 import DurableStore
+import Logging
 import MQTT
 import SessionCore
+import Systemd
 import Transport
 
 // Another configuration: sessions that are new, changed and gone.
@@ -125,6 +127,41 @@ extension SessionRegistry {
             verdict.state == SessionState.failed.rawValue
         else { return }
         try await store.setVerdict(name, nil)
+    }
+
+    /// The store has another file, with what could be read of the one before: what the sessions know of it may not be so.
+    func storeReplaced(_ moved: OpenReport.MovedAside) {
+        logger.error("\(moved.sentence)", metadata: ["MESSAGE_ID": "\(MessageID.storeReplaced)"])
+        guard !isStopping else { return }
+        Task { await restartAll() }
+    }
+
+    private func restartAll() async {
+        // A reload restarts nothing that this does not.
+        while isReloading {
+            await eventLoop.pause(for: .milliseconds(100))
+        }
+        guard !isStopping else { return }
+        isReloading = true
+        defer { isReloading = false }
+        var drivers: [(driver: SessionDriver, wasUp: Bool)] = []
+        for case .running(let driver) in entries.values {
+            let state = await driver.machine.status.state
+            drivers.append((driver, state != .disconnected && state != .disconnecting && state != .failed))
+            changing[driver.name] = []
+        }
+        await withTaskGroup(of: Void.self) { group in
+            for (driver, _) in drivers { group.addTask { await self.stop(driver, .storeReplaced, forGood: false) } }
+        }
+        for (driver, wasUp) in drivers {
+            defer { changed(driver.name) }
+            do throws(StoreError) {
+                try await start(driver.name, driver.configuration, wasUp: wasUp)
+            } catch {
+                list(driver.name, as: unreadable(driver.name, error))
+            }
+        }
+        statusMayHaveChanged()
     }
 
     private func stop(_ driver: SessionDriver, _ code: SessionCore.ReasonCode, forGood: Bool) async {

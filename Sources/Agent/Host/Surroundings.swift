@@ -97,6 +97,7 @@ extension Connection: TransportConnection {}
 /// The disk, as sessions see it; see ``DurableStore`` for the meaning.
 protocol SessionStore: Actor {
     nonisolated var openReport: OpenReport { get }
+    var epoch: String { get async }
 
     func commit(_ batch: [(session: SessionName, changes: [DurableChange])]) async throws(StoreError)
     func session(_ name: SessionName) async throws(StoreError) -> DurableSession
@@ -113,6 +114,10 @@ protocol SessionStore: Actor {
     func collected(
         _ session: SessionName, for consumer: ConsumerName, after sequence: InboxSequence, maxCount: Int, maxBytes: Int
     ) async throws(StoreError) -> [CollectedMessage]
+
+    func keyed(
+        _ session: SessionName, _ key: PublishKey, now: Timestamp
+    ) async throws(StoreError) -> KeyedMessage?
 
     func verdict(_ session: SessionName) async throws(StoreError) -> Verdict?
     func setVerdict(_ session: SessionName, _ verdict: Verdict?) async throws(StoreError)

@@ -41,6 +41,8 @@ struct DurableConsumers: Sendable {
         var filter: TopicFilter?
         /// A message up to this one may have been given to a program before.
         var givenThrough = InboxSequence.zero
+        /// What comes up to this one was dropped.
+        var droppedThrough = InboxSequence.zero
         var attachment: Attachment?
     }
 
@@ -58,8 +60,7 @@ struct DurableConsumers: Sendable {
     /// What a program has acknowledged.
     struct Taken: Hashable, Sendable {
         var name: ConsumerName
-        var sequences: [InboxSequence]
-        var bytes: Int
+        var messages: [TakenMessage]
     }
 
     private(set) var consumers: [ConsumerName: Consumer] = [:]
@@ -175,21 +176,35 @@ struct DurableConsumers: Sendable {
         return nil
     }
 
+    /// What becomes of messages that were read for a program.
+    struct Loaded {
+        /// What the program is to be given. Not given by this type: that the program is gone may turn out in giving.
+        var given: [(deliver: @Sendable (ReceivedMessage) -> Void, message: ReceivedMessage)] = []
+        /// What nobody wants any more.
+        var overdue: [TakenMessage] = []
+    }
+
     /// Takes what was read for a program, if it is still there.
     ///
-    /// - Returns: what it is to be given. Not given from here: that the program is gone may turn out in giving.
+    /// - Parameter maximumAge: milliseconds after which a message is too old; `nil`: never.
     mutating func loaded(
-        _ messages: [CollectedMessage], for load: Load, session: SessionName
-    ) -> [(deliver: @Sendable (ReceivedMessage) -> Void, message: ReceivedMessage)] {
+        _ messages: [CollectedMessage], for load: Load, session: SessionName, at now: Timestamp, maximumAge: Int64?
+    ) -> Loaded {
+        var loaded = Loaded()
         guard var consumer = consumers[load.name], var attachment = consumer.attachment,
             attachment.subscription == load.subscription
-        else { return [] }
-        var given: [(deliver: @Sendable (ReceivedMessage) -> Void, message: ReceivedMessage)] = []
+        else { return loaded }
         attachment.isLoading = false
         if messages.isEmpty { attachment.cursor = max(attachment.cursor, load.through) }
         for collected in messages {
             let message = collected.message
             attachment.cursor = collected.sequence
+            // It was dropped since it was read.
+            guard collected.sequence > consumer.droppedThrough else { continue }
+            guard !collected.isOverdue(at: now, maximumAge: maximumAge) else {
+                loaded.overdue.append(TakenMessage(sequence: collected.sequence, size: collected.size))
+                continue
+            }
             attachment.unacknowledged[collected.sequence] = collected.size
             attachment.unacknowledgedBytes += collected.size
             let received = ReceivedMessage(
@@ -199,12 +214,26 @@ struct DurableConsumers: Sendable {
                 qos: MessageQoS(message.qos), retain: message.retain,
                 duplicate: message.duplicate || collected.sequence <= consumer.givenThrough,
                 properties: MessageProperties(message.properties))
-            given.append((attachment.deliver, received))
+            loaded.given.append((attachment.deliver, received))
             consumer.givenThrough = max(consumer.givenThrough, collected.sequence)
         }
         consumer.attachment = attachment
         consumers[load.name] = consumer
-        return given
+        return loaded
+    }
+
+    /// The oldest messages of a consumer were dropped. Those that a program has are no longer waited for.
+    mutating func dropped(through sequence: InboxSequence, of name: ConsumerName) {
+        guard var consumer = consumers[name] else { return }
+        consumer.droppedThrough = max(consumer.droppedThrough, sequence)
+        if var attachment = consumer.attachment {
+            for (given, size) in attachment.unacknowledged where given <= sequence {
+                attachment.unacknowledged[given] = nil
+                attachment.unacknowledgedBytes -= size
+            }
+            consumer.attachment = attachment
+        }
+        consumers[name] = consumer
     }
 
     /// - Returns: what is acknowledged now and was not before; `nil` for a message that the program was not given.
@@ -212,12 +241,22 @@ struct DurableConsumers: Sendable {
         guard let name = name(of: subscription), var attachment = consumers[name]?.attachment, id > .zero,
             id <= attachment.cursor
         else { return nil }
-        let sequences = attachment.unacknowledged.keys.filter { upTo ? $0 <= id : $0 == id }.sorted()
-        var bytes = 0
-        for sequence in sequences { bytes += attachment.unacknowledged.removeValue(forKey: sequence) ?? 0 }
-        attachment.unacknowledgedBytes -= bytes
+        let messages = attachment.unacknowledged.filter { upTo ? $0.key <= id : $0.key == id }
+            .map { TakenMessage(sequence: $0.key, size: $0.value) }.sorted { $0.sequence < $1.sequence }
+        for message in messages {
+            attachment.unacknowledged[message.sequence] = nil
+            attachment.unacknowledgedBytes -= message.size
+        }
         consumers[name]?.attachment = attachment
-        return Taken(name: name, sequences: sequences, bytes: bytes)
+        return Taken(name: name, messages: messages)
+    }
+}
+
+extension CollectedMessage {
+    /// Whether nobody wants it any more: by what its publisher said, or by the configuration.
+    func isOverdue(at now: Timestamp, maximumAge: Int64?) -> Bool {
+        if let expiresAt, expiresAt <= now { return true }
+        return maximumAge.map { receivedAt.rawValue + $0 <= now.rawValue } ?? false
     }
 }
 

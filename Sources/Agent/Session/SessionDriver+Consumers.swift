@@ -52,11 +52,20 @@ extension SessionDriver {
 
     // MARK: Coming and going
 
+    /// What a program is told of its consumer.
+    struct Attached: Sendable {
+        var grantedQoS: MessageQoS?
+        /// How many messages were dropped since a program was told that last.
+        var missed: Int
+        /// Within which the ids of messages mean something.
+        var epoch: String
+    }
+
     /// Gives a consumer to a program, and makes it if there is none. Returns when it is durable.
     func attach(
         _ attachment: DurableConsumers.Attachment, to consumer: ConsumerName, _ text: String, _ filter: TopicFilter,
         _ qos: QoS
-    ) async throws(RPCError) -> MessageQoS? {
+    ) async throws(RPCError) -> Attached {
         try checkRunning()
         let before = durableConsumers[consumer]
         guard before != nil || durableConsumers.consumers.count < DurableConsumers.maximum else {
@@ -81,10 +90,22 @@ extension SessionDriver {
         }
         // Not before the new filter is granted, so that there is no gap.
         if let old = before?.filter, old != filter { unsubscribeIfUnwanted(old) }
-        await everythingCommitted()
+        do throws(RPCError) {
+            try await everythingDurable("the consumer")
+        } catch {
+            if durableConsumers[consumer]?.attachment?.subscription == attachment.subscription {
+                durableConsumers.detach(consumer)
+            }
+            throw error
+        }
+        let epoch = await surroundings.store.epoch
         durableConsumers.ready(consumer, attachment.subscription)
         loadConsumers()
-        return code.flatMap { MessageQoS(rawValue: Int($0.rawValue)) }
+        let missed = mqtt.missed(by: consumer)
+        // Should the daemon be killed before it has answered, the next program is told.
+        if missed > 0 { run(.consumer(consumer, .toldMissed(missed))) }
+        return Attached(
+            grantedQoS: code.flatMap { MessageQoS(rawValue: Int($0.rawValue)) }, missed: missed, epoch: epoch)
     }
 
     /// The server refuses what a program wants of its consumer: it is what it was before, and goes on collecting.
@@ -114,7 +135,7 @@ extension SessionDriver {
         }
         durableConsumers[consumer]?.attachment?.takenOver()
         end(consumer)
-        await everythingCommitted()
+        try await everythingDurable("the end of the consumer")
     }
 
     private func end(_ consumer: ConsumerName) {
@@ -146,12 +167,13 @@ extension SessionDriver {
             throw .invalidParameters(
                 "\(id) was not given to subscription \(subscription.rawValue)", hint: "acknowledge the id of a message")
         }
-        if !taken.sequences.isEmpty {
-            run(.consumer(taken.name, .taken(taken.sequences, bytes: taken.bytes)))
+        if !taken.messages.isEmpty {
+            run(.consumer(taken.name, .taken(taken.messages)))
             loadConsumers()
-            await everythingCommitted()
         }
-        return .init(acknowledged: taken.sequences.count)
+        // Also when it was asked before: that may not have come to the disk.
+        try await everythingDurable("the acknowledgement")
+        return .init(acknowledged: taken.messages.count)
     }
 
     func collected(through sequence: InboxSequence) {
@@ -166,9 +188,11 @@ extension SessionDriver {
             let messages = await read(load)
             // Another driver has the consumers then.
             guard !isStopping else { return }
-            for (deliver, message) in durableConsumers.loaded(messages, for: load, session: name) {
-                deliver(message)
-            }
+            let loaded = durableConsumers.loaded(
+                messages, for: load, session: name, at: timestamp,
+                maximumAge: configuration.inbox.maxAge.map { $0.nanoseconds / 1_000_000 })
+            if !loaded.overdue.isEmpty { run(.consumer(load.name, .taken(loaded.overdue))) }
+            for (deliver, message) in loaded.given { deliver(message) }
             loadConsumers()
         }
     }
@@ -204,11 +228,20 @@ extension SessionDriver {
         report(event)
     }
 
-    /// A QoS 0 message found no room. Those of one second are told together.
-    func inboxDropped() {
-        inboxDroppedCount += 1
-        inboxDroppedUntold += 1
-        guard inboxDroppedUntold == 1 else { return }
+    /// The oldest messages of a consumer had to go.
+    func consumerMissed(_ consumer: ConsumerName, through sequence: InboxSequence, count: Int) {
+        durableConsumers.dropped(through: sequence, of: consumer)
+        if let summary = log.dropped("the consumer \(consumer) is full: its oldest messages are dropped", at: now) {
+            summarizeDropped(at: summary)
+        }
+        inboxDropped(count)
+    }
+
+    /// Messages that were dropped on their way to a consumer. Those of one second are told together.
+    func inboxDropped(_ count: Int = 1) {
+        inboxDroppedCount += Int64(count)
+        inboxDroppedUntold += count
+        guard inboxDroppedUntold == count else { return }
         _ = eventLoop.scheduleTask(in: .seconds(1)) { [weak self] in
             self?.assumeIsolated { driver in
                 var event = driver.event(.messageDropped)
@@ -232,7 +265,8 @@ extension SessionDriver {
                 return .init(
                     name: name.description, filter: consumer.text, qos: MessageQoS(consumer.qos),
                     attached: consumer.attachment != nil, messages: backlog.messages, bytes: Int64(backlog.bytes),
-                    refused: subscription?.state == .refused ? subscription?.message : nil)
+                    refused: subscription?.state == .refused ? subscription?.message : nil,
+                    missed: mqtt.missed(by: name))
             })
     }
 }

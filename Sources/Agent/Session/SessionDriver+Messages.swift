@@ -1,4 +1,5 @@
 import ControlAPI
+import DurableStore
 import MQTT
 import NIOCore
 import SessionCore
@@ -17,7 +18,7 @@ extension SessionDriver {
     /// Somebody who waits for a message to be accepted or delivered.
     struct Publisher {
         var wait: MessagePublishMethod.Wait
-        var told: (PublishStep) -> Void
+        var told: @Sendable (PublishStep) -> Void
     }
 
     /// Accepts a message; returns when it is committed, or delivered if that is asked for.
@@ -34,12 +35,27 @@ extension SessionDriver {
     /// calls.
     ///
     /// What the protocol machine decides is carried out before anything else can happen: commits are in its order.
-    func publish(_ parameters: MessagePublishMethod.Parameters, told: @escaping (PublishStep) -> Void) {
+    ///
+    /// A message with a key is looked for in the store first, so that it may be passed by messages without one.
+    func publish(_ parameters: MessagePublishMethod.Parameters, told: @escaping @Sendable (PublishStep) -> Void) {
+        guard let text = parameters.key else { return publish(parameters, nil, told: told) }
+        guard let key = PublishKey(text) else {
+            return told(
+                .ended(
+                    .failure(
+                        .invalidParameters("a key has 1 to 128 printable ASCII characters without the space"))))
+        }
+        Task { told(.ended(await publishOnce(parameters, key) { told(.accepted($0)) })) }
+    }
+
+    func publish(
+        _ parameters: MessagePublishMethod.Parameters, _ key: PublishKey?,
+        told: @escaping @Sendable (PublishStep) -> Void
+    ) {
         var parameters = parameters
         do throws(RPCError) {
             if let failure = surroundings.commits.assumeIsolated({ $0.failure }) {
-                throw RPCError(
-                    .storeFull, "the message could not be committed: \(failure)", hint: "mend that, then try again")
+                throw .notCommitted("the message", because: failure.description)
             }
             try checkRunning()
             parameters.topic = try resolve(parameters.topic)
@@ -54,7 +70,8 @@ extension SessionDriver {
         if !mqtt.hasRoom(for: message.size) { run(.timePassed) }
         var actions: [MQTTClientMachine.Action] = []
         do throws(MQTTClientMachine.PublishError) {
-            let sequence = try mqtt.publish(message, at: timestamp, into: &actions)
+            let sequence = try mqtt.publish(message, key: key, at: timestamp, into: &actions)
+            if let key { keys.published(key, as: sequence) }
             publishers[sequence] = Publisher(wait: parameters.wait, told: told)
         } catch {
             if error == .dropped { droppedNew(parameters.topic) }
@@ -67,11 +84,20 @@ extension SessionDriver {
     }
 
     func accepted(_ sequence: MessageSequence) {
+        keys.settled(sequence)
         guard let publisher = publishers[sequence] else { return }
         guard publisher.wait == .accepted else { return publisher.told(.accepted(sequence)) }
         publishers[sequence] = nil
         publisher.told(
             .ended(.success(.init(id: sequence.rawValue, accepted: true, delivered: false, reasonCode: nil))))
+    }
+
+    /// The store does not take what is new among these changes, and the rest may take its time.
+    func refused(_ changes: [DurableChange], _ error: StoreError) {
+        for case .insert(let stored) in changes {
+            publishers.removeValue(forKey: stored.sequence)?.told(
+                .ended(.failure(.notCommitted("the message", because: error.description))))
+        }
     }
 
     func delivered(_ sequence: MessageSequence, _ code: MQTT.ReasonCode) {

@@ -72,7 +72,9 @@ extension SessionDriver {
     private func commit(_ changes: [DurableChange], _ number: CommitNumber) {
         let (commits, name) = (surroundings.commits, name)
         commits.assumeIsolated { commits in
-            commits.commit(changes, of: name, isCumulative: true) { [weak self] outcome in
+            commits.commit(changes, of: name) { [weak self] error in
+                self?.assumeIsolated { $0.refused(changes, error) }
+            } completion: { [weak self] outcome in
                 self?.assumeIsolated { driver in
                     switch outcome {
                     case .committed: driver.run(.committed(number))
@@ -204,6 +206,7 @@ extension SessionDriver {
         case .accepted(let sequence):
             accepted(sequence)
         case .notAccepted(let sequence):
+            keys.settled(sequence)
             publishers.removeValue(forKey: sequence)?.told(.ended(.failure(.storeFull)))
         case .delivered(let sequence, let code):
             delivered(sequence, code)
@@ -225,6 +228,8 @@ extension SessionDriver {
             collectingPaused()
         case .inboxFull(let isFull):
             inboxFull(isFull)
+        case .consumerMissed(let consumer, let sequence, let count):
+            consumerMissed(consumer, through: sequence, count: count)
         case .inboxDropped:
             inboxDropped()
         case .subscribed(let filter, let code):

@@ -14,12 +14,13 @@ extension SessionDriver {
         _ parameters: PublicationPutMethod.Parameters
     ) async throws(RPCError) -> PublicationPutMethod.Result {
         if let failure = await surroundings.commits.failure {
-            throw RPCError(
-                .storeFull, "the publication could not be committed: \(failure)", hint: "mend that, then try again")
+            throw .notCommitted("the publication", because: failure.description)
         }
         try checkRunning()
         let publication = try publication(parameters)
-        if await store(.putPublication(publication)) == .committedWithoutInserts { throw .storeFull }
+        if let failure = await store(.putPublication(publication)) {
+            throw .notCommitted("the publication", because: failure.description)
+        }
         return .init(state: publications[publication.topic].map { .init($0.state) } ?? .pending)
     }
 
@@ -73,7 +74,8 @@ extension SessionDriver {
             throw .unknownPublication(
                 parameters.topic, of: name.description, among: publications.entries.map(\.publication.topic))
         }
-        _ = await store(.removePublication(parameters.topic))
+        store([.removePublication(parameters.topic)])
+        try await everythingDurable("the removal")
         let isHeld = entry.topic.map { publications.removing.contains($0) } ?? false
         return .init(state: isHeld ? .removing : .removed)
     }
@@ -101,21 +103,29 @@ extension SessionDriver {
     }
 
     /// Makes a change durable, and then carries it out. Changes are carried out in the order of the calls.
-    private func store(_ change: DurableChange) async -> CommitQueue.Outcome {
+    ///
+    /// - Returns: why it is not stored, if it is not.
+    private func store(_ change: DurableChange) async -> StoreError? {
         await withCheckedContinuation { continuation in
-            store([change]) { continuation.resume(returning: $0) }
+            let isAnswered = NIOLoopBoundBox(false, eventLoop: eventLoop)
+            store([change]) { error in
+                guard !isAnswered.value else { return }
+                isAnswered.value = true
+                continuation.resume(returning: error)
+            }
         }
     }
 
+    /// - Parameter completion: called with `nil` when everything is durable, and before that if something is refused.
     private func store(
-        _ changes: [DurableChange], _ completion: @escaping @Sendable (CommitQueue.Outcome) -> Void = { _ in }
+        _ changes: [DurableChange], _ completion: @escaping @Sendable (StoreError?) -> Void = { _ in }
     ) {
         let (commits, name) = (surroundings.commits, name)
         for case .putPublication(let publication) in changes { publications.arrive(publication) }
         commits.assumeIsolated { commits in
-            commits.commit(changes, of: name) { [weak self] outcome in
+            commits.commit(changes, of: name, refused: completion) { [weak self] outcome in
                 self?.assumeIsolated { $0.stored(changes, outcome) }
-                completion(outcome)
+                completion(nil)
             }
         }
     }

@@ -24,16 +24,18 @@ extension SessionDriver {
         droppedCount += 1
         let now = now
         let sentence = (id.map { "message \($0)" } ?? "a message") + " was dropped: \(reason.sentence)"
-        if let summary = log.dropped(sentence, at: now) {
-            _ = eventLoop.scheduleTask(in: .nanoseconds(max(0, now.duration(to: summary).nanoseconds))) { [weak self] in
-                self?.assumeIsolated { $0.log.summarizeDropped() }
-            }
-        }
+        if let summary = log.dropped(sentence, at: now) { summarizeDropped(at: summary) }
         var event = self.event(.messageDropped)
         event.id = id
         event.topic = topic
         event.reason = .init(code: reason.code, group: "outbox", terminal: false, message: reason.sentence)
         report(event)
+    }
+
+    func summarizeDropped(at time: Instant) {
+        _ = eventLoop.scheduleTask(in: .nanoseconds(max(0, now.duration(to: time).nanoseconds))) { [weak self] in
+            self?.assumeIsolated { $0.log.summarizeDropped() }
+        }
     }
 
     // MARK: The list
@@ -111,7 +113,7 @@ extension SessionDriver {
         }
         // What was skipped would be found again.
         if case .all = wanted.selection, result.retried.isEmpty { result.more = false }
-        await everythingCommitted()
+        try await everythingDurable("the decision")
         return result
     }
 
@@ -131,7 +133,7 @@ extension SessionDriver {
         run(actions)
         run(.timePassed)
         if case .all = wanted.selection, result.dropped.isEmpty { result.more = false }
-        await everythingCommitted()
+        try await everythingDurable("the decision")
         return result
     }
 
@@ -147,7 +149,8 @@ extension SessionDriver {
         while true {
             try checkRunning()
             let version = mqtt.queueVersion
-            await everythingCommitted()
+            // Nothing is decided that could not be made durable: after a restart it would be undone.
+            try await everythingDurable("the decision")
             var missing: [SkippedMessage] = []
             var messages: [StoredMessageSummary]
             switch selection {

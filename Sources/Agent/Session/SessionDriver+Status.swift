@@ -74,7 +74,8 @@ extension MQTTClientMachine.Configuration {
             inboxMaxMessages: session.inbox.maxMessages, inboxMaxBytes: session.inbox.maxBytes,
             packetsPerInput: 256,
             acknowledgeTimeout: session.timeouts.acknowledge.nanoseconds / 1_000_000,
-            requestTimeout: session.timeouts.restore.nanoseconds / 1_000_000)
+            requestTimeout: session.timeouts.restore.nanoseconds / 1_000_000,
+            inboxWhenFull: session.inbox.whenFull == .withhold ? .withhold : .dropOldest)
     }
 }
 

@@ -99,6 +99,7 @@ actor SessionDriver {
     var credentialMark: FileMark?
     var credentialWatch: CredentialWatch?
     var publishers: [MessageSequence: Publisher] = [:]
+    var keys = KeysUnderWay()
     var consumers = LiveConsumers()
     var durableConsumers: DurableConsumers
     /// What the server grants less than was asked, as it was told last.
@@ -265,16 +266,25 @@ actor SessionDriver {
                 .ended(.success(.init(id: sequence.rawValue, accepted: true, delivered: false, reasonCode: nil))))
         }
         publishers = [:]
+        keys.end()
         surroundings.paths.forget(name)
         tell()
         return ParkedConsumers(live: consumers, attached: durableConsumers.attached)
     }
 
-    func everythingCommitted() async {
+    /// Returns when everything that was decided is durable, or with the reason why that takes until somebody mends
+    /// something.
+    @discardableResult
+    func everythingCommitted() async -> StoreError? {
         let (commits, name) = (surroundings.commits, name)
-        await withCheckedContinuation { continuation in
-            commits.assumeIsolated { $0.commit([], of: name) { _ in continuation.resume() } }
+        return await withCheckedContinuation { continuation in
+            commits.assumeIsolated { $0.barrier(name) { continuation.resume(returning: $0) } }
         }
+    }
+
+    /// The same for what a program asks.
+    func everythingDurable(_ what: String) async throws(RPCError) {
+        if let failure = await everythingCommitted() { throw .notCommitted(what, because: failure.description) }
     }
 
     // MARK: The clocks

@@ -27,10 +27,21 @@ public struct CollectedMessage: Hashable, Sendable {
     public var sequence: InboxSequence
     /// `duplicate` says whether the session may have collected it before.
     public var message: MQTTClientMachine.InboundMessage
+    /// When it came.
+    public var receivedAt: Timestamp
 
-    public init(sequence: InboxSequence, message: MQTTClientMachine.InboundMessage) {
+    public init(
+        sequence: InboxSequence, message: MQTTClientMachine.InboundMessage,
+        receivedAt: Timestamp = Timestamp(rawValue: 0)
+    ) {
         self.sequence = sequence
         self.message = message
+        self.receivedAt = receivedAt
+    }
+
+    /// When nobody wants it any more, by what its publisher said (3.3.2.3.3); `nil` means never.
+    public var expiresAt: Timestamp? {
+        message.properties.messageExpiryInterval.map { receivedAt.advanced(by: Int64($0) * 1000) }
     }
 
     /// What it counts for against limits in bytes.
@@ -40,6 +51,33 @@ public struct CollectedMessage: Hashable, Sendable {
 extension MQTTClientMachine.InboundMessage {
     /// What it counts for against limits in bytes.
     public var size: Int { OutboundMessage(topic: topic, payload: payload, properties: properties).size }
+}
+
+/// A message that a consumer has no more, and what it counted for.
+public struct TakenMessage: Hashable, Sendable {
+    public var sequence: InboxSequence
+    /// See ``CollectedMessage/size``.
+    public var size: Int
+
+    public init(sequence: InboxSequence, size: Int) {
+        self.sequence = sequence
+        self.size = size
+    }
+}
+
+/// Messages that follow each other in the inbox of one consumer.
+public struct InboxRun: Hashable, Sendable {
+    /// The last of them, or a place after it and before the next run.
+    public var through: InboxSequence
+    public var messages: Int
+    /// The sum of their `size`.
+    public var bytes: Int
+
+    public init(through: InboxSequence, messages: Int, bytes: Int) {
+        self.through = through
+        self.messages = messages
+        self.bytes = bytes
+    }
 }
 
 /// A durable consumer as the store has it.
@@ -52,20 +90,20 @@ public struct DurableConsumer: Hashable, Sendable {
     public var qos: QoS
     /// Messages up to this one may have been given to a program.
     public var givenThrough: InboxSequence
-    /// How many messages wait for it, and the sum of their `size`.
-    public var messages: Int
-    /// The sum of their `size`.
-    public var bytes: Int
+    /// What waits for it, from the oldest on.
+    public var runs: [InboxRun]
+    /// How many messages it has lost because it was full, and no program was told of.
+    public var missed: Int
 
     public init(
-        name: ConsumerName, filter: String, qos: QoS, givenThrough: InboxSequence = .zero, messages: Int = 0,
-        bytes: Int = 0
+        name: ConsumerName, filter: String, qos: QoS, givenThrough: InboxSequence = .zero, runs: [InboxRun] = [],
+        missed: Int = 0
     ) {
         self.name = name
         self.filter = filter
         self.qos = qos
         self.givenThrough = givenThrough
-        self.messages = messages
-        self.bytes = bytes
+        self.runs = runs
+        self.missed = missed
     }
 }

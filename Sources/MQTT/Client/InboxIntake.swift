@@ -4,16 +4,19 @@ import NIOCore
 ///
 /// A message that somebody durable wants is acknowledged when it is committed and not before (rule 12). One commit at a
 /// time has such messages; what arrives meanwhile waits, goes with the next one all together, and is acknowledged in the
-/// order in which it arrived [MQTT-4.6.0-2]. That is also how back-pressure works: without room in the inbox the messages
-/// just go on waiting, and the server's Receive Maximum ends it there. What waits dies with its connection; the server
-/// sends it again.
+/// order in which it arrived [MQTT-4.6.0-2]. What waits dies with its connection; the server sends it again.
+///
+/// Each consumer has limits of its own. At its limit the oldest messages of that consumer are dropped, counted, and nobody
+/// else notices. Or, if the session is configured so, acknowledgements are withheld: messages just go on waiting, and the
+/// server's Receive Maximum ends it there, for all consumers of the session.
 struct InboxIntake: Sendable {
     /// A durable consumer, and what it has in the inbox, committed or not.
     struct Collector: Sendable {
         /// `nil` while it stands for nothing: relative to a room, and there is none.
         var filter: TopicFilter?
-        var messages = 0
-        var bytes = 0
+        var backlog = ConsumerBacklog()
+        /// How many were dropped, and no program was told of.
+        var missed = 0
         /// Another one of the same name is another number.
         var generation = 0
     }
@@ -28,6 +31,8 @@ struct InboxIntake: Sendable {
         let size: Int
         /// Its identifier was remembered from another session of the server.
         var wasDoubtful = false
+        /// Its place in the inbox, once it is on its way there.
+        var sequence = InboxSequence.zero
     }
 
     /// What is in the commit under way.
@@ -50,8 +55,6 @@ struct InboxIntake: Sendable {
     var collectors: [ConsumerName: Collector]
     private var generations = 0
     var nextSequence: InboxSequence
-    private(set) var messages = 0
-    private(set) var bytes = 0
     private(set) var waiting = CircularBuffer<Entry>()
     private var waitingIDs: Set<PacketID> = []
     private var waitingUnacknowledged = 0
@@ -68,14 +71,14 @@ struct InboxIntake: Sendable {
 
     init(_ durable: DurableSession) {
         collectors = Dictionary(
-            durable.consumers.map { ($0.name, Collector(messages: $0.messages, bytes: $0.bytes)) },
+            durable.consumers.map { ($0.name, Collector(backlog: ConsumerBacklog($0.runs), missed: $0.missed)) },
             uniquingKeysWith: { first, _ in first })
         nextSequence = durable.nextInboxSequence
-        for collector in collectors.values {
-            messages += collector.messages
-            bytes += collector.bytes
-        }
     }
+
+    /// What waits for all of them.
+    var messages: Int { collectors.values.reduce(0) { $0 + $1.backlog.messages } }
+    var bytes: Int { collectors.values.reduce(0) { $0 + $1.backlog.bytes } }
 
     /// Whether a message that nobody durable wants can be acknowledged at once.
     var isIdle: Bool { waiting.isEmpty && batch == nil }
@@ -173,24 +176,52 @@ struct InboxIntake: Sendable {
 
     // MARK: Counting
 
-    mutating func add(_ size: Int, for consumers: [ConsumerName]) {
-        for name in consumers { count(1, size, of: name) }
+    /// Whether each of the consumers has room for a message of this size.
+    func hasRoom(for size: Int, of consumers: [ConsumerName], _ limits: InboxLimits) -> Bool {
+        consumers.allSatisfy { collectors[$0]?.backlog.hasRoom(for: size, limits) ?? true }
+    }
+
+    mutating func add(_ entry: Entry, _ limits: InboxLimits) {
+        for name in entry.consumers { collectors[name]?.backlog.add(entry.sequence, entry.size, limits) }
     }
 
     /// Takes back what was added for an entry, but for those who are not there any more.
     mutating func subtract(_ entry: Entry) {
         for (name, generation) in zip(entry.consumers, entry.generations)
         where collectors[name]?.generation == generation {
-            count(-1, -entry.size, of: name)
+            collectors[name]?.backlog.remove(entry.sequence, entry.size)
         }
     }
 
-    mutating func count(_ messages: Int, _ bytes: Int, of name: ConsumerName) {
-        guard collectors[name] != nil else { return }
-        collectors[name]?.messages += messages
-        collectors[name]?.bytes += bytes
-        self.messages += messages
-        self.bytes += bytes
+    /// Whether a quarter of what each consumer may have is free.
+    func isRoomy(_ limits: InboxLimits) -> Bool {
+        collectors.values.allSatisfy {
+            $0.backlog.messages <= limits.messages * 3 / 4 && $0.backlog.bytes <= limits.bytes / 4 * 3
+        }
+    }
+
+    /// Makes room for a message of this size: the oldest of each consumer go that has none.
+    ///
+    /// - Parameter first: the first message of the commit that is being made, whose own messages are not dropped from it.
+    /// - Returns: what is dropped, and whether there is room now; if not, the commit has to end here.
+    mutating func makeRoom(
+        for size: Int, of consumers: [ConsumerName], _ limits: InboxLimits, before first: InboxSequence
+    ) -> (dropped: [(name: ConsumerName, run: InboxRun)], isEnough: Bool) {
+        var dropped: [(name: ConsumerName, run: InboxRun)] = []
+        for name in consumers {
+            while let backlog = collectors[name]?.backlog, !backlog.hasRoom(for: size, limits) {
+                guard let end = backlog.oldestRunEnd, end < first,
+                    let run = collectors[name]?.backlog.dropOldest()
+                else { return (dropped, false) }
+                collectors[name]?.missed += run.messages
+                dropped.append((name, run))
+            }
+        }
+        return (dropped, true)
+    }
+
+    mutating func taken(_ messages: [TakenMessage], by name: ConsumerName) {
+        for message in messages { collectors[name]?.backlog.remove(message.sequence, message.size) }
     }
 
     mutating func put(_ name: ConsumerName, _ filter: TopicFilter?) {
@@ -202,8 +233,6 @@ struct InboxIntake: Sendable {
     }
 
     mutating func remove(_ name: ConsumerName) {
-        guard let collector = collectors[name] else { return }
-        count(-collector.messages, -collector.bytes, of: name)
         collectors[name] = nil
     }
 }

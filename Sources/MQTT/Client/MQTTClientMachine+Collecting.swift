@@ -13,8 +13,10 @@ extension MQTTClientMachine {
         case remove
         /// Messages up to this one may be given to a program from now on.
         case give(through: InboxSequence)
-        /// It has taken these messages, with the sum of their `size`.
-        case taken([InboxSequence], bytes: Int)
+        /// It has taken these messages, or nobody wants them any more.
+        case taken([TakenMessage])
+        /// A program was told that so many messages were dropped.
+        case toldMissed(Int)
     }
 
     /// How much there is in the inbox, and in front of it.
@@ -55,8 +57,11 @@ extension MQTTClientMachine {
 
     /// How many messages wait for a consumer, and their size.
     public func backlog(of consumer: ConsumerName) -> (messages: Int, bytes: Int) {
-        intake.collectors[consumer].map { ($0.messages, $0.bytes) } ?? (0, 0)
+        intake.collectors[consumer].map { ($0.backlog.messages, $0.backlog.bytes) } ?? (0, 0)
     }
+
+    /// How many messages were dropped because the consumer was full, and no program was told of.
+    public func missed(by consumer: ConsumerName) -> Int { intake.collectors[consumer]?.missed ?? 0 }
 
     mutating func handle(_ input: ConsumerInput, of name: ConsumerName, _ step: inout Step) {
         switch input {
@@ -70,10 +75,14 @@ extension MQTTClientMachine {
             step.changes.append(.removeConsumer(name))
         case .give(let sequence):
             step.changes.append(.setGiven(name, through: sequence))
-        case .taken(let sequences, let bytes):
+        case .taken(let messages):
             guard intake.collectors[name] != nil else { return }
-            intake.count(-sequences.count, -bytes, of: name)
-            for sequence in sequences { step.changes.append(.removeCollected(sequence, name)) }
+            intake.taken(messages, by: name)
+            for message in messages { step.changes.append(.removeCollected(message.sequence, name)) }
+        case .toldMissed(let count):
+            guard count > 0, let missed = intake.collectors[name]?.missed else { return }
+            intake.collectors[name]?.missed = max(0, missed - count)
+            step.changes.append(.toldMissed(name, count))
         }
     }
 
@@ -96,11 +105,14 @@ extension MQTTClientMachine {
         return intake.collectors.filter { $0.value.filter.map(message.isFor) ?? false }.keys.sorted()
     }
 
+    private var inboxLimits: InboxLimits {
+        InboxLimits(messages: configuration.inboxMaxMessages, bytes: configuration.inboxMaxBytes)
+    }
+
+    /// Whether the message may come into the inbox, now or when the oldest are gone.
     private func hasRoom(_ publish: Publish, for consumers: [ConsumerName]) -> Bool {
-        // One message of any size always has, for it would wait for ever.
-        guard intake.messages > 0 else { return true }
-        return intake.messages + consumers.count <= configuration.inboxMaxMessages
-            && intake.bytes + consumers.count * InboundMessage(publish).size <= configuration.inboxMaxBytes
+        configuration.inboxWhenFull == .dropOldest
+            || intake.hasRoom(for: InboundMessage(publish).size, of: consumers, inboxLimits)
     }
 
     /// Gives as much of what waits to the next commit as there is room for.
@@ -110,6 +122,7 @@ extension MQTTClientMachine {
         var entries: [InboxIntake.Entry] = []
         var through: InboxSequence?
         var bytes = 0
+        let first = intake.nextSequence
         while var entry = intake.first, entries.count < InboxIntake.batchMessages, bytes < InboxIntake.batchBytes {
             let publish = entry.publish
             let isNew = publish.qos != .exactlyOnce || inbox.isNew(publish)
@@ -121,6 +134,7 @@ extension MQTTClientMachine {
                     step.emit(.inboxDropped(publish.topic))
                     continue
                 }
+                guard dropOldest(for: entry, before: first, &step) else { break }
                 through = collect(&entry, &step)
                 bytes += entry.size * entry.consumers.count
             }
@@ -134,6 +148,19 @@ extension MQTTClientMachine {
         }
     }
 
+    /// Answers whether there is room for the message in the commit that is being made.
+    private mutating func dropOldest(
+        for entry: InboxIntake.Entry, before first: InboxSequence, _ step: inout Step
+    ) -> Bool {
+        let (dropped, isEnough) = intake.makeRoom(
+            for: entry.size, of: entry.consumers, inboxLimits, before: first)
+        for (name, run) in dropped {
+            step.changes.append(.dropCollected(name, through: run.through, count: run.messages))
+            step.emit(.consumerMissed(name, through: run.through, count: run.messages))
+        }
+        return isEnough
+    }
+
     private mutating func collect(_ entry: inout InboxIntake.Entry, _ step: inout Step) -> InboxSequence {
         var message = InboundMessage(entry.publish)
         var exchange: PacketID?
@@ -145,9 +172,12 @@ extension MQTTClientMachine {
         }
         let sequence = intake.nextSequence
         intake.nextSequence = sequence.next
-        intake.add(entry.size, for: entry.consumers)
+        entry.sequence = sequence
+        intake.add(entry, inboxLimits)
         step.changes.append(
-            .collect(CollectedMessage(sequence: sequence, message: message), for: entry.consumers, exchange))
+            .collect(
+                CollectedMessage(sequence: sequence, message: message, receivedAt: step.now), for: entry.consumers,
+                exchange))
         return sequence
     }
 
@@ -197,10 +227,7 @@ extension MQTTClientMachine {
         if isBlocked, !intake.isFull {
             intake.isFull = true
             step.emit(.inboxFull(true))
-        } else if intake.isFull, !isBlocked,
-            intake.messages <= configuration.inboxMaxMessages * 3 / 4,
-            intake.bytes <= configuration.inboxMaxBytes / 4 * 3
-        {
+        } else if intake.isFull, !isBlocked, intake.isRoomy(inboxLimits) {
             intake.isFull = false
             step.emit(.inboxFull(false))
         }

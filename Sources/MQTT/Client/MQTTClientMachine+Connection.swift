@@ -238,6 +238,10 @@ extension MQTTClientMachine {
             isEstablished = true
             step.changes.append(.setEstablished(true))
         }
+        if durableClientID != clientID {
+            durableClientID = clientID
+            step.changes.append(.setClientID(clientID))
+        }
         let limits = ServerLimits(connack.properties, version)
         keepAliveInForce = capped(connack.properties.serverKeepAlive ?? configuration.keepAlive)
         let grant = Connected(
@@ -273,6 +277,15 @@ extension MQTTClientMachine {
                 outbox.resend.append(id)
             }
         }
+        askAboutSuspects(&step)
+    }
+
+    /// An exchange that was begun in moments that were lost is finished at the server, so that it takes nothing new for it.
+    /// Whether there is one is not known: a server that knows of none says so, and that is no error (4.3.3).
+    private mutating func askAboutSuspects(_ step: inout Step) {
+        guard !hasAskedAboutSuspects else { return }
+        hasAskedAboutSuspects = true
+        for id in suspectIDs.sorted(by: { $0.rawValue < $1.rawValue }) { enqueue(.pubrel(id, .success), step) }
     }
 
     /// Session Present 0: there is no exchange to go on with [MQTT-3.2.2-5].
@@ -283,7 +296,7 @@ extension MQTTClientMachine {
             if entry.isReleased {
                 // PUBREC made the server its owner (4.3.3).
                 outbox.counts.bytes -= entry.size
-                step.changes.append(.remove(entry.sequence))
+                remove(entry.sequence, .delivered(entry.answer), &step)
                 step.emit(.delivered(entry.sequence, entry.answer))
             } else {
                 outbox.enterQueue(size: entry.size)
@@ -294,8 +307,9 @@ extension MQTTClientMachine {
         if repeated > 0 { step.emit(.repeated(repeated)) }
         if !outbox.inFlight.isEmpty { outbox.sessionLost() }
         packetIDs.freeAll()
-        if hasRetiredIDs { step.changes.append(.freeRetiredIdentifiers) }
+        if hasRetiredIDs || !suspectIDs.isEmpty { step.changes.append(.freeRetiredIdentifiers) }
         hasRetiredIDs = false
+        suspectIDs = []
         identifierClashes = 0
         quotaSessionLost()
         if inbox.sessionLost() { step.changes.append(.removeAllInbound) }

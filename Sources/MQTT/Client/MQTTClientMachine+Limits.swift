@@ -98,7 +98,7 @@ extension MQTTClientMachine {
     mutating func clockStepped(_ milliseconds: Int64, _ range: ClosedRange<Timestamp>, _ step: inout Step) {
         subscriptions.clockStepped(by: milliseconds)
         patience.shiftTimes(by: milliseconds)
-        guard outbox.counts.total > 0 else { return }
+        guard outbox.counts.total > 0 || intake.messages > 0 else { return }
         outbox.shiftTimes(by: milliseconds, acceptedWithin: range)
         step.changes.append(.shiftTimes(by: milliseconds, acceptedWithin: range))
     }
@@ -117,7 +117,7 @@ extension MQTTClientMachine {
         _ sequence: MessageSequence, _ topic: String, size: Int, because reason: DropReason, _ step: inout Step
     ) {
         outbox.counts.bytes -= size
-        step.changes.append(.remove(sequence))
+        remove(sequence, .dropped(reason), &step)
         step.emit(.dropped(DroppedMessage(sequence: sequence, topic: topic, reason: reason)))
     }
 

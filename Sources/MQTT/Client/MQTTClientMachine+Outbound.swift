@@ -6,9 +6,10 @@ import Vocabulary
 extension MQTTClientMachine {
     /// Takes a message into the outbox. `accepted` follows when it is durable, `notAccepted` if the store has no room.
     ///
+    /// - Parameter key: remembered with the message. The caller sees to it that it was not used before.
     /// - Throws: why not, when that is known at once; nothing has changed then.
     public mutating func publish(
-        _ message: OutboundMessage, at now: Timestamp, into actions: inout [Action]
+        _ message: OutboundMessage, key: PublishKey? = nil, at now: Timestamp, into actions: inout [Action]
     ) throws(PublishError) -> MessageSequence {
         var message = message
         message.properties.topicAlias = nil
@@ -17,7 +18,7 @@ extension MQTTClientMachine {
         message.acceptedAt = now
         try check(message)
         try admit(message)
-        return step(at: now, into: &actions) { $0.accept(message, &$1) }
+        return step(at: now, into: &actions) { $0.accept(message, key, &$1) }
     }
 
     /// Sends a quarantined message again, as a new one at the end of the queue: its row gets the new sequence.
@@ -46,7 +47,9 @@ extension MQTTClientMachine {
         }
     }
 
-    private mutating func accept(_ message: OutboundMessage, _ step: inout Step) -> MessageSequence {
+    private mutating func accept(
+        _ message: OutboundMessage, _ key: PublishKey?, _ step: inout Step
+    ) -> MessageSequence {
         let goesAtOnce =
             message.qos != .atMostOnce && outbox.isQueueEmpty && settling == nil && hasRoom(outbox.lastSequence.next)
         let sequence = outbox.nextSequence()
@@ -61,6 +64,10 @@ extension MQTTClientMachine {
             enqueue(message, sequence)
         }
         step.changes.append(.insert(stored))
+        if let key {
+            hasKeys = true
+            step.changes.append(.rememberKey(key, sequence, at: message.acceptedAt))
+        }
         acceptances.append(
             Acceptance(commit: nextCommit(step), sequence: sequence, size: message.size, packetID: packetID))
         if let packetID { letThrough(Outbox.Queued(sequence: sequence, message: message), packetID, step) }
@@ -327,7 +334,7 @@ extension MQTTClientMachine {
         for done in outbox.flushed(number) {
             outbox.leaveQueue(size: done.size)
             outbox.counts.bytes -= done.size
-            step.changes.append(.remove(done.sequence))
+            remove(done.sequence, .delivered(.success), &step)
             step.emit(.delivered(done.sequence, .success))
         }
     }
@@ -378,6 +385,11 @@ extension MQTTClientMachine {
 
     mutating func receivedPubcomp(_ answer: Acknowledgement, _ step: inout Step) {
         let id = answer.packetID
+        if hasAskedAboutSuspects, suspectIDs.remove(id) != nil {
+            packetIDs.free(id)
+            step.changes.append(.clearSuspect(id))
+            return
+        }
         guard let entry = outbox.inFlight[id], entry.wasAttempted else { return }
         guard entry.isReleased else {
             return violate(.protocolError, "the server sent PUBCOMP before PUBREL", &step)
@@ -392,8 +404,14 @@ extension MQTTClientMachine {
         finish(id, &step)
         messageTaken()
         outbox.counts.bytes -= entry.size
-        step.changes.append(.remove(entry.sequence))
+        remove(entry.sequence, .delivered(code), &step)
         step.emit(.delivered(entry.sequence, code))
+    }
+
+    /// A message is done.
+    mutating func remove(_ sequence: MessageSequence, _ outcome: PublishOutcome, _ step: inout Step) {
+        step.changes.append(.remove(sequence))
+        if hasKeys { step.changes.append(.concludeKey(sequence, outcome)) }
     }
 
     /// The exchange is over; the caller says what becomes of the message.

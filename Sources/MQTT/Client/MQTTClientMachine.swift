@@ -82,6 +82,14 @@ public struct MQTTClientMachine: Sendable {
     var settling: Settling?
     /// Whether there are identifiers that the server may hold on to although nothing is in flight with them.
     var hasRetiredIDs: Bool
+    /// Identifiers under which the server may hold a message of QoS 2 that is not known here.
+    var suspectIDs: Set<PacketID>
+    /// Whether the server was asked to release those.
+    var hasAskedAboutSuspects = false
+    /// Whether a message was published with a key that is still remembered.
+    var hasKeys: Bool
+    /// The client identifier that the session at the server belongs to, as far as it is durable.
+    var durableClientID: String?
     /// How many identifiers the server called in use that were free here, in this session.
     var identifierClashes = 0
 
@@ -104,6 +112,14 @@ public struct MQTTClientMachine: Sendable {
         intake = InboxIntake(durable)
         subscriptions = Subscriptions(remembered: durable.rememberedSubscriptions)
         hasRetiredIDs = !durable.retiredIDs.isEmpty
+        suspectIDs = durable.suspectIDs
+        hasKeys = durable.hasKeys
+        durableClientID = durable.clientID
+        // A session of another client identifier was never ours.
+        if let before = durable.clientID, !configuration.clientID.isEmpty, before != configuration.clientID {
+            isEstablished = false
+        }
+        for id in durable.suspectIDs { packetIDs.reserve(id) }
         for id in durable.retiredIDs { packetIDs.reserve(id) }
         let identifiers = outbox.identifiersInOrder
         for id in identifiers { packetIDs.reserve(id) }

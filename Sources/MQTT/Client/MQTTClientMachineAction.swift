@@ -151,6 +151,8 @@ extension MQTTClientMachine {
         case collectingPaused
         /// The inbox is at its limit, and acknowledgements are withheld; or it is not any more.
         case inboxFull(Bool)
+        /// The oldest messages of a consumer that is full were dropped, up to this one: so many.
+        case consumerMissed(ConsumerName, through: InboxSequence, count: Int)
         /// A QoS 0 message with this topic found no room in the inbox, and nobody will send it again.
         case inboxDropped(String)
         /// The answer to a wanted subscription: the granted QoS, or an error. Also after a reconnect.

@@ -9,6 +9,14 @@ extension MQTTClientMachine {
         case dropNew
     }
 
+    /// What happens to a new message for a durable consumer that is at its limit.
+    public enum InboxOverflow: Hashable, Sendable {
+        /// The oldest messages of that consumer go, and are counted.
+        case dropOldest
+        /// Acknowledgements to the server are withheld, which holds up the session's other consumers as well.
+        case withhold
+    }
+
     /// What a session's configuration decides about the protocol.
     public struct Configuration: Sendable {
         /// The version of the next connection. It may differ from one connection to the next: the session goes on.
@@ -46,11 +54,12 @@ extension MQTTClientMachine {
         public var whenFull: OverflowBehaviour
         /// Milliseconds after which a message that was not sent is dropped; `nil`: never.
         public var maximumAge: Int64?
-        /// Messages, and bytes of messages, that the inbox holds, counted once for each consumer. At the limit
-        /// acknowledgements to the server are withheld.
+        /// Messages, and bytes of messages, that may wait for each durable consumer.
         public var inboxMaxMessages: Int
         /// Bytes, see ``OutboundMessage/size``.
         public var inboxMaxBytes: Int
+        /// What happens at that limit.
+        public var inboxWhenFull: InboxOverflow
         /// Bytes of messages that may wait for the inbox, besides the one that is more.
         public var maximumWaitingBytes: Int
         /// Milliseconds that the server may take to answer a PUBLISH or PUBREL on a connection that lives.
@@ -84,6 +93,7 @@ extension MQTTClientMachine {
             maximumAge: Int64? = nil,
             inboxMaxMessages: Int = 100_000,
             inboxMaxBytes: Int = 256 << 20,
+            inboxWhenFull: InboxOverflow = .dropOldest,
             maximumWaitingBytes: Int = 8 << 20,
             acknowledgeTimeout: Int64 = 60_000,
             requestTimeout: Int64 = 30_000,
@@ -109,6 +119,7 @@ extension MQTTClientMachine {
             self.maximumAge = maximumAge
             self.inboxMaxMessages = inboxMaxMessages
             self.inboxMaxBytes = inboxMaxBytes
+            self.inboxWhenFull = inboxWhenFull
             self.maximumWaitingBytes = maximumWaitingBytes
             self.acknowledgeTimeout = acknowledgeTimeout
             self.requestTimeout = requestTimeout

@@ -13,6 +13,10 @@ public enum DurableChange: Hashable, Sendable {
     case release(MessageSequence)
     /// The message is done: delivered or dropped.
     case remove(MessageSequence)
+    /// The message was published with this key, in the same commit. It needs room, like an insert.
+    case rememberKey(PublishKey, MessageSequence, at: Timestamp)
+    /// What became of a message that was published with a key; nothing for one without. In the commit that removes it.
+    case concludeKey(MessageSequence, PublishOutcome)
     /// Any state → quarantined, with the server's reason code and a sentence.
     case quarantine(MessageSequence, ReasonCode, String)
     /// quarantined → queued under a new sequence, the last one, with the payload it has, and accepted now. Needs no room,
@@ -29,7 +33,9 @@ public enum DurableChange: Hashable, Sendable {
     /// The server may hold on to an identifier of ours that nothing is in flight with: it is not used in this session any
     /// more.
     case retireIdentifier(PacketID)
-    /// The server's session is a new one, and no identifier is retired.
+    /// The server has said that it holds nothing under an identifier that it might have held something under.
+    case clearSuspect(PacketID)
+    /// The server's session is a new one, and no identifier is retired or suspect.
     case freeRetiredIdentifiers
     /// The server may from now on hold this subscription: before the SUBSCRIBE is sent. No error if it is there already.
     case rememberSubscription(TopicFilter)
@@ -41,6 +47,10 @@ public enum DurableChange: Hashable, Sendable {
     case collect(CollectedMessage, for: [ConsumerName], PacketID?)
     /// The consumer has taken the message.
     case removeCollected(InboxSequence, ConsumerName)
+    /// The oldest messages of the consumer, up to this one, go without having been taken: so many.
+    case dropCollected(ConsumerName, through: InboxSequence, count: Int)
+    /// A program was told how many messages its consumer has missed: so many less are to be told.
+    case toldMissed(ConsumerName, Int)
     /// A durable consumer is new, or has another filter (as it was given) or QoS.
     case putConsumer(ConsumerName, filter: String, QoS)
     /// The durable consumer is gone, with all that waits for it.
@@ -49,6 +59,8 @@ public enum DurableChange: Hashable, Sendable {
     case setGiven(ConsumerName, through: InboxSequence)
     /// The client identifier that the server gave us; used from now on.
     case setAssignedClientID(String)
+    /// The client identifier that the session at the server belongs to.
+    case setClientID(String)
     /// Whether we may claim a session at the server: Clean Start is 0 if so.
     case setEstablished(Bool)
     /// The servers that have the session, or may have an old copy of it, as their addresses: first the one that it is at.

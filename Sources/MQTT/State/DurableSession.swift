@@ -4,6 +4,10 @@ public struct DurableSession: Hashable, Sendable {
     public var established: Bool
     /// The client identifier that the server gave us, if it did.
     public var assignedClientID: String?
+    /// The client identifier that the session at the server belongs to; `nil` if that was never written down.
+    public var clientID: String?
+    /// Whether a message was published with a key that is still remembered.
+    public var hasKeys: Bool
     /// The sequence of the next message: above every one that was ever inserted, also of those removed since.
     public var nextSequence: MessageSequence
     /// Every message that is `inFlight` or `released`, in order of sequence.
@@ -12,6 +16,9 @@ public struct DurableSession: Hashable, Sendable {
     public var inboundIDs: Set<PacketID>
     /// Identifiers of ours that the server may hold on to, and that nothing is in flight with.
     public var retiredIDs: Set<PacketID>
+    /// Identifiers under which the server may hold a message of QoS 2 that is not known here: the host lost its power, or
+    /// the daemon was killed, and how far an exchange had come was not on the disk yet.
+    public var suspectIDs: Set<PacketID>
     /// What the server may hold of our subscriptions.
     public var rememberedSubscriptions: Set<TopicFilter>
     /// Messages that are `queued`, and the sum of their `size`.
@@ -43,6 +50,7 @@ public struct DurableSession: Hashable, Sendable {
         inFlight: [StoredMessage] = [],
         inboundIDs: Set<PacketID> = [],
         retiredIDs: Set<PacketID> = [],
+        suspectIDs: Set<PacketID> = [],
         rememberedSubscriptions: Set<TopicFilter> = [],
         queuedCount: Int = 0,
         queuedBytes: Int = 0,
@@ -53,14 +61,19 @@ public struct DurableSession: Hashable, Sendable {
         homes: [String] = [],
         presences: Set<Timestamp> = [],
         consumers: [DurableConsumer] = [],
-        nextInboxSequence: InboxSequence = InboxSequence(rawValue: 1)
+        nextInboxSequence: InboxSequence = InboxSequence(rawValue: 1),
+        clientID: String? = nil,
+        hasKeys: Bool = false
     ) {
+        self.clientID = clientID
+        self.hasKeys = hasKeys
         self.established = established
         self.assignedClientID = assignedClientID
         self.nextSequence = nextSequence
         self.inFlight = inFlight
         self.inboundIDs = inboundIDs
         self.retiredIDs = retiredIDs
+        self.suspectIDs = suspectIDs
         self.rememberedSubscriptions = rememberedSubscriptions
         self.queuedCount = queuedCount
         self.queuedBytes = queuedBytes

@@ -1,0 +1,153 @@
+import ControlAPI
+import DurableStore
+import MQTT
+import SessionCore
+
+// Messages that are published with a key: the same key is the same message.
+
+/// The keys of messages that are not on the disk yet: who asks with the same key waits until they are.
+struct KeysUnderWay {
+    /// Says whose turn it is with a key.
+    struct Turn: Hashable {
+        fileprivate var number: Int
+    }
+
+    private var turns: [PublishKey: (turn: Turn, waiters: [CheckedContinuation<Void, Never>])] = [:]
+    private var keys: [MessageSequence: (key: PublishKey, turn: Turn)] = [:]
+    private var lastTurn = 0
+
+    /// - Returns: `nil` if it is somebody else's turn.
+    mutating func take(_ key: PublishKey) -> Turn? {
+        guard turns[key] == nil else { return nil }
+        lastTurn += 1
+        let turn = Turn(number: lastTurn)
+        turns[key] = (turn, [])
+        return turn
+    }
+
+    /// Resumes the caller when the key may be free.
+    mutating func wait(for key: PublishKey, _ waiter: CheckedContinuation<Void, Never>) {
+        if turns[key] == nil { waiter.resume() } else { turns[key]?.waiters.append(waiter) }
+    }
+
+    /// Ends a turn, unless it has ended before.
+    mutating func release(_ key: PublishKey, _ turn: Turn) {
+        guard turns[key]?.turn == turn else { return }
+        for waiter in turns.removeValue(forKey: key)?.waiters ?? [] { waiter.resume() }
+    }
+
+    /// The key is the message's from now on, until that is settled.
+    mutating func published(_ key: PublishKey, as sequence: MessageSequence) {
+        if let turn = turns[key]?.turn { keys[sequence] = (key, turn) }
+    }
+
+    /// The message is on the disk, or never will be.
+    mutating func settled(_ sequence: MessageSequence) {
+        guard !keys.isEmpty, let (key, turn) = keys.removeValue(forKey: sequence) else { return }
+        release(key, turn)
+    }
+
+    mutating func end() {
+        keys = [:]
+        for (key, entry) in turns { release(key, entry.turn) }
+    }
+}
+
+extension SessionDriver {
+    /// Publishes the message, unless one was published with this key: then answers what became of that one.
+    func publishOnce(
+        _ parameters: MessagePublishMethod.Parameters, _ key: PublishKey,
+        accepted: @escaping @Sendable (MessageSequence) -> Void
+    ) async -> Result<MessagePublishMethod.Result, RPCError> {
+        do throws(RPCError) {
+            try checkRunning()
+            var taken = keys.take(key)
+            while taken == nil {
+                await withCheckedContinuation { keys.wait(for: key, $0) }
+                try checkRunning()
+                taken = keys.take(key)
+            }
+            guard let turn = taken else { preconditionFailure("the turn was waited for") }
+            // The turn of a new message ends when that is on the disk.
+            var isNew = false
+            defer { if !isNew { keys.release(key, turn) } }
+            guard let known = try await message(of: key) else {
+                let result = await publishNew(parameters, key, accepted: accepted)
+                if case .success = result { isNew = true }
+                return result
+            }
+            keys.release(key, turn)
+            if let answer = Self.answer(known, parameters.wait) { return answer }
+            accepted(known.sequence)
+            return .success(try await delivery(of: known.sequence, key))
+        } catch {
+            return .failure(error)
+        }
+    }
+
+    private func message(of key: PublishKey) async throws(RPCError) -> KeyedMessage? {
+        do throws(StoreError) {
+            return try await surroundings.store.keyed(name, key, now: timestamp)
+        } catch {
+            throw .notCommitted("the message", because: error.description)
+        }
+    }
+
+    private func publishNew(
+        _ parameters: MessagePublishMethod.Parameters, _ key: PublishKey,
+        accepted: @escaping @Sendable (MessageSequence) -> Void
+    ) async -> Result<MessagePublishMethod.Result, RPCError> {
+        await withCheckedContinuation { continuation in
+            publish(parameters, key) { step in
+                switch step {
+                case .accepted(let sequence): accepted(sequence)
+                case .ended(let result): continuation.resume(returning: result)
+                }
+            }
+        }
+    }
+
+    /// - Returns: `nil` when the answer is still to come.
+    private static func answer(
+        _ known: KeyedMessage, _ wait: MessagePublishMethod.Wait
+    ) -> Result<MessagePublishMethod.Result, RPCError>? {
+        let id = known.sequence.rawValue
+        guard wait == .delivered else {
+            return .success(.init(id: id, accepted: true, delivered: false, reasonCode: nil))
+        }
+        switch known.state {
+        case .waiting: return nil
+        case .quarantined(let code, let sentence):
+            return .failure(.messageRejected(sentence, reasonCode: Int(code.rawValue)))
+        case .done(.delivered(let code)):
+            return .success(.init(id: id, accepted: true, delivered: true, reasonCode: Int(code.rawValue)))
+        case .done(.dropped(let reason)):
+            return .failure(.messageDropped(reason.sentence))
+        }
+    }
+
+    /// Waits for the end of a message that was published before.
+    private func delivery(
+        of sequence: MessageSequence, _ key: PublishKey
+    ) async throws(RPCError) -> MessagePublishMethod.Result {
+        try checkRunning()
+        let result: Result<MessagePublishMethod.Result, RPCError> = await withCheckedContinuation { continuation in
+            let before = publishers[sequence]
+            publishers[sequence] = Publisher(wait: .delivered) { step in
+                before?.told(step)
+                if case .ended(let result) = step { continuation.resume(returning: result) }
+            }
+            // It may have come to its end just before, while this was on its way.
+            Task { await answerIfOver(sequence, key) }
+        }
+        return try result.get()
+    }
+
+    private func answerIfOver(_ sequence: MessageSequence, _ key: PublishKey) async {
+        await everythingCommitted()
+        guard let known = try? await surroundings.store.keyed(name, key, now: timestamp),
+            let answer = Self.answer(known, .delivered)
+        else { return }
+        publishers.removeValue(forKey: sequence)?.told(.ended(answer))
+    }
+}

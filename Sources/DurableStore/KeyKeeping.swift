@@ -1,0 +1,85 @@
+public import MQTT
+internal import NIOCore
+public import SessionCore
+
+/// The keys that messages were published with.
+extension DurableStore {
+    /// As many keys are remembered, whatever their age.
+    static let maximumKeys: Int64 = 1_000_000
+    /// How many old keys are forgotten with each new one: more than one, so that their number falls.
+    private static let forgottenAtOnce = 16
+
+    /// The message that was published with a key within its lifetime; `nil` if there was none.
+    public func keyed(
+        _ session: SessionName, _ key: PublishKey, now: Timestamp
+    ) throws(StoreError) -> KeyedMessage? {
+        let database = try opened()
+        guard let id = sessionIDs[session] else { return nil }
+        var found: (sequence: MessageSequence, outcome: Int64?, at: Timestamp)?
+        try database.query(
+            "SELECT sequence, outcome, time FROM publish_key WHERE session = ? AND key = ? AND time > ?", .integer(id),
+            .text(key.description), .integer(now.rawValue - PublishKey.lifetime)
+        ) { row throws(StoreError) in
+            found = (.init(rawValue: row.integer(0)), row.optionalInteger(1), .init(rawValue: row.integer(2)))
+            return false
+        }
+        guard let found else { return nil }
+        if let outcome = found.outcome {
+            guard let outcome = PublishOutcome(stored: outcome) else { throw damage("the outcome of a key is invalid") }
+            return KeyedMessage(sequence: found.sequence, state: .done(outcome), at: found.at)
+        }
+        guard let stored = try summaries(session, of: [found.sequence]).first else {
+            // The row of the message is lost: what became of it nobody knows, and nobody publishes it again for that.
+            return KeyedMessage(sequence: found.sequence, state: .done(.delivered(.success)), at: found.at)
+        }
+        guard case .quarantined(let code, let sentence) = stored.state else {
+            return KeyedMessage(sequence: found.sequence, state: .waiting, at: found.at)
+        }
+        return KeyedMessage(sequence: found.sequence, state: .quarantined(code, sentence), at: found.at)
+    }
+
+    func rememberKey(
+        _ key: PublishKey, _ sequence: MessageSequence, _ time: Timestamp, _ session: Int64, _ database: Database
+    ) throws(StoreError) {
+        try database.run(
+            "INSERT OR REPLACE INTO publish_key (session, key, sequence, time) VALUES (?, ?, ?, ?)", .integer(session),
+            .text(key.description), .integer(sequence.rawValue), .integer(time.rawValue))
+        try database.run(
+            """
+            DELETE FROM publish_key WHERE id IN (
+                SELECT id FROM publish_key WHERE time < ? ORDER BY time LIMIT \(Self.forgottenAtOnce))
+            """,
+            .integer(time.rawValue - PublishKey.lifetime))
+        try database.run(
+            "DELETE FROM publish_key WHERE id <= (SELECT max(id) FROM publish_key) - ?", .integer(Self.maximumKeys))
+    }
+
+    func concludeKey(
+        _ sequence: MessageSequence, _ outcome: PublishOutcome, _ session: Int64, _ database: Database
+    ) throws(StoreError) {
+        try database.run(
+            "UPDATE publish_key SET outcome = ? WHERE session = ? AND sequence = ?", .integer(outcome.stored),
+            .integer(session), .integer(sequence.rawValue))
+    }
+}
+
+extension PublishOutcome {
+    private static let reasons: [MQTTClientMachine.DropReason] = [.expired, .tooOld, .outboxFull, .discarded]
+
+    fileprivate var stored: Int64 {
+        switch self {
+        case .delivered(let code): Int64(code.rawValue)
+        case .dropped(let reason): 256 + Int64(Self.reasons.firstIndex(of: reason) ?? Self.reasons.count - 1)
+        }
+    }
+
+    fileprivate init?(stored number: Int64) {
+        if let code = UInt8(exactly: number) {
+            self = .delivered(MQTT.ReasonCode(rawValue: code))
+        } else if Self.reasons.indices.contains(Int(clamping: number - 256)) {
+            self = .dropped(Self.reasons[Int(number - 256)])
+        } else {
+            return nil
+        }
+    }
+}

@@ -1,0 +1,157 @@
+internal import MQTT
+internal import SessionCore
+
+/// What can still be read of a damaged database, row by row, for a new one.
+///
+/// A page that cannot be read takes its rows with it, and no others: a range of keys that fails is halved and tried again,
+/// the larger ranges first, until so many tries were in vain.
+struct Salvage {
+    private static let maximumTries = 4096
+
+    private(set) var isComplete = true
+    private(set) var messages = 0
+    private let damaged: Database
+    private let new: Database
+
+    /// Copies into a database that has its tables, and no rows.
+    ///
+    /// - Parameter sessions: those that are known, and their rows, which may be lost.
+    init(_ damaged: Database, into new: Database, sessions: [SessionName: Int64]) throws(StoreError) {
+        (self.damaged, self.new) = (damaged, new)
+        var tables: [String] = []
+        try new.query(
+            "SELECT name FROM sqlite_schema WHERE type = 'table' AND name NOT LIKE 'sqlite_%' AND name <> 'store'"
+        ) { row throws(StoreError) in
+            tables.append(row.text(0))
+            return true
+        }
+        for table in tables {
+            do throws(StoreError) {
+                try new.transaction { () throws(StoreError) in try copy(table) }
+            } catch {
+                // The rest may have room, or be sound.
+                isComplete = false
+            }
+        }
+        try new.transaction { () throws(StoreError) in try mend(sessions) }
+        messages = Int(
+            try new.integer("SELECT (SELECT count(*) FROM message) + (SELECT count(*) FROM inbox)") ?? 0)
+    }
+
+    private func columns(of table: String, in database: Database) throws(StoreError) -> [String] {
+        var columns: [String] = []
+        try database.query("SELECT name FROM pragma_table_info(?)", .text(table)) { row throws(StoreError) in
+            columns.append(row.text(0))
+            return true
+        }
+        return columns
+    }
+
+    private mutating func copy(_ table: String) throws(StoreError) {
+        let old: [String]
+        do throws(StoreError) {
+            old = try columns(of: table, in: damaged)
+        } catch {
+            isComplete = false
+            return
+        }
+        // An older version of the file has not all of them, or not the table.
+        let known = try columns(of: table, in: new).filter { old.contains($0) }
+        guard !known.isEmpty else { return }
+        let key =
+            try new.integer(
+                "SELECT count(*) FROM pragma_table_list(?) WHERE wr = 0", .text(table)) ?? 0
+        let insert =
+            "INSERT OR IGNORE INTO \(table) (\(known.joined(separator: ", "))) VALUES "
+            + "(\(known.map { _ in "?" }.joined(separator: ", ")))"
+        let select = "SELECT \(known.joined(separator: ", "))"
+        if key > 0 {
+            try copyByKey(table, select, insert, known.count)
+        } else {
+            let order = known.joined(separator: ", ")
+            let orderBackwards = known.map { "\($0) DESC" }.joined(separator: ", ")
+            for direction in [order, orderBackwards] {
+                if try copyRows("\(select) FROM \(table) ORDER BY \(direction)", [], insert, known.count).isWhole {
+                    break
+                }
+                isComplete = false
+            }
+        }
+    }
+
+    private mutating func copyByKey(
+        _ table: String, _ select: String, _ insert: String, _ columns: Int
+    ) throws(StoreError) {
+        let sql = "\(select), rowid FROM \(table) WHERE rowid BETWEEN ? AND ? ORDER BY rowid"
+        // Messages have the row of their session, or of their consumer, in the upper bits.
+        var ranges = [Int64.min...0, 1...Int64.max]
+        var tries = 0
+        while tries < Self.maximumTries, tries < ranges.count {
+            let range = ranges[tries]
+            tries += 1
+            let (last, isWhole) = try copyRows(
+                sql, [.integer(range.lowerBound), .integer(range.upperBound)], insert, columns, key: Int32(columns))
+            guard !isWhole else { continue }
+            isComplete = false
+            let first = last.map { $0 + 1 } ?? range.lowerBound
+            guard first < range.upperBound else { continue }
+            let middle = first + (range.upperBound - first) / 2
+            ranges += [first...middle, (middle + 1)...range.upperBound]
+        }
+    }
+
+    /// - Returns: the key of the last row that was read, and whether nothing went wrong.
+    private func copyRows(
+        _ select: String, _ bounds: [Database.Value], _ insert: String, _ columns: Int, key: Int32? = nil
+    ) throws(StoreError) -> (last: Int64?, isWhole: Bool) {
+        var last: Int64?
+        var failure: StoreError?
+        do throws(StoreError) {
+            try damaged.query(select, with: bounds) { row throws(StoreError) in
+                let values = (0..<columns).map { row.value(Int32($0)) }
+                do throws(StoreError) {
+                    try new.run(insert, with: values)
+                } catch .inconsistent {
+                    // A row that makes no sense is as good as one that cannot be read.
+                } catch {
+                    failure = error
+                    throw error
+                }
+                if let key { last = row.integer(key) }
+                return true
+            }
+            return (last, true)
+        } catch {
+            if let failure { throw failure }
+            return (last, false)
+        }
+    }
+
+    /// What follows from rows that are not there: no number is used twice, and no session at a server is taken for the one
+    /// that was known.
+    private func mend(_ sessions: [SessionName: Int64]) throws(StoreError) {
+        for (name, id) in sessions {
+            try new.run("INSERT OR IGNORE INTO session (id, name) VALUES (?, ?)", .integer(id), .text("\(name)"))
+        }
+        guard !isComplete else { return }
+        try new.run("UPDATE session SET established = 0")
+        try new.run(
+            """
+            UPDATE session SET next_sequence = ?1 + max(
+                next_sequence, reserved_sequence,
+                coalesce((SELECT max(key) & 0xFFFFFFFFFFFF FROM message WHERE key >> 48 = session.id), 0))
+            """,
+            .integer(ReservedSequence.block))
+        try new.run(
+            """
+            UPDATE session SET next_inbox_sequence = ?1 + max(
+                next_inbox_sequence, reserved_inbox_sequence,
+                coalesce((
+                    SELECT max(inbox.key & 0xFFFFFFFFFFFF) FROM inbox JOIN consumer ON consumer.id = inbox.key >> 48
+                    WHERE consumer.session = session.id), 0))
+            """,
+            .integer(ReservedSequence.block))
+        try new.run("DELETE FROM in_flight WHERE key NOT IN (SELECT key FROM message)")
+        try new.run("DELETE FROM quarantine WHERE key NOT IN (SELECT key FROM message)")
+    }
+}

@@ -1,0 +1,70 @@
+public import ControlAPI
+internal import NIOCore
+
+extension HoldfastClient {
+    /// Publishes a message once: when the connection breaks before the answer, the call is repeated with the same key, for
+    /// as long as it takes the daemon to come back.
+    ///
+    /// - Parameters:
+    ///   - parameters: without a key they are given one.
+    ///   - timeout: how long to wait for the answer altogether; `nil`: as long as the daemon is there, and for half a minute
+    ///     when it is not.
+    /// - Throws: when the daemon cannot be reached at first, does not come back, or refuses.
+    public func publish(
+        _ parameters: MessagePublishMethod.Parameters, timeout: Duration? = nil
+    ) async throws(ClientError) -> MessagePublishMethod.Result {
+        try Self.decode(
+            MessagePublishMethod.Result.self, from: try await publishUndecoded(parameters, timeout: timeout))
+    }
+
+    /// The same, with the result as the daemon wrote it.
+    public func publishUndecoded(
+        _ parameters: MessagePublishMethod.Parameters, timeout: Duration? = nil
+    ) async throws(ClientError) -> JSONValue {
+        var parameters = parameters
+        parameters.key = parameters.key ?? Self.newKey()
+        try await attach()
+        let start = NIODeadline.now()
+        var lostSince: NIODeadline?
+        var delays = options.reattachDelays[...]
+        while true {
+            do throws(ClientError) {
+                return try await callUndecoded(
+                    MessagePublishMethod.self, parameters, timeout: Self.rest(of: timeout, since: start))
+            } catch {
+                guard error.leavesInDoubt else { throw error }
+                let now = NIODeadline.now()
+                lostSince = lostSince ?? now
+                let patience = timeout.map { TimeAmount($0) } ?? Self.patience
+                let begin = timeout == nil ? lostSince ?? now : start
+                guard now - begin < patience else { throw error }
+            }
+            let delay = delays.count > 1 ? delays.removeFirst() : delays.first ?? .seconds(1)
+            try? await eventLoop.scheduleTask(in: TimeAmount(delay)) {}.futureResult.get()
+        }
+    }
+
+    private static let patience = TimeAmount.seconds(30)
+
+    private static func rest(of timeout: Duration?, since start: NIODeadline) -> Duration? {
+        guard let timeout else { return nil }
+        return max(timeout - .nanoseconds((NIODeadline.now() - start).nanoseconds), .milliseconds(1))
+    }
+
+    /// Nobody else has it: 128 random bits.
+    private static func newKey() -> String {
+        let bits = (UInt64.random(in: .min ... .max), UInt64.random(in: .min ... .max))
+        return "client-" + String(bits.0, radix: 16) + "-" + String(bits.1, radix: 16)
+    }
+}
+
+extension ClientError {
+    /// Whether the daemon may have heard the call, or will hear it when it is back.
+    fileprivate var leavesInDoubt: Bool {
+        switch self {
+        case .connectionLost, .notRunning, .unreachable: true
+        case .refused(let error): error.known == .shuttingDown
+        default: false
+        }
+    }
+}

@@ -1,0 +1,90 @@
+/// What waits in the inbox for one durable consumer: how much, and how much goes when the oldest go.
+///
+/// A consumer may have a million messages, so not each of them is known here: they are counted in runs, and a whole run goes
+/// at a time.
+struct ConsumerBacklog: Hashable, Sendable {
+    /// No run is more than this part of the limits.
+    private static let runsToLimit = 64
+
+    private(set) var messages = 0
+    private(set) var bytes = 0
+    /// From the oldest on.
+    private var runs: [InboxRun] = []
+    /// The first run that counts: those before it are gone, and are cut off now and then.
+    private var first = 0
+    /// What comes up to here was dropped.
+    private var droppedThrough = InboxSequence.zero
+
+    init(_ runs: [InboxRun] = []) {
+        self.runs = runs
+        for run in runs {
+            messages += run.messages
+            bytes += run.bytes
+        }
+    }
+
+    /// Whether another message fits in. One of any size does when nothing waits.
+    func hasRoom(for size: Int, _ limits: InboxLimits) -> Bool {
+        messages == 0 || (messages < limits.messages && bytes + size <= limits.bytes)
+    }
+
+    mutating func add(_ sequence: InboxSequence, _ size: Int, _ limits: InboxLimits) {
+        messages += 1
+        bytes += size
+        if first < runs.count, let last = runs.last, last.messages < limits.messages / Self.runsToLimit,
+            last.bytes + size <= limits.bytes / Self.runsToLimit
+        {
+            runs[runs.count - 1] = InboxRun(
+                through: sequence, messages: last.messages + 1, bytes: last.bytes + size)
+        } else {
+            runs.append(InboxRun(through: sequence, messages: 1, bytes: size))
+        }
+    }
+
+    /// Takes one out. Nothing happens if it was dropped before.
+    mutating func remove(_ sequence: InboxSequence, _ size: Int) {
+        guard sequence > droppedThrough else { return }
+        var (low, high) = (first, runs.count)
+        while low < high {
+            let middle = (low + high) / 2
+            if runs[middle].through < sequence { low = middle + 1 } else { high = middle }
+        }
+        guard low < runs.count, runs[low].messages > 0 else { return }
+        runs[low].messages -= 1
+        runs[low].bytes -= size
+        messages -= 1
+        bytes -= size
+        skipEmpty()
+    }
+
+    /// The oldest run is given up.
+    ///
+    /// - Returns: the last message in it, and how many there were; `nil` if nothing waits.
+    mutating func dropOldest() -> InboxRun? {
+        guard first < runs.count else { return nil }
+        let run = runs[first]
+        droppedThrough = run.through
+        messages -= run.messages
+        bytes -= run.bytes
+        first += 1
+        skipEmpty()
+        return run
+    }
+
+    /// The last of the oldest run; `nil` if nothing waits.
+    var oldestRunEnd: InboxSequence? { first < runs.count ? runs[first].through : nil }
+
+    private mutating func skipEmpty() {
+        while first < runs.count, runs[first].messages == 0 { first += 1 }
+        if first > 32, first > runs.count / 2 {
+            runs.removeFirst(first)
+            first = 0
+        }
+    }
+}
+
+/// How much may wait for one durable consumer.
+struct InboxLimits: Hashable, Sendable {
+    var messages: Int
+    var bytes: Int
+}

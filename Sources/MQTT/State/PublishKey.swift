@@ -1,0 +1,44 @@
+/// What a program calls a message, so that publishing it again is the same message: after a connection that broke before the
+/// answer, nobody knows whether the first call was heard.
+public struct PublishKey: Hashable, Sendable, CustomStringConvertible {
+    /// How long a key is remembered, in milliseconds: 24 hours.
+    public static let lifetime: Int64 = 24 * 3600 * 1000
+
+    /// 1 to 128 printable ASCII characters without the space.
+    public let description: String
+
+    public init?(_ text: String) {
+        guard (1...128).contains(text.utf8.count), text.utf8.allSatisfy({ (0x21...0x7E).contains($0) }) else {
+            return nil
+        }
+        description = text
+    }
+}
+
+/// What became of a message that is not in the outbox any more.
+public enum PublishOutcome: Hashable, Sendable {
+    /// The server has it; its reason code.
+    case delivered(ReasonCode)
+    case dropped(MQTTClientMachine.DropReason)
+}
+
+/// What is remembered of a message that was published with a key.
+public struct KeyedMessage: Hashable, Sendable {
+    public enum State: Hashable, Sendable {
+        /// It is in the outbox.
+        case waiting
+        case quarantined(ReasonCode, String)
+        case done(PublishOutcome)
+    }
+
+    public var sequence: MessageSequence
+    public var state: State
+    /// When it was published.
+    public var at: Timestamp
+
+    public init(sequence: MessageSequence, state: State, at: Timestamp) {
+        self.sequence = sequence
+        self.state = state
+        self.at = at
+    }
+}

@@ -1,0 +1,96 @@
+import ControlAPI
+import MQTT
+import NIOCore
+import NIOPosix
+import SessionCore
+import Support
+import Testing
+
+@testable import Agent
+
+@Suite(.timeLimit(.minutes(10)))
+struct PublishKeyTests {
+    private static func publish(_ key: String, wait: String = "accepted", payload: String = "x") -> String {
+        #"{"session":"main","topic":"t","payload":"\#(payload)","key":"\#(key)","wait":"\#(wait)"}"#
+    }
+
+    @Test func `a repeated call is the same message and gets the same answer`() async throws {
+        try await DaemonUnderTest.run { daemon in
+            let peer = try await daemon.watcher()
+            let first = try await peer.call("message.publish", Self.publish("a", wait: "delivered"))
+            #expect(first["id"] == 1)
+            #expect(try await peer.call("message.publish", Self.publish("a", wait: "delivered")) == first)
+            #expect(try await peer.call("message.publish", Self.publish("a"))["id"] == 1)
+            #expect(try await peer.call("message.publish", Self.publish("b", wait: "delivered"))["id"] == 2)
+            #expect(try await daemon.server.message().payload == ByteBuffer(string: "x"))
+            #expect(try await daemon.server.message().payload == ByteBuffer(string: "x"))
+            let status = try await peer.call("session.status", #"{"session":"main"}"#)
+            #expect(status["counters"]?["published"] == 2)
+        }
+    }
+
+    @Test func `calls at the same time are one message, and each is answered`() async throws {
+        try await DaemonUnderTest.run(autoconnect: false) { daemon in
+            let peer = try await daemon.watcher("disconnected")
+            var calls: [Int] = []
+            for number in 0..<20 {
+                calls.append(
+                    try await peer.request(
+                        "message.publish", Self.publish("a", wait: number % 2 == 0 ? "accepted" : "delivered")))
+            }
+            for call in stride(from: 0, to: 20, by: 2) {
+                #expect(try await peer.answer(calls[call])["result"]?["id"] == 1)
+            }
+            try await peer.call("session.connect", #"{"session":"main"}"#)
+            for call in stride(from: 1, to: 20, by: 2) {
+                #expect(try await peer.answer(calls[call])["result"]?["delivered"] == .bool(true))
+            }
+            let status = try await peer.call("session.status", #"{"session":"main"}"#)
+            #expect(status["counters"]?["published"] == 1)
+        }
+    }
+
+    @Test func `a message that the server refused is told as that again`() async throws {
+        try await DaemonUnderTest.run { daemon in
+            let peer = try await daemon.watcher()
+            await daemon.server.set { $0.refusedTopics = ["t": .notAuthorized] }
+            for _ in 1...2 {
+                await #expect(throws: ControlPeer.CallFailure(code: "message-rejected")) {
+                    try await peer.call("message.publish", Self.publish("a", wait: "delivered"))
+                }
+            }
+        }
+    }
+
+    @Test func `another daemon on the same state knows the key`() async throws {
+        let directory = try TemporaryDirectory()
+        defer { directory.remove() }
+        let group = MultiThreadedEventLoopGroup(numberOfThreads: 2)
+        let server = LoopbackServer(eventLoop: group.next())
+        try await server.start()
+        try directory.makeSessions()
+        try directory.write("sessions.d/main.toml", await DaemonUnderTest.session(server))
+        try await DaemonUnderTest.run(in: directory, server, on: group) { daemon in
+            let peer = try await daemon.watcher()
+            #expect(try await peer.call("message.publish", Self.publish("a", wait: "delivered"))["id"] == 1)
+        }
+        try await DaemonUnderTest.run(in: directory, server, on: group) { daemon in
+            let peer = try await daemon.watcher()
+            let again = try await peer.call("message.publish", Self.publish("a", wait: "delivered"))
+            #expect(again["id"] == 1)
+            #expect(again["delivered"] == .bool(true))
+        }
+        try await server.stop()
+        try await group.shutdownGracefully()
+    }
+
+    @Test(arguments: ["", "a b"])
+    func `a key that is none is refused`(key: String) async throws {
+        try await DaemonUnderTest.run { daemon in
+            let peer = try await daemon.watcher()
+            await #expect(throws: ControlPeer.CallFailure(code: "invalid-parameters")) {
+                try await peer.call("message.publish", Self.publish(key))
+            }
+        }
+    }
+}

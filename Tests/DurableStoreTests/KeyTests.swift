@@ -1,0 +1,64 @@
+import MQTT
+import NIOCore
+import SessionCore
+import Testing
+
+@testable import DurableStore
+
+@Suite struct `The key of a message` {
+    let directory: TemporaryDirectory
+    let main: SessionName
+    let key: PublishKey
+
+    init() throws {
+        directory = try TemporaryDirectory()
+        main = try session()
+        key = try #require(PublishKey("order-1"))
+    }
+
+    private func find(_ store: DurableStore, at now: Int64 = 1000) async throws -> KeyedMessage? {
+        try await store.keyed(main, key, now: Timestamp(rawValue: now))
+    }
+
+    private func publish(_ store: DurableStore, at time: Int64 = 1000) async throws {
+        try await store.commit(main, .insert(message(1)), .rememberKey(key, sequence(1), at: .init(rawValue: time)))
+    }
+
+    @Test func `is remembered with what became of it`() async throws {
+        let store = try openStore(directory)
+        #expect(try await find(store) == nil)
+        try await publish(store)
+        #expect(try await find(openStore(try directory.copyAsItIs()))?.state == .waiting)
+        #expect(try await store.session(main).hasKeys)
+        try await store.commit(main, .quarantine(sequence(1), .notAuthorized, "no"))
+        #expect(try await find(store)?.state == .quarantined(.notAuthorized, "no"))
+        try await store.commit(main, .requeue(sequence(1), as: sequence(2), at: .init(rawValue: 0)))
+        #expect(try await find(store)?.sequence == sequence(2))
+        try await store.commit(
+            main, .remove(sequence(2)), .concludeKey(sequence(2), .delivered(.noMatchingSubscribers)))
+        #expect(try await find(store)?.state == .done(.delivered(.noMatchingSubscribers)))
+    }
+
+    @Test(arguments: [MQTTClientMachine.DropReason.expired, .tooOld, .outboxFull, .discarded])
+    func `tells why its message was dropped`(reason: MQTTClientMachine.DropReason) async throws {
+        let store = try openStore(directory)
+        try await publish(store)
+        try await store.commit(main, .remove(sequence(1)), .concludeKey(sequence(1), .dropped(reason)))
+        #expect(try await find(store)?.state == .done(.dropped(reason)))
+    }
+
+    @Test func `is forgotten after a day`() async throws {
+        let store = try openStore(directory)
+        try await publish(store, at: 0)
+        #expect(try await find(store, at: PublishKey.lifetime - 1) != nil)
+        #expect(try await find(store, at: PublishKey.lifetime) == nil)
+        let other = try #require(PublishKey("order-2"))
+        try await store.commit(
+            main, .insert(message(2)),
+            .rememberKey(other, sequence(2), at: .init(rawValue: PublishKey.lifetime + 1)))
+        #expect(try await find(store, at: 0) == nil, "its row is gone")
+    }
+
+    @Test(arguments: ["", "a b", "ä", "a\u{7}", String(repeating: "a", count: 129)])
+    func `is short and plain`(text: String) { #expect(PublishKey(text) == nil) }
+}

@@ -1,0 +1,138 @@
+import NIOCore
+import Testing
+
+@testable import MQTT
+
+/// A consumer that no program serves fills up, and only it notices.
+@Suite struct `A consumer that is full` {
+    private var harness: MQTTClientHarness
+    private let abandoned: ConsumerName
+    private let served: ConsumerName
+
+    init() throws {
+        abandoned = try #require(ConsumerName("abandoned"))
+        served = try #require(ConsumerName("served"))
+        harness = MQTTClientHarness { $0.inboxMaxMessages = 3 }
+        for name in [abandoned, served] {
+            harness.handle(.consumer(name, .put(filter: "in", .exactlyOnce, matching: try TopicFilter("in"))))
+        }
+        harness.connect()
+        harness.changes = []
+    }
+
+    @Test mutating func `loses its oldest messages, which are counted, and the server gets its acknowledgements`() {
+        for number: UInt16 in 1...5 {
+            #expect(harness.server(inbound("\(number)", qos: .atLeastOnce, number)).contains("PUBACK \(number)"))
+            harness.handle(.consumer(served, .taken([taken(number)])))
+        }
+        #expect(harness.machine.backlog(of: abandoned).messages == 3)
+        #expect(harness.machine.missed(by: abandoned) == 2)
+        #expect(harness.machine.missed(by: served) == 0)
+        #expect(harness.machine.inboxCounts.withheld == 0)
+        let dropped = harness.changes.compactMap { change -> Int64? in
+            if case .dropCollected(abandoned, let through, 1) = change { through.rawValue } else { nil }
+        }
+        #expect(dropped == [1, 2])
+    }
+
+    private func taken(_ sequence: UInt16) -> TakenMessage {
+        TakenMessage(sequence: .init(rawValue: Int64(sequence)), size: 3)
+    }
+
+    @Test mutating func `is told once how many there were`() {
+        for number: UInt16 in 1...5 { harness.server(inbound("\(number)", qos: .atLeastOnce, number)) }
+        harness.changes = []
+        harness.handle(.consumer(abandoned, .toldMissed(2)))
+        #expect(harness.machine.missed(by: abandoned) == 0)
+        #expect(harness.changes == [.toldMissed(abandoned, 2)])
+    }
+
+    @Test mutating func `loses nothing of the commit that is being made`() {
+        harness.holdsCommits = true
+        harness.server(inbound("1", qos: .atLeastOnce, 1))
+        // All of these wait for the first commit, and then come together: at most as many as there is room for.
+        for number: UInt16 in 2...9 { harness.server(inbound("\(number)", qos: .exactlyOnce, number)) }
+        while !harness.heldCommits.isEmpty {
+            harness.changes = []
+            harness.commitAll()
+            var collected: [Int64] = []
+            var dropped: [Int64] = []
+            for change in harness.changes {
+                if case .collect(let message, _, _) = change { collected.append(message.sequence.rawValue) }
+                if case .dropCollected(_, let through, _) = change { dropped.append(through.rawValue) }
+            }
+            #expect(collected.count <= 3)
+            #expect(dropped.allSatisfy { $0 < collected.min() ?? .max })
+        }
+        #expect(harness.machine.backlog(of: abandoned).messages == 3)
+        #expect(harness.machine.missed(by: abandoned) == 6)
+    }
+
+    @Test mutating func `takes what was dropped and acknowledged late only once out of its count`() {
+        for number: UInt16 in 1...5 { harness.server(inbound("\(number)", qos: .atLeastOnce, number)) }
+        harness.handle(.consumer(abandoned, .taken([taken(1), taken(3)])))
+        #expect(harness.machine.backlog(of: abandoned).messages == 2)
+    }
+
+    @Test func `goes on after a restart with what is stored`() throws {
+        let durable = DurableSession(
+            established: true,
+            consumers: [
+                DurableConsumer(
+                    name: abandoned, filter: "in", qos: .exactlyOnce,
+                    runs: [
+                        .init(through: .init(rawValue: 4), messages: 2, bytes: 20),
+                        .init(through: .init(rawValue: 9), messages: 1, bytes: 10),
+                    ], missed: 7)
+            ], nextInboxSequence: .init(rawValue: 10))
+        var harness = MQTTClientHarness(durable: durable) { $0.inboxMaxMessages = 3 }
+        harness.handle(.consumer(abandoned, .matching(try TopicFilter("in"))))
+        harness.connect(resumed: true)
+        #expect(harness.server(inbound("x", qos: .atLeastOnce, 1)).contains("abandoned missed 2 to 4"))
+        #expect(harness.machine.missed(by: abandoned) == 9)
+        #expect(harness.machine.backlog(of: abandoned).messages == 2)
+    }
+
+    @Test(arguments: UInt64(0)..<20)
+    func `counts what it has, however messages come and go`(seed: UInt64) throws {
+        var random = SplitMix(seed)
+        var backlog = ConsumerBacklog()
+        var model: [(InboxSequence, Int)] = []
+        let limits = InboxLimits(messages: 1 + Int(random.next() % 300), bytes: 1 + Int(random.next() % 4000))
+        var sequence = InboxSequence.zero
+        for _ in 0..<2000 {
+            if random.next() % 3 > 0 {
+                let size = 1 + Int(random.next() % 40)
+                while !backlog.hasRoom(for: size, limits), let run = backlog.dropOldest() {
+                    let gone = model.filter { $0.0 <= run.through }
+                    #expect(gone.count == run.messages)
+                    #expect(gone.reduce(0) { $0 + $1.1 } == run.bytes)
+                    model.removeFirst(gone.count)
+                }
+                sequence = InboxSequence(rawValue: sequence.rawValue + 1 + Int64(random.next() % 3))
+                backlog.add(sequence, size, limits)
+                model.append((sequence, size))
+            } else if !model.isEmpty {
+                let (taken, size) = model.remove(at: Int(random.next() % UInt64(model.count)))
+                backlog.remove(taken, size)
+            }
+            #expect(backlog.messages == model.count)
+            #expect(backlog.bytes == model.reduce(0) { $0 + $1.1 })
+            #expect(backlog.messages <= limits.messages)
+        }
+    }
+}
+
+private struct SplitMix {
+    var state: UInt64
+
+    init(_ seed: UInt64) { state = seed }
+
+    mutating func next() -> UInt64 {
+        state &+= 0x9E37_79B9_7F4A_7C15
+        var mixed = state
+        mixed = (mixed ^ (mixed >> 30)) &* 0xBF58_476D_1CE4_E5B9
+        mixed = (mixed ^ (mixed >> 27)) &* 0x94D0_49BB_1331_11EB
+        return mixed ^ (mixed >> 31)
+    }
+}

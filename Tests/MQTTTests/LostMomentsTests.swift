@@ -1,0 +1,70 @@
+import Testing
+
+@testable import MQTT
+
+/// The host lost its power, and what is stored is older than what the server has.
+@Suite struct `After lost moments` {
+    private func durable(_ suspects: [UInt16]) -> DurableSession {
+        DurableSession(established: true, suspectIDs: Set(suspects.map { id($0) }))
+    }
+
+    @Test func `the server is asked to finish what it may hold, and nothing new is taken for that`() throws {
+        var client = MQTTClientHarness(durable: durable([1, 2, 3]))
+        let words = client.connect(resumed: true)
+        #expect(words.filter { $0.hasPrefix("PUBREL") } == ["PUBREL 1", "PUBREL 2", "PUBREL 3"])
+        #expect(try client.publish("x", qos: .exactlyOnce).contains("PUBLISH x id 4"))
+        client.changes = []
+        #expect(client.server(.pubcomp(answer(1, .packetIdentifierNotFound)), .pubcomp(answer(2))).isEmpty)
+        #expect(client.changes == [.clearSuspect(id(1)), .clearSuspect(id(2))])
+        #expect(!client.machine.packetIDs.isUsed(id(1)))
+        #expect(client.machine.packetIDs.isUsed(id(3)))
+    }
+
+    @Test func `a server that ends the connection for it is not asked again`() {
+        var client = MQTTClientHarness(durable: durable([1]))
+        #expect(client.connect(resumed: true).contains("PUBREL 1"))
+        client.handle(.connectionClosed)
+        #expect(!client.connect(resumed: true).contains("PUBREL 1"))
+        #expect(client.machine.packetIDs.isUsed(id(1)), "and the identifier is not used")
+    }
+
+    @Test func `a new session at the server has nothing of it`() {
+        var client = MQTTClientHarness(durable: durable([1]))
+        #expect(!client.connect(resumed: false).contains("PUBREL 1"))
+        #expect(!client.machine.packetIDs.isUsed(id(1)))
+        #expect(client.changes.contains(.freeRetiredIdentifiers))
+    }
+
+    @Test(arguments: ["me", "somebody"])
+    func `the session of another client identifier is not taken up`(before: String) {
+        var durable = DurableSession(established: true)
+        durable.clientID = before
+        var client = MQTTClientHarness(durable: durable)
+        #expect(client.open() == [before == "me" ? "CONNECT" : "CONNECT clean"])
+    }
+
+    @Test func `which client identifier the session has is durable`() {
+        var client = MQTTClientHarness()
+        client.connect()
+        #expect(client.changes.contains(.setClientID("me")))
+        client.changes = []
+        client.handle(.connectionClosed)
+        client.connect(resumed: true)
+        #expect(!client.changes.contains(.setClientID("me")))
+    }
+
+    @Test func `a key is committed with its message, and what became of it with its removal`() throws {
+        var client = MQTTClientHarness()
+        client.connect()
+        client.changes = []
+        let key = try #require(PublishKey("k"))
+        var actions: [MQTTClientMachine.Action] = []
+        let sequence = try client.machine.publish(
+            OutboundMessage(topic: "t"), key: key, at: client.now, into: &actions)
+        _ = client.describe(actions)
+        #expect(client.changes.contains(.rememberKey(key, sequence, at: client.now)))
+        client.changes = []
+        client.server(.puback(answer(1, .noMatchingSubscribers)))
+        #expect(client.changes == [.remove(sequence), .concludeKey(sequence, .delivered(.noMatchingSubscribers))])
+    }
+}

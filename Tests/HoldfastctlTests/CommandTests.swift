@@ -102,7 +102,7 @@ struct EndingTests {
         #expect(failure.lines == ["holdfastctl: a.toml:1:1: wrong", "b.toml:2:1: wrong\u{FFFD}"])
     }
 
-    @Test(arguments: [(nil, "."), (0, "."), (16, "; no subscribers."), (135, "; the server's reason code is 135.")])
+    @Test(arguments: [(nil, "."), (0, "."), (16, "; no subscribers."), (135, "; the server's reason code is 0x87.")])
     func `a delivered message is told in words`(_ code: Int?, _ end: String) {
         let result = MessagePublishMethod.Result(id: 3, accepted: true, delivered: true, reasonCode: code)
         #expect(PublishCommand.sentence(result) == "Message 3 is delivered" + end)

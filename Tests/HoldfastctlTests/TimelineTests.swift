@@ -135,9 +135,9 @@ struct TimelineTests {
                     entry(20, .disconnected, .connecting), entry(21, .connecting, .connected),
                 ], 0
             ),
-            // A reconnect that was asked for is over at once, or is an outage.
+            // A reconnect that was asked for is an outage when the daemon calls it one, or when it is not over.
             ([entry(10, .connected, .reconnecting, "user-reconnect"), entry(10.1, .reconnecting, .connected)], 0),
-            ([entry(10, .connected, .reconnecting, "user-reconnect"), entry(12, .reconnecting, .connected)], 1),
+            ([entry(10, .connected, .reconnecting, "user-reconnect"), entry(12, .reconnecting, .connected)], 0),
             ([entry(10, .connected, .reconnecting, "user-reconnect")], 1),
             ([entry(10, .connected, .reconnecting)], 1),
         ] as [([SessionHistoryEntry], Int)])

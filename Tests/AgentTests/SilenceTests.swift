@@ -167,7 +167,7 @@ struct SilenceTests {
         try await DaemonUnderTest.run(autoconnect: false, prepare: prepare) { daemon in
             let peer = try await daemon.watcher("disconnected")
             try await peer.call("session.connect", #"{"session":"main"}"#)
-            let event = try await peer.notification("session.event", ["event": "state-changed", "phase": "waiting"])
+            let event = try await peer.notification("session.event", ["event": "phase-changed", "phase": "waiting"])
             #expect(event["reason"]?["code"] == "wrong-protocol")
             let port = await daemon.server.port
             #expect(event["reason"]?["message"] == .string("at 127.0.0.1:\(port) is \(name)"))
@@ -184,7 +184,7 @@ struct SilenceTests {
         try await DaemonUnderTest.run(autoconnect: false, prepare: prepare) { daemon in
             let peer = try await daemon.watcher("disconnected")
             try await peer.call("session.connect", #"{"session":"main"}"#)
-            let event = try await peer.notification("session.event", ["event": "state-changed", "phase": "waiting"])
+            let event = try await peer.notification("session.event", ["event": "phase-changed", "phase": "waiting"])
             #expect(event["reason"]?["code"] == "protocol-error")
             #expect(event["reason"]?["serverCode"] == .null)
         }

@@ -72,10 +72,9 @@ extension MQTTClientMachine.Configuration {
             whenFull: MQTTClientMachine.OverflowBehaviour(session.outbox.whenFull),
             maximumAge: session.outbox.maxAge.map { $0.nanoseconds / 1_000_000 },
             inboxMaxMessages: session.inbox.maxMessages, inboxMaxBytes: session.inbox.maxBytes,
-            packetsPerInput: 256,
+            inboxWhenFull: session.inbox.whenFull == .withhold ? .withhold : .dropOldest,
             acknowledgeTimeout: session.timeouts.acknowledge.nanoseconds / 1_000_000,
-            requestTimeout: session.timeouts.restore.nanoseconds / 1_000_000,
-            inboxWhenFull: session.inbox.whenFull == .withhold ? .withhold : .dropOldest)
+            requestTimeout: session.timeouts.restore.nanoseconds / 1_000_000, packetsPerInput: 256)
     }
 }
 

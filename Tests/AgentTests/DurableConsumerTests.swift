@@ -156,7 +156,8 @@ struct DurableConsumerTests {
         let id = SubscriptionID(rawValue: "s1")
         _ = consumers.attach(.init(subscription: id, deliver: { _ in }, takenOver: {}), to: name)
         consumers.ready(name, id)
-        let load = try #require(consumers.beginLoads().first)
+        let begun = consumers.beginLoad()
+        let load = try #require(begun)
         return (consumers, load)
     }
 

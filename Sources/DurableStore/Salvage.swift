@@ -83,8 +83,8 @@ struct Salvage {
         _ table: String, _ select: String, _ insert: String, _ columns: Int
     ) throws(StoreError) {
         let sql = "\(select), rowid FROM \(table) WHERE rowid BETWEEN ? AND ? ORDER BY rowid"
-        // Messages have the row of their session, or of their consumer, in the upper bits.
-        var ranges = [Int64.min...0, 1...Int64.max]
+        // No row of ours has another number. Messages have the row of their session, or of their consumer, in the upper bits.
+        var ranges = [0...Int64.max]
         var tries = 0
         while tries < Self.maximumTries, tries < ranges.count {
             let range = ranges[tries]

@@ -307,7 +307,7 @@ import Testing
         await #expect(throws: StoreError.closed) { try await store.commit(main, .insert(message(2))) }
         await #expect(throws: StoreError.closed) { try await store.session(main) }
         await #expect(throws: StoreError.closed) { try await store.verdict(main) }
-        #expect(directory.names == ["holdfast.db", "lock"])
+        #expect(directory.names == ["holdfast.db", "holdfast.spare", "lock"])
     }
 
     @Test func `statistics tell sizes and commits`() async throws {

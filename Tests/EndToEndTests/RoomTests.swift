@@ -128,7 +128,7 @@ extension EndToEnd {
         }
     }
 
-    @Test func `with yield the device that comes back stops`() async throws {
+    @Test func `with yield, too, the device that is taken over is displaced`() async throws {
         try await withLab { lab, first in
             let server = try await LabServer(lab)
             try await server.start()
@@ -139,7 +139,7 @@ extension EndToEnd {
             let events = try await first.events()
             try await events.until(.connected)
             try await second.start()
-            #expect(try await events.until(.failed).reason?.code == "yielded")
+            #expect(try await events.until(.failed).reason?.code == "displaced")
             #expect(try await second.status().state == .connected)
         }
     }

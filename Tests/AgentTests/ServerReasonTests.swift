@@ -184,7 +184,7 @@ struct ServerReasonTests {
             var waiting = try await peer.state("connecting")
             while waiting["phase"] != "waiting" {
                 if waiting["phase"] == "dialing" { dialed += 1 }
-                waiting = try await peer.state("connecting")
+                waiting = try await peer.notification("session.event", ["event": "phase-changed"])
             }
             #expect(dialed == 4)
             #expect(waiting["reason"]?["code"] == "moved")

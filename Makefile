@@ -30,7 +30,7 @@ BUILD_TESTS = $(SWIFT) build $(TESTS)
 
 SCRIPTS = scripts/setup scripts/test scripts/docs scripts/demo scripts/simulate-mutants scripts/check-imports \
           scripts/check-manuals scripts/package scripts/apt-repository .ci/run
-BENCHMARKS = $(wildcard Benchmarks/*/bench-*) $(wildcard Benchmarks/*/*.py)
+PYTHON = scripts/test-summary $(wildcard Benchmarks/*/bench-*) $(wildcard Benchmarks/*/*.py)
 MAN1 = man/holdfastctl.1
 MAN5 = man/holdfast.toml.5 man/holdfast-session.5
 MAN7 = man/holdfast-rpc.7
@@ -175,7 +175,7 @@ lint: ## check the format, the imports, the scripts and the manuals
 	$(SWIFT) format lint --strict --parallel --recursive Sources Tests Examples Package.swift
 	scripts/check-imports
 	for script in $(SCRIPTS); do bash -n $$script || exit 1; done
-	python3 -c 'import ast, sys; [ast.parse(open(file).read(), file) for file in sys.argv[1:]]' $(BENCHMARKS)
+	python3 -c 'import ast, sys; [ast.parse(open(file).read(), file) for file in sys.argv[1:]]' $(PYTHON)
 	scripts/check-manuals $(MAN1) $(MAN5) $(MAN7) $(MAN8)
 	$(SWIFT) build --explicit-target-dependency-import-check error
 

@@ -284,8 +284,8 @@ struct PageScenarios {
     }
 
     @Test func `each statement of the four SDKs names a test that there is`() throws {
-        let rows = try Self.rows("Documentation/Statements.md").dropFirst()
-        #expect(rows.count > 40)
+        let rows = try Self.rows("Documentation/Statements.md").filter { $0.first?.first?.isNumber == true }
+        #expect(rows.count >= 135)
         for row in rows {
             let parts = (row.last ?? "").split(separator: "*", omittingEmptySubsequences: false).map(String.init)
             let file = parts[0].split { $0 == ":" || $0 == " " }.first.map(String.init) ?? ""

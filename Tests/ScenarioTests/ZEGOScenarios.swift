@@ -44,6 +44,23 @@ struct ZEGOScenarios {
         }
     }
 
+    @Test(arguments: [SessionReconnectMethod.Mode.quick, .full])
+    func `while A reconnects it still knows who was in the room`(_ mode: SessionReconnectMethod.Mode) async throws {
+        try await Self.together { scenario, a, b in
+            scenario.stop()
+            try await a.until(.reconnecting)
+            #expect(try await a.participants() == ["a", "b"])
+            if mode == .full { scenario.with { broker, _ in broker.forget("a") } }
+            scenario.start()
+            // At each moment until it is back, and after.
+            repeat {
+                #expect(try await a.participants() == ["a", "b"])
+                await scenario.sleep(.milliseconds(10))
+            } while try await a.status().state != .connected
+            #expect(try await a.participants() == ["a", "b"])
+        }
+    }
+
     @Test func `A is back after the heartbeat timeout: B sees A leave and join again`() async throws {
         try await Self.together { scenario, a, b in
             // Nothing tells the server that A is gone but the silence, and nothing tells A.

@@ -58,8 +58,16 @@ struct Participants: Hashable, Sendable {
     /// Ordered by user and device.
     var list: [Participant] { present.values.sorted { $0.identity < $1.identity } }
 
-    /// Whether there is a list at all.
+    /// Whether all of the list was confirmed since the last connection.
     var isKnown: Bool { phase == .known }
+
+    /// Whether there is a list at all; after a reconnect it is the one from before until the server has told it again.
+    var hasList: Bool {
+        switch phase {
+        case .unknown, .filling(_, isFirst: true): false
+        case .filling(_, isFirst: false), .known: true
+        }
+    }
 
     /// The retained messages are about to be sent.
     mutating func beginSnapshot() {

@@ -256,7 +256,7 @@ extension SessionDriver {
         }
         let state = machine.status.state
         guard state == .connected || state == .reconnecting else { throw .notConnected(name.description) }
-        guard membership.participants.isKnown else {
+        guard membership.participants.hasList else {
             throw .wrongState(
                 name.description, is: "not told who is in its room",
                 hint: "a moment after connecting it is, unless the server refuses \(membership.room.presenceFilter)")

@@ -7,7 +7,13 @@ extension DurableStore {
         let id = try makeSession(session, in: database)
         var last: MessageSequence?
         var lastCollected: InboxSequence?
-        for change in changes {
+        var rest = changes[...]
+        while let change = rest.first {
+            if let count = try applyRange(at: rest, to: id, in: database) {
+                rest = rest.dropFirst(count)
+                continue
+            }
+            rest = rest.dropFirst()
             if let sequence = change.newSequence {
                 if last == nil { last = try lastSequence(of: id, in: database) }
                 guard let previous = last, sequence > previous else {
@@ -25,29 +31,33 @@ extension DurableStore {
             try database.run(
                 "UPDATE session SET next_inbox_sequence = max(next_inbox_sequence, ?) WHERE id = ?",
                 .integer(lastCollected.next.rawValue), .integer(id))
-            try reserve("reserved_inbox_sequence", lastCollected.rawValue, of: id, in: database)
+            try reserve(
+                """
+                UPDATE session SET reserved_inbox_sequence = ?1 + ?2 WHERE id = ?3 AND reserved_inbox_sequence < ?1
+                """,
+                lastCollected.rawValue, of: id, in: database)
         }
         // In the same transaction as the inserts: a sequence is used up for ever, also when its message is gone.
         if let last {
             try database.run(
                 "UPDATE session SET next_sequence = ? WHERE id = ?", .integer(last.next.rawValue), .integer(id))
-            try reserve("reserved_sequence", last.rawValue, of: id, in: database)
+            try reserve(
+                "UPDATE session SET reserved_sequence = ?1 + ?2 WHERE id = ?3 AND reserved_sequence < ?1",
+                last.rawValue, of: id, in: database)
         }
     }
 
     /// Sees to it that a number that is used now is not used again if this commit is lost with the host's power.
     private func reserve(
-        _ column: String, _ number: Int64, of session: Int64, in database: Database
+        _ statement: StaticString, _ number: Int64, of session: Int64, in database: Database
     ) throws(StoreError) {
         guard schemaVersion >= Schema.reservingVersion else { return }
-        try database.run(
-            "UPDATE session SET \(column) = ?1 + ?2 WHERE id = ?3 AND \(column) < ?1", .integer(number),
-            .integer(ReservedSequence.block), .integer(session))
+        try database.run(statement, .integer(number), .integer(ReservedSequence.block), .integer(session))
         if database.changes > 0 { mustFlush = true }
     }
 
     /// The same for the identifier of a message of QoS 2.
-    private func reserve(_ id: PacketID, of session: Int64, in database: Database) throws(StoreError) {
+    func reserve(_ id: PacketID, of session: Int64, in database: Database) throws(StoreError) {
         var window = windows[session] ?? IdentifierWindow()
         guard schemaVersion >= Schema.reservingVersion, window.reserve(id) else { return }
         windows[session] = window
@@ -78,22 +88,8 @@ extension DurableStore {
         switch change {
         case .insert(let stored):
             try insert(stored, session, database)
-        case .assign(let sequence, let packetID):
-            let key = try key(session, sequence)
-            try markInFlight(key, packetID, released: false, database)
-            let qos = try database.integer("SELECT qos FROM message WHERE key = ?", .integer(key.rawValue))
-            if qos == Int64(QoS.exactlyOnce.rawValue) { try reserve(packetID, of: session, in: database) }
-        case .unassign(let sequence):
-            try database.run("DELETE FROM in_flight WHERE key = ?", .integer(key(session, sequence).rawValue))
-        case .release(let sequence):
-            try database.run(
-                "UPDATE in_flight SET released = 1 WHERE key = ?", .integer(key(session, sequence).rawValue))
-        case .remove(let sequence):
-            let key = Database.Value.integer(try key(session, sequence).rawValue)
-            try database.run("DELETE FROM message WHERE key = ?", key)
-            messages -= database.changes
-            try database.run("DELETE FROM in_flight WHERE key = ?", key)
-            try database.run("DELETE FROM quarantine WHERE key = ?", key)
+        case .assign, .unassign, .release, .remove, .removeCollected:
+            preconditionFailure("changes that have ranges are applied by range")
         case .rememberKey(let key, let sequence, at: let time):
             try rememberKey(key, sequence, time, session, database)
         case .concludeKey(let sequence, let outcome):
@@ -192,10 +188,6 @@ extension DurableStore {
         case .collect(let collected, let consumers, let packetID):
             for name in consumers { try collect(collected, name, session, database) }
             if let packetID { try apply(.insertInbound(packetID), to: session, in: database) }
-        case .removeCollected(let sequence, let name):
-            guard let consumer = try consumerID(name, of: session, in: database) else { return }
-            try database.run(
-                "DELETE FROM inbox WHERE key = ?", .integer(inboxKey(consumer, sequence).rawValue))
         case .dropCollected(let name, through: let through, let count):
             try dropCollected(name, through, count, session, database)
         case .toldMissed(let name, let count):
@@ -218,7 +210,7 @@ extension DurableStore {
         }
     }
 
-    private func key(_ session: Int64, _ sequence: MessageSequence) throws(StoreError) -> MessageKey {
+    func key(_ session: Int64, _ sequence: MessageSequence) throws(StoreError) -> MessageKey {
         guard let key = MessageKey(session: session, sequence: sequence) else {
             throw .inconsistent("\(sequence) is no place in a session's order")
         }
@@ -241,23 +233,20 @@ extension DurableStore {
         switch stored.state {
         case .queued: break
         case .inFlight(let packetID):
-            try markInFlight(key, packetID, released: false, database)
+            try insertInFlight(key, packetID, released: false, database)
             if message.qos == .exactlyOnce { try reserve(packetID, of: session, in: database) }
-        case .released(let packetID): try markInFlight(key, packetID, released: true, database)
+        case .released(let packetID): try insertInFlight(key, packetID, released: true, database)
         case .quarantined(let code, let message): try quarantine(key, code, message, database)
         }
     }
 
-    /// Only a message that is there, and that nobody has to decide about, goes anywhere.
-    private func markInFlight(
+    /// The row of the message was just made.
+    private func insertInFlight(
         _ key: MessageKey, _ packetID: PacketID, released: Bool, _ database: Database
     ) throws(StoreError) {
         try database.run(
-            """
-            INSERT OR REPLACE INTO in_flight (key, packet_id, released)
-            SELECT key, ?, ? FROM message WHERE key = ? AND key NOT IN (SELECT key FROM quarantine)
-            """,
-            .integer(packetID.rawValue), .integer(released ? 1 : 0), .integer(key.rawValue))
+            "INSERT OR REPLACE INTO in_flight (key, packet_id, released) VALUES (?, ?, ?)", .integer(key.rawValue),
+            .integer(packetID.rawValue), .integer(released ? 1 : 0))
     }
 
     private func quarantine(

@@ -10,6 +10,8 @@ final class Database {
     private let handle: OpaquePointer
     private var isClosed = false
     private var statements: [String: OpaquePointer] = [:]
+    /// Those whose text is a constant of the program, by its address: hashing the text takes as long as a small statement.
+    private var constants: [UnsafePointer<UInt8>: OpaquePointer] = [:]
 
     /// A value on its way into a statement.
     enum Value {
@@ -52,6 +54,7 @@ final class Database {
         isClosed = true
         for statement in statements.values { sqlite3_finalize(statement) }
         statements = [:]
+        constants = [:]
         sqlite3_close_v2(handle)
     }
 
@@ -69,11 +72,14 @@ final class Database {
     }
 
     /// Runs one statement that gives no rows.
-    func run(_ sql: String, _ values: Value...) throws(StoreError) { try run(sql, with: values) }
+    func run(_ sql: StaticString, _ values: Value...) throws(StoreError) { try run(prepared(sql), values) }
 
-    func run(_ sql: String, with values: [Value]) throws(StoreError) {
-        let statement = try prepared(sql, values)
+    /// The same with a text that is put together.
+    func run(text sql: String, with values: [Value]) throws(StoreError) { try run(prepared(sql), values) }
+
+    private func run(_ statement: OpaquePointer, _ values: [Value]) throws(StoreError) {
         defer { reset(statement) }
+        try bind(values, to: statement)
         while true {
             let result = sqlite3_step(statement)
             if result == SQLITE_DONE { return }
@@ -83,16 +89,23 @@ final class Database {
 
     /// Runs one query; `each` is called with every row until it answers `false`.
     func query(
-        _ sql: String, _ values: Value..., each: (Row) throws(StoreError) -> Bool
+        _ sql: StaticString, _ values: Value..., each: (Row) throws(StoreError) -> Bool
     ) throws(StoreError) {
-        try query(sql, with: values, each: each)
+        try query(prepared(sql), values, each)
     }
 
+    /// The same with a text that is put together.
     func query(
-        _ sql: String, with values: [Value], each: (Row) throws(StoreError) -> Bool
+        text sql: String, with values: [Value], each: (Row) throws(StoreError) -> Bool
     ) throws(StoreError) {
-        let statement = try prepared(sql, values)
+        try query(prepared(sql), values, each)
+    }
+
+    private func query(
+        _ statement: OpaquePointer, _ values: [Value], _ each: (Row) throws(StoreError) -> Bool
+    ) throws(StoreError) {
         defer { reset(statement) }
+        try bind(values, to: statement)
         while true {
             let result = sqlite3_step(statement)
             if result == SQLITE_DONE { return }
@@ -102,9 +115,10 @@ final class Database {
     }
 
     /// The integer in the first column of the only row; `nil` without a row.
-    func integer(_ sql: String, _ values: Value...) throws(StoreError) -> Int64? {
-        let statement = try prepared(sql, values)
+    func integer(_ sql: StaticString, _ values: Value...) throws(StoreError) -> Int64? {
+        let statement = try prepared(sql)
         defer { reset(statement) }
+        try bind(values, to: statement)
         let result = sqlite3_step(statement)
         if result == SQLITE_DONE { return nil }
         guard result == SQLITE_ROW else { throw error(result) }
@@ -126,16 +140,17 @@ final class Database {
         }
     }
 
-    private func prepared(_ sql: String, _ values: [Value]) throws(StoreError) -> OpaquePointer {
-        let statement = try prepared(sql)
+    private func bind(_ values: [Value], to statement: OpaquePointer) throws(StoreError) {
         for (index, value) in values.enumerated() {
             let result = Self.bind(value, to: statement, at: Int32(index) + 1)
-            guard result == SQLITE_OK else {
-                let error = error(result)
-                reset(statement)
-                throw error
-            }
+            guard result == SQLITE_OK else { throw error(result) }
         }
+    }
+
+    private func prepared(_ sql: StaticString) throws(StoreError) -> OpaquePointer {
+        if let statement = constants[sql.utf8Start] { return statement }
+        let statement = try prepared(sql.description)
+        constants[sql.utf8Start] = statement
         return statement
     }
 

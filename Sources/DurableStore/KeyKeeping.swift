@@ -47,9 +47,9 @@ extension DurableStore {
         try database.run(
             """
             DELETE FROM publish_key WHERE id IN (
-                SELECT id FROM publish_key WHERE time < ? ORDER BY time LIMIT \(Self.forgottenAtOnce))
+                SELECT id FROM publish_key WHERE time < ? ORDER BY time LIMIT ?)
             """,
-            .integer(time.rawValue - PublishKey.lifetime))
+            .integer(time.rawValue - PublishKey.lifetime), .integer(Self.forgottenAtOnce))
         try database.run(
             "DELETE FROM publish_key WHERE id <= (SELECT max(id) FROM publish_key) - ?", .integer(Self.maximumKeys))
     }

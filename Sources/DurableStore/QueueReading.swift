@@ -30,11 +30,13 @@ extension DurableStore {
         let condition = filter == .queued ? "AND in_flight.key IS NULL AND quarantine.key IS NULL" : ""
         var found: [StoredMessageSummary] = []
         try database.query(
-            """
-            SELECT \(Self.summaryColumns) FROM \(tables) WHERE message.key > ? AND message.key <= ? \(condition)
-            ORDER BY message.key LIMIT ?
-            """,
-            .integer(after.rawValue), .integer(MessageKey.range(of: id).upperBound), .integer(Int64(max(0, limit)))
+            text: """
+                SELECT \(Self.summaryColumns) FROM \(tables) WHERE message.key > ? AND message.key <= ? \(condition)
+                ORDER BY message.key LIMIT ?
+                """,
+            with: [
+                .integer(after.rawValue), .integer(MessageKey.range(of: id).upperBound), .integer(Int64(max(0, limit))),
+            ]
         ) { row throws(StoreError) in
             found.append(try self.summary(row))
             return true
@@ -51,11 +53,11 @@ extension DurableStore {
         var found: [StoredMessageSummary] = []
         for key in sequences.compactMap({ MessageKey(session: id, sequence: $0) }) {
             try database.query(
-                """
-                SELECT \(Self.summaryColumns)
-                FROM message LEFT JOIN in_flight USING (key) LEFT JOIN quarantine USING (key) WHERE message.key = ?
-                """,
-                .integer(key.rawValue)
+                text: """
+                    SELECT \(Self.summaryColumns)
+                    FROM message LEFT JOIN in_flight USING (key) LEFT JOIN quarantine USING (key) WHERE message.key = ?
+                    """,
+                with: [.integer(key.rawValue)]
             ) { row throws(StoreError) in
                 found.append(try self.summary(row))
                 return false

@@ -107,10 +107,10 @@ struct Salvage {
         var last: Int64?
         var failure: StoreError?
         do throws(StoreError) {
-            try damaged.query(select, with: bounds) { row throws(StoreError) in
+            try damaged.query(text: select, with: bounds) { row throws(StoreError) in
                 let values = (0..<columns).map { row.value(Int32($0)) }
                 do throws(StoreError) {
-                    try new.run(insert, with: values)
+                    try new.run(text: insert, with: values)
                 } catch .inconsistent {
                     // A row that makes no sense is as good as one that cannot be read.
                 } catch {

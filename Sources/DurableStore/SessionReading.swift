@@ -130,12 +130,12 @@ extension DurableStore {
         var messages: [StoredMessage] = []
         var bytes = 0
         try database.query(
-            """
-            SELECT \(Self.columns) FROM message LEFT JOIN in_flight USING (key) LEFT JOIN quarantine USING (key)
-            WHERE message.key > ? AND message.key <= ? AND in_flight.key IS NULL AND quarantine.key IS NULL
-            ORDER BY message.key
-            """,
-            .integer(after.rawValue), .integer(MessageKey.range(of: id).upperBound)
+            text: """
+                SELECT \(Self.columns) FROM message LEFT JOIN in_flight USING (key) LEFT JOIN quarantine USING (key)
+                WHERE message.key > ? AND message.key <= ? AND in_flight.key IS NULL AND quarantine.key IS NULL
+                ORDER BY message.key
+                """,
+            with: [.integer(after.rawValue), .integer(MessageKey.range(of: id).upperBound)]
         ) { row throws(StoreError) in
             // The size is looked at first, so that a payload that is too much is not read in vain.
             bytes += Int(row.integer(1))
@@ -166,8 +166,8 @@ extension DurableStore {
     func messages(from tables: String, _ range: ClosedRange<Int64>) throws(StoreError) -> [StoredMessage] {
         var messages: [StoredMessage] = []
         try opened().query(
-            "SELECT \(Self.columns) FROM \(tables) WHERE key BETWEEN ? AND ? ORDER BY key",
-            .integer(range.lowerBound), .integer(range.upperBound)
+            text: "SELECT \(Self.columns) FROM \(tables) WHERE key BETWEEN ? AND ? ORDER BY key",
+            with: [.integer(range.lowerBound), .integer(range.upperBound)]
         ) { row throws(StoreError) in
             messages.append(try self.message(row))
             return true

@@ -24,18 +24,18 @@ struct CommitQueueTests {
         var path: String
 
         /// Commits several things in one turn of the loop, and waits for the last.
-        func commit(_ batches: [[DurableChange]]) async throws {
-            try await enqueue(batches)
+        func commit(_ batches: [[DurableChange]], areCumulative: Bool = false) async throws {
+            try await enqueue(batches, areCumulative)
             _ = try await events.first { event -> Bool? in
                 if case .done(batches.count - 1, _) = event { true } else { nil }
             }
         }
 
-        private func enqueue(_ batches: [[DurableChange]]) async throws {
+        private func enqueue(_ batches: [[DurableChange]], _ areCumulative: Bool) async throws {
             try await queue.eventLoop.submit {
                 queue.assumeIsolated { queue in
                     for (number, changes) in batches.enumerated() {
-                        queue.commit(changes, of: main) { outcome in
+                        queue.commit(changes, of: main, isCumulative: areCumulative) { outcome in
                             events.assumeIsolated { $0.append(.done(number, outcome)) }
                         }
                     }
@@ -95,6 +95,47 @@ struct CommitQueueTests {
         try await Self.run { bench in
             try await bench.commit([[Self.insert(1)], [], [Self.insert(2)], []])
             #expect(await bench.outcomes == (0..<4).map { .done($0, .committed) })
+        }
+    }
+
+    @Test func `of calls that speak for those before them, the last of a transaction completes`() async throws {
+        try await Self.run { bench in
+            try await bench.commit((1...200).map { [Self.insert($0)] }, areCumulative: true)
+            #expect(await bench.outcomes == [.done(199, .committed)])
+            #expect(try await bench.store.session(bench.main).queuedCount == 200)
+        }
+    }
+
+    @Test func `each refused message completes, also where calls speak for those before them`() async throws {
+        try await Self.run { bench in
+            try await bench.commit([[Self.insert(5)]])
+            let changes: [[DurableChange]] = [
+                [.setEstablished(true)], [.setEstablished(false)], [Self.insert(5)], [Self.insert(4)],
+                [.setEstablished(true)], [],
+            ]
+            try await bench.commit(changes, areCumulative: true)
+            #expect(
+                await bench.outcomes.filter { $0 != .done(0, .committed) && $0 != .done(4, .committed) } == [
+                    .done(1, .committed), .done(2, .committedWithoutInserts), .done(3, .committedWithoutInserts),
+                    .done(5, .committed),
+                ])
+        }
+    }
+
+    @Test func `a call that speaks for itself only is not passed by those that speak for others`() async throws {
+        try await Self.run { bench in
+            let loop = bench.queue.eventLoop
+            let done = Arrivals<Int>(eventLoop: loop)
+            try await loop.submit {
+                bench.queue.assumeIsolated { queue in
+                    queue.commit([Self.insert(1)], of: bench.main, isCumulative: true) { _ in done.note(1) }
+                    queue.commit([Self.insert(2)], of: bench.main, isCumulative: true) { _ in done.note(2) }
+                    queue.barrier(bench.main) { _ in done.note(3) }
+                    queue.commit([Self.insert(3)], of: bench.main, isCumulative: true) { _ in done.note(4) }
+                }
+            }.get()
+            try await bench.commit([[]])
+            #expect(await done.all == [2, 3, 4])
         }
     }
 

@@ -135,7 +135,8 @@ struct ModelSession {
                 var session = next[name] ?? ModelSession()
                 var changes: [DurableChange] = []
                 for _ in 0..<Int.random(in: 0...12, using: &random) {
-                    let change = try Self.change(after: session.last, &random)
+                    let change =
+                        try Self.next(after: changes.last, &random) ?? Self.change(after: session.last, &random)
                     changes.append(change)
                     isValid = session.apply(change) && isValid
                 }
@@ -173,6 +174,19 @@ struct ModelSession {
                 try #require(summaries == all.map { StoredMessageSummary($0) })
             }
             #expect(await store?.statistics().messages == model.values.reduce(0) { $0 + $1.messages.count })
+        }
+    }
+
+    /// What goes out or is done is so in ranges, mostly.
+    private static func next(after change: DurableChange?, _ random: inout SeededGenerator) throws -> DurableChange? {
+        guard Int.random(in: 0..<4, using: &random) > 0 else { return nil }
+        switch change {
+        case .assign(let sequence, let packetID)?:
+            return .assign(sequence.next, try id(packetID.rawValue % .max + 1))
+        case .unassign(let sequence)?: return .unassign(sequence.next)
+        case .release(let sequence)?: return .release(sequence.next)
+        case .remove(let sequence)?: return .remove(sequence.next)
+        default: return nil
         }
     }
 

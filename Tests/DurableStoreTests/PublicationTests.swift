@@ -74,6 +74,6 @@ import Testing
 
 extension DurableStore {
     fileprivate func run(_ statement: String) {
-        #expect(throws: Never.self) { try opened().run(statement) }
+        #expect(throws: Never.self) { try opened().execute(statement) }
     }
 }

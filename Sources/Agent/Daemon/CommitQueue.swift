@@ -32,11 +32,14 @@ actor CommitQueue {
         var session: SessionName
         var changes: [DurableChange]
         var waiter: Waiter
+        /// That it is committed says the same of every call of the session before it.
+        var isCumulative = false
         var isRefused = false
 
         var isBarrier: Bool { if case .barrier = waiter { true } else { false } }
         var hasInserts: Bool { !changes.allSatisfy(\.isNoInsert) }
         var allowed: [DurableChange] { isRefused ? changes.filter(\.isNoInsert) : changes }
+        var outcome: Outcome { isRefused && hasInserts ? .committedWithoutInserts : .committed }
     }
 
     /// How long to wait before a transaction that failed is tried again.
@@ -78,14 +81,21 @@ actor CommitQueue {
     /// Makes the changes durable and then calls `completion` on the loop. Completions come in the order of the calls;
     /// with no changes, a completion says that everything before is durable.
     ///
-    /// - Parameter refused: called on the loop, at most once and before `completion`, as soon as it is certain that the new
-    ///   messages among the changes are not stored. The rest may take as long as the disk is in trouble.
+    /// - Parameters:
+    ///   - isCumulative: `completion` with `committed` says the same of every call of the session before this one. Of such
+    ///     calls in a row that one transaction commits, only the last one's completion is called: what follows from a commit
+    ///     costs more than the commit, and is then done once.
+    ///   - refused: called on the loop, at most once and before `completion`, as soon as it is certain that the new
+    ///     messages among the changes are not stored. The rest may take as long as the disk is in trouble.
     func commit(
-        _ changes: [DurableChange], of session: SessionName,
+        _ changes: [DurableChange], of session: SessionName, isCumulative: Bool = false,
         refused: @escaping @Sendable (StoreError) -> Void = { _ in },
         completion: @escaping @Sendable (Outcome) -> Void
     ) {
-        append(Entry(session: session, changes: changes, waiter: .changes(refused: refused, completed: completion)))
+        append(
+            Entry(
+                session: session, changes: changes, waiter: .changes(refused: refused, completed: completion),
+                isCumulative: isCumulative))
     }
 
     /// Calls `completion` on the loop when everything before is durable, or with the error as soon as it is known that this
@@ -119,7 +129,7 @@ actor CommitQueue {
         var batch = entries
         var lockedTries = 0
         while !batch.isEmpty {
-            let changes = batch.map { (session: $0.session, changes: $0.allowed) }.filter { !$0.changes.isEmpty }
+            let changes = Self.changes(of: batch)
             do throws(StoreError) {
                 if !changes.isEmpty { try await store.commit(changes) }
                 return succeeded(batch)
@@ -145,16 +155,48 @@ actor CommitQueue {
         }
     }
 
+    /// What each session changes, in order: the store writes ranges of rows at once.
+    private static func changes(of batch: [Entry]) -> [(session: SessionName, changes: [DurableChange])] {
+        var all: [(session: SessionName, changes: [DurableChange])] = []
+        var places: [SessionName: Int] = [:]
+        for entry in batch where !entry.changes.isEmpty {
+            let allowed = entry.allowed
+            guard !allowed.isEmpty else { continue }
+            if let place = places[entry.session] {
+                all[place].changes += allowed
+            } else {
+                places[entry.session] = all.count
+                all.append((entry.session, allowed))
+            }
+        }
+        return all
+    }
+
     private func succeeded(_ batch: [Entry]) {
         failure = nil
         if isFailureTold, batch.contains(where: { $0.hasInserts && !$0.isRefused }) { tell(nil) }
-        for entry in batch {
+        let isSpokenFor = Self.areSpokenFor(batch)
+        for (entry, isSpokenFor) in zip(batch, isSpokenFor) where !isSpokenFor {
             switch entry.waiter {
-            case .changes(_, let completed):
-                completed(entry.isRefused && entry.hasInserts ? .committedWithoutInserts : .committed)
+            case .changes(_, let completed): completed(entry.outcome)
             case .barrier(let completed): completed(nil)
             }
         }
+    }
+
+    /// For each entry, whether the completion of the session's next one says all that its own would.
+    private static func areSpokenFor(_ batch: [Entry]) -> [Bool] {
+        var answers = [Bool](repeating: false, count: batch.count)
+        var speaksForOthers: Set<SessionName> = []
+        for index in batch.indices.reversed() {
+            let entry = batch[index]
+            if entry.isCumulative, entry.outcome == .committed {
+                answers[index] = !speaksForOthers.insert(entry.session).inserted
+            } else {
+                speaksForOthers.remove(entry.session)
+            }
+        }
+        return answers
     }
 
     /// Something in the batch does not fit what is stored, and trying again cannot change that.

@@ -72,7 +72,7 @@ extension SessionDriver {
     private func commit(_ changes: [DurableChange], _ number: CommitNumber) {
         let (commits, name) = (surroundings.commits, name)
         commits.assumeIsolated { commits in
-            commits.commit(changes, of: name) { [weak self] error in
+            commits.commit(changes, of: name, isCumulative: true) { [weak self] error in
                 self?.assumeIsolated { $0.refused(changes, error) }
             } completion: { [weak self] outcome in
                 self?.assumeIsolated { driver in

@@ -1,0 +1,102 @@
+internal import MQTT
+internal import SessionCore
+
+/// Changes that follow each other and are alike, about messages next to each other: one statement for all of them. Servers
+/// answer in the order of the messages, so most of what goes out or is done is such a range.
+extension DurableStore {
+    /// Applies the first of the changes and those behind it that belong to its range.
+    ///
+    /// - Returns: how many changes that were; `nil` if the first one is of a kind that has no ranges.
+    func applyRange(
+        at changes: ArraySlice<DurableChange>, to session: Int64, in database: Database
+    ) throws(StoreError) -> Int? {
+        switch changes.first {
+        case .assign(let first, let packetID)?:
+            let count = changes.prefixCount {
+                guard case .assign(let sequence, let id) = $0 else { return false }
+                return sequence == first.advanced(by: $1) && Int(id.rawValue) == Int(packetID.rawValue) + $1
+            }
+            try assign(range(session, first, count), packetID, session, database)
+            return count
+        case .unassign(let first)?:
+            let count = changes.prefixCount { $0 == .unassign(first.advanced(by: $1)) }
+            let keys = try range(session, first, count)
+            try database.run("DELETE FROM in_flight WHERE key BETWEEN ? AND ?", keys.first, keys.last)
+            return count
+        case .release(let first)?:
+            let count = changes.prefixCount { $0 == .release(first.advanced(by: $1)) }
+            let keys = try range(session, first, count)
+            try database.run("UPDATE in_flight SET released = 1 WHERE key BETWEEN ? AND ?", keys.first, keys.last)
+            return count
+        case .remove(let first)?:
+            let count = changes.prefixCount { $0 == .remove(first.advanced(by: $1)) }
+            let keys = try range(session, first, count)
+            try database.run("DELETE FROM message WHERE key BETWEEN ? AND ?", keys.first, keys.last)
+            messages -= database.changes
+            try database.run("DELETE FROM in_flight WHERE key BETWEEN ? AND ?", keys.first, keys.last)
+            try database.run("DELETE FROM quarantine WHERE key BETWEEN ? AND ?", keys.first, keys.last)
+            return count
+        case .removeCollected(let first, let name)?:
+            let count = changes.prefixCount {
+                $0 == .removeCollected(InboxSequence(rawValue: first.rawValue + Int64($1)), name)
+            }
+            guard let consumer = try consumerID(name, of: session, in: database) else { return count }
+            let last = InboxSequence(rawValue: first.rawValue + Int64(count) - 1)
+            try database.run(
+                "DELETE FROM inbox WHERE key BETWEEN ? AND ?", .integer(inboxKey(consumer, first).rawValue),
+                .integer(inboxKey(consumer, last).rawValue))
+            return count
+        default:
+            return nil
+        }
+    }
+
+    /// The messages of a range get identifiers, from this one on. Only a message that is there, and that nobody has to decide
+    /// about, goes anywhere.
+    private func assign(
+        _ keys: (first: Database.Value, last: Database.Value), _ packetID: PacketID, _ session: Int64,
+        _ database: Database
+    ) throws(StoreError) {
+        try database.run(
+            """
+            INSERT OR REPLACE INTO in_flight (key, packet_id, released)
+            SELECT key, key - ?1 + ?3, 0 FROM message
+            WHERE key BETWEEN ?1 AND ?2 AND key NOT IN (SELECT key FROM quarantine WHERE key BETWEEN ?1 AND ?2)
+            """,
+            keys.first, keys.last, .integer(packetID.rawValue))
+        var identifiers: [PacketID] = []
+        try database.query(
+            "SELECT key - ?1 + ?3 FROM message WHERE key BETWEEN ?1 AND ?2 AND qos = ?4 ORDER BY key", keys.first,
+            keys.last, .integer(packetID.rawValue), .integer(QoS.exactlyOnce.rawValue)
+        ) { row throws(StoreError) in
+            if let id = UInt16(exactly: row.integer(0)).flatMap(PacketID.init) { identifiers.append(id) }
+            return true
+        }
+        for id in identifiers { try reserve(id, of: session, in: database) }
+    }
+
+    private func range(
+        _ session: Int64, _ first: MessageSequence, _ count: Int
+    ) throws(StoreError) -> (first: Database.Value, last: Database.Value) {
+        (
+            .integer(try key(session, first).rawValue),
+            .integer(try key(session, first.advanced(by: count - 1)).rawValue)
+        )
+    }
+}
+
+extension MessageSequence {
+    fileprivate func advanced(by count: Int) -> MessageSequence { MessageSequence(rawValue: rawValue &+ Int64(count)) }
+}
+
+extension ArraySlice {
+    /// How many elements from the start on fulfil the condition, which gets the element and how many are before it.
+    fileprivate func prefixCount(while fulfils: (Element, Int) -> Bool) -> Int {
+        var count = 0
+        for element in self {
+            guard fulfils(element, count) else { break }
+            count += 1
+        }
+        return count
+    }
+}

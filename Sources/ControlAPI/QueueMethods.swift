@@ -246,8 +246,8 @@ public struct RetriedMessage: Codable, Hashable, Sendable {
     }
 }
 
-/// `message.queue.drop`: removes messages that are quarantined or were never sent, for good; answers when that is
-/// committed to disk.
+/// `message.queue.drop`: removes messages for good, also those that are on their way, which the server may take all the
+/// same; answers when that is committed to disk.
 public enum MessageQueueDropMethod: ControlMethod {
     public static let name = "message.queue.drop"
     public static let role: Role? = .control

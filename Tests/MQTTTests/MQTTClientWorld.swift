@@ -348,8 +348,8 @@ struct MQTTClientWorld {
                 published[new] = stored.message
                 published[stored.sequence] = nil
                 accepted.remove(stored.sequence)
-            } else if !machine.discard(StoredMessageSummary(stored), at: now, into: &actions) {
-                continue
+            } else {
+                _ = machine.discard(StoredMessageSummary(stored), at: now, into: &actions)
             }
             carryOut(actions)
         }

@@ -198,26 +198,6 @@ import Testing
         #expect(client.machine.oldestAcceptance == nil, "a quarantined one waits for a person")
     }
 
-    @Test func `somebody may drop what is not on its way`() throws {
-        var client = MQTTClientHarness()
-        client.connect(Connack.Properties(receiveMaximum: 1))
-        for payload in ["a", "b", "c"] { try client.publish(payload) }
-        func discard(_ number: Int64, _ state: StoredMessage.State) -> [String]? {
-            let message = OutboundMessage(topic: "t", payload: ByteBuffer(string: "x"))
-            var actions: [MQTTClientMachine.Action] = []
-            let isDiscarded = client.machine.discard(
-                StoredMessageSummary(
-                    StoredMessage(sequence: MessageSequence(rawValue: number), message: message, state: state)),
-                at: client.now, into: &actions)
-            return isDiscarded ? client.describe(actions) : nil
-        }
-        #expect(discard(1, .inFlight(id(1))) == nil)
-        #expect(discard(1, .queued) == nil, "it was queued when somebody looked")
-        #expect(discard(2, .queued) == ["discarded 2"])
-        #expect(client.server(.puback(answer(1))) == ["delivered 1 00", "PUBLISH c id 2"])
-        #expect(client.machine.counts == .init(inFlight: 1, bytes: 2))
-    }
-
     @Test func `a quarantined message whose time is up is not sent again, and stays until somebody drops it`() throws {
         var client = MQTTClientHarness()
         client.connect()

@@ -124,10 +124,10 @@ extension SessionDriver {
         var result = MessageQueueDropMethod.Result(dropped: [], skipped: missing, more: more)
         var actions: [MQTTClientMachine.Action] = []
         for summary in messages {
-            if mqtt.discard(summary, at: timestamp, into: &actions) {
-                result.dropped.append(summary.sequence.rawValue)
-            } else {
-                result.skipped.append(.inFlight(summary.sequence))
+            switch mqtt.discard(summary, at: timestamp, into: &actions) {
+            case .dropped, .delivered: result.dropped.append(summary.sequence.rawValue)
+            case .isWithTransport: result.skipped.append(.inFlight(summary.sequence))
+            case .isGone: result.skipped.append(.unknown(summary.sequence.rawValue))
             }
         }
         run(actions)
@@ -258,8 +258,8 @@ extension SkippedMessage {
     fileprivate static func inFlight(_ sequence: MessageSequence) -> SkippedMessage {
         .init(
             id: sequence.rawValue, code: "in-flight",
-            message: "message \(sequence) is on its way: the server may have it already",
-            hint: "wait for its delivery, or until it is quarantined")
+            message: "message \(sequence), of QoS 0, is being sent at this moment",
+            hint: "try again when the connection is lost, or ignore it: it is sent once")
     }
 
     fileprivate static func expired(_ summary: StoredMessageSummary) -> SkippedMessage {

@@ -98,7 +98,7 @@ extension MQTTClientMachine {
                 announcements.unacknowledged.append(next)
                 enqueue(.announceUnacknowledged, step)
             } else {
-                guard outbox.outstandingCount + announcements.outstanding.count < session.limits.receiveMaximum,
+                guard outbox.windowCount + announcements.outstanding.count < session.limits.receiveMaximum,
                     let id = packetIDs.allocate()
                 else { return }
                 announcements.outstanding[id] = next

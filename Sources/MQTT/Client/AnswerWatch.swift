@@ -136,7 +136,12 @@ extension MQTTClientMachine {
     mutating func judgeUnanswered(_ step: inout Step) -> EndFinding? {
         guard !patience.hasBlamed || outbox.outstandingCount == 0 else { return nil }
         let finding = judgeEnd(nil, "the server does not answer this message", &step)
-        if case .setAside? = finding { patience.hasBlamed = true }
+        if case .setAside? = finding {
+            patience.hasBlamed = true
+            // What is behind it goes out as usual again: if the next one is not answered either, another answer shows that
+            // the server answers at all.
+            isolation = Isolation()
+        }
         return finding
     }
 }

@@ -104,6 +104,7 @@ extension MQTTClientMachine {
         }
         connection = .closed
         work.removeAll()
+        forgetAbandoned()
         outbox.connectionClosed()
         inbox.connectionClosed()
         intake.connectionClosed()
@@ -277,6 +278,7 @@ extension MQTTClientMachine {
                 outbox.resend.append(id)
             }
         }
+        releaseDropped(&step)
         askAboutSuspects(&step)
     }
 
@@ -310,6 +312,7 @@ extension MQTTClientMachine {
         if hasRetiredIDs || !suspectIDs.isEmpty { step.changes.append(.freeRetiredIdentifiers) }
         hasRetiredIDs = false
         suspectIDs = []
+        unreleased = []
         identifierClashes = 0
         quotaSessionLost()
         if inbox.sessionLost() { step.changes.append(.removeAllInbound) }

@@ -12,30 +12,6 @@ extension MQTTClientMachine {
     /// now: the server had lost the session, and what was in flight is queued again.
     public var queueVersion: Int { outbox.lossCount }
 
-    /// Drops a message that is quarantined, or queued and not on its way. Answers whether it was dropped.
-    ///
-    /// The caller has read the message from the store after everything that it had committed, and `queueVersion` is what
-    /// it was before that.
-    public mutating func discard(
-        _ stored: StoredMessageSummary, at now: Timestamp, into actions: inout [Action]
-    ) -> Bool {
-        step(at: now, into: &actions) { machine, step in
-            switch stored.state {
-            case .inFlight, .released: return false
-            case .quarantined: machine.outbox.counts.quarantined -= 1
-            case .queued:
-                if stored.sequence > machine.outbox.loadedThrough {
-                    machine.outbox.makeLoadStale()
-                } else if !machine.outbox.removeFromReadAhead(stored.sequence) {
-                    return false
-                }
-                machine.outbox.leaveQueue(size: stored.size)
-            }
-            machine.drop(stored.sequence, stored.topic, size: stored.size, because: .discarded, &step)
-            return true
-        }
-    }
-
     // MARK: The limits
 
     /// By how much the outbox is above its limits, with one more message of this size, or as it is.

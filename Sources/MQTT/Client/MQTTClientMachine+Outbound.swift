@@ -206,7 +206,7 @@ extension MQTTClientMachine {
             return outbox.outstandingCount == 0 && !isolation.isUnproven
                 && (!isolation.needsProof || !isAnnouncing)
         }
-        return outbox.outstandingCount + announcements.outstanding.count < window(session.limits)
+        return outbox.windowCount + announcements.outstanding.count < window(session.limits)
     }
 
     /// Lets messages through to the connection, in order of acceptance, as far as window and transport have room:
@@ -342,6 +342,7 @@ extension MQTTClientMachine {
     mutating func receivedPuback(_ answer: Acknowledgement, _ step: inout Step) {
         if receivedPubackOfAnnouncement(answer, &step) { return }
         let id = answer.packetID
+        if answeredAbandoned(id) { return }
         guard let entry = outbox.inFlight[id], entry.wasAttempted else { return }
         reading.answered(entry.place)
         guard let message = entry.message, message.qos == .atLeastOnce || version == .threeOneOne else {
@@ -359,8 +360,13 @@ extension MQTTClientMachine {
         let id = answer.packetID
         guard let entry = outbox.inFlight[id], entry.wasAttempted else {
             // With an error the server has freed the identifier already (4.3.3).
-            if !answer.reasonCode.isError { enqueue(.pubrel(id, .packetIdentifierNotFound), step) }
-            return
+            guard !answer.reasonCode.isError else {
+                _ = answeredAbandoned(id)
+                return
+            }
+            patience.exchanges.answered(id)
+            if outbox.abandoned[id] != nil { unreleased.insert(id) }
+            return enqueue(.pubrel(id, unreleased.contains(id) ? .success : .packetIdentifierNotFound), step)
         }
         reading.answered(entry.place)
         if let message = entry.message {
@@ -390,6 +396,7 @@ extension MQTTClientMachine {
             step.changes.append(.clearSuspect(id))
             return
         }
+        if answeredAbandoned(id) { return }
         guard let entry = outbox.inFlight[id], entry.wasAttempted else { return }
         guard entry.isReleased else {
             return violate(.protocolError, "the server sent PUBCOMP before PUBREL", &step)

@@ -77,6 +77,7 @@ extension MQTTClientMachine {
         // It may have been an announcement, which is not a message of anybody, or a message of QoS 0, which is gone. Both
         // wait next time.
         guard suspects.count == 1, isCertain, announcements.outstanding.isEmpty, !reading.isInDoubt,
+            outbox.abandoned.isEmpty,
             let suspect = suspects.first
         else {
             isolation.through = max(isolation.through ?? last, last)

@@ -84,7 +84,9 @@ public struct MQTTClientMachine: Sendable {
     var hasRetiredIDs: Bool
     /// Identifiers under which the server may hold a message of QoS 2 that is not known here.
     var suspectIDs: Set<PacketID>
-    /// Whether the server was asked to release those.
+    /// Identifiers of messages that the server owns, and that were dropped here before they were released.
+    var unreleased: Set<PacketID> = []
+    /// Whether the server was asked to release the suspects.
     var hasAskedAboutSuspects = false
     /// Whether a message was published with a key that is still remembered.
     var hasKeys: Bool
@@ -314,7 +316,9 @@ extension MQTTClientMachine {
                 step.write(.puback(Acknowledgement(packetID: id)))
             case .pubrec(let id): step.write(.pubrec(Acknowledgement(packetID: id)))
             case .pubrel(let id, let code):
-                if outbox.inFlight[id]?.isReleased == true { patience.exchanges.sent(id, at: step.now) }
+                if outbox.inFlight[id]?.isReleased == true || outbox.abandoned[id] != nil {
+                    patience.exchanges.sent(id, at: step.now)
+                }
                 step.write(.pubrel(Acknowledgement(packetID: id, reasonCode: code)))
             case .pubcomp(let id, let code):
                 inbox.outstanding.remove(id)

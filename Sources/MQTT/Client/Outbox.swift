@@ -93,6 +93,9 @@ struct Outbox: Sendable {
     private(set) var loadedThrough = MessageSequence.zero
 
     var inFlight: [PacketID: InFlight] = [:]
+    /// Messages that were dropped after they had been sent on this connection, and that the server has not answered; by their
+    /// identifiers, with their QoS.
+    var abandoned: [PacketID: QoS] = [:]
     /// What is in flight and not yet sent again on this connection, in order of sequence.
     var resend = CircularBuffer<PacketID>()
     private(set) var readAhead = CircularBuffer<Queued>()
@@ -143,8 +146,11 @@ struct Outbox: Sendable {
         inFlight.sorted { $0.value.sequence < $1.value.sequence }.map(\.key)
     }
 
-    /// What takes room in the server's window.
+    /// Messages that wait for an answer on this connection.
     var outstandingCount: Int { inFlight.count - resend.count }
+
+    /// What takes room in the server's window: it counts what was dropped here, too.
+    var windowCount: Int { outstandingCount + abandoned.count }
 
     /// QoS 0 messages let through and not flushed.
     var unflushedCount: Int { unflushed.count }
@@ -236,6 +242,18 @@ struct Outbox: Sendable {
         guard let index = readAhead.lastIndex(where: { $0.sequence == sequence }) else { return false }
         readAheadBytes -= readAhead[index].message.size
         readAhead.remove(at: index)
+        return true
+    }
+
+    /// Where a message is in flight, if it is.
+    func packetID(of sequence: MessageSequence) -> PacketID? {
+        inFlight.first { $0.value.sequence == sequence }?.key
+    }
+
+    /// Removes a message that the server refused, and may have no room for at the moment, from memory, if it is there.
+    mutating func removeRefused(_ sequence: MessageSequence) -> Bool {
+        guard let index = refused.firstIndex(where: { $0.queued.sequence == sequence }) else { return false }
+        refused.remove(at: index)
         return true
     }
 

@@ -116,7 +116,7 @@ extension MQTTClientMachine {
     private func isAlone(_ count: Int) -> Bool {
         guard isolation.through != nil || isolation.includesAnnouncements else { return false }
         let areReleases = outbox.inFlight.allSatisfy { $0.value.progress != .onWire || $0.value.isReleased }
-        return isolation.needsProof && (count == 1 || areReleases) && !reading.isInDoubt
+        return isolation.needsProof && (count == 1 || areReleases) && !reading.isInDoubt && outbox.abandoned.isEmpty
     }
 
     private func oldest(

@@ -1,0 +1,111 @@
+import NIOCore
+import Testing
+
+@testable import MQTT
+
+/// A person drops messages in every state, also those that a server never answers.
+@Suite struct `Messages that somebody drops` {
+    private var client = MQTTClientHarness()
+
+    private mutating func drop(
+        _ number: Int64, _ state: StoredMessage.State, qos: QoS = .atLeastOnce
+    ) -> (MQTTClientMachine.Discarded, [String]) {
+        let message = OutboundMessage(topic: "t", payload: ByteBuffer(string: "x"), qos: qos)
+        var actions: [MQTTClientMachine.Action] = []
+        let discarded = client.machine.discard(
+            StoredMessageSummary(
+                StoredMessage(sequence: MessageSequence(rawValue: number), message: message, state: state)),
+            at: client.now, into: &actions)
+        return (discarded, client.describe(actions))
+    }
+
+    @Test mutating func `what is queued goes, also when it was let through since somebody looked`() throws {
+        client.connect(Connack.Properties(receiveMaximum: 1))
+        for payload in ["a", "b", "c"] { try client.publish(payload) }
+        #expect(drop(2, .queued) == (.dropped, ["discarded 2"]))
+        #expect(client.server(.puback(answer(1))) == ["delivered 1 00", "PUBLISH c id 2"])
+        #expect(drop(3, .queued) == (.dropped, ["discarded 3"]))
+        #expect(client.machine.counts == .init())
+        #expect(drop(1, .inFlight(id(1))) == (.isGone, []), "it was delivered since somebody looked")
+        #expect(drop(3, .queued) == (.isGone, []))
+    }
+
+    /// The server counts it for its Receive Maximum, and its answer must not be taken for another message's.
+    @Test(arguments: [QoS.atLeastOnce, .exactlyOnce])
+    mutating func `what was sent keeps its place in the server's window, and what is behind it goes when it is answered`(
+        _ qos: QoS
+    ) throws {
+        client.connect(Connack.Properties(receiveMaximum: 1))
+        for payload in ["a", "b"] { try client.publish(payload, qos: qos) }
+        #expect(drop(1, .inFlight(id(1)), qos: qos) == (.dropped, ["discarded 1"]))
+        #expect(client.machine.counts == .init(queued: 1, bytes: 2))
+        if qos == .exactlyOnce {
+            #expect(client.server(.pubrec(answer(1))) == ["PUBREL 1"], "the server has it, and may let it go")
+            #expect(client.server(.pubcomp(answer(1))) == ["PUBLISH b id 2"])
+        } else {
+            #expect(client.server(.puback(answer(1))) == ["PUBLISH b id 2"])
+        }
+        #expect(client.machine.packetIDs.isUsed(id(1)) == (qos == .exactlyOnce))
+    }
+
+    @Test mutating func `a server that never answers it is left, and what is behind it goes on the next connection`()
+        throws
+    {
+        client.connect(Connack.Properties(receiveMaximum: 1))
+        for payload in ["a", "b"] { try client.publish(payload) }
+        #expect(drop(1, .inFlight(id(1))).0 == .dropped)
+        for flush: UInt64 in 1...9 { client.handle(.flushed(FlushNumber(rawValue: flush))) }
+        client.now = client.now.advanced(by: 60_000)
+        #expect(client.handle(.timePassed) == ["PINGREQ"])
+        #expect(client.server(.pingresp).contains("close"))
+        client.handle(.connectionClosed)
+        #expect(client.connect(resumed: true).filter { $0.hasPrefix("PUBLISH") } == ["PUBLISH b id 2"])
+        #expect(!client.machine.packetIDs.isUsed(id(1)))
+    }
+
+    @Test mutating func `what waits to be sent again is not, and of QoS 2 its identifier is left alone`() throws {
+        client.connect()
+        for (payload, qos) in [("a", QoS.exactlyOnce), ("b", .atLeastOnce)] { try client.publish(payload, qos: qos) }
+        client.handle(.connectionClosed)
+        #expect(drop(1, .inFlight(id(1)), qos: .exactlyOnce).0 == .dropped)
+        #expect(client.changes.contains(.retireIdentifier(id(1))))
+        #expect(drop(2, .inFlight(id(2))).0 == .dropped)
+        #expect(!client.machine.packetIDs.isUsed(id(2)))
+        #expect(client.connect(resumed: true).filter { $0.hasPrefix("PUB") } == [])
+        #expect(client.machine.counts == .init())
+    }
+
+    @Test(arguments: [true, false])
+    mutating func `past PUBREC it counts as delivered, and the server is still asked to release it`(
+        _ isConnected: Bool
+    ) throws {
+        client.connect()
+        try client.publish("a", qos: .exactlyOnce)
+        client.server(.pubrec(answer(1)))
+        if !isConnected { client.handle(.connectionClosed) }
+        let (discarded, words) = drop(1, .released(id(1)), qos: .exactlyOnce)
+        #expect(discarded == .delivered)
+        #expect(words == ["delivered 1 00"])
+        #expect(client.machine.counts == .init())
+        if isConnected { client.handle(.connectionClosed) }
+        #expect(client.connect(resumed: true).filter { $0.hasPrefix("PUB") } == ["PUBREL 1"])
+        #expect(client.server(.pubcomp(answer(1))) == [])
+        client.handle(.connectionClosed)
+        #expect(client.connect(resumed: true).filter { $0.hasPrefix("PUB") } == [])
+    }
+
+    @Test mutating func `what was dropped is blamed for the end of a connection, and nothing else`() throws {
+        client.connect()
+        for payload in ["a", "b"] { try client.publish(payload) }
+        #expect(drop(1, .inFlight(id(1))).0 == .dropped)
+        client.server(.disconnect(Disconnect(reasonCode: .packetTooLarge)))
+        client.handle(.connectionClosed)
+        #expect(client.machine.counts == .init(inFlight: 1, bytes: 2), "the server may have meant the other one")
+    }
+
+    @Test mutating func `a message of QoS 0 that is with the transport is left there`() throws {
+        client.connect()
+        try client.publish("a", qos: .atMostOnce)
+        #expect(drop(1, .queued, qos: .atMostOnce).0 == .isWithTransport)
+    }
+}

@@ -13,8 +13,8 @@ extension SessionStatus {
         public var message: String?
         /// While refused: since when.
         public var since: RFC3339?
-        /// While refused: when the server is asked again, besides every reconnect; `nil` if the server had ended a connection
-        /// for this filter, and then it is asked again only when a program subscribes to it.
+        /// While refused: when the server is asked again, besides every reconnect, unless the server had ended connections
+        /// for this filter.
         public var retryAt: RFC3339?
 
         public init(

@@ -85,7 +85,7 @@ extension SessionStatus.Subscription {
             reasonCode = Int(refusal.code.rawValue)
             message = refusal.code.description + (refusal.reasonString.map { ": \($0)" } ?? "")
             since = RFC3339(milliseconds: refusal.since.rawValue)
-            retryAt = refusal.asksAgainAt.map { RFC3339(milliseconds: $0.rawValue) }
+            retryAt = RFC3339(milliseconds: refusal.asksAgainAt.rawValue)
         }
     }
 }

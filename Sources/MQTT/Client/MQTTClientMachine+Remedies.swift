@@ -87,8 +87,8 @@ extension MQTTClientMachine {
         return .quarantine
     }
 
-    /// The same for a filter that was asked for. It stays wanted, but is not asked for again until somebody subscribes
-    /// to it anew.
+    /// The same for a filter that was asked for. It stays wanted, and is asked for again after a long time, or when somebody
+    /// subscribes to it anew.
     private mutating func blameFilter(_ code: ReasonCode, _ sentence: String?, _ step: inout Step) -> Remedy? {
         let suspects = subscriptions.suspects
         guard let suspect = suspects.first else { return nil }
@@ -100,10 +100,10 @@ extension MQTTClientMachine {
         return .quarantine
     }
 
-    /// What the server ends connections for is not asked for again.
+    /// What the server ends connections for is not asked for again at the next one.
     mutating func refuse(_ filter: TopicFilter, _ code: ReasonCode, _ sentence: String?, _ step: inout Step) {
         if subscriptions.wanted[filter] != nil {
-            let isNews = subscriptions.note(code, sentence, of: filter, asksAgain: false, at: step.now)
+            let isNews = subscriptions.note(code, sentence, of: filter, endedConnections: true, at: step.now)
             step.emit(.subscribed(filter, code))
             if isNews { step.emit(.subscriptionChanged(filter)) }
         }

@@ -243,6 +243,8 @@ extension MQTTClientMachine {
     mutating func askAgain(_ step: inout Step) {
         guard case .connected(let session) = connection, subscriptions.restoring == nil, settling == nil else { return }
         for filter in subscriptions.takeDue(at: step.now) {
+            // If the connection ends once more, it is known for what.
+            if subscriptions.isSetAside(filter) { subscriptions.isolates = true }
             subscriptions.needs.append(.subscribe(filter, again: subscriptions.remembered.contains(filter)))
         }
         issueRequests(session.limits, &step)
@@ -259,5 +261,7 @@ extension MQTTClientMachine {
         reportRestored(&step)
         if case .connected(let session) = connection { issueRequests(session.limits, &step) }
         reportRestored(&step)
+        let hasNothingToAsk = subscriptions.requests.isEmpty && subscriptions.needs.isEmpty
+        if hasNothingToAsk, subscriptions.restoring == nil { subscriptions.isolates = false }
     }
 }

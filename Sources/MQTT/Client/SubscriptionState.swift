@@ -17,12 +17,16 @@ public struct SubscriptionRefusal: Hashable, Sendable {
     public var reasonString: String?
     /// Since when the server refuses it with this code.
     public var since: Timestamp
-    /// When it is asked for again, besides every reconnect. `nil` where the server ended a connection for it: it is asked
-    /// for again only when somebody subscribes to it anew.
-    public var asksAgainAt: Timestamp?
+    /// When it is asked for again, besides every reconnect and when somebody subscribes to it anew.
+    public var asksAgainAt: Timestamp
+    /// The server ended connections while it was asked for this: a reconnect does not ask for it, or there would be no end.
+    public var endedConnections = false
 
     /// Milliseconds until a refused filter is asked for again while the connection stays.
     static let patience: Int64 = 600_000
+    /// The same where each time may cost a connection. It may have been another reason that ended them.
+    static let longPatience: Int64 = 3_600_000
+    var patience: Int64 { endedConnections ? Self.longPatience : Self.patience }
 }
 
 extension MQTTClientMachine {
@@ -59,7 +63,8 @@ extension Subscriptions {
     ///
     /// - Returns: whether it is another one than before.
     mutating func note(
-        _ code: ReasonCode, _ reasonString: String?, of filter: TopicFilter, asksAgain: Bool = true, at now: Timestamp
+        _ code: ReasonCode, _ reasonString: String?, of filter: TopicFilter, endedConnections: Bool = false,
+        at now: Timestamp
     ) -> Bool {
         guard wanted[filter] != nil else { return false }
         guard code.isError else {
@@ -67,8 +72,9 @@ extension Subscriptions {
             return answers.updateValue(answer, forKey: filter) != answer
         }
         var refusal = SubscriptionRefusal(
-            code: code, reasonString: reasonString?.plain(), since: now,
-            asksAgainAt: asksAgain ? now.advanced(by: SubscriptionRefusal.patience) : nil)
+            code: code, reasonString: reasonString?.plain(), since: now, asksAgainAt: now,
+            endedConnections: endedConnections)
+        refusal.asksAgainAt = now.advanced(by: refusal.patience)
         guard case .refused(let before)? = answers[filter], before.code == code else {
             answers[filter] = .refused(refusal)
             return true
@@ -78,17 +84,17 @@ extension Subscriptions {
         return false
     }
 
-    /// Whether the server ended a connection for it.
+    /// Whether the server ended connections for it.
     func isSetAside(_ filter: TopicFilter) -> Bool {
-        if case .refused(let refusal)? = answers[filter] { refusal.asksAgainAt == nil } else { false }
+        if case .refused(let refusal)? = answers[filter] { refusal.endedConnections } else { false }
     }
 
     /// Takes the filters that were refused and are due to be asked for again, in a stable order.
     mutating func takeDue(at now: Timestamp) -> [TopicFilter] {
         var due: [TopicFilter] = []
         for (filter, answer) in answers {
-            guard case .refused(var refusal) = answer, let time = refusal.asksAgainAt, now >= time else { continue }
-            refusal.asksAgainAt = now.advanced(by: SubscriptionRefusal.patience)
+            guard case .refused(var refusal) = answer, now >= refusal.asksAgainAt else { continue }
+            refusal.asksAgainAt = now.advanced(by: refusal.patience)
             answers[filter] = .refused(refusal)
             due.append(filter)
         }
@@ -100,7 +106,7 @@ extension Subscriptions {
         for (filter, answer) in answers {
             guard case .refused(var refusal) = answer else { continue }
             refusal.since = refusal.since.advanced(by: milliseconds)
-            refusal.asksAgainAt = refusal.asksAgainAt?.advanced(by: milliseconds)
+            refusal.asksAgainAt = refusal.asksAgainAt.advanced(by: milliseconds)
             answers[filter] = .refused(refusal)
         }
     }

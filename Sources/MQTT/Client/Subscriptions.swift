@@ -97,7 +97,7 @@ struct Subscriptions: Sendable {
     /// What the server ended a connection for and is still wanted, in a stable order.
     var setAside: [(filter: TopicFilter, code: ReasonCode)] {
         answers.compactMap { filter, answer in
-            guard case .refused(let refusal) = answer, refusal.asksAgainAt == nil else { return nil }
+            guard case .refused(let refusal) = answer, refusal.endedConnections else { return nil }
             return (filter, refusal.code)
         }.sorted { Self.isBefore($0.0, $1.0) }
     }

@@ -82,8 +82,8 @@ struct SessionLogTests {
             change(to: .failed, because: code, at: 1600)
             change(to: .disconnected, because: .userDisconnect, at: 1700)
         }
-        _ = log.quarantined(MessageSequence(rawValue: 1), "too large", at: Self.at(0))
-        _ = log.dropped("it expired", at: Self.at(0))
+        log.quarantined(MessageSequence(rawValue: 1), "too large", at: Self.at(0))
+        log.dropped("it expired", at: Self.at(0))
         var explained: Set<String> = []
         for line in recorded.lines {
             guard let id = line.fields["MESSAGE_ID"] else { continue }
@@ -178,10 +178,14 @@ struct SessionLogTests {
 
     @Test mutating func `rejected messages do not flood the journal`() {
         for number in 1...100 {
-            let summary = log.quarantined(MessageSequence(rawValue: Int64(number)), "quota", at: Self.at(0))
-            #expect((summary != nil) == (number == JournalPacer.burst + 1))
+            log.quarantined(MessageSequence(rawValue: Int64(number)), "quota", at: Self.at(0))
+            #expect((log.nextDeadline != nil) == (number > JournalPacer.burst))
         }
-        log.summarizeQuarantined()
+        #expect(log.nextDeadline == Self.at(60))
+        log.timeReached(at: Self.at(59))
+        #expect(told.count == JournalPacer.burst)
+        log.timeReached(at: Self.at(60))
+        #expect(log.nextDeadline == nil)
         #expect(told.count == JournalPacer.burst + 1)
         #expect(told.last == "main: 95 more messages were rejected within a minute and are quarantined")
     }

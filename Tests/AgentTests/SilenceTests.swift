@@ -54,11 +54,11 @@ struct SilenceTests {
             let driver = try await daemon.registry.driver("main")
             let (turns, longest) = try await daemon.eventLoop.submit {
                 driver.assumeIsolated { driver in
-                    guard let generation = driver.link?.generation else { return (0, 0) }
+                    guard let connection = driver.link?.connection else { return (0, 0) }
                     var flood = ByteBuffer(bytes: repeatElement([0xD0, 0x00] as [UInt8], count: 60_000).joined())
                     Packet.disconnect(Disconnect(reasonCode: .serverBusy)).encode(into: &flood, as: .five)
-                    driver.connectionEvent(.received(flood), generation)
-                    driver.connectionEvent(.closed(.closedByPeer), generation)
+                    driver.take(.received(flood), of: connection)
+                    driver.take(.closed(.closedByPeer), of: connection)
                     return (driver.mqtt.isBehind ? 1 : 0, driver.mqtt.configuration.packetsPerInput)
                 }
             }.get()

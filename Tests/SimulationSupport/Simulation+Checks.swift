@@ -54,7 +54,7 @@ extension Simulation {
             deadline = driver.machine.nextDeadline
             hasPath = driver.machine.hasPath
             isSayingGoodbye = if case .farewell = driver.looking?.purpose { true } else { false }
-            wire = (driver.link?.connection as? ScenarioConnection)?.wire
+            wire = (driver.connections[driver.link?.connection] as? ScenarioConnection)?.wire
             undecided = driver.mqtt.acceptances.count
             var outbox = driver.mqtt.outbox
             readAhead = driver.mqtt.configuration.readAheadMessages

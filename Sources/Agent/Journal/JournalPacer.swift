@@ -32,6 +32,9 @@ struct JournalPacer: Hashable, Sendable {
         return counted == 1 ? .count(until: (began ?? now).advanced(by: Self.period)) : .countMore
     }
 
+    /// When `summary` has something to say.
+    var nextDeadline: Instant? { counted > 0 ? began?.advanced(by: Self.period) : nil }
+
     /// How many were counted, once the minute is over; a new one begins.
     mutating func summary() -> Int {
         defer { self = JournalPacer() }

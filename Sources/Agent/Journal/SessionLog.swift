@@ -230,19 +230,12 @@ struct SessionLog {
             "\(session): the room cannot be looked into for other devices of the user: \(sentence)", metadata: identity)
     }
 
-    /// - Returns: when `summarizeQuarantined` has to be called, if it has to be.
-    mutating func quarantined(_ sequence: MessageSequence, _ sentence: String, at now: Instant) -> Instant? {
-        switch quarantinePacer.take(at: now) {
-        case .write: writeQuarantined("message \(sequence.rawValue) was rejected and is quarantined: \(sentence)")
-        case .count(let until): return until
-        case .countMore: break
-        }
-        return nil
+    mutating func quarantined(_ sequence: MessageSequence, _ sentence: String, at now: Instant) {
+        guard case .write = quarantinePacer.take(at: now) else { return }
+        writeQuarantined("message \(sequence.rawValue) was rejected and is quarantined: \(sentence)")
     }
 
-    mutating func summarizeQuarantined() {
-        let count = quarantinePacer.summary()
-        guard count > 0 else { return }
+    private func summarizeQuarantined(_ count: Int) {
         writeQuarantined(
             "\(count) more message\(count == 1 ? " was" : "s were") rejected within a minute and \(count == 1 ? "is" : "are") "
                 + "quarantined")
@@ -266,19 +259,11 @@ struct SessionLog {
             metadata: identity.merging(["MESSAGE_ID": "\(MessageID.messageRefused)"]) { $1 })
     }
 
-    /// - Returns: when `summarizeDropped` has to be called, if it has to be.
-    mutating func dropped(_ sentence: String, at now: Instant) -> Instant? {
-        switch dropPacer.take(at: now) {
-        case .write: writeDropped(sentence)
-        case .count(let until): return until
-        case .countMore: break
-        }
-        return nil
+    mutating func dropped(_ sentence: String, at now: Instant) {
+        if case .write = dropPacer.take(at: now) { writeDropped(sentence) }
     }
 
-    mutating func summarizeDropped() {
-        let count = dropPacer.summary()
-        guard count > 0 else { return }
+    private func summarizeDropped(_ count: Int) {
         writeDropped("\(count) more message\(count == 1 ? " was" : "s were") dropped within a minute")
     }
 
@@ -292,6 +277,17 @@ struct SessionLog {
         logger.warning(
             "\(session): \(sentence)",
             metadata: identity.merging(["MESSAGE_ID": "\(MessageID.itemQuarantined)"]) { $1 })
+    }
+
+    // MARK: Summaries of a minute
+
+    var nextDeadline: Instant? {
+        [quarantinePacer.nextDeadline, dropPacer.nextDeadline].compactMap(\.self).min()
+    }
+
+    mutating func timeReached(at now: Instant) {
+        if let end = quarantinePacer.nextDeadline, end <= now { summarizeQuarantined(quarantinePacer.summary()) }
+        if let end = dropPacer.nextDeadline, end <= now { summarizeDropped(dropPacer.summary()) }
     }
 
     // MARK: Fields

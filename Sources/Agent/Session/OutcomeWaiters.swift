@@ -1,32 +1,33 @@
 import ControlAPI
-import NIOCore
 import SessionCore
 
 /// Those who wait for what a command comes to: connected, failed or disconnected.
 struct OutcomeWaiters {
-    private var waiting: [Int: (resume: (SessionOutcome) -> Void, timer: Scheduled<Void>?)] = [:]
-    private var last = 0
+    private var waiting: [(limit: Instant?, resume: (SessionOutcome) -> Void)] = []
 
-    /// - Parameter resume: called once.
-    /// - Returns: the number of the one who waits.
-    mutating func add(_ resume: @escaping (SessionOutcome) -> Void) -> Int {
-        last += 1
-        waiting[last] = (resume, nil)
-        return last
+    var nextDeadline: Instant? { waiting.compactMap(\.limit).min() }
+
+    /// - Parameters:
+    ///   - limit: when the waiting ends without an outcome; `nil`: never.
+    ///   - resume: called once.
+    mutating func add(until limit: Instant?, _ resume: @escaping (SessionOutcome) -> Void) {
+        waiting.append((limit, resume))
     }
 
-    mutating func setTimer(_ timer: Scheduled<Void>, of number: Int) { waiting[number]?.timer = timer }
-
-    mutating func timeReached(_ number: Int) { waiting.removeValue(forKey: number)?.resume(.timeout) }
+    mutating func timeReached(at now: Instant) {
+        let isLate = { (waiter: (limit: Instant?, resume: (SessionOutcome) -> Void)) in
+            waiter.limit.map { $0 <= now } ?? false
+        }
+        let late = waiting.filter(isLate)
+        waiting.removeAll(where: isLate)
+        for waiter in late { waiter.resume(.timeout) }
+    }
 
     mutating func stateChanged(to state: SessionState) {
         guard let outcome = SessionOutcome(state) else { return }
-        let all = waiting.sorted { $0.key < $1.key }
-        waiting = [:]
-        for (_, waiter) in all {
-            waiter.timer?.cancel()
-            waiter.resume(outcome)
-        }
+        let all = waiting
+        waiting = []
+        for waiter in all { waiter.resume(outcome) }
     }
 }
 
@@ -52,13 +53,8 @@ extension SessionDriver {
             outcome = reached
         } else {
             outcome = await withCheckedContinuation { continuation in
-                let number = outcomeWaiters.add { continuation.resume(returning: $0) }
-                guard let limit else { return }
-                let timer = eventLoop.scheduleTask(in: .nanoseconds(limit.nanoseconds)) { [weak self] in
-                    guard let self else { return }
-                    self.assumeIsolated { $0.outcomeWaiters.timeReached(number) }
-                }
-                outcomeWaiters.setTimer(timer, of: number)
+                outcomeWaiters.add(until: limit.map { now.advanced(by: $0) }) { continuation.resume(returning: $0) }
+                schedule()
             }
         }
         return SessionStateResult(

@@ -32,7 +32,7 @@ extension SessionDriver {
 
     /// Makes the key that answers the server's challenge, where it keeps nobody waiting.
     func challenged(_ challenge: SCRAMClient.Challenge) {
-        guard let link, let password = link.renewal?.secret ?? link.password else { return }
+        guard let link, let password = link.renewal?.credential.secret ?? link.password else { return }
         let (generation, derive) = (link.generation, surroundings.deriveKey)
         Task {
             guard let key = await derive(password, challenge), self.link?.generation == generation else { return }
@@ -57,25 +57,20 @@ extension SessionDriver {
     /// Takes a new credential to the server in place. If the server does not answer in time, it is taken there by a
     /// reconnect.
     func reauthenticate(with credential: Credential.Fetched, _ generation: Generation) {
-        link?.renewal = credential
+        let limit = configuration.timeouts.authenticate
+        link?.renewal = (credential, now.advanced(by: limit))
         run(.reauthenticate(exchange))
-        let limit = configuration.timeouts.authenticate.nanoseconds
-        link?.renewalTimer?.cancel()
-        link?.renewalTimer = eventLoop.scheduleTask(in: .nanoseconds(limit)) { [weak self] in
-            self?.assumeIsolated { $0.reauthenticationIsLate(generation) }
-        }
     }
 
-    private func reauthenticationIsLate(_ generation: Generation) {
-        guard let link, link.generation == generation, let credential = link.renewal else { return }
+    func reauthenticationIsDue() {
+        guard let link, let renewal = link.renewal, renewal.deadline <= now else { return }
         self.link?.renewal = nil
-        reconnect(with: credential, generation)
+        reconnect(with: renewal.credential, link.generation)
     }
 
     func reauthenticated() {
-        guard let link, let credential = link.renewal else { return }
+        guard let link, let credential = link.renewal?.credential else { return }
         self.link?.renewal = nil
-        self.link?.renewalTimer?.cancel()
         self.link?.password = credential.secret
         rooms.lastOpened?.password = credential.secret
         credentialMark = credential.mark

@@ -216,9 +216,7 @@ extension SessionDriver {
 
     /// The disk had no room: again in a moment.
     func collectingPaused() {
-        _ = eventLoop.scheduleTask(in: .nanoseconds(CommitQueue.retryInterval.nanoseconds)) { [weak self] in
-            self?.assumeIsolated { $0.run(.resumeCollecting) }
-        }
+        losses.collectingPaused(for: CommitQueue.retryInterval, at: now)
     }
 
     func inboxFull(_ isFull: Bool) {
@@ -231,32 +229,22 @@ extension SessionDriver {
     /// The oldest messages of a consumer had to go.
     func consumerMissed(_ consumer: ConsumerName, through sequence: InboxSequence, count: Int) {
         durableConsumers.dropped(through: sequence, of: consumer)
-        if let summary = log.dropped("the consumer \(consumer) is full: its oldest messages are dropped", at: now) {
-            summarizeDropped(at: summary)
-        }
-        inboxDropped(count)
+        log.dropped("the consumer \(consumer) is full: its oldest messages are dropped", at: now)
+        losses.dropped(count, at: now)
     }
 
-    /// Messages that were dropped on their way to a consumer. Those of one second are told together.
-    func inboxDropped(_ count: Int = 1) {
-        inboxDroppedCount += Int64(count)
-        inboxDroppedUntold += count
-        guard inboxDroppedUntold == count else { return }
-        _ = eventLoop.scheduleTask(in: .seconds(1)) { [weak self] in
-            self?.assumeIsolated { driver in
-                var event = driver.event(.messageDropped)
-                event.count = driver.inboxDroppedUntold
-                driver.inboxDroppedUntold = 0
-                driver.report(event)
-            }
-        }
+    /// Messages that were dropped on their way to a consumer.
+    func tellDropped(_ count: Int) {
+        var event = self.event(.messageDropped)
+        event.count = count
+        report(event)
     }
 
     var inboxStatus: SessionStatus.Inbox {
         let counts = mqtt.inboxCounts
         return .init(
             messages: counts.messages, bytes: Int64(counts.bytes), withheld: counts.withheld,
-            dropped: inboxDroppedCount,
+            dropped: losses.dropped,
             consumers: durableConsumers.consumers.sorted { $0.key < $1.key }.map { name, consumer in
                 let backlog = mqtt.backlog(of: name)
                 let subscription = consumer.filter.flatMap { filter in

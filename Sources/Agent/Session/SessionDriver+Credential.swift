@@ -15,43 +15,6 @@ extension SessionDriver {
         var told: Instant
     }
 
-    // MARK: For an attempt
-
-    /// Fetches the password for the proxy, if it wants one, and then the session's own credential.
-    func fetchProxyPassword(for attempt: Attempt) {
-        guard let reference = configuration.proxy.password else {
-            fetchCredential(for: attempt)
-            return
-        }
-        let generation = attempt.generation
-        take(.credentialAwaited(generation))
-        let credentials = surroundings.credentials
-        Task {
-            do throws(Credential.Failure) {
-                let credential = try await credentials.fetch(reference)
-                guard link?.generation == generation else { return }
-                link?.proxyPassword = credential.secret
-                take(.credentialObtained(generation, expiresAt: nil))
-                fetchCredential(for: attempt)
-            } catch {
-                let sentence = "the password for the proxy cannot be read: \(error)"
-                retire(generation, .init(Reason(.credentialUnreadable, sentence)))
-            }
-        }
-    }
-
-    private func fetchCredential(for attempt: Attempt) {
-        if let given = usableGivenCredential(for: attempt) {
-            take(.credentialAwaited(attempt.generation))
-            return use(given, for: attempt)
-        }
-        guard let reference = configuration.password else {
-            dialOrLook(attempt)
-            return
-        }
-        fetchCredential(reference, for: attempt)
-    }
-
     // MARK: From a program
 
     /// Takes a credential from a program, instead of the one that the session's file names, and to the server at once.
@@ -85,66 +48,6 @@ extension SessionDriver {
         return machine.status.state
     }
 
-    /// The credential that a program gave, as long as it is good: what the server rejected, or has ended, gives way to the
-    /// configured one.
-    private func usableGivenCredential(for attempt: Attempt) -> Credential.Fetched? {
-        guard let given = givenCredential, link?.renewed == nil, configuration.password != nil else {
-            return link?.renewed ?? givenCredential
-        }
-        let isRejected = attempt.rejection != nil && given.secret == rejectedSecret
-        let hasEnded = given.end.map { $0.instant(wallClock: wallClock, bootClock: now) <= now } ?? false
-        guard isRejected || hasEnded else { return given }
-        givenCredential = nil
-        return nil
-    }
-
-    /// Fetches the credential, or takes the one that was just renewed, and goes on to dial.
-    private func fetchCredential(_ reference: SecretReference, for attempt: Attempt) {
-        let generation = attempt.generation
-        take(.credentialAwaited(generation))
-        if let renewed = link?.renewed {
-            link?.renewed = nil
-            use(renewed, for: attempt)
-            return
-        }
-        let credentials = surroundings.credentials
-        Task {
-            do throws(Credential.Failure) {
-                use(try await credentials.fetch(reference), for: attempt)
-            } catch {
-                // What was rejected is on the way of being replaced, or its helper needs a network or a service.
-                let rejection = attempt.rejection.map { "\($0.message), and " } ?? ""
-                retire(
-                    generation,
-                    Reason(
-                        .credentialUnreadable, "\(rejection)the password cannot be read: \(error)",
-                        serverCode: attempt.rejection?.serverCode))
-            }
-        }
-    }
-
-    private func use(_ credential: Credential.Fetched, for attempt: Attempt) {
-        guard link?.generation == attempt.generation else { return }
-        if let rejection = attempt.rejection, credential.secret == rejectedSecret {
-            credentialMark = credential.mark
-            rejectedSecret = nil
-            retire(attempt.generation, rejection)
-            return
-        }
-        rejectedSecret = nil
-        guard !usesSCRAM || SCRAMClient.isUsable(credential.secret) else {
-            retire(
-                attempt.generation,
-                Reason(
-                    .credentialUnreadable, "SCRAM-SHA-256 takes no password with control characters, and no empty one"))
-            return
-        }
-        link?.password = credential.secret
-        credentialMark = credential.mark
-        learn(credential.end)
-        dialOrLook(attempt)
-    }
-
     func learn(_ end: CredentialEnd?) {
         guard let generation = link?.generation else { return }
         let instant = end?.instant(wallClock: wallClock, bootClock: now)
@@ -168,20 +71,10 @@ extension SessionDriver {
     }
 
     func renewCredential(_ generation: Generation) {
-        guard let reference = configuration.password else { return }
-        let credentials = surroundings.credentials
-        Task {
-            do throws(Credential.Failure) {
-                renewed(try await credentials.fetch(reference), for: generation)
-            } catch {
-                surroundings.logger.warning(
-                    "\(name): the credential could not be renewed: \(error)", metadata: ["HOLDFAST_SESSION": "\(name)"])
-                take(.credentialRenewalFailed(generation))
-            }
-        }
+        if let reference = configuration.password { fetch(reference, for: .renewal(generation)) }
     }
 
-    private func renewed(_ credential: Credential.Fetched, for generation: Generation) {
+    func renewed(_ credential: Credential.Fetched, for generation: Generation) {
         guard link?.generation == generation else { return }
         guard credential.secret != link?.password else {
             // Nothing to take to the server; but it may last longer than it did.

@@ -15,35 +15,38 @@ struct Looking {
         case attempt(Attempt, Look)
         /// The session is displaced.
         case farewell
+
+        var attempt: Attempt? { if case .attempt(let attempt, _) = self { attempt } else { nil } }
     }
 
     let purpose: Purpose
-    /// Events of an earlier look are not of this one.
-    let number: Int
     /// Whether an earlier look for the same attempt has found nobody.
     var isSecond = false
     var look: PresenceLook
-    var connection: (any TransportConnection)?
+    var connection: DialID?
     var isOpen = false
-    var timer: Scheduled<Void>?
+    /// When it is given up; before it is dialed, when it is.
+    var deadline: Instant?
 }
 
 extension SessionDriver {
-    /// Looks if the attempt has to, and dials if nothing speaks against it.
-    func dialOrLook(_ attempt: Attempt) {
-        stopLooking()
-        link?.isDialed = true
-        guard let look = attempt.look, rooms.membership != nil else {
-            dial(attempt)
-            return
-        }
+    /// Looks, if the attempt has to.
+    ///
+    /// - Returns: `false` if nothing is awaited.
+    func looks(_ role: DialRole) -> Bool {
+        guard case .attempt(let attempt) = role, let look = attempt.look, rooms.membership != nil else { return false }
         guard !usesSCRAM else {
             // It would send the password itself.
             log.cannotLook("that is not done with SCRAM-SHA-256 in this version")
-            dial(attempt)
-            return
+            return false
         }
-        self.look(for: .attempt(attempt, look), at: address(of: attempt), link?.password, link?.proxyPassword)
+        self.look(for: .attempt(attempt, look))
+        return true
+    }
+
+    private func look(for purpose: Looking.Purpose, isSecond: Bool = false) {
+        guard let link else { return }
+        look(for: purpose, at: link.address, link.password, link.proxyPassword, isSecond: isSecond)
     }
 
     /// Removes our presence, if it is still the one that we published.
@@ -58,80 +61,71 @@ extension SessionDriver {
         isSecond: Bool = false
     ) {
         guard let membership = rooms.membership else { return }
-        rooms.lookCount += 1
-        let number = rooms.lookCount
         let credentials = MQTTCredentials(
             username: username, password: password.map { ByteBuffer(bytes: $0) })
         looking = Looking(
-            purpose: purpose, number: number, isSecond: isSecond,
+            purpose: purpose, isSecond: isSecond,
             look: PresenceLook(
                 room: membership.room, user: configuration.user, clientID: clientID, credentials: credentials,
                 maximumPacketSize: configuration.mqtt.maximumPacketSize, version: protocols.version(at: endpoint)))
         let options = Connection.Options(configuration, for: endpoint, proxyPassword: proxyPassword)
-        looking?.connection = openConnection(to: endpoint, options: options) { [weak self] event in
-            self?.assumeIsolated { $0.lookEvent(event, number) }
-        }
+        looking?.connection = dial(endpoint, options, as: .look(purpose.attempt))
     }
 
     func stopLooking() {
-        looking?.timer?.cancel()
-        looking?.connection?.close(.abort)
+        connections.letGo(of: looking?.connection, .abort)
         looking = nil
     }
 
-    private func lookEvent(_ event: ConnectionEvent, _ number: Int) {
-        guard let looking, looking.number == number else { return }
-        switch event {
-        case .resolving, .reached, .writabilityChanged:
-            break
-        case .tlsFilesRejected(let failure):
-            log.tlsFilesRejected(failure)
-        case .resolved(let addresses):
-            if case .attempt(let attempt, _) = looking.purpose { watchPaths(of: attempt.endpoint, to: addresses) }
-        case .dialing:
-            progressed(.dialing)
-        case .securing:
-            progressed(.securing)
-        case .opened:
-            self.looking?.isOpen = true
-            progressed(.authenticating)
-            looking.connection?.send(looking.look.greeting)
-            // A server that does not answer a second client must not keep the first one away.
-            let limit = min(configuration.timeouts.dial, configuration.timeouts.authenticate) / 2
-            self.looking?.timer = eventLoop.scheduleTask(in: .nanoseconds(limit.nanoseconds)) { [weak self] in
-                self?.assumeIsolated { $0.lookEnded(.impossible("no answer"), number) }
-            }
-        case .received(let bytes):
-            var output = ByteBuffer()
-            let outcome = self.looking?.look.received(bytes, into: &output) ?? .unfinished
-            if output.readableBytes > 0 { looking.connection?.send(output) }
-            lookEnded(outcome, number)
-        case .closed(let end):
-            if !looking.isOpen, case .attempt(let attempt, _) = looking.purpose {
-                // As it would have happened to the attempt itself.
-                stopLooking()
-                var ending = SessionMachine.Ending(Reason(end))
-                ending.isElsewhere = link?.isRedirected ?? false
-                retire(attempt.generation, ending)
-            } else {
-                lookEnded(.impossible("the connection was closed"), number)
-            }
+    func lookOpened() {
+        guard let looking else { return }
+        self.looking?.isOpen = true
+        if let attempt = looking.purpose.attempt { progressed(attempt.generation, .authenticating) }
+        connections[looking.connection]?.send(looking.look.greeting)
+        // A server that does not answer a second client must not keep the first one away.
+        let limit = min(configuration.timeouts.dial, configuration.timeouts.authenticate) / 2
+        self.looking?.deadline = now.advanced(by: limit)
+        schedule()
+    }
+
+    func lookIsDue() {
+        guard let looking, let deadline = looking.deadline, deadline <= now else { return }
+        self.looking?.deadline = nil
+        if looking.connection == nil {
+            look(for: looking.purpose, isSecond: true)
+        } else {
+            lookEnded(.impossible("no answer"))
         }
     }
 
-    private func progressed(_ phase: Phase) {
-        guard case .attempt(let attempt, _)? = looking?.purpose else { return }
-        progressed(attempt.generation, phase)
+    func lookReceived(_ bytes: ByteBuffer) {
+        guard let looking else { return }
+        var output = ByteBuffer()
+        let outcome = self.looking?.look.received(bytes, into: &output) ?? .unfinished
+        if output.readableBytes > 0 { connections[looking.connection]?.send(output) }
+        lookEnded(outcome)
     }
 
-    private func lookEnded(_ outcome: PresenceLook.Outcome, _ number: Int) {
-        guard outcome != .unfinished, let looking, looking.number == number else { return }
+    func lookClosed(_ end: ConnectionEnd) {
+        guard let looking else { return }
+        if !looking.isOpen, case .attempt(let attempt, _) = looking.purpose {
+            // As it would have happened to the attempt itself.
+            stopLooking()
+            var ending = SessionMachine.Ending(Reason(end))
+            ending.isElsewhere = link?.isRedirected ?? false
+            retire(attempt.generation, ending)
+        } else {
+            lookEnded(.impossible("the connection was closed"))
+        }
+    }
+
+    private func lookEnded(_ outcome: PresenceLook.Outcome) {
+        guard outcome != .unfinished, let looking else { return }
         self.looking = nil
-        looking.timer?.cancel()
         guard case .seen(let seen) = outcome, let membership = rooms.membership else {
             if case .impossible(let sentence) = outcome { log.cannotLook(sentence) }
-            looking.connection?.close(.abort)
-            if case .attempt(let attempt, _) = looking.purpose { dial(attempt) }
+            connections.letGo(of: looking.connection, .abort)
+            if let attempt = looking.purpose.attempt { prepare(.attempt(attempt), from: .dial) }
             return
         }
         var verdict: Reason?
@@ -147,8 +141,8 @@ extension SessionDriver {
         let mustClear =
             seen.contains { membership.presence.wasOwn($0) }
             && (verdict != nil || { if case .farewell = looking.purpose { true } else { false } }())
-        looking.connection?.send(looking.look.farewell(clearing: mustClear ? membership.topic : nil))
-        looking.connection?.close(.afterFlush)
+        connections[looking.connection]?.send(looking.look.farewell(clearing: mustClear ? membership.topic : nil))
+        connections.letGo(of: looking.connection, .afterFlush)
         guard case .attempt(let attempt, _) = looking.purpose else { return }
         if let verdict {
             rooms.lastOpened = nil
@@ -156,7 +150,7 @@ extension SessionDriver {
         } else if mayBeTooEarly(looking) {
             lookAgain(looking)
         } else {
-            dial(attempt)
+            prepare(.attempt(attempt), from: .dial)
         }
     }
 
@@ -175,18 +169,9 @@ extension SessionDriver {
 
     /// Looks a second time in a moment.
     private func lookAgain(_ first: Looking) {
-        guard case .attempt(let attempt, let look) = first.purpose else { return }
-        rooms.lookCount += 1
-        let number = rooms.lookCount
-        looking = Looking(purpose: first.purpose, number: number, isSecond: true, look: first.look)
-        looking?.timer = eventLoop.scheduleTask(in: .seconds(1)) { [weak self] in
-            self?.assumeIsolated { driver in
-                guard driver.looking?.number == number else { return }
-                driver.look(
-                    for: .attempt(attempt, look), at: driver.address(of: attempt), driver.link?.password,
-                    driver.link?.proxyPassword, isSecond: true)
-            }
-        }
+        looking = Looking(
+            purpose: first.purpose, isSecond: true, look: first.look, deadline: now.advanced(by: .seconds(1)))
+        schedule()
     }
 
     /// The session failed; if another device has its identity now, that is told, and our presence goes.

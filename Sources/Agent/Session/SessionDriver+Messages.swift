@@ -111,12 +111,7 @@ extension SessionDriver {
     func rejected(_ sequence: MessageSequence, _ code: MQTT.ReasonCode, _ text: String?) {
         if publications.isHeldBack { advancePublications() }
         let sentence = code.description + (text.map { ", “\($0)”" } ?? "")
-        let now = now
-        if let summary = log.quarantined(sequence, sentence, at: now) {
-            _ = eventLoop.scheduleTask(in: .nanoseconds(max(0, now.duration(to: summary).nanoseconds))) { [weak self] in
-                self?.assumeIsolated { $0.log.summarizeQuarantined() }
-            }
-        }
+        log.quarantined(sequence, sentence, at: now)
         var event = self.event(.messageRejected)
         event.id = sequence.rawValue
         event.reasonCode = Int(code.rawValue)

@@ -26,12 +26,12 @@ extension SessionDriver {
         case .send(let bytes, let flush):
             send(bytes, flush)
         case .close:
-            link?.connection?.close(.afterFlush)
+            connections[link?.connection]?.close(.afterFlush)
         }
     }
 
     private func send(_ bytes: ByteBuffer, _ flush: FlushNumber?) {
-        guard let link, let connection = link.connection else { return }
+        guard let link, let connection = connections[link.connection] else { return }
         machine.sent(link.generation, at: now)
         let (generation, count) = (link.generation, bytes.readableBytes)
         self.link?.unflushed += count
@@ -56,7 +56,7 @@ extension SessionDriver {
     /// Lets the server wait, for as long as it has to. Messages of ours on a slow link are no reason: they have a limit of
     /// their own, and the server must be heard meanwhile.
     func adjustReading() {
-        guard let link, let connection = link.connection else { return }
+        guard let link, let connection = connections[link.connection] else { return }
         let limit = link.isReading ? Self.maximumUnflushedAnswers : Self.maximumUnflushedAnswers / 2
         let reads = link.unflushed - mqtt.unflushedMessageBytes <= limit && mqtt.wantsToRead
         guard reads != link.isReading else { return }
@@ -231,7 +231,7 @@ extension SessionDriver {
         case .consumerMissed(let consumer, let sequence, let count):
             consumerMissed(consumer, through: sequence, count: count)
         case .inboxDropped:
-            inboxDropped()
+            losses.dropped(1, at: now)
         case .subscribed(let filter, let code):
             consumers.subscribed(filter, code)
             roomSubscribed(filter, code)

@@ -18,24 +18,18 @@ extension SessionDriver {
     /// A message that the configuration does not let into the full outbox.
     func droppedNew(_ topic: String) {
         report(.outboxFull, nil, topic)
+        schedule()
     }
 
     private func report(_ reason: MQTTClientMachine.DropReason, _ id: Int64?, _ topic: String) {
         droppedCount += 1
-        let now = now
         let sentence = (id.map { "message \($0)" } ?? "a message") + " was dropped: \(reason.sentence)"
-        if let summary = log.dropped(sentence, at: now) { summarizeDropped(at: summary) }
+        log.dropped(sentence, at: now)
         var event = self.event(.messageDropped)
         event.id = id
         event.topic = topic
         event.reason = .init(code: reason.code, group: "outbox", terminal: false, message: reason.sentence)
         report(event)
-    }
-
-    func summarizeDropped(at time: Instant) {
-        _ = eventLoop.scheduleTask(in: .nanoseconds(max(0, now.duration(to: time).nanoseconds))) { [weak self] in
-            self?.assumeIsolated { $0.log.summarizeDropped() }
-        }
     }
 
     // MARK: The list

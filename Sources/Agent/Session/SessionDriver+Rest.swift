@@ -7,9 +7,7 @@ import Transport
 
 /// A bare look whether an endpoint answers.
 struct Knock {
-    /// Events of an earlier knock are not of this one.
-    let number: Int
-    let connection: any TransportConnection
+    let connection: DialID
     /// Whether it asks behind the proxy.
     let isBehindProxy: Bool
     var hasAnswered = false
@@ -76,88 +74,81 @@ extension SessionDriver {
     private static let knockTimeout: Duration = .seconds(1)
 
     func knock(at endpoint: EndpointIndex) {
-        knocks.removeValue(forKey: endpoint)?.connection.close(.abort)
-        knockCount += 1
-        let number = knockCount
+        connections.letGo(of: knocks.removeValue(forKey: endpoint)?.connection, .abort)
+        lastKnock += 1
+        let number = lastKnock
         // A proxy answers for itself. Whether there is anything to return to shows only behind it.
         guard configuration.proxy.address != nil, machine.status.state == .connected else {
-            openKnock(at: endpoint, number)
+            openKnock(at: endpoint)
             return
         }
         guard let reference = configuration.proxy.password else {
-            openKnock(at: endpoint, number, behindProxy: true)
+            openKnock(at: endpoint, behindProxy: true)
             return
         }
-        let credentials = surroundings.credentials
-        Task {
-            do throws(Credential.Failure) {
-                let password = try await credentials.fetch(reference).secret
-                guard knockCount == number, machine.wantsKnock(at: endpoint) else { return }
-                openKnock(at: endpoint, number, behindProxy: true, proxyPassword: password)
-            } catch {
-                take(.knocked(endpoint, .silent))
-            }
-        }
+        fetch(reference, for: .knock(endpoint, number: number))
+    }
+
+    func knockPrepared(_ endpoint: EndpointIndex, _ number: Int, proxyPassword: [UInt8]) {
+        guard lastKnock == number, machine.wantsKnock(at: endpoint) else { return }
+        openKnock(at: endpoint, behindProxy: true, proxyPassword: proxyPassword)
     }
 
     private func openKnock(
-        at endpoint: EndpointIndex, _ number: Int, behindProxy: Bool = false, proxyPassword: [UInt8]? = nil
+        at endpoint: EndpointIndex, behindProxy: Bool = false, proxyPassword: [UInt8]? = nil
     ) {
         let address = redirections.next(endpoint)
         var options = Connection.Options(configuration, for: address, proxyPassword: proxyPassword)
         options.stop = behindProxy ? .server : .firstHop
         if !behindProxy { options.dialTimeout = min(options.dialTimeout, Self.knockTimeout) }
         options.handshakeTimeout = configuration.timeouts.dial
-        let connection = openConnection(to: address, options: options) { [weak self] event in
-            self?.assumeIsolated { $0.knockEvent(event, endpoint, number) }
-        }
-        knocks[endpoint] = Knock(number: number, connection: connection, isBehindProxy: behindProxy)
+        knocks[endpoint] = Knock(
+            connection: dial(address, options, as: .knock(endpoint)), isBehindProxy: behindProxy)
     }
 
-    private func knockEvent(_ event: ConnectionEvent, _ endpoint: EndpointIndex, _ number: Int) {
-        guard let knock = knocks[endpoint], knock.number == number else { return }
-        switch event {
-        case .reached:
-            knocks[endpoint]?.hasAnswered = true
-            take(.knocked(endpoint, .answered))
-        case .closed(let end):
-            knocks[endpoint] = nil
-            if !knock.hasAnswered { take(.knocked(endpoint, KnockAnswer(end))) }
-        case .resolving, .resolved, .dialing, .tlsFilesRejected, .securing, .opened, .received, .writabilityChanged:
-            break
-        }
+    func knockAnswered(_ endpoint: EndpointIndex, _ id: DialID) {
+        guard knocks[endpoint]?.connection == id else { return }
+        knocks[endpoint]?.hasAnswered = true
+        take(.knocked(endpoint, .answered))
+    }
+
+    func knockClosed(_ endpoint: EndpointIndex, _ id: DialID, _ end: ConnectionEnd) {
+        guard let knock = knocks[endpoint], knock.connection == id else { return }
+        knocks[endpoint] = nil
+        if !knock.hasAnswered { take(.knocked(endpoint, KnockAnswer(end))) }
     }
 
     /// The connection that the attempt goes on with; all others are of no use any more.
-    func takeKnock(for attempt: Attempt) -> (any TransportConnection)? {
+    func takeKnock(for attempt: Attempt) -> DialID? {
         guard attempt.continuesKnock, let knock = knocks[attempt.endpoint], knock.hasAnswered else { return nil }
         knocks[attempt.endpoint] = nil
         // The proxy's password is fetched for each attempt, and a knock at the proxy itself had none.
         guard configuration.proxy.username == nil || knock.isBehindProxy else {
-            knock.connection.close(.abort)
+            connections.letGo(of: knock.connection, .abort)
             return nil
         }
         return knock.connection
     }
 
     /// - Returns: `false` if there is no connection to go on with.
-    func goOnWithKnock(_ generation: Generation) -> Bool {
-        guard let connection = link?.knock else { return false }
+    func goOnWithKnock(_ role: DialRole) -> Bool {
+        guard case .attempt(let attempt) = role, let id = link?.knock else { return false }
         link?.knock = nil
         // It may be over by now: the credential took its time, and the server has closed it.
-        let goesOn = connection.proceed { [weak self] event in
-            self?.assumeIsolated { $0.connectionEvent(event, generation) }
+        guard let connection = connections[id], connection.proceed(onEvent: events(of: id)) else {
+            connections.letGo(of: id)
+            return false
         }
-        guard goesOn else { return false }
-        link?.connection = connection
-        progressed(generation, .dialing)
+        connections.change(id, to: role)
+        link?.connection = id
+        progressed(attempt.generation, .dialing)
         return true
     }
 
     func dropUnwantedKnocks() {
         for (endpoint, knock) in knocks where !machine.wantsKnock(at: endpoint) {
             knocks[endpoint] = nil
-            knock.connection.close(.abort)
+            connections.letGo(of: knock.connection, .abort)
         }
     }
 }

@@ -23,7 +23,6 @@ struct Rooms: Sendable {
     var presentAt: Endpoint?
     /// What the store remembers of our presence; see ``OwnPresence/said``.
     var presences: Set<RFC3339> = []
-    var lookCount = 0
     /// The will in the server's hands is that of another room.
     var mustRenew = false
 }

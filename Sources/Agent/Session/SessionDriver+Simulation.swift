@@ -15,6 +15,8 @@ struct Simulation: Sendable {
     private var silent: Generation?
     /// The paths as the kernel has them, while they are said to be lost.
     private var hidden: [EndpointIndex: Path?]?
+    /// When they are there again.
+    private(set) var pathsReturn: Instant?
 
     mutating func silence(_ generation: Generation) { silent = generation }
 
@@ -22,13 +24,16 @@ struct Simulation: Sendable {
 
     var hidesPaths: Bool { hidden != nil }
 
-    mutating func hide(_ paths: [EndpointIndex: Path?]) { hidden = paths }
+    mutating func hide(_ paths: [EndpointIndex: Path?], until time: Instant) {
+        hidden = paths
+        pathsReturn = time
+    }
 
     /// The kernel told of a path meanwhile.
     mutating func note(_ path: Path?, to endpoint: EndpointIndex) { hidden?[endpoint] = .some(path) }
 
     mutating func show() -> [EndpointIndex: Path?] {
-        defer { hidden = nil }
+        defer { (hidden, pathsReturn) = (nil, nil) }
         return hidden ?? [:]
     }
 }
@@ -48,13 +53,13 @@ extension SessionDriver {
             "\(name): simulating \(parameters.fault.rawValue)", metadata: ["HOLDFAST_SESSION": "\(name)"])
         switch parameters.fault {
         case .drop:
-            link.connection?.close(.abort)
-            connectionEvent(
-                .closed(.failed(TransportFailure(.reset, "the connection was reset (simulated)"))), link.generation)
+            connections[link.connection]?.close(.abort)
+            linkClosed(
+                .failed(TransportFailure(.reset, "the connection was reset (simulated)")), link.generation)
         case .silence:
             simulation.silence(link.generation)
         case .fullReconnect:
-            link.connection?.close(.abort)
+            connections[link.connection]?.close(.abort)
             retire(link.generation, Reason(.stateMismatch, "the session at the server is given up (simulated)"))
         case .pathLost:
             try losePaths(for: .seconds(duration))
@@ -71,18 +76,18 @@ extension SessionDriver {
             let endpoint = EndpointIndex(index)
             paths[endpoint] = .some(machine.path(to: endpoint))
         }
-        simulation.hide(paths)
+        simulation.hide(paths, until: now.advanced(by: duration))
         for (endpoint, path) in paths.sorted(by: { $0.key < $1.key }) where path != nil {
             take(.pathChanged(endpoint, to: nil, .lost))
         }
-        _ = eventLoop.scheduleTask(in: .nanoseconds(duration.nanoseconds)) { [weak self] in
-            self?.assumeIsolated { $0.returnPaths() }
-        }
+        schedule()
     }
 
-    private func returnPaths() {
+    func returnPathsIfDue() {
+        guard let time = simulation.pathsReturn, time <= now else { return }
+        let paths = simulation.show()
         guard !isStopping else { return }
-        for (endpoint, path) in simulation.show().sorted(by: { $0.key < $1.key }) {
+        for (endpoint, path) in paths.sorted(by: { $0.key < $1.key }) {
             guard let path else { continue }
             take(.pathChanged(endpoint, to: path, machine.status.doubt == .pathLost ? .returned : .gained))
         }

@@ -27,11 +27,12 @@ extension SessionDriver {
     enum Telling {
         /// As soon as the loop has done what it has been asked to do until now.
         case soon
-        case later(Scheduled<Void>)
+        /// When the attempt has had its time.
+        case later(Instant)
     }
 
     /// For so long an attempt is not disturbed.
-    private static let hurry = TimeAmount.milliseconds(5)
+    private static let hurry = Duration.milliseconds(5)
 
     func report(_ event: SessionEvent) {
         tell()
@@ -61,9 +62,8 @@ extension SessionDriver {
         case nil: break
         }
         if isHurrying {
-            telling = .later(eventLoop.scheduleTask(in: Self.hurry) { self.assumeIsolated { $0.tell() } })
+            telling = .later(now.advanced(by: Self.hurry))
         } else {
-            if case .later(let timer)? = telling { timer.cancel() }
             telling = .soon
             eventLoop.execute { self.assumeIsolated { $0.tell() } }
         }
@@ -71,7 +71,6 @@ extension SessionDriver {
 
     /// Tells everything that is not told yet.
     func tell() {
-        if case .later(let timer)? = telling { timer.cancel() }
         telling = nil
         let reports = untold
         untold = []

@@ -20,19 +20,18 @@ actor SessionDriver {
         let address: Endpoint
         /// Whether the endpoint itself has led there just now.
         var isRedirected = false
-        var connection: (any TransportConnection)?
+        var connection: DialID?
         var password: [UInt8]?
         var proxyPassword: [UInt8]?
         var credentialLife: CredentialLife?
-        /// Fetched already, to be used for this attempt.
-        var renewed: Credential.Fetched?
+        /// The credential of this attempt. From the beginning on, if it was fetched before.
+        var fetched: Credential.Fetched?
         /// Whether something was opened to the address, be it only to look.
         var isDialed = false
         /// The connection of a knock that was answered, to go on with.
-        var knock: (any TransportConnection)?
-        /// A new credential on its way to the server, and what happens when that takes too long.
-        var renewal: Credential.Fetched?
-        var renewalTimer: Scheduled<Void>?
+        var knock: DialID?
+        /// A new credential on its way to the server, and when that takes too long.
+        var renewal: (credential: Credential.Fetched, deadline: Instant)?
         var opened: Opened?
         /// Bytes that were given to the connection, and that the kernel has not taken.
         var unflushed = 0
@@ -48,7 +47,7 @@ actor SessionDriver {
         var generation: Generation { attempt.generation }
     }
 
-    private enum Work {
+    enum Work {
         case session(SessionMachine.Input)
         case mqtt(MQTTClientMachine.Input)
         /// What happened on a link; nothing if that is gone by then.
@@ -56,6 +55,7 @@ actor SessionDriver {
         case room(RoomOrder)
         /// What a call of the protocol machine answered.
         case perform([MQTTClientMachine.Action])
+        case timeReached
         /// The link ended, or the protocol gave it up: both machines are told, the protocol's first.
         case retire(Generation, SessionMachine.Ending, MQTTClientMachine.Input = .connectionClosed)
     }
@@ -80,13 +80,14 @@ actor SessionDriver {
     /// How that link ended, for the protocol.
     private var protocolEnd = MQTTClientMachine.Input.connectionClosed
     var log: SessionLog
-    private let tlsContexts = TLSContextCache()
+    let tlsContexts = TLSContextCache()
+    var connections = DialedConnections()
     var redirections: Redirections
     var homes: SessionHomes
     var protocols: ProtocolChoice
     private var work = CircularBuffer<Work>()
-    private var isWorking = false
-    private var timer: (deadline: Instant, scheduled: Scheduled<Void>)?
+    private(set) var isWorking = false
+    var timer: (deadline: Instant, scheduled: Scheduled<Void>)?
     /// Since when the present state is, by the wall clock.
     var since: RFC3339
     var clientID: String
@@ -104,9 +105,7 @@ actor SessionDriver {
     var durableConsumers: DurableConsumers
     /// What the server grants less than was asked, as it was told last.
     var toldShortfalls: [String] = []
-    /// QoS 0 messages that found no room in the inbox, and how many of them nobody was told of yet.
-    var inboxDroppedCount: Int64 = 0
-    var inboxDroppedUntold = 0
+    var losses = InboxLosses()
     var rooms = Rooms()
     var publications: Publications
     /// Subscriptions are restored, and what the session itself publishes is not.
@@ -124,8 +123,9 @@ actor SessionDriver {
     var addressesOfNames: [EndpointIndex: [SocketAddress]] = [:]
     var knocks: [EndpointIndex: Knock] = [:]
     /// What is set up beside the link, to take over from it.
-    var successor: Successor?
-    var knockCount = 0
+    var successor: Link?
+    /// The knock that was begun last.
+    var lastKnock = 0
     var publishedCount: Int64 = 0
     var receivedCount: Int64 = 0
     var droppedCount: Int64 = 0
@@ -287,13 +287,6 @@ actor SessionDriver {
         if let failure = await everythingCommitted() { throw .notCommitted(what, because: failure.description) }
     }
 
-    // MARK: The clocks
-
-    var now: Instant { surroundings.clock.now() }
-    var wallClock: RFC3339 { surroundings.clock.wallClock() }
-    /// The wall clock as the protocol and the store have it.
-    var timestamp: Timestamp { Timestamp(rawValue: wallClock.milliseconds) }
-
     // MARK: The funnel
 
     func run(_ input: MQTTClientMachine.Input) { run(.mqtt(input)) }
@@ -313,7 +306,7 @@ actor SessionDriver {
 
     func retire(_ generation: Generation, _ reason: Reason) { run(.retire(generation, .init(reason))) }
 
-    private func run(_ item: Work) {
+    func run(_ item: Work) {
         work.append(item)
         guard !isWorking else { return }
         isWorking = true
@@ -329,8 +322,8 @@ actor SessionDriver {
         dropUnwantedSuccessor()
         adjustReading()
         isWorking = false
-        schedule()
         tellLater()
+        schedule()
     }
 
     /// What is measured by the wall clock must not change because somebody sets it.
@@ -361,58 +354,22 @@ actor SessionDriver {
             perform(actions)
         case .perform(let actions):
             perform(actions)
+        case .timeReached:
+            carryOutDue()
+            work.append(.mqtt(.timePassed))
+            work.append(.session(.timeReached))
         case .retire(let generation, var ending, let end):
             if let link, link.generation == generation {
                 ending = link.ending ?? ending
                 redirections.ended(wasTried: link.isDialed)
-                link.knock?.close(.abort)
-                link.renewalTimer?.cancel()
+                connections.letGo(of: link.connection)
+                connections.letGo(of: link.knock, .abort)
                 self.link = nil
                 handle(end)
                 if link.opened != nil { watchAllPaths(of: link.attempt.endpoint) }
             }
             work.append(.session(.ended(generation, ending)))
         }
-    }
-
-    /// One timer at most, and none when there is nothing to wait for.
-    private func schedule() {
-        guard let deadline = [machine.nextDeadline, protocolDeadline].compactMap(\.self).min() else {
-            timer?.scheduled.cancel()
-            timer = nil
-            return
-        }
-        // A timer that fires too early is harmless and re-armed then: deadlines mostly move away, with every byte read.
-        if let timer, timer.deadline <= deadline { return }
-        timer?.scheduled.cancel()
-        let wait = max(.zero, now.duration(to: deadline))
-        let scheduled = eventLoop.scheduleTask(in: .nanoseconds(wait.nanoseconds)) { [weak self] in
-            guard let self else { return }
-            self.assumeIsolated { $0.timeReached() }
-        }
-        timer = (deadline, scheduled)
-    }
-
-    /// The protocol counts by the wall clock.
-    private var protocolDeadline: Instant? {
-        mqtt.nextDeadline.map { now.advanced(by: .milliseconds(max(0, $0.rawValue - timestamp.rawValue))) }
-    }
-
-    /// The loop's timers do not count the time that the host slept, and deadlines do.
-    func rearm() {
-        timer?.scheduled.cancel()
-        timer = nil
-        schedule()
-    }
-
-    private func timeReached() {
-        timer = nil
-        surroundings.noteAlive()
-        if machine.status.state == .connected { measure() }
-        checkCredentialEnd()
-        // Both before the next timer is set: what is due is not due any more then.
-        work.append(.mqtt(.timePassed))
-        run(.session(.timeReached))
     }
 
     // MARK: Actions of the session machine
@@ -429,7 +386,7 @@ actor SessionDriver {
         case .abandon(let generation):
             if link?.generation == generation { dropLink() }
         case .prepare(let attempt):
-            prepare(attempt)
+            prepareSuccessor(attempt)
         case .settle(let generation):
             work.append(.onLink(generation, .settle))
         case .leave(let generation):
@@ -459,11 +416,10 @@ actor SessionDriver {
         guard let link else { return }
         stopLooking()
         self.link = nil
-        link.renewalTimer?.cancel()
         // What this host does, or what happens to its paths, says nothing about the server.
         redirections.ended(wasTried: link.isDialed && !machine.reason.code.isOurOwn)
-        link.connection?.close(.abort)
-        link.knock?.close(.abort)
+        connections.letGo(of: link.connection, .abort)
+        connections.letGo(of: link.knock, .abort)
         mustEndProtocol = true
         protocolEnd =
             machine.reason.code == .restoreTimeout ? .connectionEnded(.unanswered) : .connectionClosed
@@ -508,62 +464,23 @@ actor SessionDriver {
         if goOnWithSuccessor(attempt) { return }
         link = Link(
             attempt: attempt, address: redirections.begin(attempt.endpoint), isRedirected: redirections.hasFollowed,
-            renewed: renewedCredential, knock: takeKnock(for: attempt))
+            fetched: renewedCredential, knock: takeKnock(for: attempt))
         renewedCredential = nil
         prepareRoom()
-        fetchProxyPassword(for: attempt)
+        prepare(.attempt(attempt))
     }
 
-    func dial(_ attempt: Attempt) {
-        let generation = attempt.generation
-        if goOnWithKnock(generation) { return }
-        let (address, proxyPassword) = (address(of: attempt), link?.proxyPassword)
-        let options = Connection.Options(configuration, for: address, proxyPassword: proxyPassword)
-        link?.connection = openConnection(to: address, options: options) { [weak self] event in
-            self?.assumeIsolated { $0.connectionEvent(event, generation) }
+    // MARK: The link
+
+    func linkClosed(_ end: ConnectionEnd, _ generation: Generation) {
+        guard let link else { return }
+        if end == .closedLocally { run(.session(.closed(generation))) }
+        // What the server said before it closed comes first.
+        guard !mqtt.isBehind else {
+            self.link?.end = end
+            return
         }
-    }
-
-    func address(of attempt: Attempt) -> Endpoint {
-        link?.address ?? configuration.endpoints[attempt.endpoint.rawValue]
-    }
-
-    func openConnection(
-        to endpoint: Endpoint, options: Connection.Options, onEvent: @escaping (ConnectionEvent) -> Void
-    ) -> any TransportConnection {
-        surroundings.dial(endpoint, bound(options), tlsContexts, onEvent)
-    }
-
-    // MARK: The connection's events
-
-    func connectionEvent(_ event: ConnectionEvent, _ generation: Generation) {
-        guard let link, link.generation == generation else { return }
-        switch event {
-        case .resolving, .reached, .writabilityChanged:
-            break
-        case .resolved(let addresses):
-            watchPaths(of: link.attempt.endpoint, to: addresses)
-        case .dialing:
-            run(.session(.progressed(generation, .dialing)))
-        case .tlsFilesRejected(let failure):
-            log.tlsFilesRejected(failure)
-        case .securing:
-            run(.session(.progressed(generation, .securing)))
-        case .opened(let opened):
-            self.opened(opened, on: link)
-        case .received where simulation.isSilent(generation):
-            break
-        case .received(let bytes):
-            run(.onLink(generation, .received(bytes)))
-        case .closed(let end):
-            if end == .closedLocally { run(.session(.closed(generation))) }
-            // What the server said before it closed comes first.
-            guard !mqtt.isBehind else {
-                self.link?.end = end
-                return
-            }
-            retire(link, because: end)
-        }
+        retire(link, because: end)
     }
 
     private func retire(_ link: Link, because end: ConnectionEnd) {
@@ -594,7 +511,8 @@ actor SessionDriver {
     private static let othersTurn = TimeAmount.microseconds(500)
 
     /// The link is ready for CONNECT.
-    func opened(_ opened: Opened, on link: Link) {
+    func linkOpened(_ opened: Opened) {
+        guard let link else { return }
         let generation = link.generation
         self.link?.opened = opened
         rooms.lastOpened = (link.address, link.password, link.proxyPassword)
@@ -616,7 +534,7 @@ actor SessionDriver {
             ending.reason = namedByEnd(ending.reason)
             // The next attempt looks whether there is another one.
             ending.mayHaveNewCredential = true
-            rejectedSecret = link.renewal?.secret ?? link.password
+            rejectedSecret = link.renewal?.credential.secret ?? link.password
         }
         self.link?.ending = link.ending ?? ending
         work.append(.retire(link.generation, ending))
@@ -624,7 +542,7 @@ actor SessionDriver {
 
     /// Gives the session machine the kernel's view of the connection.
     func measure() {
-        guard let link, let measured = link.connection?.measure() else { return }
+        guard let link, let measured = connections[link.connection]?.measure() else { return }
         work.append(
             .session(
                 .measured(

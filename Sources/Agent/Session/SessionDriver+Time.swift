@@ -1,0 +1,86 @@
+import ControlAPI
+import MQTT
+import NIOCore
+import SessionCore
+
+// The clocks, and the session's one timer: for the earliest of what its values wait for.
+
+extension SessionDriver {
+    // MARK: The clocks
+
+    var now: Instant { surroundings.clock.now() }
+    var wallClock: RFC3339 { surroundings.clock.wallClock() }
+    /// The wall clock as the protocol and the store have it.
+    var timestamp: Timestamp { Timestamp(rawValue: wallClock.milliseconds) }
+
+    // MARK: The timer
+
+    /// `nil` when there is nothing to wait for.
+    private var nextDeadline: Instant? {
+        var earliest = machine.nextDeadline
+        func consider(_ deadline: Instant?) {
+            if let deadline { earliest = earliest.map { min($0, deadline) } ?? deadline }
+        }
+        // The protocol counts by the wall clock.
+        consider(mqtt.nextDeadline.map { now.advanced(by: .milliseconds(max(0, $0.rawValue - timestamp.rawValue))) })
+        consider(looking?.deadline)
+        consider(link?.renewal?.deadline)
+        consider(losses.nextDeadline)
+        consider(outcomeWaiters.nextDeadline)
+        consider(simulation.pathsReturn)
+        consider(log.nextDeadline)
+        if case .later(let time)? = telling { consider(time) }
+        return earliest
+    }
+
+    /// Arms the timer. To be called when a deadline has changed; after every input it is.
+    func schedule() {
+        guard !isWorking else { return }
+        guard let deadline = nextDeadline else {
+            timer?.scheduled.cancel()
+            timer = nil
+            return
+        }
+        // A timer that fires too early is harmless and re-armed then: deadlines mostly move away, with every byte read.
+        if let timer, timer.deadline <= deadline { return }
+        timer?.scheduled.cancel()
+        let wait = max(.zero, now.duration(to: deadline))
+        let scheduled = eventLoop.scheduleTask(in: .nanoseconds(wait.nanoseconds)) { [weak self] in
+            guard let self else { return }
+            self.assumeIsolated { $0.timeReached() }
+        }
+        timer = (deadline, scheduled)
+    }
+
+    /// The loop's timers do not count the time that the host slept, and deadlines do.
+    func rearm() {
+        timer?.scheduled.cancel()
+        timer = nil
+        schedule()
+    }
+
+    private func timeReached() {
+        timer = nil
+        surroundings.noteAlive()
+        if machine.status.state == .connected { measure() }
+        checkCredentialEnd()
+        // All before the next timer is set: what is due is not due any more then.
+        run(.timeReached)
+    }
+
+    /// What is due of all but the two machines.
+    func carryOutDue() {
+        if case .later(let time)? = telling, time <= now { tell() }
+        lookIsDue()
+        reauthenticationIsDue()
+        for due in losses.timeReached(at: now) {
+            switch due {
+            case .tellDropped(let count): tellDropped(count)
+            case .resumeCollecting: run(.resumeCollecting)
+            }
+        }
+        outcomeWaiters.timeReached(at: now)
+        returnPathsIfDue()
+        log.timeReached(at: now)
+    }
+}

@@ -69,6 +69,7 @@ let package = Package(
         module("SessionCore", ["Vocabulary"]),
         module("MQTT", ["Vocabulary", nioCore]),
         module("ControlAPI"),
+        module("Session", ["Vocabulary", "SessionCore", "MQTT", "ControlAPI", nioCore]),
 
         // Shells around one facility of the system each.
         module("NetworkPath", ["SessionCore", "CNetlink", nioCore, nioPosix]),
@@ -80,7 +81,7 @@ let package = Package(
         module(
             "Agent",
             [
-                "Vocabulary", "SessionCore", "MQTT", "ControlAPI", "NetworkPath", "Systemd", "DurableStore",
+                "Vocabulary", "SessionCore", "MQTT", "ControlAPI", "Session", "NetworkPath", "Systemd", "DurableStore",
                 "Transport",
                 nioCore, nioPosix, nioHTTP1, logging, serviceLifecycle, subprocess,
                 systemPackage,
@@ -107,6 +108,7 @@ let package = Package(
         tests("SessionCoreTests", ["SessionCore"]),
         tests("MQTTTests", ["MQTT", "Support", nioCore]),
         tests("ControlAPITests", ["ControlAPI"]),
+        tests("SessionTests", ["Session", "SessionCore", "MQTT", "ControlAPI", "Support", nioCore]),
         tests("NetworkPathTests", ["NetworkPath", "SessionCore", nioCore, nioPosix]),
         tests("SystemdTests", ["Systemd", "Support", "SupportLogind", nioCore, nioPosix]),
         tests("DurableStoreTests", ["DurableStore", "SessionCore", "MQTT", nioCore]),
@@ -116,10 +118,8 @@ let package = Package(
         tests(
             "AgentTests",
             [
-                "Agent", "Support", "SupportLogind", "Vocabulary", "SessionCore", "MQTT", "ControlAPI", "NetworkPath",
-                "Systemd",
-                "DurableStore",
-                "Transport", nioCore, nioPosix, logging,
+                "Agent", "Support", "SupportLogind", "Vocabulary", "SessionCore", "MQTT", "ControlAPI", "Session",
+                "NetworkPath", "Systemd", "DurableStore", "Transport", nioCore, nioPosix, logging,
             ]),
         // What bytes from outside reach first, for the fuzzer and for the suite.
         .target(
@@ -132,8 +132,8 @@ let package = Package(
         .target(
             name: "SimulationSupport",
             dependencies: [
-                "Agent", "Support", "SessionCore", "MQTT", "ControlAPI", "NetworkPath", "Systemd", "DurableStore",
-                "Transport", nioCore, logging,
+                "Agent", "Support", "SessionCore", "MQTT", "ControlAPI", "Session", "NetworkPath", "Systemd",
+                "DurableStore", "Transport", nioCore, logging,
             ], path: "Tests/SimulationSupport", swiftSettings: settings),
         .executableTarget(
             name: "simulate", dependencies: ["SimulationSupport", argumentParser], path: "Tests/Simulate",
@@ -141,9 +141,8 @@ let package = Package(
         tests(
             "ScenarioTests",
             [
-                "Agent", "SimulationSupport", "Support", "SessionCore", "MQTT", "ControlAPI", "NetworkPath",
-                "Transport",
-                nioCore,
+                "Agent", "SimulationSupport", "Support", "SessionCore", "MQTT", "ControlAPI", "Session", "NetworkPath",
+                "Transport", nioCore,
             ]),
         .testTarget(
             name: "SimulationTests", dependencies: ["SimulationSupport"], exclude: ["Mutants", "Schedules"],

@@ -4,6 +4,7 @@ import Glibc
 import MQTT
 import NIOCore
 import NIOPosix
+import Session
 import SessionCore
 import Support
 import Testing

@@ -2,6 +2,7 @@ import ControlAPI
 import DurableStore
 import MQTT
 import NIOCore
+import Session
 import SessionCore
 import Support
 import Testing
@@ -13,6 +14,7 @@ import Testing
 struct RoomSessionTests {
     static let own = "holdfast/rooms/plant/presence/edge-42/device"
     static let main = #"{"session":"main"}"#
+    private static let someone = Participant.Identity(user: "edge-42", device: "device")
 
     static func presence(
         _ user: String, _ device: String, _ state: PresenceMessage.State = .online, since: RFC3339 = .now,
@@ -54,7 +56,7 @@ struct RoomSessionTests {
             #expect(filter == "holdfast/rooms/plant/presence/+/+")
             let presence = try await daemon.server.message()
             #expect(presence.retain && presence.qos == .atLeastOnce)
-            #expect(PresenceMessage(presence.payload.readableBytesView, of: ParticipantsTests.me)?.state == .online)
+            #expect(PresenceMessage(presence.payload.readableBytesView, of: Self.someone)?.state == .online)
             #expect(try await peer.call("session.status", Self.main)["phase"] == "restoring")
             guard let id = presence.packetID else { return }
             await daemon.server.send(.puback(Acknowledgement(packetID: id)))
@@ -102,7 +104,7 @@ struct RoomSessionTests {
             }
             let own = messages.compactMap { event -> PresenceMessage? in
                 guard case .packet(.publish(let publish)) = event else { return nil }
-                return PresenceMessage(publish.payload.readableBytesView, of: ParticipantsTests.me)
+                return PresenceMessage(publish.payload.readableBytesView, of: Self.someone)
             }
             #expect(own.count == 3)
             #expect(Set(own.map(\.connection)).count == 3)

@@ -1,6 +1,7 @@
 import ControlAPI
 import Glibc
 import MQTT
+import Session
 import SessionCore
 import Support
 import Testing

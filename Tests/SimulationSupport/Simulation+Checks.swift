@@ -1,4 +1,5 @@
 import ControlAPI
+import Session
 import Support
 
 @testable import Agent

@@ -1,5 +1,6 @@
 import ControlAPI
 import NIOCore
+import Session
 import Support
 
 @testable import Agent

@@ -2,6 +2,7 @@
 // SessionConfiguration. The initial values of the properties are the defaults of the manual. How the files are read is
 // a table, one row per key, in ConfigurationKeys.swift.
 
+import Session
 import SessionCore
 import Transport
 

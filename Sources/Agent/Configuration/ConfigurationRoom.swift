@@ -1,3 +1,4 @@
+import Session
 import SessionCore
 
 // What a session's file says about its room.

@@ -2,6 +2,7 @@ import ControlAPI
 import Logging
 import MQTT
 import NIOCore
+import Session
 import SessionCore
 import Systemd
 

@@ -1,6 +1,7 @@
 import ControlAPI
 import MQTT
 import NIOCore
+import Session
 import SessionCore
 
 /// The durable consumers of one session: what they are, and which program takes their messages at the moment.

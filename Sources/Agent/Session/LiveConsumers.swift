@@ -1,6 +1,7 @@
 import ControlAPI
 import MQTT
 import NIOCore
+import Session
 import SessionCore
 
 /// A program that takes messages as they arrive, for as long as its connection to the control socket lasts.

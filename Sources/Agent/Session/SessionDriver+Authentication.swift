@@ -1,6 +1,7 @@
 import Logging
 import MQTT
 import NIOCore
+import Session
 import SessionCore
 
 // Enhanced authentication (MQTT 5, 4.12): the password is proven and never sent, and a new one is taken to the server on

@@ -3,6 +3,7 @@ import DurableStore
 import Logging
 import MQTT
 import NIOCore
+import Session
 import SessionCore
 
 // What durable consumers get: from the inbox, in order, until it is acknowledged.

@@ -2,6 +2,7 @@ import ControlAPI
 import MQTT
 import NIOCore
 import NetworkPath
+import Session
 import SessionCore
 import Transport
 

@@ -2,6 +2,7 @@ import ControlAPI
 import DurableStore
 import MQTT
 import NIOCore
+import Session
 import SessionCore
 
 // What programs publish and subscribe.

@@ -2,6 +2,7 @@ import ControlAPI
 import DurableStore
 import MQTT
 import NIOCore
+import Session
 import SessionCore
 
 // The session's publications: what programs ask of them, and how they come to the server.

@@ -4,6 +4,7 @@ import Logging
 import MQTT
 import NIOCore
 import NetworkPath
+import Session
 import SessionCore
 import Transport
 

@@ -1,6 +1,7 @@
 import ControlAPI
 import MQTT
 import NetworkPath
+import Session
 import SessionCore
 import Transport
 

@@ -1,6 +1,7 @@
 import ControlAPI
 import NIOCore
 import NetworkPath
+import Session
 import SessionCore
 import Transport
 

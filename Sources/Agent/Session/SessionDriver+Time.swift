@@ -1,6 +1,7 @@
 import ControlAPI
 import MQTT
 import NIOCore
+import Session
 import SessionCore
 
 // The clocks, and the session's one timer: for the earliest of what its values wait for.

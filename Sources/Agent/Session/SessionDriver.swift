@@ -5,6 +5,7 @@ import MQTT
 import NIOCore
 import NIOPosix
 import NetworkPath
+import Session
 import SessionCore
 import Transport
 

@@ -2,7 +2,7 @@ import MQTT
 import SessionCore
 import Testing
 
-@testable import Agent
+@testable import Session
 
 /// When the others learn that a session is gone.
 @Suite struct PresenceTimingTests {

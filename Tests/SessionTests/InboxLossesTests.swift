@@ -1,7 +1,7 @@
 import SessionCore
 import Testing
 
-@testable import Agent
+@testable import Session
 
 @Suite struct InboxLossesTests {
     private var losses = InboxLosses()

@@ -2,7 +2,7 @@ import MQTT
 import NIOCore
 import Testing
 
-@testable import Agent
+@testable import Session
 
 /// What a session publishes, step by step.
 @Suite struct PublicationsTests {

@@ -1,24 +1,24 @@
-import ControlAPI
-import SessionCore
+package import ControlAPI
+package import SessionCore
 
 /// The retained message that tells whether a participant of a room is there.
-struct PresenceMessage: Hashable, Sendable {
-    enum State: String, Sendable {
+package struct PresenceMessage: Hashable, Sendable {
+    package enum State: String, Sendable {
         case online, offline
     }
 
-    var identity: Participant.Identity
-    var state: State
+    package var identity: Participant.Identity
+    package var state: State
     /// Since when the participant is there, or was.
-    var since: RFC3339?
+    package var since: RFC3339?
     /// The session's name at the participant.
-    var session: String
+    package var session: String
     /// The connection that the participant is there with; `nil` where the participant does not tell.
-    var connection: ConnectionMark?
+    package var connection: ConnectionMark?
     /// How good the participant's connection is, as it says itself.
-    var quality: Quality?
+    package var quality: Quality?
 
-    init(
+    package init(
         identity: Participant.Identity, state: State, since: RFC3339?, session: String,
         connection: ConnectionMark? = nil, quality: Quality? = nil
     ) {
@@ -34,7 +34,7 @@ struct PresenceMessage: Hashable, Sendable {
     /// the server can guard, tells whose it is.
     ///
     /// - Returns: `nil` for anything else than a presence message, above all the empty one that clears it.
-    init?(_ bytes: some Sequence<UInt8>, of identity: Participant.Identity) {
+    package init?(_ bytes: some Sequence<UInt8>, of identity: Participant.Identity) {
         let bytes = Array(bytes)
         guard !bytes.isEmpty, let value = try? JSONValue(parsing: bytes[...]),
             let state = value["state"]?.text.flatMap(State.init)
@@ -47,7 +47,7 @@ struct PresenceMessage: Hashable, Sendable {
     }
 
     /// The message as JSON.
-    var bytes: [UInt8] {
+    package var bytes: [UInt8] {
         var members: [String: JSONValue] = [
             "user": .string(identity.user), "device": .string(identity.device), "state": .string(state.rawValue),
             "since": since.map { .string($0.description) } ?? .null, "session": .string(session),

@@ -1,5 +1,5 @@
-import ControlAPI
-import MQTT
+package import ControlAPI
+package import MQTT
 import NIOCore
 
 /// What a session publishes as retained messages, and how much of it the server has. A value; the driver carries out what
@@ -9,13 +9,13 @@ import NIOCore
 /// which the server may hold a message of the session (`retained`). A topic that the second has and the first does not
 /// want is cleared, whatever led to that: a removal, another room, a daemon that was killed in between. So a topic is
 /// durable in `retained` before anything is published on it, and leaves it only when the server has taken the clearing.
-struct Publications: Sendable {
+package struct Publications: Sendable {
     /// How many a session may have, and how many bytes of them: all are kept in memory, published before the session is
     /// connected, and listed in one answer.
-    static let maximumCount = 1000
-    static let maximumBytes = 2 << 20
+    package static let maximumCount = 1000
+    package static let maximumBytes = 2 << 20
 
-    enum State: Hashable, Sendable {
+    package enum State: Hashable, Sendable {
         /// The server does not have it, and is sent it as soon as that is possible. Can transition to: sending.
         case pending
         /// The server has not answered. Can transition to: published, refused, pending.
@@ -27,12 +27,12 @@ struct Publications: Sendable {
         case refused(ReasonCode, isFatal: Bool)
     }
 
-    struct Entry: Hashable, Sendable {
-        let publication: Publication
+    package struct Entry: Hashable, Sendable {
+        package let publication: Publication
         /// As the server has it; `nil` while the session is in no room and the topic is relative to one, and when it
         /// is the topic of another publication, too.
-        fileprivate(set) var topic: String?
-        fileprivate(set) var state = State.pending
+        package fileprivate(set) var topic: String?
+        package fileprivate(set) var state = State.pending
 
         fileprivate var announcement: Announcement? {
             topic.map {
@@ -59,11 +59,11 @@ struct Publications: Sendable {
     }
 
     /// In the order in which they were put.
-    private(set) var entries: [Entry]
+    package private(set) var entries: [Entry]
     /// Those that are on their way to the disk.
     private var arriving: [Publication] = []
     /// Where the server may hold a message of the session.
-    private(set) var retained: Set<String>
+    package private(set) var retained: Set<String>
     private var room: Room?
     private var link = Link.closed
     /// Topics that are on their way into `retained`.
@@ -84,27 +84,27 @@ struct Publications: Sendable {
     /// What has become of publications, to be told.
     private var changes: [Change] = []
     /// Whether something waits for the messages that are sent one by one.
-    private(set) var isHeldBack = false
+    package private(set) var isHeldBack = false
 
     /// As often a publication may be under suspicion together with messages, and no more: with messages without end it is
     /// never alone.
     private static let maximumSuspicions = 3
 
-    init(_ publications: [Publication] = [], retained: Set<String> = []) {
+    package init(_ publications: [Publication] = [], retained: Set<String> = []) {
         entries = publications.map { Entry(publication: $0) }
         self.retained = retained
         enter(nil)
     }
 
     /// What has become of a publication: a new state, as people see it, on a topic as it was put.
-    struct Change: Hashable, Sendable {
-        var topic: String
-        var state: PublicationState
-        var code: ReasonCode?
+    package struct Change: Hashable, Sendable {
+        package var topic: String
+        package var state: PublicationState
+        package var code: ReasonCode?
     }
 
     /// What has changed since this was asked last.
-    mutating func takeChanges() -> [Change] {
+    package mutating func takeChanges() -> [Change] {
         defer { changes = [] }
         return changes
     }
@@ -112,7 +112,7 @@ struct Publications: Sendable {
     // MARK: What is wanted
 
     /// Takes up a room: what is relative to it is published there, and cleared where it was.
-    mutating func enter(_ room: Room?) {
+    package mutating func enter(_ room: Room?) {
         self.room = room
         resolveTopics()
     }
@@ -139,7 +139,7 @@ struct Publications: Sendable {
     }
 
     /// Adds a publication, or replaces the one with the same topic.
-    mutating func put(_ publication: Publication) {
+    package mutating func put(_ publication: Publication) {
         entries.removeAll { $0.publication.topic == publication.topic }
         var entry = Entry(publication: publication)
         let topic = serverTopic(of: publication)
@@ -148,27 +148,27 @@ struct Publications: Sendable {
         mayHaveStale = true
     }
 
-    mutating func remove(_ topic: String) {
+    package mutating func remove(_ topic: String) {
         entries.removeAll { $0.publication.topic == topic }
         refusals[topic] = nil
         resolveTopics()
     }
 
-    subscript(topic: String) -> Entry? { entries.first { $0.publication.topic == topic } }
+    package subscript(topic: String) -> Entry? { entries.first { $0.publication.topic == topic } }
 
     /// Another publication that stands for the same topic at the server.
-    func twin(of topic: String, resolved: String) -> Publication? {
+    package func twin(of topic: String, resolved: String) -> Publication? {
         entries.first { $0.topic == resolved && $0.publication.topic != topic }?.publication
     }
 
     /// Topics whose message is still to be cleared, in alphabetical order.
-    var removing: [String] {
+    package var removing: [String] {
         let wanted = Set(entries.compactMap(\.topic))
         return retained.filter { !wanted.contains($0) }.sorted()
     }
 
     /// Whether there is room for a publication, besides those that are on their way to the disk.
-    func hasRoom(for publication: Publication) -> Bool {
+    package func hasRoom(for publication: Publication) -> Bool {
         let all = entries.map(\.publication) + arriving + [publication]
         // The last one of each topic is the one that stays.
         let sizes = Dictionary(all.map { ($0.topic, $0.size) }, uniquingKeysWith: { _, last in last })
@@ -176,10 +176,10 @@ struct Publications: Sendable {
     }
 
     /// A publication is on its way to the disk; `put` follows if it gets there.
-    mutating func arrive(_ publication: Publication) { arriving.append(publication) }
+    package mutating func arrive(_ publication: Publication) { arriving.append(publication) }
 
     /// The disk has answered.
-    mutating func arrived(_ publication: Publication) {
+    package mutating func arrived(_ publication: Publication) {
         if let index = arriving.firstIndex(of: publication) { arriving.remove(at: index) }
     }
 
@@ -188,7 +188,7 @@ struct Publications: Sendable {
     /// The server accepted the connection.
     ///
     /// - Parameter isKept: whether the server is known to have what it had.
-    mutating func connected(isKept: Bool) {
+    package mutating func connected(isKept: Bool) {
         link = .connected
         mayHaveStale = true
         guard !isKept else { return }
@@ -201,18 +201,18 @@ struct Publications: Sendable {
     }
 
     /// Subscriptions are restored, and it is time to publish.
-    mutating func open() {
+    package mutating func open() {
         if link == .connected { link = .open }
     }
 
     /// The session leaves for good: nothing stays at the server, and everything is published again with the next connect.
-    mutating func leave() {
+    package mutating func leave() {
         guard link != .closed else { return }
         link = .leaving
         for index in entries.indices { entries[index].mustBeSent() }
     }
 
-    mutating func connectionClosed() {
+    package mutating func connectionClosed() {
         link = .closed
         unanswered = [:]
         cleared = []
@@ -227,7 +227,7 @@ struct Publications: Sendable {
     }
 
     /// Whether everything that can be published was answered for.
-    var isSettled: Bool {
+    package var isSettled: Bool {
         !entries.contains { entry in
             switch entry.state {
             case .pending: entry.topic != nil
@@ -238,25 +238,25 @@ struct Publications: Sendable {
     }
 
     /// Whether a server is needed to carry out what is wanted.
-    var needsServer: Bool { !isQuiet || removing.contains { refusals[$0] == nil } }
+    package var needsServer: Bool { !isQuiet || removing.contains { refusals[$0] == nil } }
 
     /// Whether nothing waits for the server.
-    var isQuiet: Bool { isSettled && unanswered.isEmpty }
+    package var isQuiet: Bool { isSettled && unanswered.isEmpty }
 
     // MARK: What is to be done
 
-    struct Step: Hashable, Sendable {
+    package struct Step: Hashable, Sendable {
         /// To be made durable, then told to `remembered`.
-        var remember: [String] = []
+        package var remember: [String] = []
         /// To be sent, in this order.
-        var announcements: [Announcement] = []
+        package var announcements: [Announcement] = []
     }
 
     /// What can be done now. To be asked after every change.
     ///
     /// - Parameter isolatesMessages: whether messages are sent one by one to find out which of them the server ends the
     ///   connection for. Publications wait until that is done.
-    mutating func next(isolatesMessages: Bool = false) -> Step {
+    package mutating func next(isolatesMessages: Bool = false) -> Step {
         var step = Step()
         isHeldBack = false
         guard link == .open || link == .leaving else { return step }
@@ -293,7 +293,7 @@ struct Publications: Sendable {
     }
 
     /// The topic is durable.
-    mutating func remembered(_ topic: String) {
+    package mutating func remembered(_ topic: String) {
         remembering.remove(topic)
         if retained.insert(topic).inserted { unproven.insert(topic) }
         mayHaveStale = true
@@ -301,7 +301,7 @@ struct Publications: Sendable {
 
     // MARK: Answers
 
-    enum Answer: Hashable, Sendable {
+    package enum Answer: Hashable, Sendable {
         case noted
         /// The server refuses the publication with this topic, or its clearing; `isNews` unless it did so before. With
         /// `nothingOn`, it holds nothing on that topic, which is to be made durable.
@@ -311,7 +311,7 @@ struct Publications: Sendable {
     }
 
     /// The server answered an announcement; `nil` when it is none of the publications'.
-    mutating func answered(_ announcement: Announcement, _ code: ReasonCode) -> Answer? {
+    package mutating func answered(_ announcement: Announcement, _ code: ReasonCode) -> Answer? {
         let topic = announcement.topic
         guard let count = unanswered[topic] else { return nil }
         unanswered[topic] = count > 1 ? count - 1 : nil
@@ -363,7 +363,7 @@ struct Publications: Sendable {
     /// The server ended the connection with a reason that may mean what was sent last.
     ///
     /// - Parameter isAlone: whether no message was unanswered, which it may mean as well.
-    mutating func serverEnded(_ code: ReasonCode, isAlone: Bool) -> Answer {
+    package mutating func serverEnded(_ code: ReasonCode, isAlone: Bool) -> Answer {
         switch code {
         case .topicNameInvalid, .packetTooLarge, .payloadFormatInvalid, .malformedPacket, .protocolError: break
         default: return .noted

@@ -2,7 +2,7 @@ import ControlAPI
 import SessionCore
 import Testing
 
-@testable import Agent
+@testable import Session
 
 @Suite struct ParticipantsTests {
     static let me = Participant.Identity(user: "me", device: "here")

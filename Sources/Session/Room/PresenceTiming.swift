@@ -4,16 +4,16 @@
 /// keep-alive before that (MQTT 5, 3.1.2.10), so both together must be the timeout:
 ///
 ///     silence ──── 1.5 × keep-alive ────▶ noticed ──── will delay ────▶ told
-struct PresenceTiming: Hashable, Sendable {
+package struct PresenceTiming: Hashable, Sendable {
     /// In seconds, as CONNECT says it.
-    let keepAlive: UInt16
+    package let keepAlive: UInt16
     /// In whole seconds, as CONNECT says it.
-    let willDelay: Duration
+    package let willDelay: Duration
 
     /// - Parameters:
     ///   - timeout: after how long the others are told; zero leaves the keep-alive as it is.
     ///   - interval: of the heartbeat.
-    init(timeout: Duration, heartbeat interval: Duration) {
+    package init(timeout: Duration, heartbeat interval: Duration) {
         let ownKeepAlive = Self.keepAlive(interval)
         guard timeout > .zero else {
             (keepAlive, willDelay) = (ownKeepAlive, .zero)
@@ -28,7 +28,7 @@ struct PresenceTiming: Hashable, Sendable {
     }
 
     /// A silence of one heartbeat interval is broken by a ping, well within the one and a half that the server waits.
-    static func keepAlive(_ interval: Duration) -> UInt16 {
+    package static func keepAlive(_ interval: Duration) -> UInt16 {
         let (seconds, attoseconds) = interval.components
         return max(1, UInt16(clamping: attoseconds > 0 ? seconds + 1 : seconds))
     }

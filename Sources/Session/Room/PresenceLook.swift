@@ -1,7 +1,7 @@
 import ControlAPI
-import MQTT
-import NIOCore
-import SessionCore
+package import MQTT
+package import NIOCore
+package import SessionCore
 
 /// Looks into a room without being in it: a second client, for one exchange, that reads which devices of a user are there.
 ///
@@ -9,8 +9,8 @@ import SessionCore
 ///
 /// Servers send the retained messages when they answer the SUBSCRIBE, so all of them are there before the PINGRESP.
 /// A value without I/O: the driver moves the bytes.
-struct PresenceLook: Sendable {
-    enum Outcome: Hashable, Sendable {
+package struct PresenceLook: Sendable {
+    package enum Outcome: Hashable, Sendable {
         case unfinished
         /// Every presence of the user.
         case seen([PresenceMessage])
@@ -35,13 +35,13 @@ struct PresenceLook: Sendable {
     /// Whether the server takes retained messages, and so one that clears our presence.
     private var canClear = true
     private var seen: [Participant.Identity: PresenceMessage] = [:]
-    let version: ProtocolVersion
+    package let version: ProtocolVersion
     private var decoder: PacketDecoder
 
     /// - Parameters:
     ///   - clientID: the session's own.
     ///   - version: as which MQTT it is done.
-    init(
+    package init(
         room: Room, user: String, clientID: String, credentials: MQTTCredentials, maximumPacketSize: Int,
         version: ProtocolVersion = .five
     ) {
@@ -56,7 +56,7 @@ struct PresenceLook: Sendable {
     }
 
     /// What is sent first.
-    var greeting: ByteBuffer {
+    package var greeting: ByteBuffer {
         var output = ByteBuffer()
         Packet.connect(connect).encode(into: &output, as: version)
         return output
@@ -65,7 +65,7 @@ struct PresenceLook: Sendable {
     private var filter: String { "\(room.base)presence/\(user)/+" }
 
     /// Takes what the server sent and appends what is to be sent.
-    mutating func received(_ bytes: ByteBuffer, into output: inout ByteBuffer) -> Outcome {
+    package mutating func received(_ bytes: ByteBuffer, into output: inout ByteBuffer) -> Outcome {
         decoder.append(bytes)
         do throws(MalformedPacket) {
             while step != .over, let packet = try decoder.next() {
@@ -118,7 +118,7 @@ struct PresenceLook: Sendable {
     /// What is sent last.
     ///
     /// - Parameter topic: the topic of our own presence, when it must not stay.
-    func farewell(clearing topic: String?) -> ByteBuffer {
+    package func farewell(clearing topic: String?) -> ByteBuffer {
         var output = ByteBuffer()
         if let topic, canClear {
             Packet.publish(Publish(topic: topic, retain: true)).encode(into: &output, as: version)
@@ -140,7 +140,7 @@ extension PresenceLook {
     ///
     /// A device that has taken over shows a connection that this session had not seen when it was up. The other one had seen
     /// ours before it took over, and so at most one of the two stays away. Clocks of two hosts are not compared.
-    static func verdict(_ look: Look, seen: [PresenceMessage], own: OwnPresence) -> Reason? {
+    package static func verdict(_ look: Look, seen: [PresenceMessage], own: OwnPresence) -> Reason? {
         let online = seen.filter { $0.state == .online && !own.wasOwn($0) }
         switch look {
         case .forAny:

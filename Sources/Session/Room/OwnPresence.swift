@@ -1,5 +1,5 @@
-import ControlAPI
-import SessionCore
+package import ControlAPI
+package import SessionCore
 
 /// This session's own presence in its room: what is said, and when it has to be said again.
 ///
@@ -12,7 +12,7 @@ import SessionCore
 /// Of two clients with one client identifier the one whose connection the other had not seen before is the newer one; the
 /// clocks of two hosts are never compared. What this session said in an earlier life is told from what a twin of its device
 /// says by `since`, which is remembered.
-struct OwnPresence: Hashable, Sendable {
+package struct OwnPresence: Hashable, Sendable {
     private enum State: Hashable, Sendable {
         /// Not known to be published. Can transition to: online.
         case unknown
@@ -22,34 +22,34 @@ struct OwnPresence: Hashable, Sendable {
         case away(lastHeard: Instant)
     }
 
-    let identity: Participant.Identity
+    package let identity: Participant.Identity
     /// The session's name.
-    let session: String
-    let willDelay: Duration
+    package let session: String
+    package let willDelay: Duration
     /// Since when the session is in the room.
-    private(set) var since: RFC3339
+    package private(set) var since: RFC3339
     /// Since when it is there, now and as it said, or was about to say, before; the latest ones. To be remembered when it is
     /// published.
-    private(set) var said: Set<RFC3339>
+    package private(set) var said: Set<RFC3339>
     /// Whether a server may have heard of `since`.
     private var wasTold = false
     private var state = State.unknown
     /// Whether the server waits before it publishes the will.
     private var isWillDelayed = true
     /// The present connection's.
-    private(set) var mark: ConnectionMark?
+    package private(set) var mark: ConnectionMark?
     /// The last one that was measured; `nil` before.
-    var quality: Quality?
+    package var quality: Quality?
     /// Those of the user's other connections that were seen, the latest ones.
     private var seen: [ConnectionMark] = []
 
     /// No clock is set back so often without getting ahead of where it was.
-    static let mostRemembered = 32
+    package static let mostRemembered = 32
     /// More of one user's connections than matter.
     private static let mostSeen = 64
 
     /// - Parameter said: what `said` was before, also in an earlier life of the daemon.
-    init(
+    package init(
         identity: Participant.Identity, session: String, willDelay: Duration, since: RFC3339, said: Set<RFC3339> = []
     ) {
         self.identity = identity
@@ -59,20 +59,20 @@ struct OwnPresence: Hashable, Sendable {
         self.said = said.union([since])
     }
 
-    func message(_ state: PresenceMessage.State) -> PresenceMessage {
+    package func message(_ state: PresenceMessage.State) -> PresenceMessage {
         PresenceMessage(
             identity: identity, state: state, since: since, session: session, connection: state == .online ? mark : nil,
             quality: state == .online ? quality : nil)
     }
 
     /// Whether the message is the one that this session publishes on its present connection.
-    func isOwn(_ message: PresenceMessage?) -> Bool {
+    package func isOwn(_ message: PresenceMessage?) -> Bool {
         guard let message else { return false }
         return message.state == .online && wasOwn(message) && message.connection == mark
     }
 
     /// Whether this session published the message, now or before the clock was set back.
-    func wasOwn(_ message: PresenceMessage) -> Bool {
+    package func wasOwn(_ message: PresenceMessage) -> Bool {
         guard let time = message.since, said.contains(time) else { return false }
         return message.identity == identity && message.state == .online && message.session == session
     }
@@ -80,37 +80,37 @@ struct OwnPresence: Hashable, Sendable {
     // MARK: Other devices
 
     /// A connection of the session's user was seen in the room.
-    mutating func noteSeen(_ message: PresenceMessage) {
+    package mutating func noteSeen(_ message: PresenceMessage) {
         guard let mark = message.connection, !wasOwn(message), !seen.contains(mark) else { return }
         seen = seen.suffix(Self.mostSeen - 1) + [mark]
     }
 
     /// Whether the message is that of a connection with this session's client identifier that was not seen before.
-    func isRivalUnseen(_ message: PresenceMessage) -> Bool {
+    package func isRivalUnseen(_ message: PresenceMessage) -> Bool {
         guard let other = message.connection, message.state == .online, !wasOwn(message) else { return false }
         return other.client == mark?.client && !seen.contains(other)
     }
 
     /// An attempt begins, and with it what may become a connection.
-    mutating func willConnect(as mark: ConnectionMark) {
+    package mutating func willConnect(as mark: ConnectionMark) {
         self.mark = mark
     }
 
     /// For how long after the server heard this session last the others may see it; `nil` when it says nothing to them.
     ///
     /// - Parameter keepAlive: of the connection, in seconds.
-    func lingering(keepAlive: UInt16) -> Duration? {
+    package func lingering(keepAlive: UInt16) -> Duration? {
         if state == .unknown { return nil }
         return .milliseconds(1500) * Int(keepAlive) + (isWillDelayed ? willDelay : .zero)
     }
 
     /// The server took the clearing.
-    mutating func cleared() {
+    package mutating func cleared() {
         state = .unknown
     }
 
     /// A first connect: nothing is known of what was published before.
-    mutating func begin(at time: RFC3339) {
+    package mutating func begin(at time: RFC3339) {
         join(at: time)
         state = .unknown
     }
@@ -128,7 +128,7 @@ struct OwnPresence: Hashable, Sendable {
     ///
     /// - Parameter isWillDelayed: whether this connection's will is.
     /// - Returns: whether the session is not back before the server has `online`.
-    mutating func connected(
+    package mutating func connected(
         resumed: Bool, isWillDelayed: Bool = true, at now: Instant, time: RFC3339
     ) -> Bool {
         let wasWillDelayed = self.isWillDelayed
@@ -151,17 +151,17 @@ struct OwnPresence: Hashable, Sendable {
     }
 
     /// The server took `online`.
-    mutating func published(at now: Instant) {
+    package mutating func published(at now: Instant) {
         wasTold = true
         state = .online(lastHeard: now)
     }
 
     /// Something came from the server.
-    mutating func heard(at now: Instant) {
+    package mutating func heard(at now: Instant) {
         if case .online = state { state = .online(lastHeard: now) }
     }
 
-    mutating func connectionClosed() {
+    package mutating func connectionClosed() {
         if case .online(let lastHeard) = state { state = .away(lastHeard: lastHeard) }
     }
 }

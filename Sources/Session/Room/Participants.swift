@@ -1,22 +1,27 @@
-import ControlAPI
-import SessionCore
+package import ControlAPI
+package import SessionCore
 
 /// Somebody in a room.
-struct Participant: Hashable, Sendable {
-    struct Identity: Hashable, Sendable, Comparable {
-        var user: String
-        var device: String
+package struct Participant: Hashable, Sendable {
+    package struct Identity: Hashable, Sendable, Comparable {
+        package var user: String
+        package var device: String
 
-        static func < (left: Identity, right: Identity) -> Bool {
+        package init(user: String, device: String) {
+            self.user = user
+            self.device = device
+        }
+
+        package static func < (left: Identity, right: Identity) -> Bool {
             (left.user, left.device) < (right.user, right.device)
         }
     }
 
-    var identity: Identity
+    package var identity: Identity
     /// Since when the participant is there, by the participant's own clock.
-    var since: RFC3339?
+    package var since: RFC3339?
     /// Of the participant's own connection, as it says itself.
-    var quality: Quality?
+    package var quality: Quality?
 }
 
 /// Who is in a room, as the retained presence messages tell it.
@@ -26,8 +31,8 @@ struct Participant: Hashable, Sendable {
 ///
 /// The server sends the retained messages once when the room is subscribed to: the snapshot. It changes the list without
 /// being news the first time; later, what differs from the list happened while we were away, and is told.
-struct Participants: Hashable, Sendable {
-    enum Change: Hashable, Sendable {
+package struct Participants: Hashable, Sendable {
+    package enum Change: Hashable, Sendable {
         case joined(Participant.Identity)
         case changed(Participant.Identity, Quality)
         case left(Participant.Identity, RoomParticipant.Departure)
@@ -46,23 +51,23 @@ struct Participants: Hashable, Sendable {
     private var phase = Phase.unknown
     private let own: Participant.Identity
     /// How many are kept, and told of.
-    static let maximumCount = 10_000
+    package static let maximumCount = 10_000
     /// Whether all that were heard of are in the list.
-    private(set) var isComplete = true
+    package private(set) var isComplete = true
 
     /// - Parameter own: whose joining and leaving is no news.
-    init(own: Participant.Identity) {
+    package init(own: Participant.Identity) {
         self.own = own
     }
 
     /// Ordered by user and device.
-    var list: [Participant] { present.values.sorted { $0.identity < $1.identity } }
+    package var list: [Participant] { present.values.sorted { $0.identity < $1.identity } }
 
     /// Whether all of the list was confirmed since the last connection.
-    var isKnown: Bool { phase == .known }
+    package var isKnown: Bool { phase == .known }
 
     /// Whether there is a list at all; after a reconnect it is the one from before until the server has told it again.
-    var hasList: Bool {
+    package var hasList: Bool {
         switch phase {
         case .unknown, .filling(_, isFirst: true): false
         case .filling(_, isFirst: false), .known: true
@@ -70,7 +75,7 @@ struct Participants: Hashable, Sendable {
     }
 
     /// The retained messages are about to be sent.
-    mutating func beginSnapshot() {
+    package mutating func beginSnapshot() {
         let isFirst =
             switch phase {
             case .unknown: true
@@ -82,7 +87,7 @@ struct Participants: Hashable, Sendable {
     }
 
     /// All retained messages were sent: who was not among them is not there any more.
-    mutating func endSnapshot() -> [Change] {
+    package mutating func endSnapshot() -> [Change] {
         guard case .filling(let missing, _) = phase else { return [] }
         phase = .known
         for identity in missing { present[identity] = nil }
@@ -92,7 +97,7 @@ struct Participants: Hashable, Sendable {
     /// - Parameters:
     ///   - message: `nil` when the presence was cleared.
     ///   - isRetained: whether the server had kept it: part of the snapshot.
-    mutating func received(
+    package mutating func received(
         _ message: PresenceMessage?, of identity: Participant.Identity, isRetained: Bool
     ) -> Change? {
         var isSilent = identity == own

@@ -1,6 +1,6 @@
 import Testing
 
-@testable import Agent
+@testable import Session
 
 @Suite struct RoomTests {
     static let room = Room(prefix: "holdfast/rooms", name: "plant/north")

@@ -1,12 +1,12 @@
 import ControlAPI
-import MQTT
+package import MQTT
 import NIOCore
 import SessionCore
 
 /// A session's being in a room: its own presence, and the others'.
-struct RoomMembership: Sendable {
+package struct RoomMembership: Sendable {
     /// How far the room is restored on the present connection.
-    enum Step: Hashable, Sendable {
+    package enum Step: Hashable, Sendable {
         /// Nothing has to be published, or it was.
         case done
         /// `online` is published when the subscriptions are restored.
@@ -17,10 +17,10 @@ struct RoomMembership: Sendable {
         case leaving
     }
 
-    let room: Room
-    var presence: OwnPresence
-    var participants: Participants
-    var step = Step.done
+    package let room: Room
+    package var presence: OwnPresence
+    package var participants: Participants
+    package var step = Step.done
     private var correction = Correction.none
 
     /// How far the correction of our own presence is, when somebody else has changed it.
@@ -31,15 +31,15 @@ struct RoomMembership: Sendable {
         case underWay(again: Bool)
     }
 
-    init(_ room: Room, presence: OwnPresence) {
+    package init(_ room: Room, presence: OwnPresence) {
         self.room = room
         self.presence = presence
         participants = Participants(own: presence.identity)
     }
 
-    var topic: String { room.presenceTopic(of: presence.identity) }
+    package var topic: String { room.presenceTopic(of: presence.identity) }
 
-    var filter: TopicFilter {
+    package var filter: TopicFilter {
         guard let filter = try? TopicFilter(room.presenceFilter) else {
             preconditionFailure("a room's name was checked when the configuration was read")
         }
@@ -47,25 +47,27 @@ struct RoomMembership: Sendable {
     }
 
     /// What tells the others that this session is there.
-    var online: Announcement { Announcement(topic: topic, payload: ByteBuffer(bytes: presence.message(.online).bytes)) }
+    package var online: Announcement {
+        Announcement(topic: topic, payload: ByteBuffer(bytes: presence.message(.online).bytes))
+    }
     /// What removes the presence.
-    var cleared: Announcement { Announcement(topic: topic) }
+    package var cleared: Announcement { Announcement(topic: topic) }
     /// What the server tells the others when this session is away for longer than the will delay.
-    var will: Will {
+    package var will: Will {
         Will(
             topic: topic, payload: ByteBuffer(bytes: presence.message(.offline).bytes), qos: .atLeastOnce, retain: true,
             properties: Will.Properties(willDelay: UInt32(clamping: presence.willDelay.components.seconds)))
     }
 
     /// What a presence message leads to.
-    enum Outcome: Hashable, Sendable {
+    package enum Outcome: Hashable, Sendable {
         case changes([Participants.Change])
         /// Our own presence was removed or set to offline by a late will, and is not true.
         case mustCorrect
     }
 
     /// - Returns: `nil` when the message is no presence of this room.
-    mutating func received(_ message: MQTTClientMachine.InboundMessage) -> Outcome? {
+    package mutating func received(_ message: MQTTClientMachine.InboundMessage) -> Outcome? {
         guard let identity = room.participant(ofPresence: message.topic) else { return nil }
         let content = PresenceMessage(message.payload.readableBytesView, of: identity)
         if let content, identity.user == presence.identity.user { presence.noteSeen(content) }
@@ -87,13 +89,13 @@ struct RoomMembership: Sendable {
     /// The server has answered our presence.
     ///
     /// - Returns: whether it has to be corrected once more.
-    mutating func presenceAnswered() -> Bool {
+    package mutating func presenceAnswered() -> Bool {
         let isStale = correction == .underWay(again: true)
         correction = isStale ? .underWay(again: false) : .none
         return isStale
     }
 
-    mutating func connectionClosed() {
+    package mutating func connectionClosed() {
         presence.connectionClosed()
         correction = .none
         step = .done

@@ -1,32 +1,32 @@
-import MQTT
+package import MQTT
 
 /// The topic space of a room: `ROOM-PREFIX/ROOM/…`, and the presence messages of those who are in it.
-struct Room: Hashable, Sendable {
-    let name: String
+package struct Room: Hashable, Sendable {
+    package let name: String
     /// What every topic of the room begins with.
-    let base: String
+    package let base: String
 
     /// - Parameters:
     ///   - prefix: levels of a topic, without wildcards and empty ones.
     ///   - name: the same.
-    init(prefix: String, name: String) {
+    package init(prefix: String, name: String) {
         self.name = name
         base = "\(prefix)/\(name)/"
     }
 
     /// What a topic that is relative to the session's room begins with.
-    static let relativePrefix = "~/"
+    package static let relativePrefix = "~/"
     private static let sharePrefix = "$share/"
 
     /// Matches the presence of every participant.
-    var presenceFilter: String { "\(base)presence/+/+" }
+    package var presenceFilter: String { "\(base)presence/+/+" }
 
-    func presenceTopic(of participant: Participant.Identity) -> String {
+    package func presenceTopic(of participant: Participant.Identity) -> String {
         "\(base)presence/\(participant.user)/\(participant.device)"
     }
 
     /// The participant whose presence has this topic; `nil` for every other topic.
-    func participant(ofPresence topic: String) -> Participant.Identity? {
+    package func participant(ofPresence topic: String) -> Participant.Identity? {
         guard topic.utf8.starts(with: base.utf8) else { return nil }
         let levels = topic.utf8.dropFirst(base.utf8.count)
             .split(separator: UInt8(ascii: "/"), omittingEmptySubsequences: false).map { String(Substring($0)) }
@@ -37,7 +37,7 @@ struct Room: Hashable, Sendable {
     // MARK: Relative topics
 
     /// Why a relative topic does not stand for anything.
-    enum Unresolved: Error, Hashable {
+    package enum Unresolved: Error, Hashable {
         /// The session is in no room.
         case noRoom
         /// Nothing stands behind `~/`.
@@ -45,12 +45,12 @@ struct Room: Hashable, Sendable {
     }
 
     /// Whether a topic or filter is relative to the room: `~/…`, and `$share/NAME/~/…`.
-    static func isRelative(_ text: String) -> Bool {
+    package static func isRelative(_ text: String) -> Bool {
         text == "~" || parts(of: text).rest.utf8.starts(with: relativePrefix.utf8)
     }
 
     /// The topic or filter as the server has it. One that is not relative stays as it is.
-    static func resolve(_ text: String, in room: Room?) throws(Unresolved) -> String {
+    package static func resolve(_ text: String, in room: Room?) throws(Unresolved) -> String {
         guard isRelative(text) else { return text }
         guard let room else { throw .noRoom }
         let (share, rest) = parts(of: text)
@@ -67,24 +67,25 @@ struct Room: Hashable, Sendable {
     }
 
     /// The topics of one participant's presence in every room whose presence one of these filters is of.
-    static func presenceTopics(of participant: Participant.Identity, in filters: some Sequence<TopicFilter>) -> [String]
-    {
+    package static func presenceTopics(
+        of participant: Participant.Identity, in filters: some Sequence<TopicFilter>
+    ) -> [String] {
         let end = "/presence/+/+"
         return filters.filter { $0.string.hasSuffix(end) }
             .map { "\($0.string.dropLast(end.count))/presence/\(participant.user)/\(participant.device)" }
     }
 
     /// In bytes, of a room, the topics' beginning, a user and a device: together they must stay a topic.
-    static let maximumLength = 4096
+    package static let maximumLength = 4096
 
     /// Whether the text can be a room, or the topics' beginning: no wildcards, no empty levels, nothing that MQTT forbids.
-    static func isValid(_ text: String) -> Bool {
+    package static func isValid(_ text: String) -> Bool {
         guard text.utf8.count <= maximumLength, (try? TopicName.validate(text)) != nil else { return false }
         return text.split(separator: "/", omittingEmptySubsequences: false).allSatisfy { !$0.isEmpty }
     }
 
     /// Whether the text can be the user or the device in a topic: one level.
-    static func isLevel(_ text: String) -> Bool {
+    package static func isLevel(_ text: String) -> Bool {
         isValid(text) && !text.utf8.contains(UInt8(ascii: "/"))
     }
 }

@@ -4,6 +4,7 @@ import Logging
 import MQTT
 import NIOCore
 import NetworkPath
+import Session
 import SessionCore
 import Support
 import Systemd
@@ -305,11 +306,11 @@ actor Host {
     ) async throws -> SubscriptionID {
         let driver = try await registry().driver(session)
         let consumer = LiveConsumer(
-            id: try await registry().nextSubscription(), filter: try TopicFilter(filter), qos: qos
-        ) { [weak self] message in
+            id: try await registry().nextSubscription(), filter: try TopicFilter(filter), qos: qos)
+        let subscriber = Subscriber(deliver: { [weak self] message in
             self?.assumeIsolated { $0.received.append(message.payload.text ?? "") }
-        }
-        _ = try await driver.subscribe(consumer)
+        })
+        _ = try await driver.subscribe(consumer, subscriber)
         return consumer.id
     }
 
@@ -321,12 +322,11 @@ actor Host {
         guard let consumer = ConsumerName(consumer) else { throw Failure(description: "no name of a consumer") }
         let driver = try await registry().driver(session)
         let id = try await registry().nextSubscription()
-        let attachment = DurableConsumers.Attachment(
-            subscription: id,
+        let subscriber = Subscriber(
             deliver: { [weak self] message in self?.assumeIsolated { $0.given.append(message) } },
             takenOver: { [weak self] in self?.assumeIsolated { $0.takenOver.append(id) } })
         _ = try await driver.attach(
-            attachment, to: consumer, filter, try TopicFilter(await driver.resolve(filter)), qos)
+            subscriber, as: id, to: consumer, filter, try TopicFilter(await driver.resolve(filter)), qos)
         return id
     }
 

@@ -1,6 +1,7 @@
 import ControlAPI
 import MQTT
 import NIOCore
+import Session
 import SessionCore
 
 @testable import Agent
@@ -38,11 +39,12 @@ extension Simulation {
         else { return }
         let (id, life) = (nextSubscription(), host.here { $0.life })
         residents[index].live = id
-        let consumer = LiveConsumer(id: id, filter: filter, qos: .atLeastOnce) { [weak self] message in
+        let consumer = LiveConsumer(id: id, filter: filter, qos: .atLeastOnce)
+        let subscriber = Subscriber(deliver: { [weak self] message in
             self?.here { $0.ledger.saw(message.payload.text ?? "", on: host.name) }
-        }
+        })
         ask("subscribe", of: index) {
-            try await driver.subscribe(consumer)
+            try await driver.subscribe(consumer, subscriber)
         } answered: { [self] answer in
             guard residents[index].live == id else { return }
             switch answer {
@@ -68,8 +70,7 @@ extension Simulation {
         residents[index].attached[name] = id
         residents[index].given[name] = []
         let life = host.here { $0.life }
-        let attachment = DurableConsumers.Attachment(
-            subscription: id,
+        let subscriber = Subscriber(
             deliver: { [weak self] message in
                 self?.here { simulation in
                     guard simulation.residents[index].attached[name] == id,
@@ -80,9 +81,9 @@ extension Simulation {
                     simulation.residents[index].given[name, default: []].append(message.id)
                     if simulation.isDraining { simulation.acknowledge(number, .max - 1, on: index) }
                 }
-            }, takenOver: {})
+            })
         ask("attach", of: index) {
-            try await driver.attach(attachment, to: consumer, filter, parsed, .exactlyOnce)
+            try await driver.attach(subscriber, as: id, to: consumer, filter, parsed, .exactlyOnce)
         } answered: { [self] answer in
             if case .failure = answer, residents[index].attached[name] == id { residents[index].attached[name] = nil }
         }

@@ -2,6 +2,7 @@ import ControlAPI
 import Logging
 import MQTT
 import NIOCore
+import Session
 import SessionCore
 
 /// One peer on the control socket: cuts what it sends into calls, runs those that the scheduler lets begin, and writes the

@@ -224,26 +224,25 @@ extension ControlConnection {
         subscriptions[id] = HeldSubscription(session: driver.name, consumer: durable)
         hold(id.rawValue)
         let relative = Room.isRelative(parameters.filter) ? parameters.filter : nil
-        let consumer = LiveConsumer(id: id, filter: filter, qos: QoS(parameters.qos), relative: relative) {
-            [weak self] message in
-            self?.assumeIsolated { $0.deliver(message) }
-        }
         do throws(RPCError) {
             let result: MessageSubscribeMethod.Result
             if let durable {
-                let attachment = DurableConsumers.Attachment(
-                    subscription: id,
+                let subscriber = Subscriber(
                     deliver: { [weak self] message in self?.assumeIsolated { $0.deliverDurably(message) } },
                     hasRoom: { [weak self] in self?.assumeIsolated { $0.hasRoomForConsumers() } ?? false },
                     takenOver: { [weak self] in self?.assumeIsolated { $0.takenOver(id) } })
                 let attached = try await driver.attach(
-                    attachment, to: durable, parameters.filter, filter, QoS(parameters.qos))
+                    subscriber, as: id, to: durable, parameters.filter, filter, QoS(parameters.qos))
                 result = .init(
                     subscription: id, grantedQoS: attached.grantedQoS, missed: attached.missed, epoch: attached.epoch)
                 // The connection may have ended meanwhile.
                 if isClosed { await registry.detach(id, from: driver.name) }
             } else {
-                result = .init(subscription: id, grantedQoS: try await driver.subscribe(consumer))
+                let consumer = LiveConsumer(id: id, filter: filter, qos: QoS(parameters.qos), relative: relative)
+                let subscriber = Subscriber(deliver: { [weak self] message in
+                    self?.assumeIsolated { $0.deliver(message) }
+                })
+                result = .init(subscription: id, grantedQoS: try await driver.subscribe(consumer, subscriber))
             }
             return Reply(line: OutgoingLine.answer(request, result: result), feed: id.rawValue)
         } catch {

@@ -4,6 +4,7 @@ import Logging
 import MQTT
 import NIOCore
 import NetworkPath
+import Session
 import SessionCore
 import Systemd
 import Transport
@@ -410,6 +411,7 @@ actor SessionRegistry {
 
     func unsubscribe(_ id: SubscriptionID, from session: SessionName) {
         _ = parked[session]?.live.remove(id)
+        parked[session]?.subscribers[id] = nil
         if parked[session]?.isEmpty == true { parked[session] = nil }
         guard case .running(let driver)? = entries[session] else { return }
         driver.assumeIsolated { $0.unsubscribe(id) }
@@ -419,6 +421,7 @@ actor SessionRegistry {
     func detach(_ id: SubscriptionID, from session: SessionName) {
         if let name = parked[session]?.attached.first(where: { $0.value.subscription == id })?.key {
             parked[session]?.attached[name] = nil
+            parked[session]?.subscribers[id] = nil
         }
         if parked[session]?.isEmpty == true { parked[session] = nil }
         guard case .running(let driver)? = entries[session] else { return }

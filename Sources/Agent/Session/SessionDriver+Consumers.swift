@@ -31,7 +31,7 @@ extension SessionDriver {
         if let filter, wantedQoS(of: filter) == nil {
             unsubscribe(from: filter)
             // The server's answer is not told any more.
-            consumers.givenUp(filter)
+            subscribing.answer(consumers.answered(filter), nil)
         } else {
             usesChanged()
         }
@@ -41,7 +41,7 @@ extension SessionDriver {
     func askFor(_ filter: TopicFilter, _ qos: QoS) async -> MQTT.ReasonCode? {
         await withCheckedContinuation { continuation in
             if machine.status.state == .connected {
-                consumers.await(filter) { continuation.resume(returning: $0) }
+                consumers.await(filter, subscribing.add { continuation.resume(returning: $0) })
             } else {
                 continuation.resume(returning: nil)
             }
@@ -64,8 +64,8 @@ extension SessionDriver {
 
     /// Gives a consumer to a program, and makes it if there is none. Returns when it is durable.
     func attach(
-        _ attachment: DurableConsumers.Attachment, to consumer: ConsumerName, _ text: String, _ filter: TopicFilter,
-        _ qos: QoS
+        _ subscriber: Subscriber, as subscription: SubscriptionID, to consumer: ConsumerName, _ text: String,
+        _ filter: TopicFilter, _ qos: QoS
     ) async throws(RPCError) -> Attached {
         try checkRunning()
         let before = durableConsumers[consumer]
@@ -77,14 +77,15 @@ extension SessionDriver {
             durableConsumers.put(consumer, text, filter, qos)
             run(.consumer(consumer, .put(filter: text, qos, matching: filter)))
         }
-        durableConsumers.attach(attachment, to: consumer)?.takenOver()
+        takenOver(durableConsumers.attach(subscription, to: consumer))
+        subscribers[subscription] = subscriber
         // Should the daemon be killed, nobody knows how much the program was given.
         run(.consumer(consumer, .give(through: .last)))
         // A filter that the server has granted already is not asked for again: it would send what it retains again.
         var code = isChanged ? nil : grantedCode(of: filter)
         if code == nil { code = await askFor(filter, qos) }
         // Another program may have it by now, and has made of it what it wants.
-        let isOurs = durableConsumers[consumer]?.attachment?.subscription == attachment.subscription
+        let isOurs = durableConsumers[consumer]?.attachment?.subscription == subscription
         if let code, code.isError {
             if isOurs { undo(consumer, before, refused: filter) }
             throw .subscriptionRefused(filter.string, code.description, reasonCode: Int(code.rawValue))
@@ -94,13 +95,11 @@ extension SessionDriver {
         do throws(RPCError) {
             try await everythingDurable("the consumer")
         } catch {
-            if durableConsumers[consumer]?.attachment?.subscription == attachment.subscription {
-                durableConsumers.detach(consumer)
-            }
+            if durableConsumers[consumer]?.attachment?.subscription == subscription { detach(consumer) }
             throw error
         }
         let epoch = await surroundings.store.epoch
-        durableConsumers.ready(consumer, attachment.subscription)
+        durableConsumers.ready(consumer, subscription)
         loadConsumers()
         let missed = mqtt.missed(by: consumer)
         // Should the daemon be killed before it has answered, the next program is told.
@@ -112,7 +111,7 @@ extension SessionDriver {
     /// The server refuses what a program wants of its consumer: it is what it was before, and goes on collecting.
     private func undo(_ consumer: ConsumerName, _ before: DurableConsumers.Consumer?, refused filter: TopicFilter) {
         guard let before else { return end(consumer) }
-        durableConsumers.detach(consumer)
+        detach(consumer)
         guard let old = before.filter, old != filter || before.qos != durableConsumers[consumer]?.qos else { return }
         durableConsumers.put(consumer, before.text, old, before.qos)
         run(.consumer(consumer, .put(filter: before.text, before.qos, matching: old)))
@@ -122,9 +121,20 @@ extension SessionDriver {
     /// The program is gone; its consumer goes on collecting.
     func detach(_ subscription: SubscriptionID) {
         guard let consumer = durableConsumers.name(of: subscription) else { return }
-        durableConsumers.detach(consumer)
+        detach(consumer)
         if let given = durableConsumers[consumer]?.givenThrough { run(.consumer(consumer, .give(through: given))) }
     }
+
+    private func detach(_ consumer: ConsumerName) {
+        if let subscription = durableConsumers.detach(consumer) { subscribers[subscription] = nil }
+    }
+
+    /// Another program has the consumer now, or nobody.
+    private func takenOver(_ subscription: SubscriptionID?) {
+        if let subscription { subscribers.removeValue(forKey: subscription)?.takenOver() }
+    }
+
+    func deliver(_ message: ReceivedMessage) { subscribers[message.subscription]?.deliver(message) }
 
     /// Ends a consumer for good, with all that waits for it.
     func endConsumer(_ consumer: ConsumerName) async throws(RPCError) {
@@ -134,14 +144,14 @@ extension SessionDriver {
                 consumer.description, of: name.description,
                 among: durableConsumers.consumers.keys.map(\.description))
         }
-        durableConsumers[consumer]?.attachment?.takenOver()
+        takenOver(durableConsumers[consumer]?.attachment?.subscription)
         end(consumer)
         try await everythingDurable("the end of the consumer")
     }
 
     private func end(_ consumer: ConsumerName) {
         let filter = durableConsumers[consumer]?.filter
-        durableConsumers.remove(consumer)
+        if let subscription = durableConsumers.remove(consumer) { subscribers[subscription] = nil }
         run(.consumer(consumer, .remove))
         unsubscribeIfUnwanted(filter)
     }
@@ -184,7 +194,7 @@ extension SessionDriver {
 
     func loadConsumers() {
         guard !isStopping else { return }
-        guard let load = durableConsumers.beginLoad() else { return }
+        guard let load = durableConsumers.beginLoad(hasRoom: { subscribers[$0]?.hasRoom() ?? false }) else { return }
         Task {
             let messages = await read(load)
             // Another driver has the consumers then.
@@ -193,7 +203,7 @@ extension SessionDriver {
                 messages, for: load, session: name, at: timestamp,
                 maximumAge: configuration.inbox.maxAge.map { $0.nanoseconds / 1_000_000 })
             if !loaded.overdue.isEmpty { run(.consumer(load.name, .taken(loaded.overdue))) }
-            for (deliver, message) in loaded.given { deliver(message) }
+            for message in loaded.given { deliver(message) }
             loadConsumers()
         }
     }

@@ -142,10 +142,11 @@ extension SessionDriver {
     }
 
     /// Adds a consumer. While connected, answers when the server has; else at once, with no granted QoS.
-    func subscribe(_ consumer: LiveConsumer) async throws(RPCError) -> MessageQoS? {
+    func subscribe(_ consumer: LiveConsumer, _ subscriber: Subscriber) async throws(RPCError) -> MessageQoS? {
         try checkRunning()
         let (id, filter) = (consumer.id, consumer.filter)
         consumers.add(consumer)
+        subscribers[id] = subscriber
         let code = await askFor(filter, consumer.qos)
         guard let code else { return nil }
         if code.isError {
@@ -164,6 +165,7 @@ extension SessionDriver {
     }
 
     func unsubscribe(_ id: SubscriptionID) {
+        subscribers[id] = nil
         unsubscribeIfUnwanted(consumers.remove(id))
     }
 }
@@ -184,28 +186,6 @@ extension Publish.Properties {
             correlationData: properties?.correlationData.map { ByteBuffer(bytes: $0) },
             userProperties: properties?.user?.map { UserProperty(name: $0.name, value: $0.value) } ?? [],
             contentType: properties?.contentType)
-    }
-}
-
-extension QoS {
-    init(_ qos: MessageQoS) {
-        self =
-            switch qos {
-            case .atMostOnce: .atMostOnce
-            case .atLeastOnce: .atLeastOnce
-            case .exactlyOnce: .exactlyOnce
-            }
-    }
-}
-
-extension MessageQoS {
-    init(_ qos: QoS) {
-        self =
-            switch qos {
-            case .atMostOnce: .atMostOnce
-            case .atLeastOnce: .atLeastOnce
-            case .exactlyOnce: .exactlyOnce
-            }
     }
 }
 

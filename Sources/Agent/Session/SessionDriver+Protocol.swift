@@ -220,7 +220,7 @@ extension SessionDriver {
         case .received(let message):
             receivedCount += 1
             roomReceived(message)
-            consumers.deliver(message, number: receivedCount, session: name)
+            for received in consumers.received(message, number: receivedCount, session: name) { deliver(received) }
         case .messageRefused(let message):
             refused(message)
         case .collected(let sequence):
@@ -234,7 +234,7 @@ extension SessionDriver {
         case .inboxDropped:
             losses.dropped(1, at: now)
         case .subscribed(let filter, let code):
-            consumers.subscribed(filter, code)
+            subscribing.answer(consumers.answered(filter), code)
             roomSubscribed(filter, code)
         case .subscriptionChanged(let filter):
             subscriptionChanged(filter)

@@ -2,6 +2,7 @@ import ControlAPI
 import DurableStore
 import MQTT
 import NIOCore
+import Session
 import SessionCore
 
 // What becomes of accepted messages other than delivery: dropped by the configuration, and what people decide.

@@ -1,5 +1,6 @@
 import ControlAPI
 import MQTT
+import Session
 import SessionCore
 
 // What the server has granted: subscriptions, and what CONNACK said.

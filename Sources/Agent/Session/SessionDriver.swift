@@ -103,6 +103,10 @@ actor SessionDriver {
     var publishers: [MessageSequence: Publisher] = [:]
     var keys = KeysUnderWay()
     var consumers = LiveConsumers()
+    /// The programs of live and of durable consumers.
+    var subscribers: [SubscriptionID: Subscriber]
+    /// Those who wait for the server's answer to a subscription; `nil` without one.
+    var subscribing = PendingCalls<MQTT.ReasonCode?>()
     var durableConsumers: DurableConsumers
     /// What the server grants less than was asked, as it was told last.
     var toldShortfalls: [String] = []
@@ -159,6 +163,7 @@ actor SessionDriver {
         self.configuration = configuration
         self.surroundings = surroundings
         consumers = parked.live
+        subscribers = parked.subscribers
         durableConsumers = DurableConsumers(durable, attached: parked.attached)
         eventLoop = surroundings.eventLoop
         since = surroundings.clock.wallClock()
@@ -270,7 +275,8 @@ actor SessionDriver {
         keys.end()
         surroundings.paths.forget(name)
         tell()
-        return ParkedConsumers(live: consumers, attached: durableConsumers.attached)
+        subscribing.answer(consumers.connectionEnded(), nil)
+        return ParkedConsumers(live: consumers, attached: durableConsumers.attached, subscribers: subscribers)
     }
 
     /// Returns when everything that was decided is durable, or with the reason why that takes until somebody mends
@@ -437,7 +443,7 @@ actor SessionDriver {
     func handle(_ input: MQTTClientMachine.Input) {
         switch input {
         case .connectionClosed, .connectionEnded:
-            consumers.connectionEnded()
+            subscribing.answer(consumers.connectionEnded(), nil)
             roomConnectionClosed()
         default: break
         }

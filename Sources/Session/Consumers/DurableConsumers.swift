@@ -1,77 +1,75 @@
-import ControlAPI
-import MQTT
+package import ControlAPI
+package import MQTT
 import NIOCore
-import Session
-import SessionCore
+package import SessionCore
 
 /// The durable consumers of one session: what they are, and which program takes their messages at the moment.
 ///
 /// The messages are in the store; here is only what a program has been given and has not acknowledged, so a program that
 /// is slow, or gone, costs disk and no memory. One program at a time has a consumer: a later one takes it over.
-struct DurableConsumers: Sendable {
+package struct DurableConsumers: Hashable, Sendable {
     /// How many messages, and bytes of messages, a program has at once without having acknowledged them. One of any size
     /// is always given.
-    static let windowMessages = 256
-    static let windowBytes = 256 << 10
+    package static let windowMessages = 256
+    package static let windowBytes = 256 << 10
     /// How many durable consumers a session may have.
-    static let maximum = 64
+    package static let maximum = 64
 
     /// A program that takes a consumer's messages.
-    struct Attachment: Sendable {
-        var subscription: SubscriptionID
-        var deliver: @Sendable (ReceivedMessage) -> Void
-        /// Whether the program has read enough to be given more. When that changes, ``beginLoad()`` is to be called again.
-        var hasRoom: @Sendable () -> Bool = { true }
-        /// Another program has taken the consumer over.
-        var takenOver: @Sendable () -> Void
+    package struct Attachment: Hashable, Sendable {
+        package let subscription: SubscriptionID
         /// Whether the consumer is durable, and everything acknowledged before is gone: messages may be given.
-        var isReady = false
+        fileprivate var isReady = false
         /// The last message that was given.
-        var cursor = InboxSequence.zero
+        package fileprivate(set) var cursor = InboxSequence.zero
         /// What was given and not acknowledged, with its size.
-        var unacknowledged: [InboxSequence: Int] = [:]
-        var unacknowledgedBytes = 0
-        var isLoading = false
+        fileprivate var unacknowledged: [InboxSequence: Int] = [:]
+        fileprivate var unacknowledgedBytes = 0
+        fileprivate var isLoading = false
+
+        package init(subscription: SubscriptionID) {
+            self.subscription = subscription
+        }
     }
 
-    struct Consumer: Sendable {
+    package struct Consumer: Hashable, Sendable {
         /// As it was given.
-        var text: String
-        var qos: QoS
+        package fileprivate(set) var text: String
+        package fileprivate(set) var qos: QoS
         /// `nil` while it stands for nothing: relative to a room, and there is none.
-        var filter: TopicFilter?
+        package fileprivate(set) var filter: TopicFilter?
         /// A message up to this one may have been given to a program before.
-        var givenThrough = InboxSequence.zero
+        package fileprivate(set) var givenThrough = InboxSequence.zero
         /// What comes up to this one was dropped.
-        var droppedThrough = InboxSequence.zero
-        var attachment: Attachment?
+        fileprivate var droppedThrough = InboxSequence.zero
+        package fileprivate(set) var attachment: Attachment?
     }
 
     /// Messages to be read from the store.
-    struct Load: Hashable, Sendable {
-        var name: ConsumerName
-        var subscription: SubscriptionID
-        var after: InboxSequence
-        var messages: Int
-        var bytes: Int
+    package struct Load: Hashable, Sendable {
+        package var name: ConsumerName
+        package var subscription: SubscriptionID
+        package var after: InboxSequence
+        package var messages: Int
+        package var bytes: Int
         /// The last one that is known to be there.
-        var through: InboxSequence
+        package var through: InboxSequence
     }
 
     /// What a program has acknowledged.
-    struct Taken: Hashable, Sendable {
-        var name: ConsumerName
-        var messages: [TakenMessage]
+    package struct Taken: Hashable, Sendable {
+        package var name: ConsumerName
+        package var messages: [TakenMessage]
     }
 
-    private(set) var consumers: [ConsumerName: Consumer] = [:]
+    package private(set) var consumers: [ConsumerName: Consumer] = [:]
     /// The last message that is in the inbox for certain, or was.
-    private(set) var collectedThrough: InboxSequence
+    package private(set) var collectedThrough: InboxSequence
     /// The consumer that was read for last.
     private var lastLoaded: ConsumerName?
 
     /// - Parameter attached: programs that were there before the session was started anew.
-    init(_ durable: DurableSession, attached: [ConsumerName: Attachment] = [:]) {
+    package init(_ durable: DurableSession, attached: [ConsumerName: Attachment] = [:]) {
         collectedThrough = InboxSequence(rawValue: durable.nextInboxSequence.rawValue - 1)
         for consumer in durable.consumers {
             var attachment = attached[consumer.name]
@@ -85,59 +83,64 @@ struct DurableConsumers: Sendable {
         }
     }
 
-    var attached: [ConsumerName: Attachment] { consumers.compactMapValues(\.attachment) }
-    var isAttached: Bool { consumers.values.contains { $0.attachment != nil } }
-    var filters: Set<TopicFilter> { Set(consumers.values.compactMap(\.filter)) }
+    package var attached: [ConsumerName: Attachment] { consumers.compactMapValues(\.attachment) }
+    package var isAttached: Bool { consumers.values.contains { $0.attachment != nil } }
+    package var filters: Set<TopicFilter> { Set(consumers.values.compactMap(\.filter)) }
 
-    subscript(name: ConsumerName) -> Consumer? { consumers[name] }
+    package subscript(name: ConsumerName) -> Consumer? { consumers[name] }
 
     /// The highest QoS with which it is wanted.
-    func qos(of filter: TopicFilter) -> QoS? {
+    package func qos(of filter: TopicFilter) -> QoS? {
         consumers.values.filter { $0.filter == filter }.map(\.qos).max()
     }
 
     /// The consumers that want a filter, in order.
-    func names(for filter: TopicFilter) -> [ConsumerName] {
+    package func names(for filter: TopicFilter) -> [ConsumerName] {
         consumers.filter { $0.value.filter == filter }.keys.sorted()
     }
 
-    func name(of subscription: SubscriptionID) -> ConsumerName? {
+    package func name(of subscription: SubscriptionID) -> ConsumerName? {
         consumers.first { $0.value.attachment?.subscription == subscription }?.key
     }
 
     // MARK: Coming and going
 
     /// Adds a consumer, or changes what it wants; what waits for it stays.
-    mutating func put(_ name: ConsumerName, _ text: String, _ filter: TopicFilter, _ qos: QoS) {
+    package mutating func put(_ name: ConsumerName, _ text: String, _ filter: TopicFilter, _ qos: QoS) {
         consumers[name, default: Consumer(text: text, qos: qos)].text = text
         consumers[name]?.qos = qos
         consumers[name]?.filter = filter
     }
 
-    mutating func remove(_ name: ConsumerName) {
-        consumers[name] = nil
+    /// - Returns: the subscription of the program that had it.
+    package mutating func remove(_ name: ConsumerName) -> SubscriptionID? {
+        consumers.removeValue(forKey: name)?.attachment?.subscription
     }
 
-    /// - Returns: the program that had it before.
-    mutating func attach(_ attachment: Attachment, to name: ConsumerName) -> Attachment? {
-        let before = consumers[name]?.attachment
-        detach(name)
-        consumers[name]?.attachment = attachment
+    /// Gives a consumer to a program.
+    ///
+    /// - Returns: the subscription of the program that had it before.
+    package mutating func attach(_ subscription: SubscriptionID, to name: ConsumerName) -> SubscriptionID? {
+        let before = detach(name)
+        consumers[name]?.attachment = Attachment(subscription: subscription)
         return before
     }
 
-    mutating func ready(_ name: ConsumerName, _ subscription: SubscriptionID) {
+    package mutating func ready(_ name: ConsumerName, _ subscription: SubscriptionID) {
         if consumers[name]?.attachment?.subscription == subscription { consumers[name]?.attachment?.isReady = true }
     }
 
-    mutating func detach(_ name: ConsumerName) {
-        consumers[name]?.attachment = nil
+    /// - Returns: the subscription of the program that had it.
+    @discardableResult
+    package mutating func detach(_ name: ConsumerName) -> SubscriptionID? {
+        defer { consumers[name]?.attachment = nil }
+        return consumers[name]?.attachment?.subscription
     }
 
     /// What relative filters stand for in a room, or in none.
     ///
     /// - Returns: the consumers whose filter is another one now.
-    mutating func follow(to room: Room?) -> [(name: ConsumerName, old: TopicFilter?, new: TopicFilter?)] {
+    package mutating func follow(to room: Room?) -> [(name: ConsumerName, old: TopicFilter?, new: TopicFilter?)] {
         var moves: [(name: ConsumerName, old: TopicFilter?, new: TopicFilter?)] = []
         for (name, consumer) in consumers.sorted(by: { $0.key < $1.key }) {
             let new = (try? Room.resolve(consumer.text, in: room)).flatMap { try? TopicFilter($0) }
@@ -150,13 +153,15 @@ struct DurableConsumers: Sendable {
 
     // MARK: Messages
 
-    mutating func collected(through sequence: InboxSequence) {
+    package mutating func collected(through sequence: InboxSequence) {
         collectedThrough = max(collectedThrough, sequence)
     }
 
     /// What is to be read next: as soon as a quarter of the window is free, so that it is not read one by one. For one
     /// consumer at a time, each in turn: what is read is accounted for before the next is asked whether there is room.
-    mutating func beginLoad() -> Load? {
+    ///
+    /// - Parameter hasRoom: whether a program has read enough to be given more.
+    package mutating func beginLoad(hasRoom: (SubscriptionID) -> Bool = { _ in true }) -> Load? {
         guard !consumers.values.contains(where: { $0.attachment?.isLoading == true }) else { return nil }
         let names = consumers.keys.sorted()
         let next = names.firstIndex { name in lastLoaded.map { $0 < name } ?? true } ?? 0
@@ -165,7 +170,7 @@ struct DurableConsumers: Sendable {
                 attachment.cursor < collectedThrough,
                 attachment.unacknowledged.count <= Self.windowMessages * 3 / 4,
                 attachment.unacknowledgedBytes <= Self.windowBytes * 3 / 4,
-                attachment.hasRoom()
+                hasRoom(attachment.subscription)
             else { continue }
             consumers[name]?.attachment?.isLoading = true
             lastLoaded = name
@@ -178,17 +183,17 @@ struct DurableConsumers: Sendable {
     }
 
     /// What becomes of messages that were read for a program.
-    struct Loaded {
+    package struct Loaded: Hashable, Sendable {
         /// What the program is to be given. Not given by this type: that the program is gone may turn out in giving.
-        var given: [(deliver: @Sendable (ReceivedMessage) -> Void, message: ReceivedMessage)] = []
+        package var given: [ReceivedMessage] = []
         /// What nobody wants any more.
-        var overdue: [TakenMessage] = []
+        package var overdue: [TakenMessage] = []
     }
 
     /// Takes what was read for a program, if it is still there.
     ///
     /// - Parameter maximumAge: milliseconds after which a message is too old; `nil`: never.
-    mutating func loaded(
+    package mutating func loaded(
         _ messages: [CollectedMessage], for load: Load, session: SessionName, at now: Timestamp, maximumAge: Int64?
     ) -> Loaded {
         var loaded = Loaded()
@@ -215,7 +220,7 @@ struct DurableConsumers: Sendable {
                 qos: MessageQoS(message.qos), retain: message.retain,
                 duplicate: message.duplicate || collected.sequence <= consumer.givenThrough,
                 properties: MessageProperties(message.properties))
-            loaded.given.append((attachment.deliver, received))
+            loaded.given.append(received)
             consumer.givenThrough = max(consumer.givenThrough, collected.sequence)
         }
         consumer.attachment = attachment
@@ -224,7 +229,7 @@ struct DurableConsumers: Sendable {
     }
 
     /// The oldest messages of a consumer were dropped. Those that a program has are no longer waited for.
-    mutating func dropped(through sequence: InboxSequence, of name: ConsumerName) {
+    package mutating func dropped(through sequence: InboxSequence, of name: ConsumerName) {
         guard var consumer = consumers[name] else { return }
         consumer.droppedThrough = max(consumer.droppedThrough, sequence)
         if var attachment = consumer.attachment {
@@ -238,7 +243,7 @@ struct DurableConsumers: Sendable {
     }
 
     /// - Returns: what is acknowledged now and was not before; `nil` for a message that the program was not given.
-    mutating func acknowledge(_ id: InboxSequence, upTo: Bool, by subscription: SubscriptionID) -> Taken? {
+    package mutating func acknowledge(_ id: InboxSequence, upTo: Bool, by subscription: SubscriptionID) -> Taken? {
         guard let name = name(of: subscription), var attachment = consumers[name]?.attachment, id > .zero,
             id <= attachment.cursor
         else { return nil }
@@ -255,16 +260,8 @@ struct DurableConsumers: Sendable {
 
 extension CollectedMessage {
     /// Whether nobody wants it any more: by what its publisher said, or by the configuration.
-    func isOverdue(at now: Timestamp, maximumAge: Int64?) -> Bool {
+    package func isOverdue(at now: Timestamp, maximumAge: Int64?) -> Bool {
         if let expiresAt, expiresAt <= now { return true }
         return maximumAge.map { receivedAt.rawValue + $0 <= now.rawValue } ?? false
     }
-}
-
-/// The programs that subscribe to a session's messages, while it is started anew.
-struct ParkedConsumers: Sendable {
-    var live = LiveConsumers()
-    var attached: [ConsumerName: DurableConsumers.Attachment] = [:]
-
-    var isEmpty: Bool { live.isEmpty && attached.isEmpty }
 }

@@ -1,0 +1,93 @@
+package import ControlAPI
+package import MQTT
+import NIOCore
+package import SessionCore
+
+/// A program that takes messages as they arrive, for as long as its connection to the control socket lasts.
+package struct LiveConsumer: Hashable, Sendable {
+    package let id: SubscriptionID
+    package fileprivate(set) var filter: TopicFilter
+    package let qos: QoS
+    /// The filter as the program gave it, when it is relative to the session's room.
+    package let relative: String?
+
+    package init(id: SubscriptionID, filter: TopicFilter, qos: QoS, relative: String? = nil) {
+        self.id = id
+        self.filter = filter
+        self.qos = qos
+        self.relative = relative
+    }
+}
+
+/// The live consumers of one session. They outlive connections, and reloads of the session's configuration.
+package struct LiveConsumers: Hashable, Sendable {
+    private var consumers: [LiveConsumer] = []
+    /// Who waits for the server's answer to a subscription.
+    private var calls: [TopicFilter: [CallID]] = [:]
+
+    package init() {}
+
+    package var filters: Set<TopicFilter> { Set(consumers.map(\.filter)) }
+
+    /// The highest QoS with which it is wanted.
+    package func qos(of filter: TopicFilter) -> QoS? { consumers.filter { $0.filter == filter }.map(\.qos).max() }
+
+    package var isEmpty: Bool { consumers.isEmpty }
+
+    /// Takes what is relative to the session's room along to another room.
+    ///
+    /// - Returns: what has to be subscribed to, and what nobody may want any more.
+    package mutating func follow(to room: Room) -> [(old: TopicFilter?, new: TopicFilter?)] {
+        var moves: [(old: TopicFilter?, new: TopicFilter?)] = []
+        for index in consumers.indices {
+            let old = consumers[index].filter
+            guard let relative = consumers[index].relative, let text = try? Room.resolve(relative, in: room),
+                let new = try? TopicFilter(text), new != old
+            else { continue }
+            consumers[index].filter = new
+            moves.append((old, new))
+        }
+        return moves
+    }
+
+    package mutating func add(_ consumer: LiveConsumer) {
+        consumers.append(consumer)
+    }
+
+    /// - Returns: the consumer's filter.
+    package mutating func remove(_ id: SubscriptionID) -> TopicFilter? {
+        guard let index = consumers.firstIndex(where: { $0.id == id }) else { return nil }
+        return consumers.remove(at: index).filter
+    }
+
+    /// The call waits for the server's answer to the subscription, or for the end of the connection.
+    package mutating func await(_ filter: TopicFilter, _ call: CallID) {
+        calls[filter, default: []].append(call)
+    }
+
+    /// The server has answered, or will not because nobody wants the subscription any more.
+    ///
+    /// - Returns: the calls that have their answer with that.
+    package mutating func answered(_ filter: TopicFilter) -> [CallID] { calls.removeValue(forKey: filter) ?? [] }
+
+    /// - Returns: the calls that get no answer.
+    package mutating func connectionEnded() -> [CallID] {
+        defer { calls = [:] }
+        return calls.values.joined().sorted()
+    }
+
+    /// What each program gets of a message.
+    ///
+    /// - Parameter number: of the message, among all that the session has received.
+    package func received(
+        _ message: MQTTClientMachine.InboundMessage, number: Int64, session: SessionName
+    ) -> [ReceivedMessage] {
+        consumers.filter { message.isFor($0.filter) }.map { consumer in
+            ReceivedMessage(
+                subscription: consumer.id, session: session.description, id: number, topic: message.topic,
+                payload: MessagePayload(bytes: Array(message.payload.readableBytesView)),
+                qos: MessageQoS(message.qos), retain: message.retain, duplicate: message.duplicate,
+                properties: MessageProperties(message.properties))
+        }
+    }
+}

@@ -115,28 +115,89 @@ public struct DaemonStatus: Codable, Hashable, Sendable {
     }
 }
 
-/// `daemon.reload`: reads the configuration again. Answers when it is in effect; a session whose file is broken is
-/// listed and is failed (bad-configuration) until its file is mended.
+/// `daemon.reload`: reads the configuration again. Answers when it is in effect. A session whose file is broken goes on with
+/// the configuration that it had; one that had none is listed as failed (bad-configuration) until its file is mended.
 public enum DaemonReloadMethod: ControlMethod {
     public static let name = "daemon.reload"
     public static let role: Role? = .control
-    public typealias Parameters = NoParameters
+
+    public struct Parameters: ClosedObject {
+        /// Only says what would change.
+        public var dryRun: Bool?
+
+        public init(dryRun: Bool? = nil) {
+            self.dryRun = dryRun
+        }
+
+        enum CodingKeys: String, CodingKey, CaseIterable {
+            case dryRun
+        }
+        public static var members: [String] { CodingKeys.allCases.map(\.stringValue) }
+    }
 
     public struct Result: Codable, Hashable, Sendable {
         /// Sessions whose configuration changed.
         public var changed: [String]
         public var added: [String]
         public var removed: [String]
+        /// Sessions that go on with the configuration from before, because their files have errors.
+        public var kept: [String]
         public var errors: [ConfigurationProblem]
+        /// What is not as before, key by key.
+        public var changes: [ConfigurationChange]
 
         public init(
-            changed: [String] = [], added: [String] = [], removed: [String] = [], errors: [ConfigurationProblem] = []
+            changed: [String] = [], added: [String] = [], removed: [String] = [], kept: [String] = [],
+            errors: [ConfigurationProblem] = [], changes: [ConfigurationChange] = []
         ) {
             self.changed = changed
             self.added = added
             self.removed = removed
+            self.kept = kept
             self.errors = errors
+            self.changes = changes
         }
+
+        enum CodingKeys: String, CodingKey {
+            case changed, added, removed, kept, errors, changes
+        }
+
+        /// A daemon from before does not say what it keeps.
+        public init(from decoder: any Decoder) throws {
+            let container = try decoder.container(keyedBy: CodingKeys.self)
+            changed = try container.decode([String].self, forKey: .changed)
+            added = try container.decode([String].self, forKey: .added)
+            removed = try container.decode([String].self, forKey: .removed)
+            kept = try container.decodeIfPresent([String].self, forKey: .kept) ?? []
+            errors = try container.decode([ConfigurationProblem].self, forKey: .errors)
+            changes = try container.decodeIfPresent([ConfigurationChange].self, forKey: .changes) ?? []
+        }
+    }
+}
+
+/// A key whose effective value is another one than before.
+public struct ConfigurationChange: Codable, Hashable, Sendable {
+    /// `nil`: of holdfast.toml.
+    public var session: String?
+    /// With the table's name: `reconnect.spread`.
+    public var key: String
+    /// The values as TOML; what may be secret is left out.
+    public var from: String
+    public var to: String
+
+    public init(session: String?, key: String, from: String, to: String) {
+        self.session = session
+        self.key = key
+        self.from = from
+        self.to = to
+    }
+
+    public func encode(to encoder: any Encoder) throws {
+        var container = encoder.container(keyedBy: CodingKeys.self)
+        try container.encode(session, forKey: .session)
+        try container.encode(key, forKey: .key)
+        try container.encode(from, forKey: .from)
+        try container.encode(to, forKey: .to)
     }
 }
 

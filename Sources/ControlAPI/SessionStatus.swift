@@ -55,6 +55,9 @@ public struct SessionStatus: Codable, Hashable, Sendable {
     public var outbox: Outbox
     public var inbox: Inbox
     public var counters: Counters
+    /// Set while the session's file has errors and the session goes on with its configuration from before: the first error,
+    /// and how many more there are.
+    public var configurationError: String?
 
     public init(
         session: String, state: State, since: RFC3339, phase: Phase? = nil, mode: Mode? = nil, resumed: Bool? = nil,
@@ -64,8 +67,9 @@ public struct SessionStatus: Codable, Hashable, Sendable {
         device: String? = nil, room: String? = nil, clientID: String? = nil, quality: Quality? = nil,
         rtt: Double? = nil, jitter: Double? = nil, lastHeard: Double? = nil, granted: Granted? = nil,
         subscriptions: [Subscription] = [], outbox: Outbox = Outbox(), inbox: Inbox = Inbox(),
-        counters: Counters = Counters()
+        counters: Counters = Counters(), configurationError: String? = nil
     ) {
+        self.configurationError = configurationError
         self.session = session
         self.state = state
         self.since = since
@@ -392,6 +396,7 @@ public struct SessionStatus: Codable, Hashable, Sendable {
         try container.encode(outbox, forKey: .outbox)
         try container.encode(inbox, forKey: .inbox)
         try container.encode(counters, forKey: .counters)
+        try container.encode(configurationError, forKey: .configurationError)
     }
 }
 

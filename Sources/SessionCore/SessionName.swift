@@ -1,21 +1,31 @@
 /// The name of a session: what its configuration file is called, and what people and programs call it.
 ///
-/// One to 63 of the characters `a`–`z`, `0`–`9` and `-`, the first of them not `-`. So a name is safe, unquoted, in file
+/// One to 63 of the characters `a`–`z`, `0`–`9` and `-`, the first of them not `-`; or, for an instance of a template, two
+/// such names with an `@` between them, 127 characters at most: `gateway@edge-17`. So a name is safe, unquoted, in file
 /// names, journal fields, topics and shell commands.
 public struct SessionName: Hashable, Sendable {
     private let text: String
 
     /// - Returns: `nil` if the text is not a valid name.
     public init?(_ text: String) {
-        let bytes = text.utf8
-        guard (1...63).contains(bytes.count), bytes.first != UInt8(ascii: "-") else { return nil }
-        for byte in bytes {
+        let parts = text.utf8.split(separator: UInt8(ascii: "@"), maxSplits: 1, omittingEmptySubsequences: false)
+        guard parts.allSatisfy(Self.isSimple) else { return nil }
+        self.text = text
+    }
+
+    /// What follows the `@`; `nil` if this is no instance of a template.
+    public var instance: String? {
+        text.firstIndex(of: "@").map { String(text[text.index(after: $0)...]) }
+    }
+
+    private static func isSimple(_ bytes: Substring.UTF8View) -> Bool {
+        guard (1...63).contains(bytes.count), bytes.first != UInt8(ascii: "-") else { return false }
+        return bytes.allSatisfy { byte in
             switch byte {
-            case UInt8(ascii: "a")...UInt8(ascii: "z"), UInt8(ascii: "0")...UInt8(ascii: "9"), UInt8(ascii: "-"): break
-            default: return nil
+            case UInt8(ascii: "a")...UInt8(ascii: "z"), UInt8(ascii: "0")...UInt8(ascii: "9"), UInt8(ascii: "-"): true
+            default: false
             }
         }
-        self.text = text
     }
 }
 

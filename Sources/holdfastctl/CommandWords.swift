@@ -28,8 +28,9 @@ struct CommandWords: Equatable {
             failure = nil
             return
         }
-        inOrder = [command] + general + rest.dropFirst()
-        failure = Self.names.contains(command) ? nil : Self.unknown(command)
+        let following = Array(rest.dropFirst())
+        inOrder = [command] + general + following
+        failure = Self.names.contains(command) ? Self.unknownPart(of: command, following) : Self.unknown(command)
     }
 
     /// Errors are told as JSON, too.
@@ -37,6 +38,25 @@ struct CommandWords: Equatable {
 
     private static let names: Set<String> = Set(
         HoldfastControl.configuration.subcommands.compactMap { $0.configuration.commandName } + ["help"])
+
+    /// Of a command that has commands of its own, what follows is one of them. Where one is the default, it may also be
+    /// that one's argument, unless it is spelled almost like another and more follows.
+    private static func unknownPart(of command: String, _ following: [String]) -> CommandFailure? {
+        let all = HoldfastControl.configuration.subcommands
+        guard let configuration = all.first(where: { $0.configuration.commandName == command })?.configuration,
+            !configuration.subcommands.isEmpty, let word = following.first, !word.hasPrefix("-"), word != "help"
+        else { return nil }
+        let parts = configuration.subcommands.map { part in
+            part.configuration.commandName ?? "\(part)".lowercased()
+        }
+        guard !parts.contains(word) else { return nil }
+        let near = nearest(to: word, among: parts)
+        let isArgument = configuration.defaultSubcommand != nil && (near.isEmpty || following.count < 2)
+        guard !isArgument else { return nil }
+        return CommandFailure(
+            .usage, "there is no command \"\(command) \(word)\"",
+            advice: didYouMean(near.map { "\(command) \($0)" }) ?? "there is: \(parts.joined(separator: ", "))")
+    }
 
     private static func unknown(_ command: String) -> CommandFailure {
         let near = nearest(to: command, among: Array(names))

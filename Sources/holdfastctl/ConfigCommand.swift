@@ -9,8 +9,8 @@ import HoldfastClient
 struct ConfigCommand: AsyncParsableCommand {
     static let configuration = CommandConfiguration(
         commandName: "config",
-        abstract: "Check the configuration, or begin the file of a session.",
-        subcommands: [Check.self, Init.self])
+        abstract: "Check or show the configuration, or begin the file of a session.",
+        subcommands: [Check.self, Show.self, Init.self])
 
     /// Where the files are.
     struct Place: ParsableArguments {
@@ -26,19 +26,70 @@ struct ConfigCommand: AsyncParsableCommand {
         @OptionGroup var place: Place
 
         func run() throws {
-            let words = [ExternalProgram.daemon, "--check", "--config-directory", place.configDirectory]
-            // What is wrong goes to standard error, which is this command's as well.
-            guard let result = ExternalProgram.output(of: words) else {
-                throw CommandFailure(
-                    .failed, "holdfastd cannot be started",
-                    advice: "it checks the files; is the package holdfast installed?")
-            }
-            guard result.succeeded else { throw CommandFailure(.failed, "") }
+            let configuration = try ConfigCommand.effective(place)
+            let terminal = Terminal()
             if common.json {
-                Terminal().print(json: .object(["errors": .array([])]))
+                terminal.print(json: .object(["errors": JSONText.value(configuration.errors)]))
+            } else if configuration.errors.isEmpty {
+                terminal.print("The configuration in \(printable(place.configDirectory)) has no errors.")
             } else {
-                Terminal().print("The configuration in \(printable(place.configDirectory)) has no errors.")
+                Terminal.complain(configuration.errors.map(ReloadText.problem))
             }
+            guard configuration.errors.isEmpty else { throw CommandFailure(.failed, "") }
+        }
+    }
+
+    struct Show: AsyncParsableCommand {
+        static let configuration = CommandConfiguration(
+            abstract: "Print every key with its value, and where that comes from.",
+            discussion: """
+                The files are read as the daemon would read them now; what it runs with may be older, and \
+                "holdfastctl reload --dry-run" shows the difference. What may be secret is left out. No daemon is needed.
+                """)
+
+        @OptionGroup var common: CommonOptions
+        @OptionGroup var place: Place
+        @Argument(help: "The session; without it, holdfast.toml and all of them.", completion: .sessions)
+        var session: String?
+        @Flag(help: "Leave out what has its default.") var changed = false
+
+        func run() async throws {
+            let configuration = try ConfigCommand.effective(place)
+            let files = configuration.files.filter { session == nil || $0.session == session }
+            let errors = configuration.errors.filter { session == nil || $0.session == session }
+            if let session, files.isEmpty, errors.isEmpty {
+                let names = configuration.files.compactMap(\.session)
+                throw CommandFailure(
+                    .failed, "there is no file of a session \"\(session)\" in \(place.configDirectory)/sessions.d",
+                    advice: didYouMean(nearest(to: session, among: names)))
+            }
+            let terminal = Terminal()
+            if common.json {
+                terminal.print(json: JSONText.value(EffectiveConfiguration(files: files, errors: errors)))
+            } else {
+                let texts = files.map { ConfigText.lines($0, onlyChanged: changed) }
+                terminal.print(table: Array(texts.joined(separator: [""])))
+                Terminal.complain(errors.map(ReloadText.problem))
+            }
+            guard errors.isEmpty else { throw CommandFailure(.failed, "") }
+        }
+    }
+
+    /// What the files come to, as `holdfastd` reads them.
+    static func effective(_ place: Place) throws(CommandFailure) -> EffectiveConfiguration {
+        let words = [ExternalProgram.daemon, "--show", "--config-directory", place.configDirectory]
+        guard let result = ExternalProgram.output(of: words), !result.text.isEmpty else {
+            throw CommandFailure(
+                .failed, "holdfastd cannot be started", advice: "it reads the files; is the package holdfast installed?"
+            )
+        }
+        do {
+            let line = Array(result.text.utf8.prefix { $0 != UInt8(ascii: "\n") })
+            return try ParameterDecoder.decodeLeniently(
+                EffectiveConfiguration.self, from: JSONValue(parsing: line[...]))
+        } catch {
+            throw CommandFailure(
+                .failed, "what holdfastd says makes no sense: \(error)", advice: "compare: holdfastctl version")
         }
     }
 
@@ -66,12 +117,9 @@ struct ConfigCommand: AsyncParsableCommand {
         @Flag(help: "Print the file instead of writing it.") var stdout = false
 
         func validate() throws {
-            let letters = Set("abcdefghijklmnopqrstuvwxyz0123456789")
-            guard let first = name.first, letters.contains(first), name.count <= 63,
-                name.allSatisfy({ letters.contains($0) || $0 == "-" })
-            else {
-                throw ValidationError(
-                    "a session's name has 1 to 63 lower-case letters, digits and hyphens, and begins with no hyphen")
+            // A template's name ends with @.
+            guard SessionWord.isValid(name.hasSuffix("@") ? String(name.dropLast()) : name) else {
+                throw ValidationError(SessionWord.rule)
             }
             if let password, !["file:", "credential:", "exec:"].contains(where: password.hasPrefix) {
                 throw ValidationError(
@@ -88,14 +136,15 @@ struct ConfigCommand: AsyncParsableCommand {
             }
             let path = "\(place.configDirectory)/sessions.d/\(name).toml"
             try Self.create(path, text)
-            // What is wrong with what was given is told at once.
-            let check = [ExternalProgram.daemon, "--check", "--config-directory", place.configDirectory]
-            let isRight = ExternalProgram.output(of: check)?.succeeded ?? true
+            // What is wrong with what was given is told at once. Without holdfastd, nobody knows.
+            let errors = ((try? ConfigCommand.effective(place))?.errors ?? []).filter { $0.file == path }
+            let isRight = errors.isEmpty
             if common.json {
                 Terminal().print(json: .object(["file": .string(path)]))
             } else {
                 Terminal().print("\(path) is written. Next: \(isRight ? "" : "correct it, then ")holdfastctl reload")
             }
+            Terminal.complain(errors.map(ReloadText.problem))
             guard isRight else { throw CommandFailure(.failed, "") }
         }
 
@@ -112,6 +161,46 @@ struct ConfigCommand: AsyncParsableCommand {
             }
             close(descriptor)
             try OutputFile.write(text, to: path)
+        }
+    }
+}
+
+/// A session's name, or a part of one beside the `@`.
+enum SessionWord {
+    static let rule =
+        "a session's name has 1 to 63 lower-case letters, digits and hyphens, and begins with no hyphen"
+
+    static func isValid(_ text: String) -> Bool {
+        let letters = Set("abcdefghijklmnopqrstuvwxyz0123456789")
+        guard let first = text.first, letters.contains(first), text.count <= 63 else { return false }
+        return text.allSatisfy { letters.contains($0) || $0 == "-" }
+    }
+}
+
+/// `config show` in words.
+enum ConfigText {
+    /// As a file that says the same, with comments that say where each value comes from.
+    static func lines(_ file: EffectiveConfiguration.File, onlyChanged: Bool) -> [String] {
+        let values = file.values.filter { !onlyChanged || $0.origin != .default }
+        let heading = file.session.map { "# session \($0): \(file.file)" } ?? "# \(file.file)"
+        let rows = values.map { value in
+            // A long list must not push all comments to the right.
+            ["\(value.key) = \(value.value)", "# \(origin(value))"]
+        }
+        let width = rows.map { printable($0[0]).count }.filter { $0 <= 48 }.max() ?? 0
+        return [printable(heading)]
+            + rows.map { row in
+                let text = printable(row[0])
+                return text + String(repeating: " ", count: max(width - text.count, 0) + 2) + row[1]
+            }
+    }
+
+    private static func origin(_ value: EffectiveValue) -> String {
+        switch value.origin {
+        case .file: value.line.map { "line \($0)" } ?? "the file"
+        case .preset: "the preset"
+        case .derived: value.key == "device" ? "the machine id" : "the user"
+        case .default: "default"
         }
     }
 }

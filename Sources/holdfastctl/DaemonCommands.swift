@@ -29,19 +29,24 @@ struct ReloadCommand: AsyncParsableCommand {
         abstract: "Let the daemon read its configuration again.",
         discussion: """
             Answers when the new configuration is in effect. What is broken is listed, with exit code 1, and keeps its \
-            old configuration.
+            old configuration. --dry-run says what would change, and changes nothing.
             """)
 
     @OptionGroup var common: CommonOptions
+    @Flag(help: "Only say what would change.") var dryRun = false
 
     func run() async throws {
         let answer = try await common.client().callUndecoded(
-            DaemonReloadMethod.self, NoParameters(), timeout: CommonOptions.answerTimeout)
+            DaemonReloadMethod.self, .init(dryRun: dryRun ? true : nil), timeout: CommonOptions.answerTimeout)
         let result = try decode(DaemonReloadMethod.Result.self, answer)
         let terminal = Terminal()
-        if common.json { terminal.print(json: answer) } else { terminal.print(ReloadText.sentence(result)) }
+        if common.json {
+            terminal.print(json: answer)
+        } else {
+            terminal.print(ReloadText.lines(result, isDry: dryRun))
+        }
         guard result.errors.isEmpty else {
-            Terminal.complain(result.errors.map(ReloadText.problem))
+            if !common.json { Terminal.complain(result.errors.map(ReloadText.problem)) }
             throw CommandFailure(.failed, "")
         }
     }
@@ -49,12 +54,36 @@ struct ReloadCommand: AsyncParsableCommand {
 
 /// `reload` in words.
 enum ReloadText {
-    static func sentence(_ result: DaemonReloadMethod.Result) -> String {
-        let parts = [("changed", result.changed), ("added", result.added), ("removed", result.removed)]
-            .filter { !$0.1.isEmpty }.map { "\($0.0) \($0.1.joined(separator: ", "))" }
-        let effect = parts.isEmpty ? "nothing changed" : parts.joined(separator: "; ")
-        let errors = result.errors.count == 1 ? "1 error" : "\(result.errors.count) errors"
-        return printable("Reloaded: \(effect)\(result.errors.isEmpty ? "" : "; \(errors)").")
+    /// What happened, or would; then the keys, as a difference is written.
+    static func lines(_ result: DaemonReloadMethod.Result, isDry: Bool) -> [String] {
+        var lines = [sentence(result, isDry: isDry)]
+        var group: String?
+        for change in result.changes {
+            let file = change.session ?? "holdfast.toml"
+            if file != group { lines.append(printable("  \(file)")) }
+            group = file
+            lines.append(printable("    \(change.key): \(change.from) → \(change.to)"))
+        }
+        return lines
+    }
+
+    static func sentence(_ result: DaemonReloadMethod.Result, isDry: Bool = false) -> String {
+        let parts = [
+            (isDry ? "change" : "changed", result.changed), (isDry ? "add" : "added", result.added),
+            (isDry ? "remove" : "removed", result.removed),
+        ].filter { !$0.1.isEmpty }.map { "\($0.0) \($0.1.joined(separator: ", "))" }
+        let daemon =
+            result.changes.contains { $0.session == nil } ? [isDry ? "change the daemon" : "changed the daemon"] : []
+        let isNothing = parts.isEmpty && daemon.isEmpty
+        let effect =
+            isNothing ? (isDry ? "change nothing" : "nothing changed") : (daemon + parts).joined(separator: "; ")
+        let kept =
+            result.kept.isEmpty
+            ? ""
+            : "; \(result.kept.joined(separator: ", ")) \(result.kept.count == 1 ? "keeps its" : "keep their") old configuration"
+        let count = result.errors.count
+        let errors = count == 0 ? "" : "; \(count == 1 ? "1 error" : "\(count) errors")"
+        return printable("\(isDry ? "A reload would" : "Reloaded:") \(effect)\(kept)\(errors).")
     }
 
     /// `file:line:column: message`, as editors read it.

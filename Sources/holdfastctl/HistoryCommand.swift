@@ -22,8 +22,12 @@ struct HistoryCommand: AsyncParsableCommand {
         help: ArgumentHelp(
             "Draw the timeline into this file, as SVG, instead of onto the terminal.", valueName: "file"))
     var svg: String?
+    @OptionGroup var selection: FieldOptions
 
     func validate() throws {
+        if selection.fields != nil, common.json || svg != nil {
+            throw ValidationError("--fields goes without --json and --svg.")
+        }
         guard SessionHistoryMethod.Parameters.limits.contains(limit) else {
             throw ValidationError("--limit must be from 1 to 10000.")
         }
@@ -39,6 +43,10 @@ struct HistoryCommand: AsyncParsableCommand {
         let answer = try await client.callUndecoded(
             SessionHistoryMethod.self, .init(session: session, since: start, limit: limit),
             timeout: CommonOptions.answerTimeout)
+        if let fields = selection.fields {
+            try terminal.print(fields: fields, of: answer, "entries")
+            return
+        }
         if common.json {
             terminal.print(json: answer)
             return

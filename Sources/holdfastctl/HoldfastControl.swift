@@ -24,7 +24,8 @@ struct HoldfastControl: AsyncParsableCommand {
             SubscribeCommand.self, UnsubscribeCommand.self, QueueCommand.self, PublicationsCommand.self,
             ParticipantsCommand.self, NetworkCommand.self, HistoryCommand.self, CheckCommand.self, PingCommand.self,
             LogCommand.self,
-            ConfigCommand.self, ReloadCommand.self, MetricsCommand.self, BugreportCommand.self, VersionCommand.self,
+            ConfigCommand.self, InstanceCommand.self, ReloadCommand.self, MetricsCommand.self, BugreportCommand.self,
+            VersionCommand.self,
             CompletionCommand.self,
         ])
 }

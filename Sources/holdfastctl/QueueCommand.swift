@@ -22,8 +22,10 @@ struct QueueCommand: AsyncParsableCommand {
         @Option(help: ArgumentHelp("Only messages after this one.", valueName: "id")) var after: Int64?
         @Option(help: ArgumentHelp("How many at most, from 1 to 1000.", valueName: "number")) var limit = 100
         @Flag(name: [.short, .long], help: "Show dates instead of spans.") var verbose = false
+        @OptionGroup var selection: FieldOptions
 
         func validate() throws {
+            if selection.fields != nil, common.json { throw ValidationError("--fields goes without --json.") }
             guard MessageQueueListMethod.Parameters.limits.contains(limit) else {
                 throw ValidationError("--limit must be from 1 to 1000.")
             }
@@ -34,7 +36,9 @@ struct QueueCommand: AsyncParsableCommand {
                 MessageQueueListMethod.self, .init(session: session, state: state, after: after, limit: limit),
                 timeout: CommonOptions.answerTimeout)
             let terminal = Terminal()
-            if common.json {
+            if let fields = selection.fields {
+                try terminal.print(fields: fields, of: answer, "messages")
+            } else if common.json {
                 terminal.print(json: answer)
             } else {
                 terminal.print(

@@ -16,9 +16,15 @@ struct StatusCommand: AsyncParsableCommand {
     @Flag(help: "End with exit code 3 unless every session shown is connected.") var check = false
     @Flag(name: [.short, .long], help: "Show dates instead of spans, and the details of every session.")
     var verbose = false
-    @Flag(help: "Go on, and print the sentence again at every change.") var follow = false
+    @Flag(
+        help: "Go on, and print the sentence again at every change.")
+    var follow = false
+    @OptionGroup var selection: FieldOptions
 
     func validate() throws {
+        if selection.fields != nil, common.json || follow || verbose {
+            throw ValidationError("--fields goes without --json, --follow and --verbose.")
+        }
         if follow, check { throw ValidationError("--check ends at once and --follow does not; give one of them.") }
     }
 
@@ -42,7 +48,9 @@ struct StatusCommand: AsyncParsableCommand {
                 SessionListMethod.self, NoParameters(), timeout: CommonOptions.answerTimeout)
             sessions = try decode(SessionSnapshot.self, answer).sessions.inNaturalOrder
         }
-        if common.json {
+        if let fields = selection.fields {
+            try terminal.print(fields: fields, of: .object(["sessions": JSONText.value(sessions)]), "sessions")
+        } else if common.json {
             terminal.print(json: answer)
         } else {
             let times = Terminal.times(isAbsolute: verbose)
@@ -123,12 +131,20 @@ struct ListCommand: AsyncParsableCommand {
 
     @OptionGroup var common: CommonOptions
     @Flag(name: [.short, .long], help: "Show dates instead of spans.") var verbose = false
+    @OptionGroup var selection: FieldOptions
+
+    func validate() throws {
+        if selection.fields != nil, common.json { throw ValidationError("--fields goes without --json.") }
+    }
 
     func run() async throws {
         let answer = try await common.client().callUndecoded(
             SessionListMethod.self, NoParameters(), timeout: CommonOptions.answerTimeout)
         let terminal = Terminal()
-        if common.json {
+        if let fields = selection.fields {
+            let sessions = try decode(SessionSnapshot.self, answer).sessions.inNaturalOrder
+            try terminal.print(fields: fields, of: .object(["sessions": JSONText.value(sessions)]), "sessions")
+        } else if common.json {
             terminal.print(json: answer)
         } else {
             let sessions = try decode(SessionSnapshot.self, answer).sessions.inNaturalOrder

@@ -16,6 +16,7 @@ enum StatusDetails {
             rows.append(("Reason", "\(reason.code) (\(reason.group)\(code)\(terminal)): \(reason.message)"))
             if let hint = reason.hint { rows.append(("Hint", hint.replacing("SESSION", with: status.session))) }
         }
+        if let error = status.configurationError { rows.append(("File", "not read: \(error)")) }
         if let retryIn = status.retryIn {
             rows.append(("Retry", "\(times.later(retryIn)), attempt \(status.attempt)"))
         }

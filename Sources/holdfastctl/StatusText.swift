@@ -32,7 +32,8 @@ enum StatusText {
             case .failed:
                 "\(name) failed \(times.moment(status.since))\(because(status)); \(remedy(status, "tries again"))"
             }
-        return printable(text) + "."
+        let old = status.configurationError == nil ? "" : "; its file has errors, and it goes on with the one before"
+        return printable(text + old) + "."
     }
 
     /// The sentence about all of them, for example `5 sessions: 4 connected, 1 reconnecting (edge-2: dns-failed)`.

@@ -30,6 +30,9 @@ struct HoldfastDaemon: AsyncParsableCommand {
     @Flag(help: "Check the configuration, print all its errors and exit.")
     var check = false
 
+    @Flag(help: "Print every key with its value and where that comes from, as one JSON object, and exit.")
+    var show = false
+
     func validate() throws {
         let levels = ["trace", "debug", "info", "notice", "warning", "error", "critical"]
         if let logLevel, !levels.contains(logLevel) {
@@ -40,6 +43,7 @@ struct HoldfastDaemon: AsyncParsableCommand {
 
     func run() async throws {
         if check { throw ExitCode(checkConfiguration(configDirectory).rawValue) }
+        if show { throw ExitCode(showConfiguration(configDirectory).rawValue) }
         // systemd gives a list; the first one is the state directory of the unit.
         let fromSystemd = getenv("STATE_DIRECTORY").map { String(cString: $0).prefix { $0 != ":" } }
         let options = DaemonOptions(

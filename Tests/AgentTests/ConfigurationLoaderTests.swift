@@ -77,7 +77,7 @@ private func name(_ text: String) throws -> SessionName { try #require(SessionNa
             loaded.errors.map { $0.description.dropFirst(scratch.path.count + 1) } == [
                 #"holdfast.toml:1:14: durability must be one of "normal", "full", not "ful"; did you mean "full"?"#,
                 #"holdfast.toml:2:2: there is no table "acces"; did you mean "access"?"#,
-                #"sessions.d/Big_Name.toml: not a session's name: 1 to 63 of a-z, 0-9 and "-", the first not "-""#,
+                #"sessions.d/Big_Name.toml: not a session's name: 1 to 63 of a-z, 0-9 and "-", the first not "-"; an instance is NAME@INSTANCE"#,
                 #"sessions.d/a.toml:3:1: there is no key "y""#,
                 #"sessions.d/a.toml:4:1: there is no key "z""#,
                 #"sessions.d/b.toml:3:1: there is no key "x""#,

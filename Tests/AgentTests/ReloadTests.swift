@@ -15,6 +15,12 @@ struct ReloadTests {
         return names.compactMap(\.text)
     }
 
+    /// The sessions that have errors, one for each error.
+    private static func problems(_ result: JSONValue) -> [String] {
+        guard case .array(let errors)? = result["errors"] else { return [] }
+        return errors.compactMap { $0["session"]?.text }
+    }
+
     @Test func `a session that is added connects`() async throws {
         try await DaemonUnderTest.run(autoconnect: false) { daemon in
             let peer = try await daemon.watcher("disconnected")
@@ -101,17 +107,12 @@ struct ReloadTests {
         }
     }
 
-    @Test(arguments: [true, false])
-    func `a session that breaks, or goes, and comes back still has its subscriptions`(isBroken: Bool) async throws {
+    @Test func `a session that goes and comes back still has its subscriptions`() async throws {
         try await DaemonUnderTest.run { daemon in
             let peer = try await daemon.watcher()
             try await peer.call("message.subscribe", #"{"session":"main","filter":"a"}"#)
             let ended = try await peer.call("message.subscribe", #"{"session":"main","filter":"b"}"#)
-            if isBroken {
-                try daemon.directory.write("sessions.d/main.toml", "endpoints = 7\n")
-            } else {
-                #expect(unlink("\(daemon.directory.path)/sessions.d/main.toml") == 0)
-            }
+            #expect(unlink("\(daemon.directory.path)/sessions.d/main.toml") == 0)
             try await peer.call("daemon.reload")
             let id = try #require(ended["subscription"]?.text)
             try await peer.call("message.unsubscribe", #"{"subscription":"\#(id)"}"#)
@@ -125,33 +126,95 @@ struct ReloadTests {
         }
     }
 
-    @Test func `a broken session is listed with its error, and the others run`() async throws {
-        let files = ["sessions.d/broken.toml": "endpoints = []\nuser = \"x\"\n"]
+    @Test func `a session that is broken at the start is listed with its error, and the others run`() async throws {
+        let files = ["sessions.d/broken.toml": "endpoints = []\nuser = \"x\"\nuesr = 1\n"]
         try await DaemonUnderTest.run(files: files) { daemon in
             let peer = try await daemon.watcher()
             let broken = try await peer.call("session.status", #"{"session":"broken"}"#)
             #expect(broken["state"] == "failed")
             #expect(broken["reason"]?["code"] == "bad-configuration")
+            // One line, whatever is wrong.
+            #expect(broken["reason"]?["message"]?.text?.hasSuffix("and 1 more") == true)
             await #expect(throws: ControlPeer.CallFailure(code: "wrong-state")) {
                 try await peer.call("session.connect", #"{"session":"broken"}"#)
             }
-            try daemon.directory.write("sessions.d/main.toml", "endpoints = 7\n")
             let result = try await peer.call("daemon.reload")
-            #expect(Self.names(result, "changed") == ["main"])
-            guard case .array(let errors)? = result["errors"] else {
-                Issue.record("no errors are told")
-                return
-            }
-            #expect(Set(errors.compactMap { $0["session"]?.text }) == ["broken", "main"])
+            #expect(Self.names(result, "kept") == [])
+            #expect(Self.problems(result) == ["broken"])
         }
     }
 
-    @Test func `those who watch are told that a session broke`() async throws {
+    @Test func `a session whose file breaks goes on as it was, and says so`() async throws {
         try await DaemonUnderTest.run { daemon in
             let peer = try await daemon.watcher()
             try daemon.directory.write("sessions.d/main.toml", "endpoints = 7\n")
-            try await peer.request("daemon.reload")
-            #expect(try await peer.state("failed")["reason"]?["code"] == "bad-configuration")
+            for _ in 0..<2 {
+                let result = try await peer.call("daemon.reload")
+                #expect(Self.names(result, "kept") == ["main"])
+                #expect(Self.names(result, "changed") == [])
+                #expect(Self.problems(result) == ["main"])
+            }
+            let status = try await peer.call("session.status", #"{"session":"main"}"#)
+            #expect(status["state"] == "connected")
+            #expect(status["configurationError"]?.text?.contains("sessions.d/main.toml") == true)
+            // Told once, for one and the same mistake.
+            let told = daemon.log.lines.filter { $0.message.contains("goes on with the one before") }
+            #expect(told.map { $0.fields["HOLDFAST_SESSION"] } == ["main"])
+            #expect(await daemon.server.events.all.filter { if case .opened = $0 { true } else { false } }.count == 1)
+
+            try await daemon.writeSession()
+            #expect(Self.names(try await peer.call("daemon.reload"), "changed") == [])
+            let mended = try await peer.call("session.status", #"{"session":"main"}"#)
+            #expect(mended["configurationError"] == .null)
+            #expect(await daemon.server.events.all.filter { if case .opened = $0 { true } else { false } }.count == 1)
+        }
+    }
+
+    @Test func `a session goes on while the list of its template's instances cannot be read`() async throws {
+        try await DaemonUnderTest.run { daemon in
+            let peer = try await daemon.watcher()
+            let template = await DaemonUnderTest.session(daemon.server, "instances = [\"a\"]", user: "%i")
+            try daemon.directory.write("sessions.d/gw@.toml", template)
+            #expect(Self.names(try await peer.call("daemon.reload"), "added") == ["gw@a"])
+            try await peer.state("connected", of: "gw@a")
+            try daemon.directory.write("sessions.d/gw@.toml", "instances = 7\n")
+            let result = try await peer.call("daemon.reload")
+            #expect(Self.names(result, "kept") == ["gw@a"])
+            #expect(Self.names(result, "removed") == [])
+            #expect(try await peer.call("session.status", #"{"session":"gw@a"}"#)["state"] == "connected")
+        }
+    }
+
+    @Test func `a dry run says what would change and changes nothing`() async throws {
+        try await DaemonUnderTest.run { daemon in
+            let peer = try await daemon.watcher()
+            try await daemon.writeSession("password = \"exec:/bin/helper --token secret\"", user: "edge-43")
+            try daemon.directory.write(
+                "sessions.d/second.toml", await DaemonUnderTest.session(daemon.server, user: "second"))
+            try daemon.directory.write("sessions.d/broken.toml", "endpoints = 7\n")
+            try daemon.directory.write("holdfast.toml", "[log]\nlevel = \"debug\"\n")
+            for _ in 0..<2 {
+                let result = try await peer.call("daemon.reload", #"{"dryRun":true}"#)
+                #expect(Self.names(result, "changed") == ["main"])
+                #expect(Self.names(result, "added") == ["broken", "second"])
+                #expect(Self.problems(result) == ["broken", "broken"])
+                guard case .array(let changes)? = result["changes"] else {
+                    Issue.record("no changes are told")
+                    return
+                }
+                #expect(
+                    changes.map { "\($0["session"]?.text ?? "-") \($0["key"]?.text ?? ""): \($0["to"]?.text ?? "")" }
+                        == [
+                            "- log.level: \"debug\"", "main user: \"edge-43\"", "main client-id: \"edge-43\"",
+                            "main username: \"edge-43\"", "main password: \"exec:/bin/helper …\"",
+                        ])
+            }
+            let sessions = try await peer.call("session.list")["sessions"]
+            guard case .array(let listed)? = sessions else {
+                Issue.record("no sessions are listed")
+                return
+            }
+            #expect(listed.map { $0["user"] } == ["edge-42"])
         }
     }
 

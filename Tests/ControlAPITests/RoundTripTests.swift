@@ -26,7 +26,8 @@ struct RoundTripTests {
             { "name": "billing", "filter": "orders/#", "qos": 2, "attached": true, "messages": 3, "bytes": 90,
               "refused": null } ] },
           "counters": { "attempts": 14, "connects": 13, "resumes": 11, "outages": 12, "longestOutage": 41.2,
-                        "published": 5120, "received": 88, "dropped": 3, "refused": 2 } }
+                        "published": 5120, "received": 88, "dropped": 3, "refused": 2 },
+          "configurationError": null }
         """
 
     private func roundTrip<Value: Codable>(
@@ -52,7 +53,7 @@ struct RoundTripTests {
         let status = SessionStatus(session: "a", state: .disconnected, since: RFC3339(milliseconds: 0))
         let line = try #require(OutgoingLine.encode(status))
         let members = try #require(try JSONValue(parsing: line[...]).members)
-        #expect(members.count == 31)
+        #expect(members.count == 32)
         #expect(members["reason"] == .null)
         #expect(members["rtt"] == .null)
     }
@@ -173,7 +174,8 @@ struct RoundTripTests {
         _ = try roundTrip(
             DaemonReloadMethod.Result.self,
             """
-            {"changed":["a"],"added":[],"removed":[],"errors":[{"session":null,"file":"x.toml","line":3,"column":1,
+            {"changed":["a"],"added":[],"removed":[],"kept":["b"],"changes":[{"session":null,
+             "key":"log.level","from":"\\"info\\"","to":"\\"debug\\""}],"errors":[{"session":null,"file":"x.toml","line":3,"column":1,
              "message":"no"}]}
             """)
         let network = try roundTrip(

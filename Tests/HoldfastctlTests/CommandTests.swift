@@ -72,6 +72,40 @@ struct EndingTests {
 
     @Test(
         arguments: [
+            (["config", "shwo"], "did you mean config show?"), (["config", "x"], "there is: check, show, init"),
+            (["queue", "lits", "main"], "did you mean queue list?"),
+            (["instance", "ad", "a@b"], "did you mean instance add?"),
+            (["queue", "lits"], nil), (["queue", "main", "--limit", "3"], nil), (["config", "show"], nil),
+            (["config"], nil),
+            (["config", "--help"], nil), (["publications", "main"], nil),
+        ] as [([String], String?)])
+    func `a misspelled part of a command gets the nearest one`(_ words: [String], _ advice: String?) {
+        #expect(CommandWords(words).failure?.advice == advice)
+    }
+
+    @Test(
+        arguments: [
+            ("session,state,outbox.queued", ["gw-2\tconnected\t0"]), ("reason.code,session", ["\tgw-2"]),
+            ("lost", ["false"]),
+        ])
+    func `fields are printed in the order in which they are asked for`(_ list: String, _ lines: [String]) throws {
+        let status = SessionStatus(session: "gw-2", state: .connected, since: RFC3339(milliseconds: 0))
+        let fields = try #require(FieldList(argument: list))
+        #expect(try fields.lines([JSONText.value(status)]) == lines)
+        #expect(try fields.lines([]) == [])
+    }
+
+    @Test func `a field that there is not gets the nearest one`() throws {
+        let status = SessionStatus(session: "gw-2", state: .connected, since: RFC3339(milliseconds: 0))
+        let fields = try #require(FieldList(argument: "sesion"))
+        let failure = #expect(throws: CommandFailure.self) { try fields.lines([JSONText.value(status)]) }
+        #expect(failure?.advice == "did you mean session?")
+        #expect(failure?.status == .usage)
+        #expect(FieldList(argument: "a,,b") == nil)
+    }
+
+    @Test(
+        arguments: [
             (["--json", "status"], ["status", "--json"]),
             (["--socket", "/s", "--json", "wait", "main"], ["wait", "--socket", "/s", "--json", "main"]),
             (["--socket=/s", "list"], ["list", "--socket=/s"]), (["list", "--json"], ["list", "--json"]),

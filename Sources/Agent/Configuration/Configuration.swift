@@ -63,6 +63,8 @@ struct SessionConfiguration: Hashable, Sendable {
     /// Of a session that is up on demand.
     var idleTimeout = Duration.seconds(120)
     var onSuspend = SuspendBehaviour.disconnect
+    /// Of a template only: a session each. Empty in the sessions that come of it.
+    var instances: [String] = []
     var room = ""
     var roomPrefix = "holdfast/rooms"
 

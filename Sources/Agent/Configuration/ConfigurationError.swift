@@ -42,6 +42,14 @@ struct ConfigurationErrors: Error, Hashable, Sendable {
     }
 }
 
+extension ConfigurationErrors {
+    /// One line: the first error, and how many more there are.
+    var summary: String {
+        let first = list.first.map(\.description) ?? ""
+        return list.count > 1 ? "\(first), and \(list.count - 1) more" : first
+    }
+}
+
 extension ConfigurationErrors: CustomStringConvertible {
     /// One line per error.
     var description: String { list.map(\.description).joined(separator: "\n") }

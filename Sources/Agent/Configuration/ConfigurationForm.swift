@@ -2,19 +2,23 @@ import ControlAPI
 import SessionCore
 import Transport
 
-/// What the value of a key must be, and how it is read.
+/// What the value of a key must be, how it is read, and how a file would write it.
 struct ConfigurationForm<Value: Equatable & Sendable>: Sendable {
     let read: @Sendable (ConfigurationValue) throws(ConfigurationErrors) -> Value
+    /// As TOML; what may be secret is left out.
+    let write: @Sendable (Value) -> String
 
     /// - Parameters:
     ///   - expected: the end of the sentence "KEY must be …".
     ///   - isSecret: whether a wrong value must not be repeated in the error.
     ///   - choices: the valid values, where they can be listed; the nearest one is suggested.
+    ///   - write: the value as TOML.
     ///   - parse: the value; `nil` if the content is not one.
     init(
         _ expected: String, isSecret: Bool = false, choices: [String] = [],
-        parse: @escaping @Sendable (ConfigurationValue.Content) -> Value?
+        write: @escaping @Sendable (Value) -> String, parse: @escaping @Sendable (ConfigurationValue.Content) -> Value?
     ) {
+        self.write = write
         read = { value throws(ConfigurationErrors) in
             if let result = parse(value.content) { return result }
             var suggestion: String?
@@ -27,27 +31,31 @@ struct ConfigurationForm<Value: Equatable & Sendable>: Sendable {
     /// A form that is written as a text.
     static func text(
         _ expected: String, isSecret: Bool = false, choices: [String] = [],
-        parse: @escaping @Sendable (String) -> Value?
+        write: @escaping @Sendable (Value) -> String, parse: @escaping @Sendable (String) -> Value?
     ) -> Self {
-        Self(expected, isSecret: isSecret, choices: choices) { content in
+        Self(expected, isSecret: isSecret, choices: choices, write: write) { content in
             if case .text(let text) = content { parse(text) } else { nil }
         }
     }
 
-    init(read: @escaping @Sendable (ConfigurationValue) throws(ConfigurationErrors) -> Value) {
+    init(
+        write: @escaping @Sendable (Value) -> String,
+        read: @escaping @Sendable (ConfigurationValue) throws(ConfigurationErrors) -> Value
+    ) {
+        self.write = write
         self.read = read
     }
 }
 
 extension ConfigurationForm<String> {
     static var metricsAddress: Self {
-        text("empty, or a loopback address with a port, such as \"127.0.0.1:9464\"") { text in
+        text("empty, or a loopback address with a port, such as \"127.0.0.1:9464\"", write: TOML.text) { text in
             text.isEmpty || MetricsConfiguration.address(text) != nil ? text : nil
         }
     }
 
     static var metricsFile: Self {
-        text("empty, or the absolute path of a file whose name ends with .prom") { text in
+        text("empty, or the absolute path of a file whose name ends with .prom", write: TOML.text) { text in
             text.isEmpty || text.hasPrefix("/") && text.hasSuffix(".prom") ? text : nil
         }
     }
@@ -55,7 +63,7 @@ extension ConfigurationForm<String> {
 
 extension ConfigurationForm<Bool> {
     static var boolean: Self {
-        Self("true or false") { content in
+        Self("true or false", write: { "\($0)" }) { content in
             if case .boolean(let flag) = content { flag } else { nil }
         }
     }
@@ -63,7 +71,7 @@ extension ConfigurationForm<Bool> {
 
 extension ConfigurationForm<Int> {
     static func integer(_ range: ClosedRange<Int>) -> Self {
-        Self("a whole number from \(range.lowerBound) to \(range.upperBound)") { content in
+        Self("a whole number from \(range.lowerBound) to \(range.upperBound)", write: { "\($0)" }) { content in
             if case .integer(let number) = content, range.contains(number) { number } else { nil }
         }
     }
@@ -72,7 +80,8 @@ extension ConfigurationForm<Int> {
     static func size(_ lowest: String, to highest: String) -> Self {
         let units = [("B", 1), ("KiB", 1 << 10), ("MiB", 1 << 20), ("GiB", 1 << 30), ("TiB", 1 << 40)]
         @Sendable func bytes(_ text: String) -> Int? { quantity(text, units: units) }
-        return text("a size such as \"512B\" or \"64MiB\", from \"\(lowest)\" to \"\(highest)\"") { text in
+        let expected = "a size such as \"512B\" or \"64MiB\", from \"\(lowest)\" to \"\(highest)\""
+        return text(expected, write: TOML.size) { text in
             guard let size = bytes(text), let low = bytes(lowest), let high = bytes(highest) else { return nil }
             return (low...high).contains(size) ? size : nil
         }
@@ -101,7 +110,8 @@ private func quantity(_ text: String, units: [(name: String, factor: Int)]) -> I
 
 extension ConfigurationForm<Duration> {
     static func duration(_ lowest: String, to highest: String) -> Self {
-        text("a duration such as \"250ms\", \"15s\" or \"20min\", from \"\(lowest)\" to \"\(highest)\"") { text in
+        let expected = "a duration such as \"250ms\", \"15s\" or \"20min\", from \"\(lowest)\" to \"\(highest)\""
+        return text(expected, write: TOML.duration) { text in
             Agent.duration(text, from: lowest, to: highest)
         }
     }
@@ -111,7 +121,9 @@ extension ConfigurationForm<Int?> {
     /// `"never"` is `nil`.
     static func integerOrNever(_ range: ClosedRange<Int>) -> Self {
         let numbers = "a whole number from \(range.lowerBound) to \(range.upperBound)"
-        return Self("\"never\" or \(numbers)", choices: ["never"]) { content in
+        return Self(
+            "\"never\" or \(numbers)", choices: ["never"], write: { $0.map { "\($0)" } ?? TOML.never }
+        ) { content in
             switch content {
             case .text("never"): .some(nil)
             case .integer(let number) where range.contains(number): .some(number)
@@ -125,8 +137,10 @@ extension ConfigurationForm<Duration?> {
     /// `"never"` is `nil`.
     static func durationOrNever(_ lowest: String, to highest: String) -> Self {
         let range = "from \"\(lowest)\" to \"\(highest)\""
-        return text("\"never\" or a duration such as \"250ms\", \"15s\" or \"20min\", \(range)", choices: ["never"]) {
-            text in
+        return text(
+            "\"never\" or a duration such as \"250ms\", \"15s\" or \"20min\", \(range)", choices: ["never"],
+            write: { $0.map(TOML.duration) ?? TOML.never }
+        ) { text in
             if text == "never" { return .some(nil) }
             return Agent.duration(text, from: lowest, to: highest).map { .some($0) }
         }
@@ -136,7 +150,8 @@ extension ConfigurationForm<Duration?> {
 extension ConfigurationForm where Value: RawRepresentable<String> & CaseIterable {
     static var choice: Self {
         let choices = Value.allCases.map(\.rawValue)
-        return text("one of " + choices.map { "\"\($0)\"" }.joined(separator: ", "), choices: choices) { text in
+        let expected = "one of " + choices.map { "\"\($0)\"" }.joined(separator: ", ")
+        return text(expected, choices: choices, write: { TOML.text($0.rawValue) }) { text in
             Value(rawValue: text)
         }
     }
@@ -145,7 +160,8 @@ extension ConfigurationForm where Value: RawRepresentable<String> & CaseIterable
 extension ConfigurationForm {
     static func list<Element>(_ element: ConfigurationForm<Element>, of plural: String, mayBeEmpty: Bool = true) -> Self
     where Value == [Element] {
-        Self { value throws(ConfigurationErrors) in
+        Self(write: { "[" + $0.map(element.write).joined(separator: ", ") + "]" }) {
+            value throws(ConfigurationErrors) in
             guard case .list(let items) = value.content else {
                 throw value.error("\(value.name) must be a list of \(plural), not \(value.given)")
             }
@@ -172,25 +188,27 @@ private func isSendable(_ text: String) -> Bool {
 
 extension ConfigurationForm<String> {
     static var anyText: Self {
-        text("a text of at most 65535 bytes without control characters") { isSendable($0) ? $0 : nil }
+        text("a text of at most 65535 bytes without control characters", write: TOML.text) { isSendable($0) ? $0 : nil }
     }
 
     static var nonemptyText: Self {
-        text("a text of 1 to 65535 bytes without control characters") { isSendable($0) && !$0.isEmpty ? $0 : nil }
+        text("a text of 1 to 65535 bytes without control characters", write: TOML.text) {
+            isSendable($0) && !$0.isEmpty ? $0 : nil
+        }
     }
 }
 
 extension ConfigurationForm<String?> {
     /// An empty text is `nil`.
     static var optionalText: Self {
-        text("a text of at most 65535 bytes without control characters") { text in
+        text("a text of at most 65535 bytes without control characters", write: { TOML.text($0 ?? "") }) { text in
             isSendable(text) ? .some(text.isEmpty ? nil : text) : nil
         }
     }
 
     /// An empty text is `nil`.
     static var path: Self {
-        text("the absolute path of a file, or empty") { text in
+        text("the absolute path of a file, or empty", write: { TOML.text($0 ?? "") }) { text in
             if text.isEmpty { return .some(nil) }
             return text.hasPrefix("/") && isSendable(text) ? .some(text) : nil
         }
@@ -203,7 +221,9 @@ extension ConfigurationForm<SecretReference?> {
         let expected =
             "\"file:PATH\", \"credential:NAME\" or \"exec:COMMAND ARGUMENT…\" with absolute paths: where the secret is to be"
             + " found"
-        return text(expected + ", never the secret itself", isSecret: true) { text in
+        return text(
+            expected + ", never the secret itself", isSecret: true, write: { TOML.text($0?.shown ?? "") }
+        ) { text in
             if text.isEmpty { return .some(nil) }
             return SecretReference(text).map { .some($0) }
         }
@@ -211,6 +231,15 @@ extension ConfigurationForm<SecretReference?> {
 }
 
 extension SecretReference {
+    /// As a file writes it. The arguments of a command may have a secret in them, and are left out.
+    var shown: String {
+        switch self {
+        case .file(let path): "file:\(path)"
+        case .credential(let name): "credential:\(name)"
+        case .exec(let words): "exec:\(words.first ?? "")" + (words.count > 1 ? " …" : "")
+        }
+    }
+
     init?(_ text: String) {
         guard let colon = text.firstIndex(of: ":"), isSendable(text) else { return nil }
         let value = String(text[text.index(after: colon)...])
@@ -257,11 +286,22 @@ private func words(of command: String) -> [String]? {
 
 extension ConfigurationForm<Principal> {
     static var principal: Self {
-        text("\"user:NAME\", \"uid:N\", \"group:NAME\" or \"anyone\"", choices: ["anyone"]) { Principal($0) }
+        text(
+            "\"user:NAME\", \"uid:N\", \"group:NAME\" or \"anyone\"", choices: ["anyone"], write: { TOML.text($0.text) }
+        ) { Principal($0) }
     }
 }
 
 extension Principal {
+    var text: String {
+        switch self {
+        case .user(let name): "user:\(name)"
+        case .uid(let number): "uid:\(number)"
+        case .group(let name): "group:\(name)"
+        case .anyone: "anyone"
+        }
+    }
+
     init?(_ text: String) {
         if text == "anyone" {
             self = .anyone
@@ -285,13 +325,15 @@ extension Principal {
 
 extension ConfigurationForm<HostPattern> {
     static var hostPattern: Self {
-        text("a host name or an IP address, or \"*.DOMAIN\" for every host in a domain") { HostPattern($0) }
+        text(
+            "a host name or an IP address, or \"*.DOMAIN\" for every host in a domain", write: { TOML.text($0.text) }
+        ) { HostPattern($0) }
     }
 }
 
 extension ConfigurationForm<Endpoint> {
     static var endpoint: Self {
-        Self { value throws(ConfigurationErrors) in
+        Self(write: { TOML.text($0.description) }) { value throws(ConfigurationErrors) in
             guard case .text(let text) = value.content else {
                 throw value.error("an endpoint must be a text such as \"mqtts://HOST:PORT\", not \(value.given)")
             }
@@ -309,7 +351,7 @@ extension ConfigurationForm<Endpoint> {
 extension ConfigurationForm<ProxyAddress?> {
     /// An empty text is `nil`.
     static var proxy: Self {
-        Self { value throws(ConfigurationErrors) in
+        Self(write: { TOML.text($0?.description ?? "") }) { value throws(ConfigurationErrors) in
             guard case .text(let text) = value.content else {
                 throw value.error("proxy.url must be a text such as \"http://HOST:PORT\", not \(value.given)")
             }

@@ -5,6 +5,8 @@ struct ConfigurationKey<Root: Sendable>: Sendable {
     /// With the table's name: `reconnect.spread`.
     let name: String
     let isRequired: Bool
+    /// The effective value as a file would write it; what may be secret is left out.
+    let written: @Sendable (Root) -> String
     private let assign: @Sendable (ConfigurationValue, inout Root) throws(ConfigurationErrors) -> Void
 
     init<Value: Equatable & Sendable>(
@@ -22,6 +24,7 @@ struct ConfigurationKey<Root: Sendable>: Sendable {
     ) {
         self.name = name
         self.isRequired = isRequired
+        written = { form.write($0[keyPath: member]) }
         assign = { value, root throws(ConfigurationErrors) in
             set(&root, try form.read(value))
         }

@@ -40,6 +40,7 @@ extension SessionConfiguration {
         .init("on-demand", \.onDemand, .boolean),
         .init("idle-timeout", \.idleTimeout, .duration("1s", to: "30d")),
         .init("on-suspend", \.onSuspend, .choice),
+        .init("instances", \.instances, .list(.instance, of: "instances")),
 
         .init(
             "reconnect.delays", \.reconnect.delays,
@@ -105,8 +106,12 @@ extension DaemonConfiguration {
 
 extension SessionConfiguration {
     init(_ file: ConfigurationFile) throws(ConfigurationErrors) {
+        try self.init(ConfigurationParser.parse(file.text, file: file.path))
+    }
+
+    /// - Parameter content: the whole of a session's file; of a template, with the instance put in.
+    init(_ content: ConfigurationValue) throws(ConfigurationErrors) {
         self.init()
-        let content = try ConfigurationParser.parse(file.text, file: file.path)
         let errors = ConfigurationKey.read(Self.keys, from: content, into: &self) + contradictions(in: content)
         guard errors.isEmpty else { throw ConfigurationErrors(errors) }
         if clientID.isEmpty { clientID = user }
@@ -125,6 +130,9 @@ extension SessionConfiguration {
                 let better = endpoint.scheme.isWebSocket ? "wss" : "mqtts"
                 errors += value.error("\(problem): use \(better)://, or allow it with insecure = true").list
             }
+        }
+        if !instances.isEmpty, let value = content["instances"] {
+            errors += value.error("instances are for a template, a file whose name ends with @.toml").list
         }
         if let last = reconnect.delays.last, last < .milliseconds(10), let value = content["reconnect", "delays"] {
             let message = "the last of reconnect.delays is used for ever and must be at least \"10ms\""
@@ -210,6 +218,12 @@ extension SessionConfiguration {
 }
 
 extension ConfigurationValue {
+    /// - Parameter name: with the table's name: `reconnect.spread`.
+    func value(named name: String) -> ConfigurationValue? {
+        let parts = name.split(separator: ".").map(String.init)
+        return parts.count == 2 ? self[parts[0], parts[1]] : self[name]
+    }
+
     subscript(keys: String...) -> ConfigurationValue? {
         keys.reduce(.some(self)) { value, key in
             guard let value, case .table(let members) = value.content else { return nil }

@@ -7,8 +7,17 @@ struct LoadedConfiguration: Hashable, Sendable {
     var daemon: Result<DaemonConfiguration, ConfigurationErrors>
     /// One entry per file of `sessions.d`; a failure concerns only its session.
     var sessions: [SessionName: Result<SessionConfiguration, ConfigurationErrors>]
+    /// Templates, with their `@`, that do not tell which instances they have.
+    var brokenTemplates: [String: ConfigurationErrors] = [:]
     /// Everything that is wrong, also with files that cannot be a session's because of their name.
     var errors: [ConfigurationError]
+
+    /// What the files say of a session that runs; `nil` if it was removed.
+    subscript(name: SessionName) -> Result<SessionConfiguration, ConfigurationErrors>? {
+        if let result = sessions[name] { return result }
+        guard let instance = name.instance else { return nil }
+        return brokenTemplates[String(name.description.dropLast(instance.count))].map { .failure($0) }
+    }
 
     /// The session whose file has this error.
     func session(of error: ConfigurationError) -> SessionName? {
@@ -31,17 +40,13 @@ enum ConfigurationLoader {
 
         var sessions: [SessionName: Result<SessionConfiguration, ConfigurationErrors>] = [:]
         var identities: [SharedClientIDs.Claim] = []
-        for fileName in names {
-            let path = "\(directory)/sessions.d/\(fileName)"
-            guard let name = SessionName(String(fileName.dropLast(".toml".count))) else {
-                let message = "not a session's name: 1 to 63 of a-z, 0-9 and \"-\", the first not \"-\""
-                errors.append(ConfigurationError(file: path, message: message))
-                continue
-            }
-            sessions[name] = result { () throws(ConfigurationErrors) in
-                let file = try sessionFile(at: path)
-                let session = try SessionConfiguration(file)
-                identities.append(try SharedClientIDs.Claim(name, session, file))
+        let listing = SessionSource.list("\(directory)/sessions.d", names)
+        errors += listing.errors + listing.brokenTemplates.values.flatMap(\.list)
+        for source in listing.sources {
+            sessions[source.name] = result { () throws(ConfigurationErrors) in
+                let content = try source.content()
+                let session = try SessionConfiguration(content)
+                identities.append(SharedClientIDs.Claim(source.name, session, content))
                 return session
             }
         }
@@ -49,11 +54,13 @@ enum ConfigurationLoader {
             sessions[name] = .failure(ConfigurationErrors(errors))
         }
         for case .failure(let failure) in sessions.values { errors += failure.list }
-        return LoadedConfiguration(daemon: daemon, sessions: sessions, errors: errors.sorted())
+        // All instances of a template have its errors.
+        return LoadedConfiguration(
+            daemon: daemon, sessions: sessions, brokenTemplates: listing.brokenTemplates, errors: Set(errors).sorted())
     }
 
     /// All defaults when there is no file.
-    private static func daemonConfiguration(in directory: String) throws(ConfigurationErrors) -> DaemonConfiguration {
+    static func daemonConfiguration(in directory: String) throws(ConfigurationErrors) -> DaemonConfiguration {
         let file: ConfigurationFile
         do throws(ConfigurationFile.ReadError) {
             file = try ConfigurationFile(path: "\(directory)/holdfast.toml")
@@ -64,17 +71,9 @@ enum ConfigurationLoader {
         return try DaemonConfiguration(file)
     }
 
-    private static func sessionFile(at path: String) throws(ConfigurationErrors) -> ConfigurationFile {
-        do throws(ConfigurationFile.ReadError) {
-            return try ConfigurationFile(path: path)
-        } catch {
-            throw ConfigurationErrors([error.error])
-        }
-    }
-
     /// The files of `sessions.d` that end in `.toml`, without the hidden ones, which editors leave behind. A directory
     /// without `sessions.d` has no sessions; one that is not there itself is an error.
-    private static func sessionFiles(in directory: String) -> (names: [String], errors: [ConfigurationError]) {
+    static func sessionFiles(in directory: String) -> (names: [String], errors: [ConfigurationError]) {
         let path = "\(directory)/sessions.d"
         guard let stream = opendir(path) else {
             let code = errno

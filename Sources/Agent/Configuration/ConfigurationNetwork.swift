@@ -5,7 +5,7 @@ import SessionCore
 extension ConfigurationForm<String> {
     /// The kernel's name of a network interface.
     static var interface: Self {
-        text("the name of a network interface, 1 to 15 bytes without spaces and /") { text in
+        text("the name of a network interface, 1 to 15 bytes without spaces and /", write: TOML.text) { text in
             let isName =
                 (1...15).contains(text.utf8.count) && text != "." && text != ".."
                 && !text.unicodeScalars.contains { scalar in

@@ -7,7 +7,10 @@ extension ConfigurationForm<String> {
     /// Levels of a topic, which others may follow and precede.
     static func room(mayBeEmpty: Bool) -> Self {
         let end = mayBeEmpty ? ", or empty" : ""
-        return text("levels of a topic such as \"plant/north\", none of them empty, without + and #\(end)") { text in
+        return text(
+            "levels of a topic such as \"plant/north\", none of them empty, without + and #\(end)", write: TOML.text
+        ) {
+            text in
             if text.isEmpty { return mayBeEmpty ? text : nil }
             return Room.isValid(text) && !text.unicodeScalars.contains { $0.properties.generalCategory == .control }
                 ? text : nil

@@ -13,15 +13,12 @@ enum SharedClientIDs {
         let value: ConfigurationValue?
         let file: String
 
-        init(
-            _ session: SessionName, _ configuration: SessionConfiguration, _ file: ConfigurationFile
-        ) throws(ConfigurationErrors) {
+        init(_ session: SessionName, _ configuration: SessionConfiguration, _ content: ConfigurationValue) {
             self.session = session
             clientID = configuration.clientID
             endpoints = configuration.endpoints
-            let content = try ConfigurationParser.parse(file.text, file: file.path)
             value = content["client-id"] ?? content["user"]
-            self.file = file.path
+            file = content.file
         }
 
         /// The endpoint of this session that leads to a server of the other one.

@@ -44,8 +44,9 @@ extension ControlConnection {
             _ = try take(DaemonStatusMethod.self, parameters)
             return OutgoingLine.answer(id, result: await daemon.status())
         case DaemonReloadMethod.name:
-            _ = try take(DaemonReloadMethod.self, parameters)
-            return OutgoingLine.answer(id, result: try await daemon.reload())
+            let isDry = try take(DaemonReloadMethod.self, parameters).dryRun ?? false
+            return OutgoingLine.answer(
+                id, result: isDry ? try await daemon.reloadPreview() : try await daemon.reload())
         case DaemonMetricsMethod.name:
             _ = try take(DaemonMetricsMethod.self, parameters)
             return OutgoingLine.answer(id, result: await daemon.metrics())

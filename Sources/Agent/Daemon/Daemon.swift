@@ -109,6 +109,21 @@ actor Daemon {
         return DaemonLogLevelMethod.Result(level: JournalLogHandler.currentLevel.rawValue)
     }
 
+    /// What ``reload()`` would come to.
+    func reloadPreview() async throws(RPCError) -> DaemonReloadMethod.Result {
+        let loaded = ConfigurationLoader.load(directory: options.configurationDirectory)
+        switch loaded.daemon {
+        case .failure(let errors):
+            throw .badConfiguration(
+                "the configuration has errors, and a reload would be refused: \(errors)",
+                hint: "correct it and try again")
+        case .success(let new):
+            var result = await registry.preview(loaded)
+            result.changes = DaemonConfiguration.changes(from: configuration, to: new) + result.changes
+            return result
+        }
+    }
+
     /// Reads the configuration again and applies it. A broken holdfast.toml changes nothing at all.
     func reload() async throws(RPCError) -> DaemonReloadMethod.Result {
         // Nothing is notified of a reload that is refused: the service manager would take the end of this one for the end
@@ -129,12 +144,15 @@ actor Daemon {
             if new.durability != configuration.durability {
                 logger.warning("durability changes when the daemon is restarted")
             }
+            let changes = DaemonConfiguration.changes(from: configuration, to: new)
             configuration = new
             if options.logLevel == nil { JournalLogHandler.setLevel(Logger.Level(new.logLevel)) }
             await publisher?.apply(new.metrics)
-            let result = try await registry.apply(loaded)
+            var result = try await registry.apply(loaded)
+            result.changes = changes + result.changes
+            let errors = result.errors.count == 1 ? "1 error" : "\(result.errors.count) errors"
             logger.notice(
-                "reloaded: \(result.added.count) added, \(result.changed.count) changed, \(result.removed.count) removed, \(result.errors.count) errors",
+                "reloaded: \(result.added.count) added, \(result.changed.count) changed, \(result.removed.count) removed, \(errors)",
                 metadata: ["MESSAGE_ID": "\(MessageID.reloadDone)"])
             return result
         }

@@ -1,3 +1,4 @@
+import ControlAPI
 import DurableStore
 import Glibc
 import Logging
@@ -49,6 +50,19 @@ public func checkConfiguration(_ directory: String) -> ExitStatus {
     let lines = Array("\(ConfigurationErrors(loaded.errors))\n".utf8)
     _ = lines.withUnsafeBytes { write(STDERR_FILENO, $0.baseAddress, $0.count) }
     return .configuration
+}
+
+/// Prints what the files come to on standard output, as one line of JSON.
+public func showConfiguration(_ directory: String) -> ExitStatus {
+    let configuration = effectiveConfiguration(in: directory)
+    var rest = (OutgoingLine.encode(configuration) ?? [])[...]
+    while !rest.isEmpty {
+        let written = rest.withUnsafeBytes { write(STDOUT_FILENO, $0.baseAddress, $0.count) }
+        if written < 0, errno == EINTR { continue }
+        guard written > 0 else { return .ioError }
+        rest = rest.dropFirst(written)
+    }
+    return configuration.errors.isEmpty ? .success : .configuration
 }
 
 private struct StartFailure: Error {

@@ -23,18 +23,19 @@ extension SessionRegistry {
             isReloading = false
             sessionsChanged()
         }
-        var result = DaemonReloadMethod.Result()
+        let result = preview(loaded)
         let wereUp = await stop(changedBy: loaded)
-        for name in entries.keys.sorted() where loaded.sessions[name] == nil {
+        for name in entries.keys.sorted() where loaded[name] == nil {
             entries[name] = nil
+            rejected[name] = nil
             changed(name)
-            result.removed.append(name.description)
         }
         var failure: RPCError?
-        for (name, configuration) in loaded.sessions.sorted(by: { $0.key < $1.key }) {
+        for name in Set(entries.keys).union(loaded.sessions.keys).sorted() {
+            guard let configuration = loaded[name] else { continue }
             defer { changed(name) }
             do throws(StoreError) {
-                try await apply(configuration, to: name, wasUp: wereUp[name], &result)
+                try await apply(configuration, to: name, wasUp: wereUp[name])
             } catch {
                 let entry = unreadable(name, error)
                 if changing[name] != nil { list(name, as: entry) }
@@ -45,13 +46,29 @@ extension SessionRegistry {
             statusMayHaveChanged()
             throw failure
         }
-        result.errors = loaded.errors.map { error in
-            ConfigurationProblem(
-                session: loaded.session(of: error)?.description, file: error.file, line: error.line,
-                column: error.column,
-                message: error.message + (error.suggestion.map { "; did you mean \"\($0)\"?" } ?? ""))
-        }
         statusMayHaveChanged()
+        return result
+    }
+
+    /// What applying a configuration comes to.
+    func preview(_ loaded: LoadedConfiguration) -> DaemonReloadMethod.Result {
+        var result = DaemonReloadMethod.Result()
+        for name in Set(entries.keys).union(loaded.sessions.keys).sorted() {
+            switch (entries[name], loaded[name]) {
+            case (_, nil): result.removed.append(name.description)
+            case (nil, _): result.added.append(name.description)
+            case (.running(let driver)?, .success(let new)?):
+                guard driver.configuration != new else { continue }
+                result.changed.append(name.description)
+                result.changes += SessionConfiguration.changes(from: driver.configuration, to: new, of: name)
+            case (.running?, .failure?): result.kept.append(name.description)
+            case (.broken?, .failure?): break
+            case (.broken?, .success?), (.unreadable?, _): result.changed.append(name.description)
+            }
+        }
+        result.errors = loaded.errors.map { error in
+            ConfigurationProblem(error, of: loaded.session(of: error))
+        }
         return result
     }
 
@@ -63,22 +80,23 @@ extension SessionRegistry {
         await withTaskGroup(of: Void.self) { group in
             for (name, entry) in entries {
                 guard case .running(let driver) = entry else { continue }
-                var code = SessionCore.ReasonCode.configurationChanged
+                let code = SessionCore.ReasonCode.configurationChanged
                 var forGood = true
-                switch loaded.sessions[name] {
+                switch loaded[name] {
                 case nil: break
                 case .success(driver.configuration)?: continue
                 // Another server gets what the session publishes, and the old one shall not keep it.
                 case .success(let new)?:
                     forGood = Set(driver.configuration.endpoints).isDisjoint(with: new.endpoints)
-                case .failure?: (code, forGood) = (.badConfiguration, false)
+                // It goes on with the configuration that it has.
+                case .failure?: continue
                 }
                 let state = await driver.machine.status.state
                 wereUp[name] = state != .disconnected && state != .disconnecting
                 // Until `changed`, whoever asks for it waits.
                 changing[name] = []
-                let (reason, isForGood) = (code, forGood)
-                group.addTask { await self.stop(driver, reason, forGood: isForGood) }
+                let isForGood = forGood
+                group.addTask { await self.stop(driver, code, forGood: isForGood) }
             }
         }
         return wereUp
@@ -86,11 +104,11 @@ extension SessionRegistry {
 
     /// - Parameter wasUp: `nil` for a session that was not stopped.
     private func apply(
-        _ configuration: Result<SessionConfiguration, ConfigurationErrors>, to name: SessionName, wasUp: Bool?,
-        _ result: inout DaemonReloadMethod.Result
+        _ configuration: Result<SessionConfiguration, ConfigurationErrors>, to name: SessionName, wasUp: Bool?
     ) async throws(StoreError) {
         switch (entries[name], configuration) {
         case (.running(let driver)?, .success(let new)):
+            rejected[name] = nil
             guard let wasUp else { return }
             try await forgetFailure(of: name)
             // A session that the server may have under another client id was never ours: it is not to be resumed.
@@ -98,27 +116,22 @@ extension SessionRegistry {
                 try await surroundings?.store.commit([(session: name, changes: [.setEstablished(false)])])
             }
             try await start(name, new, wasUp: wasUp)
-            result.changed.append(name.description)
         case (.running?, .failure(let errors)):
-            listBroken(name, errors)
-            result.changed.append(name.description)
+            if rejected.updateValue(errors, forKey: name) != errors { tellRejected(name, errors) }
         case (.broken(let old, _)?, .failure(let errors)):
             if old != errors { listBroken(name, errors) }
-        case (.unreadable?, .failure(let errors)):
-            listBroken(name, errors)
-            result.changed.append(name.description)
-        case (.broken?, .success(let new)), (.unreadable?, .success(let new)):
+        case (_, .success(let new)):
             try await forgetFailure(of: name)
             try await start(name, new)
-            result.changed.append(name.description)
-        case (nil, .success(let new)):
-            try await forgetFailure(of: name)
-            try await start(name, new)
-            result.added.append(name.description)
-        case (nil, .failure(let errors)):
+        case (.unreadable?, .failure(let errors)), (nil, .failure(let errors)):
             listBroken(name, errors)
-            result.added.append(name.description)
         }
+    }
+
+    private func tellRejected(_ name: SessionName, _ errors: ConfigurationErrors) {
+        logger.error(
+            "\(name): its new configuration has errors, and it goes on with the one before: \(errors.summary)",
+            metadata: ["MESSAGE_ID": "\(MessageID.reloadRefused)", "HOLDFAST_SESSION": "\(name)"])
     }
 
     /// A terminal state is over when the configuration changes; an explicit disconnect is not.

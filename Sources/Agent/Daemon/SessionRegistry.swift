@@ -22,7 +22,7 @@ actor SessionRegistry {
         var reason: Reason? {
             switch self {
             case .running: nil
-            case .broken(let errors, _): Reason(.badConfiguration, errors.description)
+            case .broken(let errors, _): Reason(.badConfiguration, errors.summary)
             case .unreadable(let sentence, _): Reason(.unknown, sentence)
             }
         }
@@ -41,6 +41,8 @@ actor SessionRegistry {
     let logger: Logger
     private let notifier: StatusNotifier
     var entries: [SessionName: Entry] = [:]
+    /// What is wrong with the files of sessions that run with the configuration from before.
+    var rejected: [SessionName: ConfigurationErrors] = [:]
     /// Sessions that are stopped and started anew, with those who wait for that to ask for something.
     var changing: [SessionName: [CheckedContinuation<Void, Never>]] = [:]
     /// The programs that subscribe to sessions that do not run at the moment, in case they come back.
@@ -213,7 +215,7 @@ actor SessionRegistry {
         case .broken(let errors, _):
             throw .wrongState(
                 name, is: "failed (bad-configuration)",
-                hint: "\(errors.description); correct it, then holdfastctl reload")
+                hint: "\(errors.summary); correct it, then holdfastctl reload")
         case .unreadable(let sentence, _):
             throw .wrongState(name, is: "failed", hint: "\(sentence); holdfastctl reload tries again")
         }
@@ -244,11 +246,13 @@ actor SessionRegistry {
     private func status(of name: SessionName, _ entry: Entry) -> SessionStatus {
         switch entry {
         case .running(let driver):
-            return driver.assumeIsolated { $0.status() }
+            var status = driver.assumeIsolated { $0.status() }
+            status.configurationError = rejected[name]?.summary
+            return status
         case .broken(let errors, let since):
             return SessionStatus(
                 session: name.description, state: .failed, since: since,
-                reason: .init(Reason(.badConfiguration, errors.description), of: name))
+                reason: .init(Reason(.badConfiguration, errors.summary), of: name))
         case .unreadable(let sentence, let since):
             return SessionStatus(
                 session: name.description, state: .failed, since: since,

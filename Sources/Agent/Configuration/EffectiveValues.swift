@@ -1,0 +1,100 @@
+public import ControlAPI
+import SessionCore
+import Systemd
+
+// What the files come to, key by key: for `config show`, and for what a reload would change.
+
+extension ConfigurationKey {
+    /// The keys whose values are not the same.
+    static func changes(
+        _ keys: [Self], from old: Root, to new: Root, of session: SessionName?
+    ) -> [ConfigurationChange] {
+        keys.compactMap { key in
+            let (from, to) = (key.written(old), key.written(new))
+            guard from != to else { return nil }
+            return ConfigurationChange(session: session?.description, key: key.name, from: from, to: to)
+        }
+    }
+
+    /// Every key with its value, and where that comes from.
+    ///
+    /// - Parameters:
+    ///   - root: what the files come to.
+    ///   - content: the file, as it was parsed; `nil` if there is none.
+    ///   - origin: where the value of a key comes from that the file does not have, and that is not the default.
+    static func values(
+        _ keys: [Self], of root: Root, content: ConfigurationValue?, origin: (String) -> EffectiveValue.Origin
+    ) -> [EffectiveValue] {
+        keys.map { key in
+            let place = content?.value(named: key.name)
+            return EffectiveValue(
+                key: key.name, value: key.written(root), origin: place == nil ? origin(key.name) : .file,
+                line: place?.keyPosition.line)
+        }
+    }
+}
+
+extension DaemonConfiguration {
+    static func changes(from old: Self, to new: Self) -> [ConfigurationChange] {
+        ConfigurationKey.changes(keys, from: old, to: new, of: nil)
+    }
+}
+
+extension SessionConfiguration {
+    static func changes(from old: Self, to new: Self, of session: SessionName) -> [ConfigurationChange] {
+        let changes = ConfigurationKey.changes(keys, from: old, to: new, of: session)
+        // What is left out of a value is the only thing that can be different then.
+        guard changes.isEmpty, old.password != new.password || old.proxy != new.proxy else { return changes }
+        let key = old.password != new.password ? "password" : "proxy.password"
+        return [.init(session: session.description, key: key, from: "\"exec:…\"", to: "\"exec:…\"")]
+    }
+
+    /// Every key with its value, and where that comes from.
+    func values(_ content: ConfigurationValue) -> [EffectiveValue] {
+        let standard = Self()
+        var ofPreset = Self()
+        ofPreset.adopt(preset)
+        var shown = self
+        if shown.device.isEmpty { shown.device = DeviceID.derived()?.description ?? "" }
+        let derived = ["device": shown.device, "client-id": clientID, "username": username ?? ""]
+        let presets = Dictionary(
+            uniqueKeysWithValues: Self.keys.map { ($0.name, $0.written(ofPreset) != $0.written(standard)) })
+        return ConfigurationKey.values(Self.keys.filter { $0.name != "instances" }, of: shown, content: content) {
+            key in
+            if let value = derived[key], !value.isEmpty { return .derived }
+            return presets[key] == true ? .preset : .default
+        }
+    }
+}
+
+extension ConfigurationProblem {
+    init(_ error: ConfigurationError, of session: SessionName?) {
+        self.init(
+            session: session?.description, file: error.file, line: error.line, column: error.column,
+            message: error.message + (error.suggestion.map { "; did you mean \"\($0)\"?" } ?? ""))
+    }
+}
+
+/// What the files in a directory come to, without a daemon.
+public func effectiveConfiguration(in directory: String) -> EffectiveConfiguration {
+    let loaded = ConfigurationLoader.load(directory: directory)
+    var files: [EffectiveConfiguration.File] = []
+    let path = "\(directory)/holdfast.toml"
+    if case .success(let daemon) = loaded.daemon {
+        let content = (try? ConfigurationFile(path: path)).flatMap { file in
+            try? ConfigurationParser.parse(file.text, file: file.path)
+        }
+        let values = ConfigurationKey.values(DaemonConfiguration.keys, of: daemon, content: content) { _ in .default }
+        files.append(.init(session: nil, file: path, values: values))
+    }
+    let listing = SessionSource.list("\(directory)/sessions.d", ConfigurationLoader.sessionFiles(in: directory).names)
+    for source in listing.sources.sorted(by: { $0.name < $1.name }) {
+        guard case .success(let session)? = loaded.sessions[source.name], let content = try? source.content() else {
+            continue
+        }
+        files.append(
+            .init(session: source.name.description, file: source.path, values: session.values(content)))
+    }
+    return EffectiveConfiguration(
+        files: files, errors: loaded.errors.map { ConfigurationProblem($0, of: loaded.session(of: $0)) })
+}

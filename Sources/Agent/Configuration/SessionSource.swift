@@ -1,0 +1,107 @@
+import ControlAPI
+import SessionCore
+
+// Which sessions the files of sessions.d make. NAME.toml is the session NAME. NAME@.toml is a template, as systemd has them:
+// it is no session, but each of its `instances` is one, and so is each file NAME@INSTANCE.toml, which usually is a
+// symbolic link to the template. In the values of both, %i stands for the instance.
+
+/// What a session is read from.
+struct SessionSource {
+    let name: SessionName
+    let path: String
+
+    /// The parsed file, with the instance put in.
+    func content() throws(ConfigurationErrors) -> ConfigurationValue {
+        let content = try Self.parse(path)
+        guard let instance = name.instance else { return content }
+        return content.without("instances").replacing("%i", with: instance)
+    }
+
+    /// What a folder holds.
+    struct Listing {
+        var sources: [SessionSource] = []
+        /// Templates, with their `@`, that do not tell which instances they have.
+        var brokenTemplates: [String: ConfigurationErrors] = [:]
+        /// What is wrong with files that are neither.
+        var errors: [ConfigurationError] = []
+    }
+
+    /// - Parameter names: of the files in the folder.
+    static func list(_ folder: String, _ names: [String]) -> Listing {
+        var listing = Listing()
+        var ofTemplates: [SessionSource] = []
+        for fileName in names {
+            let path = "\(folder)/\(fileName)"
+            let stem = String(fileName.dropLast(".toml".count))
+            if let name = SessionName(stem) {
+                listing.sources.append(SessionSource(name: name, path: path))
+            } else if stem.hasSuffix("@"), SessionName(String(stem.dropLast())) != nil {
+                do throws(ConfigurationErrors) {
+                    ofTemplates += try instances(of: stem, path)
+                } catch {
+                    listing.brokenTemplates[stem] = error
+                }
+            } else {
+                let message =
+                    "not a session's name: 1 to 63 of a-z, 0-9 and \"-\", the first not \"-\"; an instance is NAME@INSTANCE"
+                listing.errors.append(ConfigurationError(file: path, message: message))
+            }
+        }
+        // A file of its own is the more particular.
+        let own = Set(listing.sources.map(\.name))
+        listing.sources += ofTemplates.filter { !own.contains($0.name) }
+        return listing
+    }
+
+    /// The sessions that the template names, which may be none.
+    private static func instances(of stem: String, _ path: String) throws(ConfigurationErrors) -> [SessionSource] {
+        let content = try parse(path)
+        guard let value = content["instances"] else {
+            // Nobody sees what is wrong in it until there is an instance, which may be added long after.
+            _ = try SessionConfiguration(content.replacing("%i", with: "instance"))
+            return []
+        }
+        let names = try ConfigurationForm.list(.instance, of: "instances").read(value)
+        return names.compactMap { SessionName(stem + $0) }.map { SessionSource(name: $0, path: path) }
+    }
+
+    private static func parse(_ path: String) throws(ConfigurationErrors) -> ConfigurationValue {
+        let file: ConfigurationFile
+        do throws(ConfigurationFile.ReadError) {
+            file = try ConfigurationFile(path: path)
+        } catch {
+            throw ConfigurationErrors([error.error])
+        }
+        return try ConfigurationParser.parse(file.text, file: file.path)
+    }
+}
+
+extension ConfigurationForm<String> {
+    /// What follows the `@` in the name of a session.
+    static var instance: Self {
+        let expected = "the name of an instance: 1 to 63 of a-z, 0-9 and \"-\", the first not \"-\""
+        return text(expected, write: TOML.text) { SessionName("x@\($0)") == nil ? nil : $0 }
+    }
+}
+
+extension ConfigurationValue {
+    /// Without a key of the outermost table.
+    func without(_ name: String) -> ConfigurationValue {
+        guard case .table(let members) = content else { return self }
+        return with(.table(members.filter { $0.name != name }))
+    }
+
+    /// Every text in it, with a placeholder replaced.
+    func replacing(_ placeholder: String, with text: String) -> ConfigurationValue {
+        switch content {
+        case .text(let own): with(.text(own.replacing(placeholder, with: text)))
+        case .list(let values): with(.list(values.map { $0.replacing(placeholder, with: text) }))
+        case .table(let members): with(.table(members.map { $0.replacing(placeholder, with: text) }))
+        case .integer, .boolean, .other: self
+        }
+    }
+
+    private func with(_ content: Content) -> ConfigurationValue {
+        ConfigurationValue(file: file, name: name, keyPosition: keyPosition, position: position, content: content)
+    }
+}

@@ -1,0 +1,59 @@
+import ArgumentParser
+import ControlAPI
+
+/// `--fields`: the members that a script wants, in its order, and nothing else.
+struct FieldOptions: ParsableArguments {
+    @Option(
+        help: ArgumentHelp(
+            "Print only these members of the JSON, with tabs between them and nothing around.",
+            discussion: "Like session,state,outbox.queued; what is absent is empty.", valueName: "list"))
+    var fields: FieldList?
+}
+
+/// Names of members, with a full stop before those of members: `outbox.queued`.
+struct FieldList: ExpressibleByArgument, Equatable {
+    let names: [String]
+
+    init?(argument: String) {
+        names = argument.split(separator: ",", omittingEmptySubsequences: false).map(String.init)
+        guard names.allSatisfy({ !$0.isEmpty }) else { return nil }
+    }
+
+    /// One line for each row.
+    /// - Throws: when the rows have no such member.
+    func lines(_ rows: [JSONValue]) throws(CommandFailure) -> [String] {
+        for name in names {
+            let first = String(name.prefix { $0 != "." })
+            guard let members = rows.first?.members, members[first] == nil else { continue }
+            throw CommandFailure(
+                .usage, "there is no field \"\(name)\"",
+                advice: didYouMean(nearest(to: first, among: members.keys.sorted()))
+                    ?? "the fields are \(members.keys.sorted().joined(separator: ", "))")
+        }
+        return rows.map { row in names.map { Self.text(Self.value($0, of: row)) }.joined(separator: "\t") }
+    }
+
+    private static func value(_ name: String, of row: JSONValue) -> JSONValue {
+        name.split(separator: ".").reduce(row) { value, part in value[String(part)] ?? .null }
+    }
+
+    /// Without tabs and line breaks, whatever it is.
+    private static func text(_ value: JSONValue) -> String {
+        switch value {
+        case .null: ""
+        case .string(let text): printable(text)
+        default: printable(String(decoding: OutgoingLine.encode(value) ?? [], as: UTF8.self).filter { $0 != "\n" })
+        }
+    }
+}
+
+extension Terminal {
+    /// Prints the fields of every element of a list in an answer.
+    func print(fields: FieldList, of answer: JSONValue, _ list: String) throws(CommandFailure) {
+        guard case .array(let rows)? = answer[list] else { return }
+        for line in try fields.lines(rows) { writeLine(line) }
+    }
+
+    /// A line that was made fit for a terminal already, and has tabs.
+    func writeLine(_ line: String) { write(Array((line + "\n").utf8)) }
+}

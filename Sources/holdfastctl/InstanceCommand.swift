@@ -1,0 +1,111 @@
+import ArgumentParser
+import ControlAPI
+import HoldfastClient
+
+#if canImport(Glibc)
+    import Glibc
+#endif
+
+// An instance of a template is a symbolic link to it, so it is there again after every restart, and `ls` shows it.
+
+struct InstanceCommand: AsyncParsableCommand {
+    static let configuration = CommandConfiguration(
+        commandName: "instance",
+        abstract: "Add or remove a session that is made from a template.",
+        discussion: """
+            NAME@.toml in sessions.d is a template; in its values, %i stands for the instance. Instances are those that its \
+            key "instances" lists, and those that are added here.
+            """,
+        subcommands: [Add.self, Remove.self])
+
+    struct Options: ParsableArguments {
+        @OptionGroup var common: CommonOptions
+        @OptionGroup var place: ConfigCommand.Place
+        @Argument(help: "The session, like gateway@edge-17.") var session: String
+
+        func validate() throws {
+            let parts = session.split(separator: "@", omittingEmptySubsequences: false).map(String.init)
+            guard parts.count == 2, parts.allSatisfy(SessionWord.isValid) else {
+                throw ValidationError("an instance is NAME@INSTANCE; \(SessionWord.rule)")
+            }
+        }
+
+        /// The template's file, below sessions.d.
+        var template: String { session.prefix { $0 != "@" } + "@.toml" }
+        var folder: String { "\(place.configDirectory)/sessions.d" }
+        var link: String { "\(folder)/\(session).toml" }
+
+        func reload() async throws {
+            let result: DaemonReloadMethod.Result
+            do throws(ClientError) {
+                result = try await common.client().call(
+                    DaemonReloadMethod.self, .init(), timeout: CommonOptions.answerTimeout)
+            } catch {
+                guard case .notRunning = error else { throw error }
+                Terminal.complain(["holdfastctl: the daemon does not run; the change takes effect when it is started"])
+                return
+            }
+            let terminal = Terminal()
+            if common.json {
+                terminal.print(json: JSONText.value(result))
+            } else {
+                terminal.print(ReloadText.sentence(result))
+            }
+            let own = result.errors.filter { $0.session == session || $0.session == nil }
+            Terminal.complain(own.map(ReloadText.problem))
+            guard own.isEmpty else { throw CommandFailure(.failed, "") }
+        }
+
+        func failure(_ what: String) -> CommandFailure {
+            let code = errno
+            return code == EACCES || code == EPERM
+                ? CommandFailure(.notPermitted, "\(link) cannot be \(what)", advice: "try it with sudo")
+                : CommandFailure(.failed, "\(link) cannot be \(what): \(String(cString: strerror(code)))")
+        }
+    }
+
+    struct Add: AsyncParsableCommand {
+        static let configuration = CommandConfiguration(
+            abstract: "Add an instance, and let the daemon read its configuration again.")
+
+        @OptionGroup var options: Options
+
+        func run() async throws {
+            guard access("\(options.folder)/\(options.template)", F_OK) == 0 else {
+                throw CommandFailure(
+                    .failed, "there is no template \(options.folder)/\(options.template)",
+                    advice: "begin it with: holdfastctl config init \(options.template.dropLast(".toml".count))")
+            }
+            guard symlink(options.template, options.link) == 0 else {
+                if errno == EEXIST { throw CommandFailure(.failed, "\(options.link) is there already") }
+                throw options.failure("made")
+            }
+            try await options.reload()
+        }
+    }
+
+    struct Remove: AsyncParsableCommand {
+        static let configuration = CommandConfiguration(
+            abstract: "Remove an instance that was added, and let the daemon read its configuration again.",
+            discussion: "What waits in its outbox stays on disk, and is sent if the instance is added again.")
+
+        @OptionGroup var options: Options
+
+        func run() async throws {
+            var status = stat()
+            guard lstat(options.link, &status) == 0 else {
+                guard errno == ENOENT else { throw options.failure("removed") }
+                throw CommandFailure(
+                    .failed, "\(options.session) was not added as an instance",
+                    advice: "it may be one that the key \"instances\" in \(options.template) lists")
+            }
+            guard status.st_mode & S_IFMT == S_IFLNK else {
+                throw CommandFailure(
+                    .failed, "\(options.link) is a file of its own, and no link to the template",
+                    advice: "remove it by hand, if that is meant, then holdfastctl reload")
+            }
+            guard unlink(options.link) == 0 else { throw options.failure("removed") }
+            try await options.reload()
+        }
+    }
+}

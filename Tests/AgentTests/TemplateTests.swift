@@ -1,0 +1,90 @@
+import Glibc
+import SessionCore
+import Testing
+import Transport
+
+@testable import Agent
+
+@Suite struct TemplateTests {
+    private static let template = """
+        endpoints = ["mqtts://%i.broker.example:8883"]
+        user = "gateway-%i"
+        room = "plant/%i"
+        """
+
+    private static func session(
+        _ name: String, in loaded: LoadedConfiguration
+    ) throws -> SessionConfiguration {
+        let name = try #require(SessionName(name))
+        return try #require(loaded.sessions[name]).get()
+    }
+
+    private static func scratch(_ template: String = template) throws -> ConfigurationScratch {
+        let scratch = try ConfigurationScratch()
+        try scratch.write("sessions.d/gw@.toml", template)
+        return scratch
+    }
+
+    @Test func `a template is no session, and each of its instances is one`() throws {
+        let loaded = try Self.scratch(Self.template + "\ninstances = [\"edge-1\", \"edge-2\"]").load()
+        #expect(loaded.errors == [])
+        #expect(loaded.sessions.keys.map(\.description).sorted() == ["gw@edge-1", "gw@edge-2"])
+        let session = try Self.session("gw@edge-2", in: loaded)
+        #expect(session.user == "gateway-edge-2")
+        #expect(session.room == "plant/edge-2")
+        #expect(session.endpoints.map(\.host) == ["edge-2.broker.example"])
+        // A new neighbour is no change of this one.
+        #expect(session.instances == [])
+    }
+
+    @Test func `a link to the template is an instance`() throws {
+        let scratch = try Self.scratch()
+        // As the test's end removes what was written, the link is written first.
+        try scratch.write("sessions.d/gw@edge-7.toml", "")
+        #expect(unlink("\(scratch.path)/sessions.d/gw@edge-7.toml") == 0)
+        #expect(symlink("gw@.toml", "\(scratch.path)/sessions.d/gw@edge-7.toml") == 0)
+        let loaded = scratch.load()
+        #expect(loaded.errors == [])
+        #expect(try Self.session("gw@edge-7", in: loaded).user == "gateway-edge-7")
+    }
+
+    @Test func `a file of its own is the more particular`() throws {
+        let scratch = try Self.scratch(Self.template + "\ninstances = [\"edge-1\"]")
+        try scratch.write("sessions.d/gw@edge-1.toml", "endpoints = [\"mqtts://b.example\"]\nuser = \"own-%i\"\n")
+        let loaded = scratch.load()
+        #expect(loaded.sessions.count == 1)
+        #expect(try Self.session("gw@edge-1", in: loaded).user == "own-edge-1")
+    }
+
+    @Test func `a mistake in a template is told once, and breaks its instances`() throws {
+        let loaded = try Self.scratch(Self.template + "\nuesr = 1\ninstances = [\"a\", \"b\"]").load()
+        #expect(loaded.errors.map(\.line) == [4])
+        #expect(loaded.sessions.count == 2)
+        for case .success in loaded.sessions.values { Issue.record("an instance of a broken template is right") }
+    }
+
+    @Test(arguments: [
+        "instances = [\"A\"]", "instances = [\"a@b\"]", "instances = [\"\"]", "instances = \"a\"", "uesr = 1",
+    ])
+    func `a template is checked also without instances`(_ line: String) throws {
+        let loaded = try Self.scratch(Self.template + "\n" + line).load()
+        #expect(loaded.sessions.isEmpty)
+        #expect(loaded.errors.map(\.line) == [4])
+        // It concerns only its instances.
+        #expect(throws: Never.self) { try loaded.daemon.get() }
+    }
+
+    @Test func `only a template has instances`() throws {
+        let scratch = try ConfigurationScratch()
+        try scratch.write(
+            "sessions.d/main.toml", "endpoints = [\"mqtts://b.example\"]\nuser = \"u\"\ninstances = [\"a\"]\n")
+        #expect(scratch.load().errors.map(\.line) == [3])
+    }
+
+    @Test func `instances with one client-id are refused`() throws {
+        let text = "endpoints = [\"mqtts://b.example\"]\nuser = \"same\"\ninstances = [\"a\", \"b\"]\n"
+        let loaded = try Self.scratch(text).load()
+        #expect(loaded.errors.count == 2)
+        #expect(loaded.errors.allSatisfy { $0.message.contains("the same client-id") })
+    }
+}

@@ -51,8 +51,7 @@ struct HistoryCommand: AsyncParsableCommand {
             terminal.print(json: answer)
             return
         }
-        let entries = try decode(SessionHistoryMethod.Result.self, answer).entries
-        let timeline = try await timeline(of: entries, from: start, to: times.now, client).fitted
+        let timeline = try await timeline(of: answer, from: start, to: times.now, client)
         if let svg {
             try OutputFile.write(TimelineDrawing(timeline: timeline, offset: times.offset).svg, to: svg)
         } else {
@@ -60,9 +59,20 @@ struct HistoryCommand: AsyncParsableCommand {
         }
     }
 
+    /// What the command prints.
+    func lines(_ client: HoldfastClient, _ terminal: Terminal) async throws -> [String] {
+        let times = Terminal.times()
+        let start = since.start(before: times.now)
+        let answer = try await client.callUndecoded(
+            SessionHistoryMethod.self, .init(session: session, since: start, limit: limit),
+            timeout: CommonOptions.answerTimeout)
+        return text(try await timeline(of: answer, from: start, to: times.now, client), terminal, times).lines
+    }
+
     private func timeline(
-        of entries: [SessionHistoryEntry], from start: RFC3339, to end: RFC3339, _ client: HoldfastClient
+        of answer: JSONValue, from start: RFC3339, to end: RFC3339, _ client: HoldfastClient
     ) async throws -> Timeline {
+        let entries = try decode(SessionHistoryMethod.Result.self, answer).entries
         let sessions = try await client.call(
             SessionListMethod.self, NoParameters(), timeout: CommonOptions.answerTimeout
         ).sessions.filter { session == nil || $0.session == session }
@@ -76,7 +86,8 @@ struct HistoryCommand: AsyncParsableCommand {
             earlier = try answers.flatMap { try $0.get().entries }
         }
         return Timeline(
-            start: start.milliseconds, end: end.milliseconds, entries: entries, earlier: earlier, sessions: sessions)
+            start: start.milliseconds, end: end.milliseconds, entries: entries, earlier: earlier, sessions: sessions
+        ).fitted
     }
 
     private func text(_ timeline: Timeline, _ terminal: Terminal, _ times: TimeText) -> TimelineText {

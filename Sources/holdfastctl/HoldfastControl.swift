@@ -18,7 +18,8 @@ struct HoldfastControl: AsyncParsableCommand {
             """,
         version: "holdfastctl \(Release.version)",
         subcommands: [
-            StatusCommand.self, ListCommand.self, WatchCommand.self, WaitCommand.self, ConnectCommand.self,
+            StatusCommand.self, ListCommand.self, TopCommand.self, WatchCommand.self, WaitCommand.self,
+            ConnectCommand.self,
             DisconnectCommand.self, ReconnectCommand.self, SimulateCommand.self, SwitchRoomCommand.self,
             PublishCommand.self,
             SubscribeCommand.self, UnsubscribeCommand.self, QueueCommand.self, PublicationsCommand.self,

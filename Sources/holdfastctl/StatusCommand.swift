@@ -17,7 +17,7 @@ struct StatusCommand: AsyncParsableCommand {
     @Flag(name: [.short, .long], help: "Show dates instead of spans, and the details of every session.")
     var verbose = false
     @Flag(
-        help: "Go on, and print the sentence again at every change.")
+        help: "Go on: in place on a terminal, elsewhere with a sentence at every change.")
     var follow = false
     @OptionGroup var selection: FieldOptions
 
@@ -33,6 +33,10 @@ struct StatusCommand: AsyncParsableCommand {
         let terminal = Terminal()
         if follow {
             terminal.endWithReader()
+            if terminal.isColoured, !common.json {
+                await followInPlace(client, terminal)
+                return
+            }
             try await StatusFollower(client: client, terminal: terminal, common: common, verbose: verbose)
                 .run(session)
             return
@@ -57,6 +61,27 @@ struct StatusCommand: AsyncParsableCommand {
             terminal.print(Self.lines(sessions, times: times, verbose: verbose, marked: terminal.marked))
         }
         if check, let failure = Self.failure(sessions) { throw failure }
+    }
+
+    /// Draws again whenever something changes, and once a second, because it tells for how long.
+    private func followInPlace(_ client: HoldfastClient, _ terminal: Terminal) async {
+        var view = LiveLines(terminal)
+        var shown: [SessionStatus] = []
+        for await input in LiveInputs.stream(client, session: session, readsKeys: false) {
+            var note: [String] = []
+            if case .detached(let sentence) = input { note = ["\(printable(sentence)); waiting for the daemon"] }
+            if note.isEmpty,
+                let sessions = try? await client.call(
+                    SessionListMethod.self, NoParameters(), timeout: CommonOptions.answerTimeout
+                ).sessions
+            {
+                shown = sessions.inNaturalOrder.filter { session == nil || $0.session == session }
+            }
+            view.show(
+                Self.lines(
+                    shown, times: Terminal.times(isAbsolute: verbose), verbose: verbose, marked: terminal.marked) + note
+            )
+        }
     }
 
     static func lines(

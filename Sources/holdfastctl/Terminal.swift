@@ -25,6 +25,41 @@ struct Terminal {
         return getenv("COLUMNS").flatMap { Int(String(cString: $0)) }.map { min(max($0, 40), 1000) } ?? 80
     }
 
+    /// How many lines there are; 24 when nobody knows.
+    var height: Int {
+        var size = winsize()
+        if isTerminal, ioctl(STDOUT_FILENO, UInt(TIOCGWINSZ), &size) == 0, size.ws_row > 0 { return Int(size.ws_row) }
+        return 24
+    }
+
+    /// As much of a line as there is room for; colours take none.
+    static func fitted(_ line: String, to width: Int) -> String {
+        var isEscape = false
+        let count = line.count { character in
+            if character == "\u{1B}" { isEscape = true }
+            guard isEscape else { return true }
+            if character.isLetter { isEscape = false }
+            return false
+        }
+        guard count > width else { return line }
+        // The last one that fits gives way to the mark.
+        var left = max(width - 1, 1)
+        var fitted = ""
+        isEscape = false
+        let hasColours = line.contains("\u{1B}")
+        for character in line {
+            if character == "\u{1B}" { isEscape = true }
+            if !isEscape {
+                if left == 0 { break }
+                left -= 1
+            } else if character.isLetter {
+                isEscape = false
+            }
+            fitted.append(character)
+        }
+        return fitted + "…" + (hasColours ? "\u{1B}[0m" : "")
+    }
+
     /// Whatever stands in it, only our own colours and line breaks get through.
     func print(_ text: String) {
         write(Array(Self.shown(text).utf8))
@@ -103,14 +138,17 @@ struct Terminal {
     /// A sentence about a session, with a mark in the colour of its state where that is wanted.
     func marked(_ sentence: String, _ state: SessionStatus.State) -> String {
         guard isColoured else { return sentence }
-        let colour =
-            switch state {
-            case .connected: "32"
-            case .connecting, .reconnecting, .disconnecting: "33"
-            case .failed: "31"
-            case .disconnected: "90"
-            }
-        return "\u{1B}[\(colour)m●\u{1B}[0m \(sentence)"
+        return "\u{1B}[\(Self.colour(state))m●\u{1B}[0m \(sentence)"
+    }
+
+    /// The number of a state's colour.
+    static func colour(_ state: SessionStatus.State) -> String {
+        switch state {
+        case .connected: "32"
+        case .connecting, .reconnecting, .disconnecting: "33"
+        case .failed: "31"
+        case .disconnected: "90"
+        }
     }
 
     /// - Parameter isAbsolute: dates instead of spans.

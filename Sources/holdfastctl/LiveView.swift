@@ -1,0 +1,176 @@
+import ControlAPI
+import HoldfastClient
+
+#if canImport(Glibc)
+    import Glibc
+#endif
+
+/// Why a view that keeps itself up to date is drawn again.
+enum LiveInput: Sendable, Equatable {
+    /// A second has passed.
+    case tick
+    /// Something happened to a session.
+    case changed
+    case key(LiveKey)
+    /// The daemon cannot be reached: the sentence.
+    case detached(String)
+}
+
+/// What a person presses.
+enum LiveKey: Sendable, Equatable {
+    case up, down, enter, escape
+    case letter(Character)
+
+    /// - Parameter bytes: what one read of the terminal gave.
+    static func keys(_ bytes: ArraySlice<UInt8>) -> [LiveKey] {
+        var keys: [LiveKey] = []
+        var rest = bytes
+        while let byte = rest.popFirst() {
+            switch byte {
+            case 0x1B where rest.first == UInt8(ascii: "[") || rest.first == UInt8(ascii: "O"):
+                rest = rest.dropFirst()
+                switch rest.popFirst() {
+                case UInt8(ascii: "A")?: keys.append(.up)
+                case UInt8(ascii: "B")?: keys.append(.down)
+                default: break
+                }
+            case 0x1B: keys.append(.escape)
+            case 0x0A, 0x0D: keys.append(.enter)
+            // Control-C and Control-D, which the terminal does not act on while keys are read.
+            case 0x03, 0x04: keys.append(.letter("q"))
+            case 0x20...0x7E: keys.append(.letter(Character(Unicode.Scalar(byte))))
+            default: break
+            }
+        }
+        return keys
+    }
+}
+
+/// What happens while a view is shown, in its order.
+enum LiveInputs {
+    /// - Parameters:
+    ///   - session: whose events; `nil` for all.
+    ///   - readsKeys: whether a person may press keys.
+    static func stream(_ client: HoldfastClient, session: String? = nil, readsKeys: Bool) -> AsyncStream<LiveInput> {
+        AsyncStream(bufferingPolicy: .bufferingNewest(64)) { continuation in
+            let events = Task {
+                do {
+                    for try await element in try await client.watch(session: session) {
+                        switch element {
+                        case .event(let event) where ![.stateChanged, .phaseChanged].contains(event.event): break
+                        case .snapshot, .event, .dropped: continuation.yield(.changed)
+                        case .detached(let error): continuation.yield(.detached("\(error)"))
+                        }
+                    }
+                } catch {
+                    continuation.yield(.detached(Ending(error).output))
+                }
+            }
+            let ticks = Task {
+                while !Task.isCancelled {
+                    try? await Task.sleep(for: .seconds(1))
+                    continuation.yield(.tick)
+                }
+            }
+            if readsKeys { readKeys { continuation.yield(.key($0)) } }
+            continuation.onTermination = { _ in
+                events.cancel()
+                ticks.cancel()
+            }
+        }
+    }
+
+    /// On a thread of its own, because reading waits. It ends with the terminal.
+    private static func readKeys(_ take: @escaping @Sendable (LiveKey) -> Void) {
+        let box = Unmanaged.passRetained(KeyReader(take: take))
+        var thread = pthread_t()
+        pthread_create(
+            &thread, nil,
+            { argument in
+                guard let argument else { return nil }
+                Unmanaged<KeyReader>.fromOpaque(argument).takeRetainedValue().run()
+                return nil
+            }, box.toOpaque())
+        pthread_detach(thread)
+    }
+}
+
+private final class KeyReader: Sendable {
+    private let take: @Sendable (LiveKey) -> Void
+
+    init(take: @escaping @Sendable (LiveKey) -> Void) {
+        self.take = take
+    }
+
+    func run() {
+        var buffer = [UInt8](repeating: 0, count: 64)
+        while true {
+            let count = read(STDIN_FILENO, &buffer, buffer.count)
+            if count < 0, errno == EINTR { continue }
+            guard count > 0 else {
+                take(.letter("q"))
+                return
+            }
+            for key in LiveKey.keys(buffer[..<count]) { take(key) }
+        }
+    }
+}
+
+/// Some lines of a terminal that are drawn again and again in the same place.
+struct LiveLines {
+    private let terminal: Terminal
+    private var count = 0
+
+    init(_ terminal: Terminal) {
+        self.terminal = terminal
+    }
+
+    /// - Parameter lines: fit for a terminal; each is cut to its width, and all to its height.
+    mutating func show(_ lines: [String]) {
+        let (width, height) = (terminal.width, terminal.height)
+        let shown = lines.prefix(max(height - 1, 1)).map { Terminal.fitted($0, to: width) }
+        let home = count > 0 ? "\u{1B}[\(count)F" : ""
+        let text = home + shown.map { $0 + "\u{1B}[K\n" }.joined() + "\u{1B}[J"
+        terminal.write(Array(text.utf8))
+        count = shown.count
+    }
+}
+
+/// The whole of a terminal, and its keys, for as long as a view is shown.
+struct FullScreen: ~Copyable {
+    private let terminal: Terminal
+    nonisolated(unsafe) private static var before = termios()
+
+    /// - Returns: `nil` when there is no terminal.
+    init?(_ terminal: Terminal) {
+        guard terminal.isTerminal, tcgetattr(STDIN_FILENO, &Self.before) == 0 else { return nil }
+        self.terminal = terminal
+        var raw = Self.before
+        raw.c_lflag &= ~tcflag_t(ICANON | ECHO | ISIG)
+        tcsetattr(STDIN_FILENO, TCSANOW, &raw)
+        for number in [SIGTERM, SIGHUP] {
+            signal(number) { number in
+                FullScreen.restore()
+                _exit(128 + number)
+            }
+        }
+        // The other screen, and no cursor.
+        terminal.write(Array("\u{1B}[?1049h\u{1B}[?25l".utf8))
+    }
+
+    func show(_ lines: [String]) {
+        let (width, height) = (terminal.width, terminal.height)
+        let shown = lines.prefix(height).map { Terminal.fitted($0, to: width) + "\u{1B}[K" }
+        terminal.write(Array(("\u{1B}[H" + shown.joined(separator: "\r\n") + "\u{1B}[J").utf8))
+    }
+
+    private static func restore() {
+        let end = StaticString("\u{1B}[?25h\u{1B}[?1049l")
+        _ = Glibc.write(STDOUT_FILENO, end.utf8Start, end.utf8CodeUnitCount)
+        tcsetattr(STDIN_FILENO, TCSANOW, &before)
+    }
+
+    deinit {
+        Self.restore()
+    }
+}

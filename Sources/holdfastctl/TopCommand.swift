@@ -1,0 +1,99 @@
+import ArgumentParser
+import ControlAPI
+import HoldfastClient
+
+struct TopCommand: AsyncParsableCommand {
+    static let configuration = CommandConfiguration(
+        commandName: "top",
+        abstract: "Show all sessions on the whole terminal, up to date, until q is pressed.",
+        discussion: """
+            The bars are the round trip of the last 20 seconds, against the longest of them. Keys: up and down (or k and j) \
+            select a session, r reconnects it, c connects, d disconnects, h shows its history, q quits.
+            """)
+
+    @OptionGroup var common: CommonOptions
+
+    func run() async throws {
+        let terminal = Terminal()
+        let client = common.client()
+        // Whoever may not ask is told so on a screen that stays.
+        let first = try await Self.sessions(client)
+        guard terminal.isTerminal, !common.json, let screen = FullScreen(terminal) else {
+            throw CommandFailure(
+                .usage, "top needs a terminal, and prints no JSON",
+                advice: "for programs: holdfastctl list --json, or watch")
+        }
+        var model = TopModel()
+        model.take(first, at: Terminal.times().now)
+        var history: [String]?
+        Self.draw(model, history, terminal, screen)
+        for await input in LiveInputs.stream(client, readsKeys: true) {
+            switch input {
+            case .key where history != nil: history = nil
+            case .key(let key):
+                guard let request = model.press(key) else { break }
+                if request == .quit { return }
+                if case .history(let session) = request {
+                    history = await Self.history(of: session, client, terminal, &model)
+                } else {
+                    model.message = await Self.carryOut(request, client)
+                }
+            case .detached(let sentence): model.message = "\(sentence); waiting for the daemon"
+            case .tick, .changed:
+                guard let sessions = try? await Self.sessions(client) else { break }
+                if model.message?.hasSuffix("waiting for the daemon") == true { model.message = nil }
+                model.take(sessions, at: Terminal.times().now)
+            }
+            Self.draw(model, history, terminal, screen)
+        }
+    }
+
+    private static func draw(
+        _ model: TopModel, _ history: [String]?, _ terminal: Terminal, _ screen: borrowing FullScreen
+    ) {
+        if let history {
+            screen.show(history + ["", "Any key goes back."])
+        } else {
+            screen.show(
+                model.lines(times: Terminal.times(), height: terminal.height, isColoured: terminal.isColoured))
+        }
+    }
+
+    private static func sessions(_ client: HoldfastClient) async throws(ClientError) -> [SessionStatus] {
+        try await client.call(SessionListMethod.self, NoParameters(), timeout: CommonOptions.answerTimeout).sessions
+    }
+
+    /// - Returns: what became of it, in words.
+    private static func carryOut(_ request: TopModel.Request, _ client: HoldfastClient) async -> String {
+        let limit = CommonOptions.answerTimeout
+        do {
+            switch request {
+            case .reconnect(let session):
+                _ = try await client.call(SessionReconnectMethod.self, .init(session: session), timeout: limit)
+                return "\(session) reconnects"
+            case .connect(let session):
+                _ = try await client.call(SessionConnectMethod.self, .init(session: session), timeout: limit)
+                return "\(session) connects"
+            case .disconnect(let session):
+                _ = try await client.call(SessionDisconnectMethod.self, .init(session: session), timeout: limit)
+                return "\(session) disconnects; c connects it again"
+            case .history, .quit: return ""
+            }
+        } catch {
+            return Ending(error).output.split(separator: "\n").joined(separator: ";")
+        }
+    }
+
+    private static func history(
+        of session: String, _ client: HoldfastClient, _ terminal: Terminal, _ model: inout TopModel
+    ) async -> [String]? {
+        do {
+            var command = try HistoryCommand.parse([session])
+            command.common = CommonOptions()
+            return try await command.lines(client, terminal)
+        } catch {
+            model.message = Ending(error).output
+            return nil
+        }
+    }
+}

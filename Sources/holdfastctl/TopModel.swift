@@ -1,0 +1,127 @@
+import ControlAPI
+
+/// What `top` shows, from what the daemon said: pure, so that a test can look at every line.
+struct TopModel {
+    /// What a key asks for beside another selection.
+    enum Request: Equatable {
+        case reconnect(String), connect(String), disconnect(String), history(String), quit
+    }
+
+    /// How many values of the round trip a sparkline has, one for each second.
+    static let samples = 20
+
+    private(set) var sessions: [SessionStatus] = []
+    private(set) var selection: String?
+    /// The newest last; `nil` while the session was not connected.
+    private var roundTrips: [String: [Double?]] = [:]
+    private var rates: [String: (published: Double, received: Double)] = [:]
+    private var last: (time: RFC3339, counters: [String: SessionStatus.Counters])?
+    /// What the last line says, until something else is said.
+    var message: String?
+
+    /// Takes what the daemon says of all sessions, once a second.
+    mutating func take(_ sessions: [SessionStatus], at now: RFC3339) {
+        self.sessions = sessions.inNaturalOrder
+        let names = Set(sessions.map(\.session))
+        if selection.map({ !names.contains($0) }) ?? true { selection = self.sessions.first?.session }
+        let seconds = last.map { now.seconds(since: $0.time) } ?? 0
+        // News between two seconds change what is shown, and not how fast something is.
+        guard last == nil || seconds >= 0.5 else { return }
+        roundTrips = roundTrips.filter { names.contains($0.key) }
+        for session in sessions {
+            let value = session.state == .connected ? session.rtt : nil
+            roundTrips[session.session] = ((roundTrips[session.session] ?? []) + [value]).suffix(Self.samples)
+            guard let before = last?.counters[session.session] else { continue }
+            let counters = session.counters
+            // A daemon that was restarted counts anew.
+            rates[session.session] = (
+                Double(max(counters.published - before.published, 0)) / seconds,
+                Double(max(counters.received - before.received, 0)) / seconds
+            )
+        }
+        last = (now, Dictionary(sessions.map { ($0.session, $0.counters) }) { first, _ in first })
+    }
+
+    /// Takes a key.
+    mutating func press(_ key: LiveKey) -> Request? {
+        message = nil
+        switch key {
+        case .up, .letter("k"): move(by: -1)
+        case .down, .letter("j"): move(by: 1)
+        case .letter("q"), .escape: return .quit
+        case .letter("r"): return selection.map(Request.reconnect)
+        case .letter("c"): return selection.map(Request.connect)
+        case .letter("d"): return selection.map(Request.disconnect)
+        case .letter("h"), .enter: return selection.map(Request.history)
+        case .letter: break
+        }
+        return nil
+    }
+
+    private mutating func move(by step: Int) {
+        guard let index = sessions.firstIndex(where: { $0.session == selection }) else { return }
+        selection = sessions[min(max(index + step, 0), sessions.count - 1)].session
+    }
+
+    // MARK: What it looks like
+
+    /// - Parameters:
+    ///   - height: how many lines there are.
+    ///   - isColoured: whether the selection and the states have colours.
+    func lines(times: TimeText, height: Int, isColoured: Bool) -> [String] {
+        let heading = ["SESSION", "STATE", "TIME", "PATH", "QUALITY", "RTT", "", "QUEUE", "OUT/s", "IN/s", "WHY"]
+        let table = Columns.table(heading, sessions.map { row($0, times) })
+        let body = table.dropFirst()
+        let room = max(height - 5, 1)
+        let index = sessions.firstIndex { $0.session == selection } ?? 0
+        let start = max(0, min(index - room / 2, body.count - room))
+        var lines = ["\(StatusText.overview(of: sessions))", ""]
+        lines.append("  " + (table.first ?? ""))
+        for (offset, text) in body.enumerated().dropFirst(start).prefix(room) {
+            lines.append(drawn(text, sessions[offset], isColoured: isColoured))
+        }
+        while lines.count < height - 1 { lines.append("") }
+        lines.append(
+            message.map(printable) ?? "↑↓ select  r reconnect  c connect  d disconnect  h history  q quit")
+        return lines
+    }
+
+    private func drawn(_ text: String, _ session: SessionStatus, isColoured: Bool) -> String {
+        let isSelected = session.session == selection
+        guard isColoured else { return (isSelected ? "> " : "  ") + text }
+        let line = "\u{1B}[\(Terminal.colour(session.state))m●\u{1B}[0m "
+        return line + (isSelected ? "\u{1B}[7m\(text)\u{1B}[0m" : text)
+    }
+
+    private func row(_ session: SessionStatus, _ times: TimeText) -> [String] {
+        let outbox = session.outbox
+        let rate = rates[session.session]
+        let isUp = session.state == .connected
+        let why = session.retryIn.map { "retry \(times.later($0))" }
+        return [
+            session.session, session.state.rawValue, TimeText.duration(times.now.seconds(since: session.since)),
+            session.path?.interface ?? "-", isUp ? session.quality?.rawValue ?? "-" : "-",
+            isUp ? session.rtt.map(TimeText.duration) ?? "-" : "-", Self.sparkline(roundTrips[session.session] ?? []),
+            "\(outbox.queued + outbox.inFlight)" + (outbox.quarantined > 0 ? "+\(outbox.quarantined)" : ""),
+            Self.rate(rate?.published), Self.rate(rate?.received),
+            isUp ? session.endpoint ?? "" : [session.reason?.code, why].compactMap { $0 }.joined(separator: ", "),
+        ]
+    }
+
+    private static func rate(_ value: Double?) -> String {
+        guard let value else { return "-" }
+        return value > 0 && value < 10 ? "\((value * 10).rounded() / 10)" : "\(Int(value.rounded()))"
+    }
+
+    /// The round trips of the last seconds, against the longest of them; a dot where there was no connection.
+    static func sparkline(_ values: [Double?]) -> String {
+        let blocks = Array("▁▂▃▄▅▆▇█")
+        let longest = values.compactMap { $0 }.max() ?? 0
+        let drawn = values.map { value -> Character in
+            guard let value else { return "·" }
+            guard longest > 0 else { return blocks[0] }
+            return blocks[min(Int(value / longest * Double(blocks.count)), blocks.count - 1)]
+        }
+        return String(repeating: " ", count: max(samples - values.count, 0)) + String(drawn)
+    }
+}

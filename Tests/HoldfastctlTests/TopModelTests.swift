@@ -1,0 +1,112 @@
+import ControlAPI
+import Testing
+
+@testable import holdfastctl
+
+struct TopModelTests {
+    private static let start: Int64 = 1_795_165_964_120
+
+    private static func status(
+        _ name: String, _ state: SessionStatus.State = .connected, rtt: Double? = 0.02, published: Int64 = 0
+    ) -> SessionStatus {
+        SessionStatus(
+            session: name, state: state, since: RFC3339(milliseconds: start - 5000), phase: nil,
+            reason: .init(code: "refused", group: "network", terminal: false, message: "no"),
+            endpoint: "mqtts://broker.example:8883", quality: .good, rtt: rtt,
+            counters: .init(published: published))
+    }
+
+    private static func time(_ seconds: Double) -> RFC3339 {
+        RFC3339(milliseconds: start + Int64(seconds * 1000))
+    }
+
+    private static func lines(_ model: TopModel, height: Int = 10, isColoured: Bool = false) -> [String] {
+        model.lines(times: TimeText(now: time(0)), height: height, isColoured: isColoured)
+    }
+
+    @Test func `sessions stand in their natural order, the selected one marked`() {
+        var model = TopModel()
+        model.take([Self.status("gw-10"), Self.status("gw-2", .reconnecting, rtt: nil)], at: Self.time(0))
+        let lines = Self.lines(model)
+        #expect(lines.count == 10)
+        #expect(lines[0].hasPrefix("2 sessions: 1 connected, 1 reconnecting (gw-2: refused)"))
+        #expect(lines[3].hasPrefix("> gw-2     reconnecting  5 s"))
+        #expect(lines[3].hasSuffix("refused"))
+        #expect(lines[4].hasPrefix("  gw-10    connected     5 s"))
+        #expect(lines[4].hasSuffix("mqtts://broker.example:8883"))
+        #expect(lines[9].contains("q quit"))
+    }
+
+    @Test func `keys move the selection and ask for what they say`() {
+        var model = TopModel()
+        model.take([Self.status("a"), Self.status("b")], at: Self.time(0))
+        #expect(model.press(.letter("r")) == .reconnect("a"))
+        #expect(model.press(.up) == nil)
+        #expect(model.press(.down) == nil)
+        #expect(model.press(.letter("j")) == nil)
+        #expect(model.press(.letter("c")) == .connect("b"))
+        #expect(model.press(.letter("d")) == .disconnect("b"))
+        #expect(model.press(.enter) == .history("b"))
+        #expect(model.press(.letter("x")) == nil)
+        #expect(model.press(.letter("q")) == .quit)
+        // A selected session that is gone leaves the first one.
+        model.take([Self.status("a")], at: Self.time(1))
+        #expect(model.press(.letter("h")) == .history("a"))
+    }
+
+    @Test func `rates are of the last second, and not below zero after a restart`() {
+        var model = TopModel()
+        model.take([Self.status("a", published: 10)], at: Self.time(0))
+        model.take([Self.status("a", published: 15)], at: Self.time(2))
+        #expect(Self.lines(model)[3].contains("  2.5    0 "))
+        // News in between leaves it alone.
+        model.take([Self.status("a", published: 1000)], at: Self.time(2.1))
+        #expect(Self.lines(model)[3].contains("  2.5    0 "))
+        model.take([Self.status("a", published: 3)], at: Self.time(4))
+        #expect(Self.lines(model)[3].contains("  0      0 "))
+    }
+
+    @Test(
+        arguments: [
+            ([], String(repeating: " ", count: 20)),
+            ([0.01, 0.04, nil, 0.08], String(repeating: " ", count: 16) + "▂▅·█"),
+            ([0, 0], String(repeating: " ", count: 18) + "▁▁"),
+        ] as [([Double?], String)])
+    func `a sparkline is drawn against its longest`(_ values: [Double?], _ drawn: String) {
+        #expect(TopModel.sparkline(values) == drawn)
+    }
+
+    @Test func `a selection below the edge is scrolled to`() {
+        var model = TopModel()
+        model.take((1...50).map { Self.status("s-\($0)") }, at: Self.time(0))
+        for _ in 0..<40 { _ = model.press(.down) }
+        let lines = Self.lines(model)
+        #expect(lines.count == 10)
+        #expect(lines.contains { $0.hasPrefix("> s-41 ") })
+    }
+
+    @Test func `no session is no crash`() {
+        var model = TopModel()
+        model.take([], at: Self.time(0))
+        #expect(Self.lines(model)[0].hasPrefix("No session is configured"))
+        #expect(model.press(.letter("r")) == nil)
+    }
+
+    @Test(
+        arguments: [
+            ("q", [.letter("q")]), ("\u{1B}[A\u{1B}[B", [.up, .down]), ("\u{1B}OA", [.up]), ("\u{1B}", [.escape]),
+            ("\r", [.enter]), ("\u{3}", [.letter("q")]), ("\u{1B}[5~", [.letter("~")]), ("\u{7}", []),
+        ] as [(String, [LiveKey])])
+    func `keys are read`(_ text: String, _ keys: [LiveKey]) {
+        #expect(LiveKey.keys(Array(text.utf8)[...]) == keys)
+    }
+
+    @Test(
+        arguments: [
+            ("abcdef", 4, "abc…"), ("abcd", 4, "abcd"), ("\u{1B}[32m●\u{1B}[0m abc", 5, "\u{1B}[32m●\u{1B}[0m abc"),
+            ("\u{1B}[32m●\u{1B}[0m abcd", 5, "\u{1B}[32m●\u{1B}[0m ab…\u{1B}[0m"),
+        ])
+    func `colours take no room`(_ line: String, _ width: Int, _ fitted: String) {
+        #expect(Terminal.fitted(line, to: width) == fitted)
+    }
+}

@@ -222,6 +222,31 @@ struct CommitQueueTests {
         }
     }
 
+    @Test func `refused messages alone do not end the failure: the lock does`() async throws {
+        try await Self.run { bench in
+            let other = try Database(path: bench.path)
+            try other.execute("BEGIN IMMEDIATE")
+            let answers = Arrivals<String>(eventLoop: bench.queue.eventLoop)
+            try await bench.queue.eventLoop.submit {
+                bench.queue.assumeIsolated { queue in
+                    queue.commit([Self.insert(1)], of: bench.main) { error in
+                        answers.note("refused \(error.code)")
+                    } completion: {
+                        answers.note("\($0)")
+                    }
+                }
+            }.get()
+            _ = try await answers.first { $0 == "refused store-busy" ? true : nil }
+            let before = await bench.store.statistics().failedCommits
+            while await bench.store.statistics().failedCommits < before + 2, await answers.all.count == 1 {}
+            #expect(await answers.all == ["refused store-busy"])
+            #expect(await bench.queue.failure?.code == "store-busy")
+            try other.execute("ROLLBACK")
+            _ = try await answers.first { $0 == "committedWithoutInserts" ? true : nil }
+            #expect(await bench.queue.failure == nil)
+        }
+    }
+
     @Test func `a time of refused messages is told once, and its end once`() async throws {
         try await Self.run { bench in
             try await bench.commit([[Self.insert(5)]])

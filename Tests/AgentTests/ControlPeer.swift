@@ -108,6 +108,8 @@ actor ControlPeer {
     /// - Returns: the answer's result; throws its error.
     @discardableResult
     func call(_ method: String, _ parameters: String = "{}") async throws -> JSONValue {
+        // A test may ask until something is so: its time limit must end that.
+        try Task.checkCancellation()
         let answer = try await answer(try await request(method, parameters))
         guard let result = answer["result"] else { throw CallFailure(code: answer["error"]?["data"]?["code"]?.text) }
         return result

@@ -10,7 +10,7 @@ import Testing
 @testable import DurableStore
 
 /// A disk that gives back other bits than it was given: SQLite sees that its pages are sound, and not what is in them.
-@Suite(.timeLimit(.minutes(2)))
+@Suite(.timeLimit(.minutes(10)))
 struct DamagedStateTests {
     @Test func `a session whose stored state makes no sense is failed and says so, and the others run`() async throws {
         try await DaemonUnderTest.run { daemon in
@@ -63,8 +63,7 @@ struct DamagedStateTests {
             #expect(status["storeFailure"]?.text?.contains("another program has locked") == true)
             #expect(try await peer.call("session.status", #"{"session":"main"}"#)["state"] == "connected")
             try other.execute("ROLLBACK")
-            let deadline = ContinuousClock.now + .seconds(100)
-            while try await peer.call("daemon.status")["storeFailure"] != nil, ContinuousClock.now < deadline {}
+            while try await peer.call("daemon.status")["storeFailure"] != nil {}
             #expect(try await peer.call("message.publish", publish)["delivered"] == .bool(true))
         }
     }
@@ -100,12 +99,7 @@ struct DamagedStateTests {
             #expect(daemon.log.lines.contains { $0.message.contains("the durable state was damaged") })
             // The session is started again meanwhile.
             let after = #"{"session":"main","topic":"t","payload":"after","key":"after","wait":"delivered"}"#
-            let deadline = ContinuousClock.now + .seconds(100)
-            var isDelivered = false
-            while !isDelivered, ContinuousClock.now < deadline {
-                isDelivered = try await peer.call("message.publish", after)["delivered"] == .bool(true)
-            }
-            #expect(isDelivered)
+            while try await peer.call("message.publish", after)["delivered"] != .bool(true) {}
         }
     }
 }

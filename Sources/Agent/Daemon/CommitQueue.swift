@@ -131,7 +131,8 @@ actor CommitQueue {
         while !batch.isEmpty {
             let changes = Self.changes(of: batch)
             do throws(StoreError) {
-                if !changes.isEmpty { try await store.commit(changes) }
+                // While transactions fail, one without changes shows whether they still do: what was refused is no success.
+                if !changes.isEmpty || failure != nil { try await store.commit(changes) }
                 return succeeded(batch)
             } catch {
                 switch error {

@@ -48,6 +48,12 @@ public final class FakeLogind: Sendable {
         guard result >= 0 else { throw MessageBus.Failure(description: "no bus: \(result)") }
     }
 
+    /// Not earlier: whoever still tells it something would write into what another test has opened meanwhile.
+    deinit {
+        close(wake)
+        close(woken)
+    }
+
     private static func connect(_ bus: inout OpaquePointer?, _ address: String, _ name: String?) -> Int32 {
         var result = sd_bus_new(&bus)
         if result >= 0 { result = sd_bus_set_address(bus, address) }
@@ -96,7 +102,7 @@ public final class FakeLogind: Sendable {
                 wait()
             }
             sd_bus_flush_close_unref(bus)
-            for descriptor in locks + [owner.wake, owner.woken] { close(descriptor) }
+            for descriptor in locks { close(descriptor) }
             owner.seen.append(.ended)
         }
 

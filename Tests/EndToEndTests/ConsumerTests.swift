@@ -4,18 +4,27 @@ import HoldfastClient
 import Support
 import Testing
 
-/// Publishes numbered messages of QoS 1 and 2 from another host's daemon, which nobody kills, at a pace.
+/// Publishes numbered messages of QoS 1 and 2 from another host's daemon, which nobody kills, never far ahead of who takes
+/// them: on a slow machine the backlog would otherwise have no bound.
 private actor Source {
     let daemon: Daemon
     private(set) var count = 0
+    private var taken = 0
     private var isStopped = false
 
     init(_ daemon: Daemon) {
         self.daemon = daemon
     }
 
+    /// So many numbers have been taken.
+    func taken(_ count: Int) { taken = count }
+
     func run() async throws {
         while !isStopped {
+            guard count < taken + 400 else {
+                try await Task.sleep(for: .milliseconds(10))
+                continue
+            }
             let numbers = count..<(count + 10)
             let requests = numbers.flatMap { number in
                 [MessageQoS.atLeastOnce, .exactlyOnce].map { qos in
@@ -27,7 +36,6 @@ private actor Source {
                 _ = try answer.get()
             }
             count = numbers.upperBound
-            try await Task.sleep(for: .milliseconds(10))
         }
     }
 
@@ -64,10 +72,17 @@ extension EndToEnd {
             }
             try await until("the consumer is there") { try await daemon.status().inbox.consumers.count == 1 }
             let publishing = Task { try await source.run() }
+            func untilMore(_ what: String) async throws {
+                let count = await worker.done.count
+                try await until(what) {
+                    let done = await worker.done.count
+                    await source.taken(done / 2)
+                    return done >= count + 200
+                }
+            }
             var moments = Moments(state: 1)
             for kill in 1...6 {
-                let count = await worker.done.count
-                try await until("\(kill): more is done") { await worker.done.count >= count + 200 }
+                try await untilMore("\(kill): more is done")
                 try await moments.wait(upTo: 100)
                 if kill % 2 == 0 {
                     // The program ends without a word; what it held comes again to the next one.
@@ -84,8 +99,7 @@ extension EndToEnd {
                     try await daemon.start()
                 }
             }
-            let count = await worker.done.count
-            try await until("more is done") { await worker.done.count >= count + 200 }
+            try await untilMore("more is done")
             await source.stop()
             try await publishing.value
             let last = await source.count
@@ -148,12 +162,19 @@ extension EndToEnd {
             let publishing = Task { try await source.run() }
             var printed: [String] = []
             func lines() -> [String] { printer.output.split(separator: "\n").map(String.init) }
+            func untilPrinted(_ count: Int) async throws {
+                try await until("more is printed") {
+                    let lines = lines().count
+                    await source.taken(printed.count + lines)
+                    return lines >= count
+                }
+            }
             for _ in 1...3 {
-                try await until("more is printed") { lines().count >= 100 }
+                try await untilPrinted(100)
                 try await printer.killed()
                 printed += lines()
                 printer = try await lab.start("holdfastctl", words, in: nil)
-                try await until("more is printed") { lines().count >= 50 }
+                try await untilPrinted(50)
                 try await daemon.kill()
                 try await daemon.start()
             }

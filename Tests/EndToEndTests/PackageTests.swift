@@ -9,7 +9,7 @@ extension EndToEnd {
     /// The Debian package on a booted Debian: installed, upgraded, downgraded, removed and purged. The programs in it are
     /// those of the tests; `make test-package` does the same with the package of the release.
     @Suite(
-        "Package", .serialized, .timeLimit(.minutes(30)),
+        "Package", .timeLimit(.minutes(30)),
         .enabled(
             if: Container.obstacle == nil && Package.obstacle == nil || LabRequirements.isAllRequired,
             "cannot run here"))

@@ -6,9 +6,9 @@ import Testing
 
 extension EndToEnd {
     /// The service as people have it: installed on a Debian that runs systemd, and looked at with systemctl, journalctl and
-    /// holdfastctl. The server is beside it; one container after the other.
+    /// holdfastctl. The server is beside it; a container for each test.
     @Suite(
-        "Service", .serialized, .timeLimit(.minutes(30)),
+        "Service", .timeLimit(.minutes(30)),
         .enabled(if: Container.obstacle == nil || LabRequirements.isAllRequired, "cannot run here"))
     struct ServiceTests {
         private static let sessionFile = "/etc/holdfast/sessions.d/main.toml"

@@ -74,7 +74,7 @@ actor EventFeed {
         precondition(waiter == nil, "a feed is read by one test")
         if let event = next(isWanted) { return event }
         let timer = Task {
-            try await Task.sleep(for: limit)
+            try await Patience.last(limit)
             self.giveUp()
         }
         defer { timer.cancel() }

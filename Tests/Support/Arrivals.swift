@@ -21,6 +21,7 @@ public actor Arrivals<Element: Sendable> {
     public private(set) var all: [Element] = []
     private var next = 0
     private var waiter: Waiter?
+    private var waits = 0
     private let limit: TimeAmount
 
     public init(eventLoop: any EventLoop, limit: TimeAmount = .seconds(180)) {
@@ -44,16 +45,25 @@ public actor Arrivals<Element: Sendable> {
         }
         let start = next
         return try await withCheckedThrowingContinuation { continuation in
-            let timeout = eventLoop.assumeIsolated().scheduleTask(in: limit) {
-                self.assumeIsolated { $0.giveUp(start) }
-            }
+            waits += 1
+            countDown(limit, of: waits, from: start)
             waiter = Waiter(
                 take: { element in
                     guard let value = match(element) else { return false }
-                    timeout.cancel()
                     continuation.resume(returning: value)
                     return true
                 }, giveUp: { continuation.resume(throwing: $0) })
+        }
+    }
+
+    /// Counts in turns of the loop, as `Patience` does.
+    private func countDown(_ left: TimeAmount, of wait: Int, from start: Int) {
+        eventLoop.assumeIsolated().scheduleTask(in: min(left, .seconds(1))) {
+            self.assumeIsolated { arrivals in
+                guard arrivals.waiter != nil, arrivals.waits == wait else { return }
+                if left <= .seconds(1) { return arrivals.giveUp(start) }
+                arrivals.countDown(left - .seconds(1), of: wait, from: start)
+            }
         }
     }
 

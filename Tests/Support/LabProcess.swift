@@ -106,7 +106,7 @@ public actor LabProcess {
         lastWaiter += 1
         let number = lastWaiter
         let timer = Task {
-            try await Task.sleep(for: limit)
+            try await Patience.last(limit)
             self.waiters.removeValue(forKey: number)?.resume(returning: nil)
         }
         defer { timer.cancel() }

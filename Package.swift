@@ -99,11 +99,14 @@ let package = Package(
 
         // What several suites need: a model server and store, and real servers and networks.
         .target(
-            name: "Support", dependencies: ["MQTT", nioCore, nioPosix], path: "Tests/Support", swiftSettings: settings),
+            name: "Support", dependencies: ["MQTT", nioCore, nioPosix], path: "Tests/Support",
+            swiftSettings: settings),
         // By itself: where sd-bus is imported, the sockets of Glibc are found or not, by the order of the build.
         .target(
             name: "SupportLogind", dependencies: ["Support", "CSystemd"], path: "Tests/SupportLogind",
             swiftSettings: settings),
+        // By itself: it imports Testing, and programs are linked with Support.
+        .target(name: "SupportTiming", path: "Tests/SupportTiming", swiftSettings: settings),
         tests("VocabularyTests", ["Vocabulary"]),
         tests("SessionCoreTests", ["SessionCore"]),
         tests("MQTTTests", ["MQTT", "Support", nioCore]),
@@ -151,9 +154,8 @@ let package = Package(
         .testTarget(
             name: "EndToEndTests",
             dependencies: [
-                "Support", "MQTT", "HoldfastClient", "ControlAPI", "Systemd", "DurableStore", "holdfastd",
-                "holdfastctl",
-                "mqtt-client", nioPosix,
+                "Support", "SupportTiming", "MQTT", "HoldfastClient", "ControlAPI", "Systemd", "DurableStore",
+                "holdfastd", "holdfastctl", "mqtt-client", nioPosix,
             ], exclude: ["Fixtures"], swiftSettings: settings),
     ]
 )

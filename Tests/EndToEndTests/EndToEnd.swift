@@ -1,10 +1,12 @@
 import Foundation
 import Support
+import SupportTiming
 import Testing
 
 /// The real daemon, a real mosquitto and real networks: see `Lab` in Support for the topology. What a test waits for is
 /// an event or a message that arrives; the limits are generous and say only when to give up.
 @Suite(
+    .timed,
     .enabled(
         if: LabRequirements.missing.isEmpty || LabRequirements.isAllRequired,
         "cannot run here: \(LabRequirements.missing.joined(separator: ", ")); HOLDFAST_REQUIRE_ALL=1 makes this a failure"
@@ -13,9 +15,9 @@ struct EndToEnd {}
 
 /// Runs a test in a lab of its own, with a daemon that is not started yet. When it fails, it shows the events that were
 /// seen, and everything that the programs wrote is attached.
-func withLab(alone: Bool = false, _ body: (Lab, Daemon) async throws -> Void) async throws {
+func withLab(_ body: (Lab, Daemon) async throws -> Void) async throws {
     let events = EventRecord()
-    try await Lab.run(alone: alone) { lab in
+    try await Lab.run { lab in
         try await body(lab, Daemon(lab, record: events))
     } explain: { lab, error in
         let outputs = await lab.outputs()

@@ -39,17 +39,15 @@ public struct Lab: Sendable {
 
     /// Runs `body` in a new lab, and takes everything down again.
     ///
-    /// - Parameter alone: no other lab is there meanwhile; for what is measured.
     /// - Parameter explain: makes the error of a body that threw the one that is thrown, while everything is still there.
     public static func run(
-        alone: Bool = false, _ body: (Lab) async throws -> Void,
+        _ body: (Lab) async throws -> Void,
         explain: (Lab, any Error) async -> any Error = { $1 }
     ) async throws {
         guard LabRequirements.missing.isEmpty else {
             throw Failure("the end-to-end tests cannot run: \(LabRequirements.missing.joined(separator: ", "))")
         }
-        let share = alone ? LabCapacity.shared.total : 1
-        await LabCapacity.shared.take(share)
+        await LabCapacity.shared.take()
         let outcome: Result<Void, any Error>
         do {
             let lab = try await Lab()
@@ -63,7 +61,7 @@ public struct Lab: Sendable {
         } catch {
             outcome = .failure(error)
         }
-        await LabCapacity.shared.give(share)
+        await LabCapacity.shared.give()
         try outcome.get()
     }
 
@@ -221,8 +219,8 @@ private actor LabProcesses {
     }
 }
 
-/// How many labs there are at a time. Their programs wait most of the time; but a heartbeat of one second would notice
-/// more of them than there are processors for.
+/// How many labs there are at a time: their programs wait most of the time, so it is more than there are processors.
+/// `scripts/test` has as many end-to-end tests under way, so that none waits here.
 enum LabCapacity {
-    static let shared = Capacity(max(2, Capacity.processors))
+    static let shared = Capacity(3 * Capacity.processors)
 }

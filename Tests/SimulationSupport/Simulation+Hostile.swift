@@ -88,7 +88,9 @@ extension Simulation {
     func publishWithKey(on index: Int, _ key: Int, _ qos: Int) {
         let host = residents[index].host
         guard let driver = host.here({ $0.driver() }) else { return }
-        let key = "\(host.name)-\(residents[index].keyGeneration)-\(key)"
+        // A key is remembered for 24 hours; this one is another one before that.
+        let halfDays = scenario.now.nanoseconds / 43_200_000_000_000
+        let key = "\(host.name)-\(residents[index].keyGeneration)-\(halfDays)-\(key)"
         let known = ledger.keyed[key]
         let topic = Self.topics[key.count % 2]
         let qos = known?.qos ?? (qos % 2 == 0 ? QoS.atLeastOnce : .exactlyOnce)

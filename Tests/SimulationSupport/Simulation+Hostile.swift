@@ -1,6 +1,8 @@
 import ControlAPI
 import MQTT
 import NIOCore
+import Session
+import SessionCore
 import Support
 
 @testable import Agent

@@ -202,7 +202,9 @@ extension SessionDriver {
             rooms.membership?.presence.published(at: now)
             rooms.presentAt = link?.address
         }
-        if rooms.membership?.presenceAnswered(isRefused: code.isError, at: now) == true, let online = rooms.membership?.online {
+        if rooms.membership?.presenceAnswered(isRefused: code.isError, at: now) == true,
+            let online = rooms.membership?.online
+        {
             order(.announce(online))
         }
         if rooms.membership?.step == .announcing {

@@ -32,7 +32,7 @@ import Testing
 
     /// The server counts it for its Receive Maximum, and its answer must not be taken for another message's.
     @Test(arguments: [QoS.atLeastOnce, .exactlyOnce])
-    mutating func `what was sent keeps its place in the server's window, and what is behind it goes when it is answered`(
+    mutating func `what was sent keeps its place in the window until the server answers it`(
         _ qos: QoS
     ) throws {
         client.connect(Connack.Properties(receiveMaximum: 1))
@@ -101,6 +101,13 @@ import Testing
         client.server(.disconnect(Disconnect(reasonCode: .packetTooLarge)))
         client.handle(.connectionClosed)
         #expect(client.machine.counts == .init(inFlight: 1, bytes: 2), "the server may have meant the other one")
+    }
+
+    @Test mutating func `a code for which a session would fail is about what was dropped`() throws {
+        client.connect()
+        try client.publish("a", qos: .exactlyOnce)
+        _ = drop(1, .inFlight(id(1)), qos: .exactlyOnce)
+        #expect(client.machine.findingIfEnded == .suspected(ends: 1))
     }
 
     @Test mutating func `a message of QoS 0 that is with the transport is left there`() throws {

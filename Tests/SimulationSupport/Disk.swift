@@ -66,6 +66,12 @@ actor Disk {
         flushed()
     }
 
+    /// The file is damaged, and some rows of it cannot be read.
+    func loseRows() {
+        for name in sessions.keys { sessions[name]?.loseRows() }
+        flushed()
+    }
+
     /// A daemon starts that does not know whether it was stopped in order.
     func takeUp() {
         for name in sessions.keys { sessions[name]?.takeUp() }

@@ -77,6 +77,8 @@ struct Ledger {
         var isDropped = false
         /// A person had it sent again: it has another place in the order.
         var wasRetried = false
+        /// A program that has no answer publishes it again under this key.
+        var key: String?
         /// It was published before its host lost its power, and what became of it may be lost.
         var isForgiven = false
     }
@@ -119,6 +121,8 @@ struct Ledger {
     private var arrivals: Set<Arrival> = []
     private var lastArrived: [Place: Int] = [:]
     private(set) var lastNumber = 0
+    /// Messages that were published with a key.
+    private(set) var keyed: [String: (number: Int, qos: QoS)] = [:]
 
     /// By the copy.
     private(set) var incoming: [Place: Incoming] = [:]
@@ -155,9 +159,10 @@ struct Ledger {
 
     // MARK: From programs to servers
 
-    mutating func asked(_ topic: String, _ qos: QoS, on host: String) -> Int {
+    mutating func asked(_ topic: String, _ qos: QoS, on host: String, key: String? = nil) -> Int {
         lastNumber += 1
-        outgoing[lastNumber] = Outgoing(topic: topic, qos: qos, host: host)
+        outgoing[lastNumber] = Outgoing(topic: topic, qos: qos, host: host, key: key)
+        if let key { keyed[key] = (lastNumber, qos) }
         return lastNumber
     }
 
@@ -178,6 +183,9 @@ struct Ledger {
         switch change {
         case .insert(let stored):
             guard let number = Int(String(buffer: stored.message.payload)) else { return }
+            if let message = outgoing[number], message.wasStored, !message.isForgiven {
+                note(.exactlyOnceInOrder, "\(number) was stored twice, key \(message.key ?? "none")")
+            }
             outgoing[number]?.wasStored = true
             numbers[Place(host: host, name: "\(stored.sequence.rawValue)")] = number
         case .requeue(let old, let new, _):
@@ -238,7 +246,8 @@ struct Ledger {
         }
         guard !message.hasArrived else { return }
         outgoing[number]?.hasArrived = true
-        guard !message.wasRetried, message.qos != .atMostOnce else { return }
+        // With a key it may have been accepted long after it was published first.
+        guard !message.wasRetried, message.key == nil, message.qos != .atMostOnce else { return }
         // An old copy may have taken it for one that it has, and then it arrives at another server.
         if isMisled, message.qos == .exactlyOnce { return }
         let place = Place(host: message.host, name: message.topic)
@@ -270,7 +279,9 @@ struct Ledger {
     // MARK: From servers to programs
 
     mutating func sent(_ publish: Publish, epoch: Int, by server: String, to host: String) {
-        guard publish.topic.hasPrefix("in/"), publish.qos != .atMostOnce, !publish.retain else { return }
+        guard publish.topic.hasPrefix("in/"), publish.qos != .atMostOnce, !publish.retain,
+            publish.payload.readableBytesView.first != UInt8(ascii: "f")
+        else { return }
         time += 1
         let (name, ids) = (String(buffer: publish.payload), publish.properties.subscriptionIDs)
         func new(_ ids: [UInt32]) -> Incoming {

@@ -16,6 +16,8 @@ public struct Step: Hashable, Sendable {
         // What programs do. The first number is the host.
         case publish
         case send = "publish-many"
+        case publishWithKey = "publish-with-key"
+        case hog
         case subscribe
         case unsubscribe
         case attach
@@ -26,6 +28,7 @@ public struct Step: Hashable, Sendable {
         case removePublication = "remove-publication"
         case retry
         case drop
+        case dropInFlight = "drop-in-flight"
         case connect
         case disconnect
         case reconnect
@@ -33,6 +36,7 @@ public struct Step: Hashable, Sendable {
 
         // Somebody else publishes at a server.
         case foreign
+        case flawed
 
         // A host's network.
         case cut
@@ -76,6 +80,9 @@ public struct Step: Hashable, Sendable {
         case wrongAnswer = "wrong-answer"
         case again
         case token
+        case dislike
+        case dislikeFilter = "dislike-filter"
+        case flood
 
         // A host's disk, clock and life.
         case diskFault = "disk-fault"
@@ -87,6 +94,7 @@ public struct Step: Hashable, Sendable {
         case restartDaemon = "restart-daemon"
         case reboot
         case losePower = "lose-power"
+        case damage
         case sleep
         case clock
     }
@@ -108,10 +116,12 @@ public struct Step: Hashable, Sendable {
         (.attach, 10, [0...1, 0...1]), (.detach, 4, [0...1, 0...1]), (.acknowledge, 20, [0...1, 0...1, 0...3]),
         (.endConsumer, 1, [0...1, 0...1]), (.putPublication, 4, [0...1, 0...2]),
         (.removePublication, 2, [0...1, 0...2]), (.retry, 3, [0...1]), (.drop, 2, [0...1]),
+        (.dropInFlight, 3, [0...1, 0...2]),
         (.connect, 12, [0...1]), (.disconnect, 4, [0...1]), (.reconnect, 6, [0...1, 0...2]),
         (.switchRoom, 3, [0...1, 0...1]),
 
-        (.foreign, 50, [0...1, 0...2, 0...2]),
+        (.foreign, 50, [0...1, 0...2, 0...2]), (.flawed, 8, [0...1, 0...3, 0...2]),
+        (.publishWithKey, 24, [0...1, 0...5, 0...1]), (.hog, 2, [0...1, 10...60]),
 
         (.cut, 10, [0...1]), (.mend, 16, [0...1]), (.move, 6, [0...1]), (.moveUnnoticed, 4, [0...1]),
         (.silence, 7, [0...1]), (.halfOpen, 6, [0...1, 0...1]), (.unsilence, 14, [0...1]),
@@ -127,10 +137,12 @@ public struct Step: Hashable, Sendable {
         (.releaseAnswers, 16, [0...1, 1...3]), (.nonsense, 6, [0...1, 0...1, 0...9]),
         (.garbage, 2, [0...1, 0...1, 0...7]), (.wrongAnswer, 3, [0...1, 0...1]), (.again, 5, [0...1, 0...1]),
         (.token, 5, [0...1, 0...9]),
+        (.dislike, 3, [0...1, 0...5]), (.dislikeFilter, 1, [0...1, 0...5]), (.flood, 2, [0...1, 0...3, 300...2000]),
 
         (.diskFault, 8, [0...1, 0...4]), (.diskMended, 14, [0...1]), (.diskDelay, 6, [0...1, 0...3]),
         (.kill, 7, [0...1, 0...1]), (.killAfter, 7, [0...1, 1...12, 0...1]), (.start, 40, [0...1]),
         (.restartDaemon, 3, [0...1]), (.reboot, 1, [0...1]), (.losePower, 3, [0...1, 0...7]),
+        (.damage, 1, [0...1, 0...1]),
         (.sleep, 4, [0...1, 4...11, 0...1, 0...1]), (.clock, 4, [0...1, 0...5]),
     ]
 

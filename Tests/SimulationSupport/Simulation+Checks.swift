@@ -270,7 +270,8 @@ extension Step {
         switch what {
         case .settle, .turn, .next, .pass, .publish, .send, .acknowledge, .attach, .detach, .foreign, .subscribe,
             .unsubscribe, .putPublication, .removePublication, .diskDelay, .diskFault, .diskMended, .releaseAnswers,
-            .holdAnswers, .latency, .piece, .reorder:
+            .holdAnswers, .latency, .piece, .reorder, .publishWithKey, .hog, .flawed, .flood,
+            .dropInFlight:
             false
         default: true
         }

@@ -44,6 +44,8 @@ extension Simulation {
                 if !scenario.isUp(server) { scenario.start(server) }
                 scenario.with(server) { broker, _ in
                     (broker.refusals, broker.refusedTopics, broker.refusedFilters) = ([:], [:], [:])
+                    // A message that it cannot bear stays one, and the others must arrive all the same.
+                    broker.forgetDislikes { !$0.hasPrefix("out/") }
                     broker.connackProperties = .init()
                     (broker.closesAfterConnack, broker.claimsSession, broker.holdsAnswers) = (false, false, false)
                 }
@@ -61,14 +63,32 @@ extension Simulation {
         for index in mustConnect where isDown(index) { connect(index) }
         drain()
         await pass(.nanoseconds(Self.bound.nanoseconds))
-        // What was refused is asked for again in ten minutes, when a heartbeat is due.
+        // What was refused is asked for again in ten minutes, when a heartbeat is due; after an hour where it was taken for
+        // the reason that a connection ended.
         if residents.contains(where: hasRefusals) { await pass(.minutes(11)) }
+        if residents.contains(where: hasRefusals) { await pass(.minutes(61)) }
+        await waitForDisliked()
         finish()
+    }
+
+    /// What a server cannot bear is found at the end of a few connections, each of which waits its time.
+    private func waitForDisliked() async {
+        let count = scenario.here { scenario in
+            Scenario.ServerName.allCases.reduce(0) { $0 + scenario.broker($1).disliked.count }
+        }
+        for _ in 0..<15 * count where residents.contains(where: isSending) { await pass(.minutes(1)) }
+    }
+
+    private func isSending(_ resident: Resident) -> Bool {
+        let counts = resident.host.here { $0.driver() }?.here { $0.mqtt.counts }
+        return counts.map { $0.queued + $0.inFlight > 0 } ?? false
     }
 
     private func hasRefusals(_ resident: Resident) -> Bool {
         let driver = resident.host.here { $0.driver() }
-        return driver?.here { $0.subscriptionStatus.contains { $0.state == .refused } } ?? false
+        return driver?.here { driver in
+            driver.subscriptionStatus.contains { $0.state == .refused } || driver.rooms.membership?.refusedAt != nil
+        } ?? false
     }
 
     /// With one identity there is only one that can be connected.
@@ -155,6 +175,13 @@ extension Simulation {
             }
             if inbox.messages > 0 || inbox.withheld > 0 {
                 note(.heals, "\(host.name) has \(inbox), and every consumer has a program")
+            }
+            // A daemon that was killed may have told of it, and nobody listened.
+            if host.here({ $0.life }) <= 1, resident.toldUnusable < resident.unusable.count {
+                note(
+                    .statusIsTrue,
+                    "\(host.name) took \(resident.unusable.count) messages that cannot be used, and told of "
+                        + "\(resident.toldUnusable)")
             }
             if status.state == .disconnected, resident.configuration.onDemand, rests, counts.queued == 0,
                 counts.inFlight == 0

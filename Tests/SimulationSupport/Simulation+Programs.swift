@@ -3,6 +3,7 @@ import MQTT
 import NIOCore
 import Session
 import SessionCore
+import Support
 
 @testable import Agent
 
@@ -41,7 +42,10 @@ extension Simulation {
         residents[index].live = id
         let consumer = LiveConsumer(id: id, filter: filter, qos: .atLeastOnce)
         let subscriber = Subscriber(deliver: { [weak self] message in
-            self?.here { $0.ledger.saw(message.payload.text ?? "", on: host.name) }
+            self?.here { simulation in
+                simulation.ledger.saw(message.payload.text ?? "", on: host.name)
+                simulation.countHandled(on: index)
+            }
         })
         ask("subscribe", of: index) {
             try await driver.subscribe(consumer, subscriber)
@@ -150,6 +154,23 @@ extension Simulation {
             ask("drop", of: index) {
                 try await driver.queueDrop(.init(session: "main", selection: .all(.quarantined)))
             }
+        }
+    }
+
+    /// A person has enough of messages that are on their way, the oldest first.
+    func dropInFlight(_ count: Int, on index: Int) {
+        let host = residents[index].host
+        let ids = host.disk.here { disk in
+            disk.sessions.values.flatMap(\.messages.values).filter { stored in
+                switch stored.state {
+                case .inFlight, .released: true
+                case .queued, .quarantined: false
+                }
+            }.map(\.sequence.rawValue).sorted().prefix(count + 1)
+        }
+        guard !ids.isEmpty, let driver = host.here({ $0.driver() }) else { return }
+        ask("drop in flight", of: index) {
+            try await driver.queueDrop(.init(session: "main", selection: .ids(Array(ids))))
         }
     }
 

@@ -80,6 +80,8 @@ extension Simulation {
         case .garbage: broker.say(Self.garbage(second), to: client)
         case .wrongAnswer: broker.answerWrongly(client)
         case .again: broker.sendAgain(to: client)
+        case .dislike: broker.dislikesNext = Self.dislike(first)
+        case .dislikeFilter: broker.dislikedFilters["in/1"] = Self.dislike(first)
         default: preconditionFailure("\(what) is no business of a server")
         }
     }

@@ -24,6 +24,8 @@ extension Simulation {
         case .publish: publish(on: index, step.number(1), step.number(2))
         case .send:
             for _ in 0..<step.number(3) { publish(on: index, step.number(1), step.number(2)) }
+        case .publishWithKey: publishWithKey(on: index, step.number(1), step.number(2))
+        case .hog: hog(index, step.number(1))
         case .subscribe: subscribe(on: index)
         case .unsubscribe: unsubscribe(on: index)
         case .attach: attach(step.number(1), on: index)
@@ -34,12 +36,15 @@ extension Simulation {
         case .removePublication: removePublication(step.number(1), on: index)
         case .retry: decide(retry: true, on: index)
         case .drop: decide(retry: false, on: index)
+        case .dropInFlight: dropInFlight(step.number(1), on: index)
         case .connect: connect(index)
         case .disconnect: disconnect(index)
         case .reconnect: reconnect(step.number(1), index)
         case .switchRoom: switchRoom(step.number(1), index)
 
         case .foreign: foreign(step.number(0) % 2 == 0 ? .one : .two, step.number(1), step.number(2))
+        case .flawed: publishFlawed(step.number(0) % 2 == 0 ? .one : .two, step.number(1), step.number(2))
+        case .flood: flood(index, step.number(1), step.number(2))
 
         case .diskFault: onDisk(index) { $0.fault = Disk.Fault(rawValue: step.number(1) % 5) }
         case .diskMended: onDisk(index) { $0.fault = nil }
@@ -52,6 +57,7 @@ extension Simulation {
         case .restartDaemon: try await restart(index)
         case .reboot: try await reboot(index)
         case .losePower: try await losePower(index, step.number(1))
+        case .damage: try await damage(index, isWhole: step.number(1) == 0)
         case .sleep:
             let pause = Self.pauses[step.number(1) % Self.pauses.count]
             await sleep(index, pause, announced: step.number(2) == 0, isFrozen: step.number(3) == 1)
@@ -81,7 +87,7 @@ extension Simulation {
 
     private func isRunning(_ index: Int) -> Bool { residents[index].host.here { $0.isRunning } }
 
-    private func kill(_ index: Int, landing: Bool, silently: Bool = false) async {
+    func kill(_ index: Int, landing: Bool, silently: Bool = false) async {
         guard isRunning(index) else { return }
         await residents[index].host.kill(landing: landing, silently: silently)
         forgetPrograms(index)
@@ -136,12 +142,19 @@ extension Simulation {
         guard host.here({ $0.isDiskModelled }), host.disk.here({ $0.fault }) == nil else { return }
         await kill(index, landing: false, silently: true)
         host.disk.here { $0.losePower(number) }
-        let kept = host.disk.here { Set($0.sessions.values.flatMap(\.consumers.keys).map(\.description)) }
-        ledger.lostPower(host.name, keeping: kept)
-        rolledBack.insert(residents[index].clientID)
+        noteLost(index)
         residents[index].boots += 1
         residents[index].rest = nil
         try await start(index)
+    }
+
+    /// What was durable a moment ago is not, or not all of it.
+    func noteLost(_ index: Int) {
+        let host = residents[index].host
+        let kept = host.disk.here { Set($0.sessions.values.flatMap(\.consumers.keys).map(\.description)) }
+        ledger.lostPower(host.name, keeping: kept)
+        rolledBack.insert(residents[index].clientID)
+        forgetKeys(of: index)
     }
 
     private func reboot(_ index: Int) async throws {
@@ -184,6 +197,7 @@ extension Simulation {
 
     private func setClock(_ index: Int, by seconds: Int) {
         let host = residents[index].host
+        forgetKeys(of: index)
         host.here { host in
             host.setClock(by: .seconds(seconds))
             host.runningRegistry?.here { $0.clockStepped() }

@@ -42,6 +42,14 @@ actor Simulation {
         var given: [String: [Int64]] = [:]
         var state = SessionState.disconnected
         var watch = Watch()
+        /// What came of a server's packets in this turn of the loop.
+        var handled = 0
+        /// Unusable messages that a server was told are taken.
+        var unusable: Set<ByteBuffer> = []
+        /// How often an unusable message was told of.
+        var toldUnusable = 0
+        /// A key of another generation is another key.
+        var keyGeneration = 0
 
         var clientID: String { configuration.clientID }
     }
@@ -102,6 +110,7 @@ actor Simulation {
                     broker.recordsFacts = true
                     broker.takesOverSilently = silent
                     broker.password = secret
+                    broker.isDisliked = { $0.hasPrefix("out/") }
                 }
             }
         }
@@ -170,6 +179,9 @@ actor Simulation {
             residents[index].watch.changed(event)
             if state == .failed, event.from != .failed { noteFailed(index, event.reason) }
             if state == .connected, event.from != .connected { noteConnected(index, event.endpoint) }
+        case .messageRefused:
+            residents[index].toldUnusable += 1
+            countHandled(on: index)
         case .messageDropped:
             if let id = event.id { ledger.dropped(id, on: resident.host.name) }
         default: break
@@ -213,6 +225,9 @@ actor Simulation {
 
     private func noteFailed(_ index: Int, _ reason: SessionStatus.Reason?) {
         residents[index].rest = .failed(reason?.code ?? "")
+        if let reason, reason.message.contains(ModelBroker.grudgeWords) {
+            note(.heals, "\(residents[index].host.name) failed because of one message: \(reason.message)")
+        }
         let code = reason.flatMap { SessionCore.ReasonCode(rawValue: $0.code) }
         // What happens again at once is given up, too.
         let isRepeated = code == .protocolError
@@ -276,6 +291,9 @@ actor Simulation {
             guard !world.sharesIdentity, let index = resident(client) else { return }
             ledger.sent(publish, epoch: epoch, by: server.rawValue, to: residents[index].host.name)
         case .taken(let client, let publish):
+            if let index = resident(client), isUnusable(publish, at: server, client) {
+                residents[index].unusable.insert(publish.payload)
+            }
             guard !world.sharesIdentity, let index = resident(client) else { return }
             let host = residents[index].host
             let life = host.here { $0.life }
@@ -284,6 +302,12 @@ actor Simulation {
             guard publish.qos != .exactlyOnce || !wasLiedTo else { return }
             ledger.taken(publish, by: host.name, life: life, atServer: server.rawValue)
         }
+    }
+
+    private func isUnusable(_ publish: Publish, at server: Scenario.ServerName, _ client: String) -> Bool {
+        let isFive = scenario.here { $0.broker(server).version(of: client) } == .five
+        return publish.payload.readableBytesView.first == UInt8(ascii: "f")
+            && (publish.topic.hasSuffix("\n") || isFive)
     }
 
     /// A new daemon cannot know what a killed one had sent without an answer: the session that it resumes after that has

@@ -107,6 +107,15 @@ public struct ModelBroker: Sendable {
     public var holdsAnswers = false {
         didSet { if !holdsAnswers { releaseAnswers(.max) } }
     }
+    /// What the next message of QoS 1 or 2 that arrives for the first time is to the server from then on, wherever it comes
+    /// from: one that it cannot bear.
+    public var dislikesNext: Dislike?
+    /// Of which topics that is.
+    public var isDisliked: @Sendable (String) -> Bool = { _ in true }
+    /// Messages that the server cannot bear, and what it does when it is sent one.
+    public private(set) var disliked: [DislikedMessage: Dislike] = [:]
+    /// The same for what is subscribed to.
+    public var dislikedFilters: [String: Dislike] = [:]
     /// Whether `takeFacts` will be called.
     public var recordsFacts = false
     /// What a server does that speaks MQTT 3.1.1 only; `nil` speaks both.
@@ -117,6 +126,19 @@ public struct ModelBroker: Sendable {
         case inWords
         /// The connection is closed.
         case bySilence
+    }
+
+    /// How a server takes what it cannot bear.
+    public enum Dislike: Hashable, Sendable {
+        /// It ends the connection, with this code or without a word.
+        case ends(ReasonCode?)
+        /// It never answers, and goes on with what is behind it.
+        case ignores
+    }
+
+    public struct DislikedMessage: Hashable, Sendable {
+        public var topic: String
+        public var payload: ByteBuffer
     }
 
     // MARK: What a test may look at
@@ -164,6 +186,37 @@ public struct ModelBroker: Sendable {
             let (id, packet, fact) = held.removeFirst()
             sendAnswer(packet, to: id, fact)
         }
+    }
+
+    /// What the server says when it ends a connection for something that it cannot bear.
+    public static let grudgeWords = "this cannot be borne"
+    private static let grudge = Disconnect.Properties(reasonString: grudgeWords)
+
+    /// The server bears these topics from now on.
+    public mutating func forgetDislikes(where isForgotten: (String) -> Bool) {
+        dislikesNext = nil
+        dislikedFilters = [:]
+        disliked = disliked.filter { !isForgotten($0.key.topic) }
+    }
+
+    /// Whether the server can bear this message. Answers what it does if not.
+    private mutating func dislike(of publish: Publish, in session: Session?) -> Dislike? {
+        guard let packetID = publish.packetID else { return nil }
+        let message = DislikedMessage(topic: publish.topic, payload: publish.payload)
+        // What it has taken already is borne for ever.
+        if let dislikesNext, isDisliked(publish.topic), !publish.duplicate,
+            session?.received.contains(packetID) == false,
+            !published.contains(where: { $0.topic == publish.topic && $0.payload == publish.payload })
+        {
+            disliked[message] = dislikesNext
+            self.dislikesNext = nil
+        }
+        return disliked[message]
+    }
+
+    /// What is spoken on the client's connection; `nil` if it has none.
+    public func version(of client: String) -> ProtocolVersion? {
+        sessions[client]?.connection.flatMap { connections[$0]?.decoder.version }
     }
 
     /// Sends a packet that nobody asked for.
@@ -350,7 +403,7 @@ public struct ModelBroker: Sendable {
                 sessions[client]?.outgoing[index].isReleased = true
             }
             send(.pubrel(Acknowledgement(packetID: answer.packetID)), to: id)
-        case .subscribe(let subscribe): received(subscribe, of: client, on: id)
+        case .subscribe(let subscribe): received(subscribe, of: client, on: id, at: now)
         case .unsubscribe(let unsubscribe):
             checkFree(unsubscribe.packetID, on: id)
             let codes = unsubscribe.filters.map { text -> ReasonCode in
@@ -548,6 +601,11 @@ public struct ModelBroker: Sendable {
             violations.append("a retained message, which was ruled out")
         }
         if publish.qos > told.maximumQoS ?? .exactlyOnce { violations.append("a message of \(publish.qos), ruled out") }
+        if let dislike = dislike(of: publish, in: sessions[client]), let packetID = publish.packetID {
+            begin(publish, packetID, of: client, on: id)
+            if case .ends(let code) = dislike { end(id, code, Self.grudge, at: now) }
+            return
+        }
         let isFull = sessions[client]?.isFull ?? false
         // MQTT 3.1.1 has no way to say so.
         let refused = connections[id]?.decoder.version == .five ? refusedTopics[publish.topic] : nil
@@ -585,11 +643,18 @@ public struct ModelBroker: Sendable {
         spread(publish)
     }
 
-    private mutating func received(_ subscribe: Subscribe, of client: String, on id: ConnectionID) {
+    private mutating func received(_ subscribe: Subscribe, of client: String, on id: ConnectionID, at now: Time) {
         checkFree(subscribe.packetID, on: id)
         let told = connections[id]?.told ?? .init()
         if subscribe.properties.subscriptionID != nil, told.subscriptionIDsAvailable == false {
             violations.append("an identifier of a subscription, which was ruled out")
+        }
+        for subscription in subscribe.subscriptions {
+            switch dislikedFilters[subscription.filter] {
+            case .ends(let code)?: return end(id, code, Self.grudge, at: now)
+            case .ignores?: return
+            case nil: break
+            }
         }
         var codes: [ReasonCode] = []
         var granted: [TopicFilter] = []
@@ -621,6 +686,9 @@ public struct ModelBroker: Sendable {
     }
 
     // MARK: Messages
+
+    /// The same with content that nobody may send, which the server does not look at.
+    public mutating func publish(_ publish: Publish) { spread(publish) }
 
     /// A message from a client that the test does not model.
     public mutating func publish(_ topic: String, _ payload: String, qos: QoS = .atLeastOnce, retain: Bool = false) {

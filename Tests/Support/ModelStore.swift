@@ -164,6 +164,17 @@ public struct ModelStore: Sendable {
     /// What was written is on the disk for certain.
     public mutating func flushed() { mustFlush = false }
 
+    /// Every third message of the outbox and of each inbox cannot be read any more: what is left goes on, no number is given out
+    /// again, and no session at a server is taken for the one that was known.
+    public mutating func loseRows() {
+        messages = messages.filter { $0.key.rawValue % 3 != 0 }
+        inboxes = inboxes.mapValues { $0.filter { $0.sequence.rawValue % 3 != 0 } }
+        established = false
+        nextSequence = .init(rawValue: max(nextSequence.rawValue, reservedSequence) + ReservedSequence.block)
+        nextInboxSequence = .init(
+            rawValue: max(nextInboxSequence.rawValue, reservedInboxSequence) + ReservedSequence.block)
+    }
+
     /// A daemon starts that was not stopped in order the last time.
     public mutating func takeUp() {
         if reservedSequence >= nextSequence.rawValue { nextSequence = .init(rawValue: reservedSequence + 1) }

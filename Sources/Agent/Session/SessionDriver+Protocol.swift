@@ -172,6 +172,7 @@ extension SessionDriver {
             measure()
         case .pingAnswered:
             tellSession { .heartbeatAnswered($0) }
+            announceRefusedPresence()
             measure()
             surroundings.report(name, nil)
         case .settled:

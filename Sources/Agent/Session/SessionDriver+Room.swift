@@ -186,6 +186,13 @@ extension SessionDriver {
         renew(because: Reason(.switchRoom))
     }
 
+    /// At a heartbeat.
+    func announceRefusedPresence() {
+        if rooms.membership?.takeRefusal(at: now) == true, let online = rooms.membership?.online {
+            order(.announce(online))
+        }
+    }
+
     private func ownPresenceAnswered(_ code: MQTT.ReasonCode) {
         if code.isError {
             log.presenceRefused(code.description)
@@ -195,7 +202,9 @@ extension SessionDriver {
             rooms.membership?.presence.published(at: now)
             rooms.presentAt = link?.address
         }
-        if rooms.membership?.presenceAnswered() == true, let online = rooms.membership?.online {
+        if rooms.membership?.presenceAnswered(isRefused: code.isError, at: now) == true,
+            let online = rooms.membership?.online
+        {
             order(.announce(online))
         }
         if rooms.membership?.step == .announcing {

@@ -75,7 +75,7 @@ extension MQTTClientMachine {
     }
 
     /// What it means if the server ends the connection now; `nil` if nothing that was sent can be the reason.
-    public var findingIfEnded: EndFinding? { finding() }
+    public var findingIfEnded: EndFinding? { reasonIfEnded == nil ? judgement?.finding : nil }
 
     private enum Culprit {
         case message(PacketID)
@@ -93,14 +93,15 @@ extension MQTTClientMachine {
         var last: MessageSequence?
     }
 
-    private func finding() -> EndFinding? { judgement?.finding }
-
     private var judgement: Judgement? {
-        guard case .connected = connection, reasonIfEnded == nil else { return nil }
+        guard case .connected = connection else { return nil }
         let messages = outbox.inFlight.filter { $0.value.progress == .onWire }
         let announced = announcements.outstanding
         let last = messages.values.map(\.sequence).max()
-        guard let suspect = oldest(messages, announced) else { return judgeRequests() }
+        guard let suspect = oldest(messages, announced) else {
+            // What was dropped is not sent again.
+            return outbox.abandoned.isEmpty ? judgeRequests() : Judgement(finding: .suspected(ends: 1))
+        }
         var judgement = Judgement(
             finding: .suspected(ends: suspicion.count(with: suspect)), suspect: suspect, last: last)
         if isAlone(messages.count + announced.count), let culprit = culprit(messages, announced) {
@@ -166,10 +167,11 @@ extension MQTTClientMachine {
     ///   - words: why, as a sentence about the culprit.
     @discardableResult
     mutating func judgeEnd(_ code: ReasonCode?, _ words: String, _ step: inout Step) -> EndFinding? {
-        guard let judgement else { return nil }
+        // Right after refusals for want of room a close means nothing else; a code that says something else does.
+        guard code != nil || reasonIfEnded == nil, let judgement else { return nil }
         if let suspect = judgement.suspect {
             suspicion.ended(with: suspect)
-        } else {
+        } else if outbox.abandoned.isEmpty {
             subscriptions.endsUnanswered += 1
         }
         if judgement.finding == .isolated {

@@ -1,7 +1,7 @@
 import ControlAPI
 package import MQTT
 import NIOCore
-import SessionCore
+package import SessionCore
 
 /// A session's being in a room: its own presence, and the others'.
 package struct RoomMembership: Sendable {
@@ -22,6 +22,8 @@ package struct RoomMembership: Sendable {
     package var participants: Participants
     package var step = Step.done
     private var correction = Correction.none
+    /// When the server did not take our presence on this connection, or it was not asked to because it had ended others.
+    package private(set) var refusedAt: Instant?
 
     /// How far the correction of our own presence is, when somebody else has changed it.
     private enum Correction: Hashable, Sendable {
@@ -86,10 +88,21 @@ package struct RoomMembership: Sendable {
         }
     }
 
+    /// So long nothing is said about a presence that was refused.
+    package static let patience: Duration = .seconds(610)
+
+    /// Whether the server is to be told of our presence once more: what it refuses may change.
+    package mutating func takeRefusal(at now: Instant) -> Bool {
+        guard step == .done, let since = refusedAt, since.duration(to: now) >= Self.patience else { return false }
+        refusedAt = nil
+        return true
+    }
+
     /// The server has answered our presence.
     ///
     /// - Returns: whether it has to be corrected once more.
-    package mutating func presenceAnswered() -> Bool {
+    package mutating func presenceAnswered(isRefused: Bool, at now: Instant) -> Bool {
+        refusedAt = isRefused ? now : nil
         let isStale = correction == .underWay(again: true)
         correction = isStale ? .underWay(again: false) : .none
         return isStale
@@ -98,6 +111,7 @@ package struct RoomMembership: Sendable {
     package mutating func connectionClosed() {
         presence.connectionClosed()
         correction = .none
+        refusedAt = nil
         step = .done
     }
 }

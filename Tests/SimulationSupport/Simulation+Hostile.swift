@@ -1,0 +1,127 @@
+import ControlAPI
+import MQTT
+import NIOCore
+import Session
+import SessionCore
+import Support
+
+@testable import Agent
+@testable import DurableStore
+
+// What comes from outside and means no good, or makes no sense: other publishers, servers that cannot bear something and do
+// not say what, programs that ask too much, files that are damaged.
+
+extension Simulation {
+    /// A server ends the connection, or says nothing, whenever it is sent a certain thing.
+    static func dislike(_ number: Int) -> ModelBroker.Dislike {
+        switch number % 6 {
+        case 0: .ends(nil)
+        case 1: .ends(.implementationSpecificError)
+        case 2: .ends(.notAuthorized)
+        case 3: .ends(.qosNotSupported)
+        case 4: .ends(.packetTooLarge)
+        default: .ignores
+        }
+    }
+
+    /// Somebody else publishes what cannot be used. MQTT 3.1.1 says only the topic of it.
+    func publishFlawed(_ server: Scenario.ServerName, _ kind: Int, _ qos: Int) {
+        foreignCount += 1
+        var publish = Publish(
+            topic: "in/\(kind % 2)", payload: ByteBuffer(string: "f\(foreignCount)"),
+            qos: QoS(rawValue: UInt8(qos % 3)) ?? .atLeastOnce)
+        switch kind % 4 {
+        case 0: publish.properties.responseTopic = "reply/#"
+        case 1: publish.properties.contentType = "text\u{1B}[2J"
+        case 2:
+            publish.properties.payloadFormat = .utf8
+            publish.payload.writeBytes([0xFF])
+        default: publish.topic += "\n"
+        }
+        let isUp = scenario.here { $0.isUp(server) }
+        if isUp { scenario.here { $0.with(server) { broker, _ in broker.publish(publish) } } }
+    }
+
+    /// A server sends as many packets as it can, which nobody asked for.
+    func flood(_ index: Int, _ kind: Int, _ count: Int) {
+        var bytes = ByteBuffer()
+        let packet: Packet
+        switch (kind % 4, PacketID(rawValue: 60_001)) {
+        case (1, let id?): packet = .puback(Acknowledgement(packetID: id))
+        case (2, let id?): packet = .pubrel(Acknowledgement(packetID: id))
+        case (3, _): packet = .publish(Publish(topic: "in/flood", payload: ByteBuffer(string: "f"), qos: .atMostOnce))
+        default: packet = .pingresp
+        }
+        let client = residents[index].clientID
+        for server in Scenario.ServerName.allCases {
+            let version = scenario.here { $0.broker(server).version(of: client) }
+            guard let version else { continue }
+            bytes.clear()
+            for _ in 0..<count { packet.encode(into: &bytes, as: version) }
+            scenario.here { scenario in
+                guard scenario.isUp(server) else { return }
+                scenario.with(server) { broker, _ in broker.say(bytes, to: client) }
+            }
+        }
+    }
+
+    /// Counts what comes of a server's packets until somebody else has had a turn.
+    func countHandled(on index: Int) {
+        residents[index].handled += 1
+        let host = residents[index].host.name
+        // The share of one input, of the one that was handled before in the same turn, and what both were behind.
+        if residents[index].handled > 3 * 256 {
+            note(.bounded, "\(host) handled \(residents[index].handled) messages, and nobody else had a turn")
+            residents[index].handled = 0
+        }
+        guard residents[index].handled == 1 else { return }
+        scenario.loop.execute { [weak self] in self?.here { $0.residents[index].handled = 0 } }
+    }
+
+    /// A program asks much, and all at once.
+    func hog(_ index: Int, _ count: Int) {
+        guard let driver = residents[index].host.here({ $0.driver() }) else { return }
+        for _ in 0..<count {
+            ask("queue list", of: index) { try await driver.queueList(.init(session: "main", limit: 1000)) }
+        }
+    }
+
+    /// A program publishes with a key, and whenever it has had no answer it does so again.
+    func publishWithKey(on index: Int, _ key: Int, _ qos: Int) {
+        let host = residents[index].host
+        guard let driver = host.here({ $0.driver() }) else { return }
+        // A key is remembered for 24 hours; this one is another one before that.
+        let halfDays = scenario.now.nanoseconds / 43_200_000_000_000
+        let key = "\(host.name)-\(residents[index].keyGeneration)-\(halfDays)-\(key)"
+        let known = ledger.keyed[key]
+        let topic = Self.topics[key.count % 2]
+        let qos = known?.qos ?? (qos % 2 == 0 ? QoS.atLeastOnce : .exactlyOnce)
+        let number = known?.number ?? ledger.asked(topic, qos, on: host.name, key: key)
+        let message = MessagePublishMethod.Parameters(
+            session: "main", topic: topic, payload: .init(text: "\(number)"), qos: MessageQoS(qos), key: key)
+        ask("publish \(number) with key \(key)", of: index) {
+            try await driver.publish(message)
+        } answered: { [self] answer in
+            if case .success = answer, !world.sharesIdentity { ledger.answered(number, accepted: true) }
+        }
+    }
+
+    /// What was remembered of keys may be gone, or has another age.
+    func forgetKeys(of index: Int) { residents[index].keyGeneration += 1 }
+
+    /// The file with the durable state is damaged. What of it can be read goes on in a new one: everything, while the daemon
+    /// runs; or a part, found at the next start.
+    func damage(_ index: Int, isWhole: Bool) async throws {
+        let host = residents[index].host
+        guard host.here({ $0.isDiskModelled }), host.disk.here({ $0.fault }) == nil else { return }
+        let moved = OpenReport.MovedAside(path: "model", cause: "the model says so", isComplete: isWhole)
+        guard !isWhole else {
+            host.here { $0.runningRegistry }?.here { $0.storeReplaced(moved) }
+            return
+        }
+        await kill(index, landing: false)
+        host.disk.here { $0.loseRows() }
+        noteLost(index)
+        try await start(index)
+    }
+}

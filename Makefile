@@ -30,7 +30,7 @@ BUILD_TESTS = $(SWIFT) build $(TESTS)
 
 SCRIPTS = scripts/setup scripts/test scripts/docs scripts/demo scripts/simulate-mutants scripts/check-imports \
           scripts/check-manuals scripts/package scripts/apt-repository .ci/run
-PYTHON = scripts/test-summary $(wildcard Benchmarks/*/bench-*) $(wildcard Benchmarks/*/*.py)
+PYTHON = scripts/test-summary $(wildcard Examples/Python/*.py) $(wildcard Benchmarks/*/bench-*) $(wildcard Benchmarks/*/*.py)
 MAN1 = man/holdfastctl.1
 MAN5 = man/holdfast.toml.5 man/holdfast-session.5
 MAN7 = man/holdfast-rpc.7

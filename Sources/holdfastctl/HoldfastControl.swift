@@ -91,7 +91,7 @@ enum Main {
         let words = CommandWords(Array(CommandLine.arguments.dropFirst()))
         do {
             if let failure = words.failure { throw failure }
-            var command = try HoldfastControl.parseAsRoot(words.inOrder)
+            var command = try await HoldfastControl.asyncParseAsRoot(words.inOrder)
             if var asynchronous = command as? any AsyncParsableCommand {
                 try await asynchronous.run()
             } else {

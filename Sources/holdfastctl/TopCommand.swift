@@ -88,8 +88,7 @@ struct TopCommand: AsyncParsableCommand {
         of session: String, _ client: HoldfastClient, _ terminal: Terminal, _ model: inout TopModel
     ) async -> [String]? {
         do {
-            var command = try HistoryCommand.parse([session])
-            command.common = CommonOptions()
+            let command = try await HistoryCommand.asyncParse([session])
             return try await command.lines(client, terminal)
         } catch {
             model.message = Ending(error).output

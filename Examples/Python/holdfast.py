@@ -1,0 +1,250 @@
+"""A client of holdfastd, in one file, with nothing but the standard library of Python 3.9 and later.
+
+    async with holdfast.Client() as client:
+        await client.publish("main", "plant/7/temperature", "21.5")
+        async for message in client.consume("main", "plant/7/orders/#", consumer="billing"):
+            print(message.topic, message.text)
+
+Calls are JSON-RPC 2.0 on the daemon's Unix socket; holdfast-rpc(7) has every method. `call` takes any of them. A message that
+`publish` has returned for is on disk. `consume` and `watch` attach again when the daemon is restarted.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import json
+import os
+import uuid
+from dataclasses import dataclass
+from typing import Any, AsyncIterator, Optional, Union
+
+__all__ = ["Client", "Error", "Message", "NotRunning"]
+
+PROTOCOL = 1
+DEFAULT_SOCKET = "/run/holdfast/control.sock"
+# Answers may have payloads of 16 MiB, which base64 makes longer.
+_LINE_LIMIT = 32 * 1024 * 1024
+
+
+class Error(Exception):
+    """The daemon refused a call. `code` is stable; `hint` says what to do."""
+
+    def __init__(self, message: str, code: Optional[str] = None, hint: Optional[str] = None) -> None:
+        super().__init__(message if hint is None else f"{message}; {hint}")
+        self.code = code
+        self.hint = hint
+
+
+class NotRunning(ConnectionError):
+    """There is no daemon at the socket, or it went away before it answered."""
+
+
+@dataclass(frozen=True)
+class Message:
+    """A message that the session received."""
+
+    session: str
+    topic: str
+    payload: bytes
+    qos: int
+    retain: bool
+    #: What the acknowledgement of a durable consumer names.
+    id: int
+
+    @property
+    def text(self) -> str:
+        return self.payload.decode()
+
+
+class Client:
+    """One connection to the daemon. Not for several threads; in one event loop, calls may be made at once."""
+
+    def __init__(self, socket: Optional[str] = None, name: str = "holdfast.py") -> None:
+        self.path = socket or os.environ.get("HOLDFAST_SOCKET") or DEFAULT_SOCKET
+        self.name = name
+        self._writer: Optional[asyncio.StreamWriter] = None
+        self._reading: Optional[asyncio.Task[None]] = None
+        self._answers: dict[int, asyncio.Future[Any]] = {}
+        self._feeds: dict[str, asyncio.Queue[Optional[dict[str, Any]]]] = {}
+        # What came for a feed before the answer that names it was looked at.
+        self._early: dict[str, list[dict[str, Any]]] = {}
+        self._last = 0
+        self._connecting = asyncio.Lock()
+
+    async def __aenter__(self) -> "Client":
+        await self._connect()
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self.close()
+
+    async def close(self) -> None:
+        if self._reading is not None:
+            self._reading.cancel()
+        if self._writer is not None:
+            self._writer.close()
+        self._ended()
+
+    # What most programs need
+
+    async def call(self, method: str, **parameters: Any) -> dict[str, Any]:
+        """Calls a method of holdfast-rpc(7), with its parameters by name. `None` leaves one out.
+
+        Raises Error when the daemon refuses, NotRunning when it does not answer. Whether a call that was not answered was
+        carried out is not known.
+        """
+        await self._connect()
+        return await self._request(method, parameters)
+
+    async def publish(
+        self, session: str, topic: str, payload: Union[str, bytes], *, qos: int = 1, retain: bool = False,
+        expiry: Optional[float] = None, wait: str = "accepted", key: Optional[str] = None,
+    ) -> dict[str, Any]:
+        """Publishes a message, once, also when the daemon is restarted in between: until then it is tried again.
+
+        - expiry: for how many seconds it is worth delivering.
+        - wait: "accepted" returns when it is on disk, "delivered" when the server has acknowledged it.
+        - key: the same key within 24 hours is the same message; by default every call is a message of its own.
+        """
+        parameters: dict[str, Any] = {
+            "session": session, "topic": topic, "qos": qos, "retain": retain, "expiry": expiry, "wait": wait,
+            "key": key or str(uuid.uuid4()), **_payload(payload),
+        }
+        while True:
+            try:
+                return await self.call("message.publish", **parameters)
+            except NotRunning:
+                await asyncio.sleep(1)
+
+    async def consume(
+        self, session: str, filter: str, *, consumer: str, qos: int = 1
+    ) -> AsyncIterator[Message]:
+        """Every message of a durable consumer, from where it left off. One is acknowledged when the next is asked for, so
+        one that the program was killed with comes again. Goes on when the daemon is restarted."""
+        while True:
+            try:
+                answer = await self.call(
+                    "message.subscribe", session=session, filter=filter, qos=qos, consumer=consumer)
+                subscription = answer["subscription"]
+                async for parameters in self._feed(subscription):
+                    yield _message(parameters)
+                    await self._request("message.ack", {"subscription": subscription, "id": parameters["id"]})
+            except NotRunning:
+                pass
+            await asyncio.sleep(1)
+
+    async def subscribe(self, session: str, filter: str, *, qos: int = 1) -> AsyncIterator[Message]:
+        """Messages from now on. Goes on when the daemon is restarted; what comes meanwhile is not seen."""
+        while True:
+            try:
+                answer = await self.call("message.subscribe", session=session, filter=filter, qos=qos)
+                async for parameters in self._feed(answer["subscription"]):
+                    yield _message(parameters)
+            except NotRunning:
+                pass
+            await asyncio.sleep(1)
+
+    async def watch(self, session: Optional[str] = None) -> AsyncIterator[dict[str, Any]]:
+        """First {"event": "snapshot", "sessions": […]}, then every event; a snapshot again after each restart."""
+        while True:
+            try:
+                answer = await self.call("session.watch", session=session)
+                yield {"event": "snapshot", **answer["snapshot"]}
+                async for event in self._feed(answer["watch"]):
+                    yield event
+            except NotRunning:
+                pass
+            await asyncio.sleep(1)
+
+    # The connection
+
+    async def _connect(self) -> None:
+        async with self._connecting:
+            if self._writer is not None:
+                return
+            try:
+                reader, writer = await asyncio.open_unix_connection(self.path, limit=_LINE_LIMIT)
+            except (FileNotFoundError, ConnectionRefusedError) as error:
+                raise NotRunning(f"holdfastd does not run: nothing listens on {self.path}") from error
+            self._writer = writer
+            self._reading = asyncio.create_task(self._read(reader))
+            await self._request("rpc.hello", {"client": self.name, "protocol": PROTOCOL})
+
+    async def _request(self, method: str, parameters: dict[str, Any]) -> dict[str, Any]:
+        if self._writer is None:
+            raise NotRunning("the connection to holdfastd has ended")
+        self._last += 1
+        number = self._last
+        answer: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
+        self._answers[number] = answer
+        given = {name: value for name, value in parameters.items() if value is not None}
+        line = json.dumps({"jsonrpc": "2.0", "id": number, "method": method, "params": given})
+        try:
+            self._writer.write(line.encode() + b"\n")
+            await self._writer.drain()
+            return await answer
+        except ConnectionError as error:
+            raise NotRunning("the connection to holdfastd has ended") from error
+        finally:
+            self._answers.pop(number, None)
+
+    async def _read(self, reader: asyncio.StreamReader) -> None:
+        try:
+            while line := await reader.readline():
+                self._take(json.loads(line))
+        except (ConnectionError, ValueError):
+            pass
+        self._ended()
+
+    def _take(self, value: dict[str, Any]) -> None:
+        if "method" in value:
+            parameters = value["params"]
+            feed = parameters.get("subscription") or parameters.get("watch")
+            if feed in self._feeds:
+                self._feeds[feed].put_nowait(parameters)
+            else:
+                self._early.setdefault(feed, []).append(parameters)
+            return
+        answer = self._answers.get(value.get("id", 0))
+        if answer is None or answer.done():
+            return
+        if "error" in value:
+            error = value["error"]
+            data = error.get("data") or {}
+            answer.set_exception(Error(error["message"], data.get("code"), data.get("hint")))
+        else:
+            answer.set_result(value["result"])
+
+    def _ended(self) -> None:
+        self._writer = None
+        self._early.clear()
+        for answer in self._answers.values():
+            if not answer.done():
+                answer.set_exception(NotRunning("the connection to holdfastd has ended"))
+        for feed in self._feeds.values():
+            feed.put_nowait(None)
+
+    async def _feed(self, feed: str) -> AsyncIterator[dict[str, Any]]:
+        queue: asyncio.Queue[Optional[dict[str, Any]]] = asyncio.Queue()
+        for parameters in self._early.pop(feed, []):
+            queue.put_nowait(parameters)
+        self._feeds[feed] = queue
+        try:
+            while (parameters := await queue.get()) is not None:
+                yield parameters
+        finally:
+            self._feeds.pop(feed, None)
+
+
+def _payload(payload: Union[str, bytes]) -> dict[str, str]:
+    if isinstance(payload, str):
+        return {"payload": payload}
+    return {"payloadBase64": base64.b64encode(payload).decode()}
+
+
+def _message(parameters: dict[str, Any]) -> Message:
+    text = parameters.get("payload")
+    payload = base64.b64decode(parameters["payloadBase64"]) if text is None else text.encode()
+    return Message(
+        parameters["session"], parameters["topic"], payload, parameters["qos"], parameters["retain"], parameters["id"])

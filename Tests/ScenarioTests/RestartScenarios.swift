@@ -175,6 +175,6 @@ extension Host {
     fileprivate func breakStore() throws { try executeInStore("DROP TABLE verdict") }
 
     fileprivate func keepsSecret() async throws -> Bool {
-        try await registry().driver("main").rooms.lastOpened != nil
+        try await registry().driver("main").lastOpened != nil
     }
 }

@@ -73,7 +73,7 @@ extension SessionDriver {
         guard let link, let credential = link.renewal?.credential else { return }
         self.link?.renewal = nil
         self.link?.password = credential.secret
-        rooms.lastOpened?.password = credential.secret
+        lastOpened?.password = credential.secret
         credentialMark = credential.mark
         surroundings.logger.debug(
             "\(name): the server has taken the new credential", metadata: ["HOLDFAST_SESSION": "\(name)"])

@@ -16,7 +16,7 @@ extension SessionDriver {
         [
             consumers.qos(of: filter), durableConsumers.qos(of: filter),
             // The session's own, to the room that it is in and to the one that it is joining.
-            filter == rooms.membership?.filter || filter == rooms.change?.joining.filter ? .atLeastOnce : nil,
+            rooms.wants(filter) ? .atLeastOnce : nil,
         ].compactMap { $0 }.max()
     }
 

@@ -52,8 +52,8 @@ extension SessionDriver {
 
     /// Removes our presence, if it is still the one that we published.
     func sayFarewell() {
-        guard rooms.membership != nil, !usesSCRAM, let last = rooms.lastOpened else { return }
-        rooms.lastOpened = nil
+        guard rooms.membership != nil, !usesSCRAM, let last = lastOpened else { return }
+        lastOpened = nil
         look(for: .farewell, at: last.endpoint, last.password, last.proxyPassword)
     }
 
@@ -146,7 +146,7 @@ extension SessionDriver {
         connections.letGo(of: looking.connection, .afterFlush)
         guard case .attempt(let attempt, _) = looking.purpose else { return }
         if let verdict {
-            rooms.lastOpened = nil
+            lastOpened = nil
             retire(attempt.generation, verdict)
         } else if mayBeTooEarly(looking) {
             lookAgain(looking)
@@ -177,7 +177,7 @@ extension SessionDriver {
 
     /// The session failed; if another device has its identity now, that is told, and our presence goes.
     func failed(because reason: Reason) {
-        defer { rooms.lastOpened = nil }
+        defer { lastOpened = nil }
         guard reason.code.group == .displaced else { return }
         if reason.code == .displaced {
             var event = self.event(.displaced)

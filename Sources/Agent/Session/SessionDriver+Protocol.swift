@@ -220,7 +220,7 @@ extension SessionDriver {
             log.serverLowersQoS()
         case .received(let message):
             receivedCount += 1
-            roomReceived(message)
+            perform(rooms.received(message))
             for received in consumers.received(message, number: receivedCount, session: name) { deliver(received) }
         case .messageRefused(let message):
             refused(message)
@@ -236,7 +236,7 @@ extension SessionDriver {
             losses.dropped(1, at: now)
         case .subscribed(let filter, let code):
             subscribing.answer(consumers.answered(filter), code)
-            roomSubscribed(filter, code)
+            perform(rooms.subscribed(filter, code))
         case .subscriptionChanged(let filter):
             subscriptionChanged(filter)
         case .announced(let announcement, let code):

@@ -8,46 +8,30 @@ import Session
 import SessionCore
 import Transport
 
-// The session's room: presence, participants, and the way from one room to another.
-
-/// What a driver knows of rooms.
-struct Rooms: Sendable {
-    /// `nil` when the session is in no room.
-    var membership: RoomMembership?
-    /// The change of rooms that is under way.
-    var change: RoomChange?
-    /// Where our presence must not stay.
-    var topicsToClear: Set<String> = []
-    /// Where the session was connected last, and how: for taking its presence away when it is displaced.
-    var lastOpened: (endpoint: Endpoint, password: [UInt8]?, proxyPassword: [UInt8]?)?
-    /// The server that has taken our presence last. Another one need not know it, whatever it resumes.
-    var presentAt: Endpoint?
-    /// What the store remembers of our presence; see ``OwnPresence/said``.
-    var presences: Set<RFC3339> = []
-    /// The will in the server's hands is that of another room.
-    var mustRenew = false
-}
-
-/// From one room to another: the old one is left when the new one has accepted everything.
-struct RoomChange: Sendable {
-    var joining: RoomMembership
-    var answer: @Sendable (Result<Void, RPCError>) -> Void
-}
+// The session's room: what ``Rooms`` decides is carried out here, and what programs ask is answered.
 
 extension SessionDriver {
-    /// A session's presence in the room, not published yet.
-    private func membership(in room: Room) -> RoomMembership {
-        RoomMembership(
-            room,
-            presence: OwnPresence(
-                identity: identity, session: name.description, willDelay: configuration.presence.willDelay,
-                since: wallClock, said: rooms.presences))
+    func perform(_ actions: [Rooms.Action]) {
+        for action in actions { perform(action) }
     }
 
-    /// In any life of the daemon the session knows what it has published.
-    private func remember(_ presence: OwnPresence?) {
-        guard let said = presence?.said, said != rooms.presences else { return }
-        rooms.presences = said
+    private func perform(_ action: Rooms.Action) {
+        switch action {
+        case .announce(let announcement): order(.announce(announcement))
+        case .subscribe(let filter): order(.subscribe(filter))
+        case .unsubscribe(let filter): unsubscribeIfUnwanted(filter)
+        case .remember(let said): remember(said)
+        case .tell(let changes): tell(changes)
+        case .presenceRefused(let code): log.presenceRefused(code.description)
+        case .restored: checkRestored()
+        case .entered(let room, let old): entered(room, from: old)
+        case .answer(let call, let error):
+            switching.answer([call], error.map { .failure($0) } ?? .success(()))
+            if error == nil { surroundings.report(name, nil) }
+        }
+    }
+
+    private func remember(_ said: Set<RFC3339>) {
         let (commits, name) = (surroundings.commits, name)
         let times = Set(said.map { Timestamp(rawValue: $0.milliseconds) })
         commits.assumeIsolated { $0.commit([.setPresences(times)], of: name) { _ in } }
@@ -56,21 +40,16 @@ extension SessionDriver {
     /// The configured device, or the one that is derived from the machine.
     var device: String { configuration.device.isEmpty ? surroundings.deviceID : configuration.device }
 
-    private var identity: Participant.Identity { .init(user: configuration.user, device: device) }
-
     /// Takes up the room: the configured one, unless the session was told to switch to another one since. A room that the
     /// session was in when the daemon was killed, and is not in any more, is left.
     func enterRoom(_ chosen: ChosenRoom?, remembered: Set<TopicFilter>) {
         let room = chosen.map { Room(prefix: configuration.roomPrefix, name: $0.room) } ?? configuration.configuredRoom
-        rooms.membership = room.map { membership(in: $0) }
+        rooms.begin(in: room, subscribedTo: remembered, at: wallClock)
         machine.rivalry.strategy = configuration.kick
         machine.rivalry.canLook = rooms.membership != nil
-        rooms.topicsToClear = Set(Room.presenceTopics(of: identity, in: remembered))
         publications.enter(room)
         _ = followWithDurables(to: room)
-        guard let membership = rooms.membership else { return }
-        rooms.topicsToClear.remove(membership.topic)
-        _ = consumers.follow(to: membership.room)
+        if let room { _ = consumers.follow(to: room) }
     }
 
     /// The topic or filter as the server has it.
@@ -93,50 +72,34 @@ extension SessionDriver {
 
     /// Before an attempt: what CONNECT says of the room.
     func prepareRoom() {
-        if machine.status.state == .connecting, !machine.wasAccepted { rooms.membership?.presence.begin(at: wallClock) }
-        let mark = ConnectionMark(clientID: clientID, time: wallClock, random: surroundings.seed())
-        rooms.membership?.presence.willConnect(as: mark)
+        rooms.willConnect(
+            as: ConnectionMark(clientID: clientID, time: wallClock, random: surroundings.seed()),
+            isFirst: machine.status.state == .connecting && !machine.wasAccepted, at: wallClock)
         mqtt.configuration.will = rooms.membership?.will
         mqtt.configuration.keepAlive =
             rooms.membership == nil
             ? PresenceTiming.keepAlive(configuration.heartbeat.interval) : configuration.presence.keepAlive
     }
 
-    /// After CONNACK: what has to be said and heard in the room.
     func roomConnected(resumed: Bool) {
-        rooms.mustRenew = false
-        for topic in rooms.topicsToClear { order(.announce(Announcement(topic: topic))) }
-        guard var membership = rooms.membership else { return }
-        let isKnownHere = resumed && rooms.presentAt == link?.address
-        let mustAnnounce = membership.presence.connected(
-            resumed: isKnownHere, isWillDelayed: mqtt.version == .five, at: now, time: wallClock)
-        let knowsAll = isKnownHere && membership.participants.isKnown
-        if !knowsAll {
-            membership.participants.beginSnapshot()
-            // A server that still has the subscription sends the retained messages only when it is asked for them.
-            if resumed { order(.subscribe(membership.filter)) }
-        }
-        membership.step = mustAnnounce || !knowsAll ? .mustAnnounce : .done
-        rooms.membership = membership
-        remember(membership.presence)
-        // Nobody waits for the new mark but another device.
-        if membership.step == .done { order(.announce(membership.online)) }
+        guard let link else { return }
+        perform(
+            rooms.connected(
+                to: link.address.description, resumed: resumed, isWillDelayed: mqtt.version == .five, at: now,
+                time: wallClock))
     }
 
     /// All subscriptions were answered for: the session is restored when its presence and its publications are published,
     /// too.
     func roomRestored() {
         isRestoring = true
-        if let membership = rooms.membership, membership.step == .mustAnnounce {
-            rooms.membership?.step = .announcing
-            order(.announce(membership.online))
-        }
+        perform(rooms.subscriptionsRestored())
         publications.open()
         advancePublications()
     }
 
     func checkRestored() {
-        guard isRestoring, rooms.membership?.step != .announcing, publications.isSettled else { return }
+        guard isRestoring, !rooms.isAnnouncing, publications.isSettled else { return }
         isRestoring = false
         tellSession { .restored($0) }
     }
@@ -144,82 +107,28 @@ extension SessionDriver {
     func roomConnectionClosed() {
         isRestoring = false
         publications.connectionClosed()
-        rooms.membership?.connectionClosed()
-        endChange(.notConnected(name.description, hint: "it stays in its room; try again when it is connected"))
-    }
-
-    /// The session leaves for good, as long as it is connected.
-    func leaveRoom() {
-        endChange(.wrongState(name.description, is: "disconnecting"))
-        guard let membership = rooms.membership else { return }
-        rooms.membership?.step = .leaving
-        order(.announce(membership.cleared))
+        perform(rooms.connectionClosed())
     }
 
     /// How to say goodbye: when the room does not know yet that we left, the will tells it.
     var goodbye: MQTT.ReasonCode {
-        rooms.membership?.step == .leaving ? .disconnectWithWill : .normalDisconnection
+        rooms.isLeaving ? .disconnectWithWill : .normalDisconnection
     }
 
     // MARK: Messages
 
     func announced(_ announcement: Announcement, _ code: MQTT.ReasonCode) {
-        if rooms.change?.joining.topic == announcement.topic, announcement.payload.readableBytes > 0 {
-            finishChange(code)
-        } else if rooms.membership?.topic == announcement.topic {
-            if announcement.payload.readableBytes == 0 {
-                if rooms.membership?.step == .leaving, !code.isError {
-                    rooms.membership?.step = .done
-                    rooms.membership?.presence.cleared()
-                }
-            } else {
-                ownPresenceAnswered(code)
-            }
-        }
-        if announcement.payload.readableBytes == 0 { rooms.topicsToClear.remove(announcement.topic) }
+        perform(rooms.announced(announcement, code, by: link?.address.description, at: now))
     }
 
     /// After a change of rooms, the server is told whose end to announce where when nothing is under way any more.
     func renewIfRoomChanged() {
-        guard rooms.mustRenew, rooms.topicsToClear.isEmpty, publications.isQuiet else { return }
-        rooms.mustRenew = false
-        renew(because: Reason(.switchRoom))
+        if rooms.takeRenewal(isQuiet: publications.isQuiet) { renew(because: Reason(.switchRoom)) }
     }
 
     /// At a heartbeat.
     func announceRefusedPresence() {
-        if rooms.membership?.takeRefusal(at: now) == true, let online = rooms.membership?.online {
-            order(.announce(online))
-        }
-    }
-
-    private func ownPresenceAnswered(_ code: MQTT.ReasonCode) {
-        if code.isError {
-            log.presenceRefused(code.description)
-            // There will be no message of ours at the end of the retained ones.
-            tell(rooms.membership?.participants.endSnapshot() ?? [])
-        } else {
-            rooms.membership?.presence.published(at: now)
-            rooms.presentAt = link?.address
-        }
-        if rooms.membership?.presenceAnswered(isRefused: code.isError, at: now) == true,
-            let online = rooms.membership?.online
-        {
-            order(.announce(online))
-        }
-        if rooms.membership?.step == .announcing {
-            rooms.membership?.step = .done
-            checkRestored()
-        }
-    }
-
-    func roomReceived(_ message: MQTTClientMachine.InboundMessage) {
-        if rooms.change?.joining.received(message) != nil { return }
-        switch rooms.membership?.received(message) {
-        case .changes(let changes)?: tell(changes)
-        case .mustCorrect?: if let online = rooms.membership?.online { order(.announce(online)) }
-        case nil: break
-        }
+        perform(rooms.announceRefused(at: now))
     }
 
     private func tell(_ changes: [Participants.Change]) {
@@ -242,18 +151,6 @@ extension SessionDriver {
             event.device = identity.device
             report(event)
         }
-    }
-
-    /// The others in the room are told how good this session's connection is.
-    func tellQuality(_ quality: Quality) {
-        // Nothing gets through when nothing comes back.
-        guard quality != .lost, let before = rooms.membership?.presence, before.quality != quality else { return }
-        rooms.membership?.presence.quality = quality
-        // A first measurement that is as one expects goes along with the next message.
-        guard before.quality != nil || quality == .poor, let membership = rooms.membership, membership.step == .done,
-            machine.status.state == .connected
-        else { return }
-        order(.announce(membership.online))
     }
 
     /// Who is in the room.
@@ -294,17 +191,13 @@ extension SessionDriver {
         guard machine.status.state == .connected else {
             throw .notConnected(name.description, hint: "a session changes its room while it is connected")
         }
-        guard rooms.change == nil, !rooms.mustRenew else {
+        guard !rooms.isChanging else {
             throw .tooManyRequests("session \(name) is changing its room")
         }
         guard new != rooms.membership?.room else { return .init(room: room) }
-        var joining = membership(in: new)
-        if let mark = rooms.membership?.presence.mark { joining.presence.willConnect(as: mark) }
-        joining.participants.beginSnapshot()
-        remember(joining.presence)
         let result: Result<Void, RPCError> = await withCheckedContinuation { continuation in
-            rooms.change = RoomChange(joining: joining) { continuation.resume(returning: $0) }
-            order(.subscribe(joining.filter))
+            let call = switching.add { continuation.resume(returning: $0) }
+            perform(rooms.join(new, for: call, at: wallClock))
         }
         try result.get()
         await rememberRoom(room)
@@ -320,72 +213,17 @@ extension SessionDriver {
         }
     }
 
-    /// The server answered a subscription; it may be that of the new room.
-    func roomSubscribed(_ filter: TopicFilter, _ code: MQTT.ReasonCode) {
-        if let change = rooms.change, change.joining.filter == filter {
-            guard !code.isError else {
-                endChange(refusal(of: change, code))
-                return
-            }
-            if change.joining.step == .done {
-                rooms.change?.joining.step = .announcing
-                order(.announce(change.joining.online))
-            }
-        }
-    }
-
-    private func refusal(of change: RoomChange, _ code: MQTT.ReasonCode) -> RPCError {
-        let stays = rooms.membership.map { "stays in \($0.room.name)" } ?? "is in no room"
-        return RPCError(
-            .messageRejected, "room \(change.joining.room.name) refused session \(name) (\(code)): it \(stays)",
-            reasonCode: Int(code.rawValue))
-    }
-
-    private func finishChange(_ code: MQTT.ReasonCode) {
-        guard var change = rooms.change else { return }
-        guard !code.isError else {
-            endChange(refusal(of: change, code))
-            return
-        }
-        rooms.change = nil
-        change.joining.step = .done
-        change.joining.presence.published(at: now)
-        rooms.presentAt = link?.address
-        if change.joining.participants.isKnown == false { _ = change.joining.participants.endSnapshot() }
-        let old = rooms.membership
-        rooms.membership = change.joining
-        if let old {
-            unsubscribeIfUnwanted(old.filter)
-            rooms.topicsToClear.insert(old.topic)
-            order(.announce(old.cleared))
-        }
-        rooms.topicsToClear.remove(change.joining.topic)
-        for move in consumers.follow(to: change.joining.room) + followWithDurables(to: change.joining.room) {
+    private func entered(_ room: Room, from old: Room?) {
+        for move in consumers.follow(to: room) + followWithDurables(to: room) {
             unsubscribeIfUnwanted(move.old)
             if let new = move.new, let qos = wantedQoS(of: new) { order(.subscribe(new, qos)) }
         }
         machine.rivalry.canLook = true
-        publications.enter(change.joining.room)
+        publications.enter(room)
         advancePublications()
-        rooms.mustRenew = true
         renewIfRoomChanged()
         var event = self.event(.roomChanged)
-        event.previousRoom = old?.room.name
+        event.previousRoom = old?.name
         report(event)
-        change.answer(.success(()))
-        surroundings.report(name, nil)
-    }
-
-    /// The new room is not entered; whatever was said there is taken back.
-    private func endChange(_ error: RPCError) {
-        guard let change = rooms.change else { return }
-        rooms.change = nil
-        remember(rooms.membership?.presence)
-        unsubscribeIfUnwanted(change.joining.filter)
-        if change.joining.step == .announcing {
-            rooms.topicsToClear.insert(change.joining.topic)
-            order(.announce(change.joining.cleared))
-        }
-        change.answer(.failure(error))
     }
 }

@@ -113,7 +113,11 @@ actor SessionDriver {
     /// What the server grants less than was asked, as it was told last.
     var toldShortfalls: [String] = []
     var losses = InboxLosses()
-    var rooms = Rooms()
+    var rooms: Rooms
+    /// Those who wait until the session is in another room.
+    var switching = PendingCalls<Result<Void, RPCError>>()
+    /// Where the session was connected last, and how: for taking its presence away when it is displaced.
+    var lastOpened: (endpoint: Endpoint, password: [UInt8]?, proxyPassword: [UInt8]?)?
     var publications: Publications
     /// Subscriptions are restored, and what the session itself publishes is not.
     var isRestoring = false
@@ -180,7 +184,12 @@ actor SessionDriver {
         clientID = durable.assignedClientID ?? configuration.clientID
         redirections = Redirections(configuration)
         homes = SessionHomes(durable.homes)
-        rooms.presences = Set(durable.presences.map { RFC3339(milliseconds: $0.rawValue) })
+        rooms = Rooms(
+            identity: .init(
+                user: configuration.user,
+                device: configuration.device.isEmpty ? surroundings.deviceID : configuration.device),
+            session: name.description, willDelay: configuration.presence.willDelay,
+            remembered: Set(durable.presences.map { RFC3339(milliseconds: $0.rawValue) }))
         protocols = ProtocolChoice(configuration.mqtt.version)
         log = SessionLog(session: name, logger: surroundings.logger)
         remembered = durable.rememberedSubscriptions
@@ -423,7 +432,7 @@ actor SessionDriver {
             leave(generation)
         case .flush:
             isFlushing = true
-            leaveRoom()
+            perform(rooms.leave())
             leavePublications()
             checkFlushed()
         case .sayGoodbye:
@@ -545,7 +554,7 @@ actor SessionDriver {
         guard let link else { return }
         let generation = link.generation
         self.link?.opened = opened
-        rooms.lastOpened = (link.address, link.password, link.proxyPassword)
+        lastOpened = (link.address, link.password, link.proxyPassword)
         watchPath(of: link.attempt.endpoint, to: opened.peer)
         // The look at the path may have found that it moved, and the attempt is over.
         guard self.link?.generation == generation else { return }
@@ -604,7 +613,7 @@ actor SessionDriver {
             return
         }
         since = wallClock
-        if state == .disconnected { rooms.lastOpened = nil }
+        if state == .disconnected { lastOpened = nil }
         rememberVerdict(state)
         if state == .failed { failed(because: machine.reason) }
         watchCredential()

@@ -1,0 +1,169 @@
+import ControlAPI
+import MQTT
+import NIOCore
+import SessionCore
+import Testing
+
+@testable import Session
+
+/// A session's ways into a room, out of it, and from one to another, in virtual time.
+@Suite struct RoomsTests {
+    private static let plant = Room(prefix: "p", name: "plant")
+    private static let hall = Room(prefix: "p", name: "hall")
+    private static let topic = "p/plant/presence/me/here"
+    private static let hallTopic = "p/hall/presence/me/here"
+    private static let call = CallID(rawValue: 1)
+
+    private var rooms = Rooms(
+        identity: .init(user: "me", device: "here"), session: "main", willDelay: .seconds(90))
+
+    private static func at(_ seconds: Int64) -> Instant { Instant(nanoseconds: seconds * 1_000_000_000) }
+    private static func time(_ seconds: Int64) -> RFC3339 { RFC3339(milliseconds: seconds * 1000) }
+    private static func mark(_ number: Int64) -> ConnectionMark {
+        ConnectionMark(clientID: "c", time: time(number), random: 0)
+    }
+
+    private func online(_ topic: String) -> Rooms.Action? {
+        rooms.membership.map { .announce(Announcement(topic: topic, payload: $0.online.payload)) }
+    }
+
+    /// From CONNACK to the server's answer to our presence.
+    private mutating func connect(resumed: Bool = false, to server: String = "a", at second: Int64) -> [Rooms.Action] {
+        rooms.willConnect(as: Self.mark(second), isFirst: second == 0, at: Self.time(second))
+        var actions = rooms.connected(
+            to: server, resumed: resumed, isWillDelayed: true, at: Self.at(second), time: Self.time(second))
+        actions += rooms.subscriptionsRestored()
+        guard rooms.isAnnouncing, let online = rooms.membership?.online else { return actions }
+        return actions + rooms.announced(online, .success, by: server, at: Self.at(second))
+    }
+
+    private mutating func enter() {
+        rooms.begin(in: Self.plant, subscribedTo: [], at: Self.time(0))
+        _ = connect(at: 0)
+        _ = rooms.membership.map { rooms.received(.init($0.online)) }
+    }
+
+    @Test mutating func `presence is announced when the subscriptions are there, and then the session is restored`() {
+        rooms.begin(in: Self.plant, subscribedTo: [], at: Self.time(0))
+        rooms.willConnect(as: Self.mark(0), isFirst: true, at: Self.time(0))
+        let actions = rooms.connected(
+            to: "a", resumed: false, isWillDelayed: true, at: Self.at(0), time: Self.time(0))
+        #expect(actions == [.remember([Self.time(0)])])
+        #expect(rooms.subscriptionsRestored() == [online(Self.topic)])
+        #expect(rooms.isAnnouncing)
+        let answered = rooms.membership.map {
+            rooms.announced($0.online, .success, by: "a", at: Self.at(1))
+        }
+        #expect(answered == [.restored])
+        #expect(!rooms.isAnnouncing)
+    }
+
+    @Test mutating func `a refused presence is told, and restores the session all the same`() {
+        rooms.begin(in: Self.plant, subscribedTo: [], at: Self.time(0))
+        rooms.willConnect(as: Self.mark(0), isFirst: true, at: Self.time(0))
+        _ = rooms.connected(to: "a", resumed: false, isWillDelayed: true, at: Self.at(0), time: Self.time(0))
+        _ = rooms.subscriptionsRestored()
+        let answered = rooms.membership.map {
+            rooms.announced($0.online, .notAuthorized, by: "a", at: Self.at(1))
+        }
+        #expect(answered == [.presenceRefused(.notAuthorized), .tell([]), .restored])
+    }
+
+    @Test mutating func `a room that the session was in before a crash is cleared`() throws {
+        rooms.begin(
+            in: Self.plant,
+            subscribedTo: [try TopicFilter(Self.plant.presenceFilter), try TopicFilter(Self.hall.presenceFilter)],
+            at: Self.time(0))
+        let clearing = Announcement(topic: Self.hallTopic)
+        #expect(connect(at: 0).first == .announce(clearing))
+        _ = rooms.announced(clearing, .success, by: "a", at: Self.at(1))
+        _ = rooms.connectionClosed()
+        #expect(connect(at: 2).contains(.announce(clearing)) == false, "it is cleared once")
+    }
+
+    @Test mutating func `a short outage is over without waiting for the room, at the server that knows the presence`() {
+        enter()
+        #expect(rooms.connectionClosed() == [])
+        let actions = connect(resumed: true, at: 5)
+        #expect(actions == [online(Self.topic)], "the others' list is known; the mark is new")
+        _ = rooms.connectionClosed()
+        _ = connect(resumed: true, to: "b", at: 10)
+        #expect(rooms.membership?.step == .done)
+    }
+
+    @Test mutating func `the old room is left when the new one has taken the presence`() throws {
+        enter()
+        let filter = try TopicFilter(Self.hall.presenceFilter)
+        #expect(rooms.join(Self.hall, for: Self.call, at: Self.time(9)).last == .subscribe(filter))
+        #expect(rooms.isChanging)
+        #expect(rooms.wants(filter))
+        guard case .announce(let joining)? = rooms.subscribed(filter, .success).first else {
+            Issue.record("the new room is not announced in")
+            return
+        }
+        #expect(joining.topic == Self.hallTopic)
+        #expect(rooms.subscribed(filter, .success) == [], "once")
+        let left = Announcement(topic: Self.topic)
+        #expect(
+            rooms.announced(joining, .success, by: "a", at: Self.at(10)) == [
+                .unsubscribe(try TopicFilter(Self.plant.presenceFilter)), .announce(left),
+                .entered(Self.hall, from: Self.plant), .answer(Self.call, nil),
+            ])
+        #expect(rooms.membership?.room == Self.hall)
+        #expect(rooms.takeRenewal(isQuiet: true) == false, "the old room is not cleared yet")
+        _ = rooms.announced(left, .success, by: "a", at: Self.at(11))
+        #expect(rooms.takeRenewal(isQuiet: false) == false)
+        #expect(rooms.takeRenewal(isQuiet: true) == true, "for the will of the new room")
+        #expect(!rooms.isChanging)
+    }
+
+    @Test mutating func `a room that refuses is not entered`() throws {
+        enter()
+        let filter = try TopicFilter(Self.hall.presenceFilter)
+        _ = rooms.join(Self.hall, for: Self.call, at: Self.time(9))
+        let actions = rooms.subscribed(filter, .notAuthorized)
+        #expect(actions.contains(.unsubscribe(filter)))
+        guard case .answer(Self.call, let error?)? = actions.last else {
+            Issue.record("nobody is answered")
+            return
+        }
+        #expect(error.message.hasSuffix("it stays in plant"))
+        #expect(rooms.membership?.room == Self.plant && !rooms.isChanging)
+    }
+
+    @Test mutating func `a connection that ends while the new room is announced in takes that back`() throws {
+        enter()
+        let filter = try TopicFilter(Self.hall.presenceFilter)
+        _ = rooms.join(Self.hall, for: Self.call, at: Self.time(9))
+        _ = rooms.subscribed(filter, .success)
+        let actions = rooms.connectionClosed()
+        #expect(actions.contains(.announce(Announcement(topic: Self.hallTopic))))
+        #expect(connect(resumed: true, at: 12).first == .announce(Announcement(topic: Self.hallTopic)))
+    }
+
+    @Test mutating func `leaving clears the presence, and without an answer the will says it`() {
+        enter()
+        #expect(rooms.leave() == [.announce(Announcement(topic: Self.topic))])
+        #expect(rooms.isLeaving)
+        _ = rooms.announced(Announcement(topic: Self.topic), .success, by: "a", at: Self.at(1))
+        #expect(!rooms.isLeaving)
+    }
+
+    @Test mutating func `quality is told when it changes, and first when it is poor`() {
+        enter()
+        #expect(rooms.qualityChanged(.good, isConnected: true) == [])
+        #expect(rooms.qualityChanged(.poor, isConnected: true) == [online(Self.topic)])
+        #expect(rooms.qualityChanged(.poor, isConnected: true) == [])
+        #expect(rooms.qualityChanged(.lost, isConnected: true) == [])
+        #expect(rooms.qualityChanged(.good, isConnected: false) == [])
+    }
+}
+
+extension MQTTClientMachine.InboundMessage {
+    /// What we published comes back.
+    fileprivate init(_ announcement: Announcement) {
+        self.init(
+            topic: announcement.topic, payload: announcement.payload, qos: .atLeastOnce, retain: false,
+            duplicate: false, properties: announcement.properties)
+    }
+}

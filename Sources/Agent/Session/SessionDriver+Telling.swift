@@ -51,9 +51,7 @@ extension SessionDriver {
                 event: event, instant: now, time: wallClock, status: status,
                 address: status.endpoint.map { address(of: $0) }, eventAddress: eventAddress,
                 liveness: machine.liveness, credentialEnd: credentialEnd, room: rooms.membership?.room.name))
-        if case .qualityChanged(let quality) = event {
-            perform(rooms.qualityChanged(quality, isConnected: status.state == .connected))
-        }
+        if case .qualityChanged(let quality) = event { tellQuality(quality) }
     }
 
     func tellLater() {

@@ -20,14 +20,7 @@ public enum OutgoingLine {
         switch id {
         case .null: line += "null".utf8
         case .number(let number): append(number, to: &line)
-        case .string(let text):
-            let isPlain = text.utf8.allSatisfy { (0x20..<0x7F).contains($0) && $0 != 0x22 && $0 != 0x5C }
-            guard isPlain else {
-                return encode(Answer(id: id, result: result)) ?? failure(id, .internalError("the id cannot be written"))
-            }
-            line.append(UInt8(ascii: "\""))
-            line += text.utf8
-            line.append(UInt8(ascii: "\""))
+        case .string(let text): append(text, to: &line)
         }
         line += #","jsonrpc":"2.0","result":{"accepted":"#.utf8
         line += (result.accepted ? "true" : "false").utf8
@@ -39,6 +32,50 @@ public enum OutgoingLine {
         if let code = result.reasonCode { append(Int64(code), to: &line) } else { line += "null".utf8 }
         line += "}}\n".utf8
         return line
+    }
+
+    /// A message that was received: the same line, written without the encoder, if it has no properties and its payload is
+    /// plain text.
+    public static func notification(_ message: ReceivedMessage) -> [UInt8]? {
+        guard message.properties == nil, isPlain(message.payload.bytes) else {
+            return encode(Call<ReceivedMessage>(id: nil, method: ReceivedMessage.name, params: message))
+        }
+        var line: [UInt8] = []
+        line.reserveCapacity(message.payload.bytes.count + message.topic.utf8.count + 256)
+        line += #"{"jsonrpc":"2.0","method":"message.received","params":{"duplicate":"#.utf8
+        line += (message.duplicate ? "true" : "false").utf8
+        line += #","id":"#.utf8
+        append(message.id, to: &line)
+        line += #","payload":""#.utf8
+        line += message.payload.bytes
+        line += #"","properties":null,"qos":"#.utf8
+        append(Int64(message.qos.rawValue), to: &line)
+        line += #","retain":"#.utf8
+        line += (message.retain ? "true" : "false").utf8
+        line += #","session":"#.utf8
+        append(message.session, to: &line)
+        line += #","subscription":"#.utf8
+        append(message.subscription.rawValue, to: &line)
+        line += #","topic":"#.utf8
+        append(message.topic, to: &line)
+        line += "}}\n".utf8
+        return line
+    }
+
+    /// Whether the bytes stand between quotes in JSON as they are.
+    private static func isPlain(_ bytes: some Sequence<UInt8>) -> Bool {
+        bytes.allSatisfy { (0x20..<0x7F).contains($0) && $0 != UInt8(ascii: "\"") && $0 != UInt8(ascii: "\\") }
+    }
+
+    private static func append(_ text: String, to line: inout [UInt8]) {
+        guard isPlain(text.utf8) else {
+            // Without the newline. Any text can be written as JSON.
+            line += (encode(text) ?? []).dropLast()
+            return
+        }
+        line.append(UInt8(ascii: "\""))
+        line += text.utf8
+        line.append(UInt8(ascii: "\""))
     }
 
     private static func append(_ number: Int64, to line: inout [UInt8]) {

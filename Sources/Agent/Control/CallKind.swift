@@ -14,7 +14,7 @@ enum CallKind: Int, CaseIterable, Sendable {
     /// How many of the kind run at once on one connection.
     var limit: Int {
         switch self {
-        case .message: 256
+        case .message: 1024
         case .delivery: 1024
         case .look: 8
         case .read: 2

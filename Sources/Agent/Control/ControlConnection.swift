@@ -18,8 +18,6 @@ actor ControlConnection {
     static let maximumHeld = 1 << 20
     /// A longer line is not parsed on the loop of the sessions.
     static let longParse = 64 << 10
-    /// How much is given to the kernel at once.
-    static let piece = 64 << 10
 
     nonisolated let id: ConnectionID
     nonisolated let channel: any Channel
@@ -58,8 +56,7 @@ actor ControlConnection {
     /// The peer sends no more, as `nc -N` at the end of its input; it still wants its answers.
     private var isInputClosed = false
 
-    /// What is to be written, in pieces that are given to the kernel one at a time.
-    private var outgoing = CircularBuffer<ByteBuffer>()
+    private var outgoing = OutgoingBytes(pieceLength: 64 << 10)
     private var isWriting = false
     private var isPumping = false
     private var isFlushPlanned = false
@@ -526,11 +523,7 @@ extension ControlConnection {
     private func write(_ line: [UInt8]) {
         guard channel.isActive, !line.isEmpty else { return }
         account(line.count)
-        if let last = outgoing.indices.last, outgoing[last].readableBytes + line.count <= Self.piece {
-            outgoing[last].writeBytes(line)
-        } else {
-            outgoing.append(ByteBuffer(bytes: line))
-        }
+        outgoing.append(line)
         guard !isFlushPlanned else { return }
         isFlushPlanned = true
         // Once for all that is answered at the same time, as by one commit.
@@ -547,11 +540,7 @@ extension ControlConnection {
         guard !isPumping else { return }
         isPumping = true
         defer { isPumping = false }
-        while !isWriting, channel.isActive, var buffer = outgoing.popFirst() {
-            if let piece = buffer.readableBytes > Self.piece ? buffer.readSlice(length: Self.piece) : nil {
-                outgoing.prepend(buffer)
-                buffer = piece
-            }
+        while !isWriting, channel.isActive, let buffer = outgoing.next() {
             isWriting = true
             let count = buffer.readableBytes
             channel.writeAndFlush(buffer).whenComplete { [weak self] _ in
@@ -715,7 +704,7 @@ extension ControlConnection {
         self.subscriptions = [:]
         held = [:]
         dropped = [:]
-        outgoing = []
+        outgoing = OutgoingBytes(pieceLength: outgoing.pieceLength)
         waiting = []
         batches = [:]
         for delivery in deliveries.values { delivery.timer?.cancel() }

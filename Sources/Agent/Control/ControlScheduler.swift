@@ -83,6 +83,12 @@ struct ControlScheduler {
         /// Since when it has held more than it should without moving.
         var stalledSince: Instant?
         var feeds: [FeedKind: Int] = [:]
+
+        /// Whether its own calls and answers let a call of the kind begin.
+        func mayBegin(_ kind: CallKind, _ limits: Limits) -> Bool {
+            output <= limits.unread && running[kind.rawValue] < kind.limit
+                && (kind != .message || running[CallKind.delivery.rawValue] < CallKind.delivery.limit)
+        }
     }
 
     let limits: Limits
@@ -222,19 +228,17 @@ struct ControlScheduler {
     mutating func begin(
         _ kind: CallKind, bytes: Int, answer: Int = 0, of id: ConnectionID
     ) -> Bool {
-        guard let connection = connections[id], connection.wait == nil else { return false }
-        guard connection.output <= limits.unread, connection.running[kind.rawValue] < kind.limit,
-            kind != .message || connection.running[CallKind.delivery.rawValue] < CallKind.delivery.limit
-        else {
+        guard let place = connections.index(forKey: id), connections.values[place].wait == nil else { return false }
+        guard connections.values[place].mayBegin(kind, limits) else {
             wait(id, for: .itself)
             return false
         }
-        if kind == .message, connection.uncommitted > 0, uncommitted + bytes > limits.uncommitted {
+        if kind == .message, connections.values[place].uncommitted > 0, uncommitted + bytes > limits.uncommitted {
             wait(id, for: .commits)
             return false
         }
         // The line counts for the call from now on.
-        let taken = min(bytes, connection.input)
+        let taken = min(bytes, connections.values[place].input)
         memory.give(taken, by: id)
         let cost = bytes + limits.call + (kind == .read ? 0 : answer)
         guard memory.take(cost, for: id) else {
@@ -242,15 +246,15 @@ struct ControlScheduler {
             wait(id, for: .memory)
             return false
         }
-        connections[id]?.input -= taken
-        connections[id]?.running[kind.rawValue] += 1
+        connections.values[place].input -= taken
+        connections.values[place].running[kind.rawValue] += 1
         switch kind {
         case .message:
             uncommitted += bytes
-            connections[id]?.uncommitted += bytes
+            connections.values[place].uncommitted += bytes
         case .read:
-            connections[id]?.reads.append(answer)
-            readTurns.add(id, of: connection.user)
+            connections.values[place].reads.append(answer)
+            readTurns.add(id, of: connections.values[place].user)
         case .delivery, .look, .command:
             break
         }
@@ -377,13 +381,14 @@ struct ControlScheduler {
     }
 
     private mutating func noteMovement(of id: ConnectionID, moved: Bool, at now: Instant) {
-        guard let connection = connections[id] else { return }
+        guard let place = connections.index(forKey: id) else { return }
         // What cannot be read on for want of memory does not stand still by itself.
-        let isUnfinished = connection.input > limits.readAhead && connection.wait != .memory
-        if !isUnfinished, connection.output <= limits.unread {
-            connections[id]?.stalledSince = nil
-        } else if moved || connection.stalledSince == nil {
-            connections[id]?.stalledSince = now
+        let isUnfinished =
+            connections.values[place].input > limits.readAhead && connections.values[place].wait != .memory
+        if !isUnfinished, connections.values[place].output <= limits.unread {
+            connections.values[place].stalledSince = nil
+        } else if moved || connections.values[place].stalledSince == nil {
+            connections.values[place].stalledSince = now
         }
     }
 
@@ -402,14 +407,15 @@ struct ControlScheduler {
 
     /// Something of the connection's own is over.
     private mutating func wakeItself(_ id: ConnectionID) {
-        guard let connection = connections[id] else { return }
-        if connection.wait == .itself {
-            connections[id]?.wait = nil
-            turns.add(id, of: connection.user)
+        guard let place = connections.index(forKey: id) else { return }
+        let user = connections.values[place].user
+        if connections.values[place].wait == .itself {
+            connections.values[place].wait = nil
+            turns.add(id, of: user)
         }
-        if connection.readWait == .itself {
-            connections[id]?.readWait = nil
-            readTurns.add(id, of: connection.user)
+        if connections.values[place].readWait == .itself {
+            connections.values[place].readWait = nil
+            readTurns.add(id, of: user)
         }
     }
 

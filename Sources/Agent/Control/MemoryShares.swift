@@ -60,14 +60,17 @@ struct MemoryShares<Member: Hashable & Sendable, User: Hashable & Sendable>: Sen
     }
 
     private mutating func change(by bytes: Int, of member: Member) {
-        guard let account = accounts[member] else { return }
-        let held = account.held + bytes
+        guard let place = accounts.index(forKey: member) else { return }
+        let before = accounts.values[place].held
+        let held = before + bytes
         precondition(held >= 0, "more is given back than was taken")
-        accounts[member]?.held = held
-        let more = excess(held) - excess(account.held)
+        accounts.values[place].held = held
+        let more = excess(held) - excess(before)
+        guard more != 0 else { return }
         borrowed += more
-        let byUser = borrowed(by: account.user) + more
-        borrowedByUser[account.user] = byUser == 0 ? nil : byUser
+        let user = accounts.values[place].user
+        let byUser = borrowed(by: user) + more
+        borrowedByUser[user] = byUser == 0 ? nil : byUser
     }
 
     private func excess(_ bytes: Int) -> Int { max(0, bytes - allowance) }

@@ -68,18 +68,19 @@ extension SessionDriver {
         }
         checkClock()
         let message = OutboundMessage(parameters, at: timestamp)
-        if !mqtt.hasRoom(for: message.size) { run(.timePassed) }
         var actions: [MQTTClientMachine.Action] = []
+        mqtt.makeRoom(for: message.size, at: timestamp, into: &actions)
         do throws(MQTTClientMachine.PublishError) {
             let sequence = try mqtt.publish(message, key: key, at: timestamp, into: &actions)
             if let key { keys.published(key, as: sequence) }
             publishers[sequence] = Publisher(wait: parameters.wait, told: told)
         } catch {
+            runSoon(actions)
             if error == .dropped { droppedNew(parameters.topic) }
             return told(.ended(.failure(RPCError(error, session: name, topic: parameters.topic))))
         }
         publishedCount += 1
-        run(actions)
+        runSoon(actions)
         // Whatever becomes of the message, and however soon.
         if notesUses, !machine.isUsed(for: .messages) { take(.useBegan(.messages)) }
     }

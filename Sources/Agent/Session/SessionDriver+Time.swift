@@ -34,6 +34,9 @@ extension SessionDriver {
         return earliest
     }
 
+    /// So much earlier than its deadline a timer may fire.
+    private static let earliness = Duration.seconds(1)
+
     /// Arms the timer. To be called when a deadline has changed; after every input it is.
     func schedule() {
         guard !isWorking else { return }
@@ -43,7 +46,8 @@ extension SessionDriver {
             return
         }
         // A timer that fires too early is harmless and re-armed then: deadlines mostly move away, with every byte read.
-        if let timer, timer.deadline <= deadline { return }
+        // Where it would be much too early nothing is awake for it, and to set it again costs less than to wake up in vain.
+        if let timer, timer.deadline <= deadline, timer.deadline.duration(to: deadline) < Self.earliness { return }
         timer?.scheduled.cancel()
         let wait = max(.zero, now.duration(to: deadline))
         let scheduled = eventLoop.scheduleTask(in: .nanoseconds(wait.nanoseconds)) { [weak self] in

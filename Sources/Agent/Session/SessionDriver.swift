@@ -89,6 +89,8 @@ actor SessionDriver {
     private var work = CircularBuffer<Work>()
     private(set) var isWorking = false
     var timer: (deadline: Instant, scheduled: Scheduled<Void>)?
+    /// What follows from messages that were accepted in this turn of the loop: see ``runSoon(_:)``.
+    private var accepted: [MQTTClientMachine.Action] = []
     /// Since when the present state is, by the wall clock.
     var since: RFC3339
     var clientID: String
@@ -255,6 +257,7 @@ actor SessionDriver {
     func stop(_ code: SessionCore.ReasonCode, forGood: Bool = false) async -> ParkedConsumers {
         isStopping = true
         isLeavingForGood = forGood
+        runAccepted()
         switch machine.status.state {
         case .connected, .connecting, .reconnecting: run(.session(.disconnect(Reason(code))))
         case .disconnecting where machine.isResting: run(.session(.disconnect(Reason(code))))
@@ -283,6 +286,7 @@ actor SessionDriver {
     /// something.
     @discardableResult
     func everythingCommitted() async -> StoreError? {
+        runAccepted()
         let (commits, name) = (surroundings.commits, name)
         return await withCheckedContinuation { continuation in
             commits.assumeIsolated { $0.barrier(name) { continuation.resume(returning: $0) } }
@@ -313,10 +317,29 @@ actor SessionDriver {
 
     func retire(_ generation: Generation, _ reason: Reason) { run(.retire(generation, .init(reason))) }
 
+    /// Carries out what the protocol machine has answered to a new message, at the end of this turn of the loop: once for
+    /// all the messages of the turn, or before anything else is done.
+    func runSoon(_ actions: [MQTTClientMachine.Action]) {
+        guard !actions.isEmpty else { return }
+        guard !isWorking else { return run(actions) }
+        if accepted.isEmpty { eventLoop.execute { [weak self] in self?.assumeIsolated { $0.runAccepted() } } }
+        accepted += actions
+    }
+
+    private func runAccepted() {
+        if !accepted.isEmpty { run([]) }
+    }
+
     func run(_ item: Work) {
-        work.append(item)
-        guard !isWorking else { return }
+        guard !isWorking else { return work.append(item) }
         isWorking = true
+        // What the protocol machine has answered is carried out before it is asked again, so that commits are in its order.
+        if !accepted.isEmpty {
+            let actions = accepted
+            accepted.removeAll(keepingCapacity: true)
+            perform(actions)
+        }
+        if case .perform(let actions) = item { perform(actions) } else { work.append(item) }
         checkClock()
         repeat {
             while !work.isEmpty { carryOut(work.removeFirst()) }

@@ -4,6 +4,11 @@ extension MQTTClientMachine {
     /// Whether a message of this size would be accepted without dropping another one.
     public func hasRoom(for size: Int) -> Bool { excess(adding: size) == (0, 0) }
 
+    /// Drops what is too old if there is no room for a message of so many bytes. To be called before it is published.
+    public mutating func makeRoom(for size: Int, at now: Timestamp, into actions: inout [Action]) {
+        if !hasRoom(for: size) { handle(.timePassed, at: now, into: &actions) }
+    }
+
     /// When the first of the messages that are queued or in flight was accepted; `nil` if there are none. It is not known
     /// between a start and the first `loaded`.
     public var oldestAcceptance: Timestamp? { outbox.oldestAcceptance }

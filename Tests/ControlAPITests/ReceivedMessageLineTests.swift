@@ -1,0 +1,27 @@
+import ControlAPI
+import Testing
+
+struct ReceivedMessageLineTests {
+    /// As the encoder writes it.
+    private static func encoded(_ message: some ControlNotification) -> [UInt8]? { OutgoingLine.notification(message) }
+
+    private static let payloads: [[UInt8]] = [
+        Array("plain text, with {\"braces\"}".utf8), Array("plain".utf8), [], Array("line\nbreak\t\\".utf8),
+        Array("Grüße".utf8), [0x7F], [0xFF, 0x00], [UInt8](repeating: 0x61, count: 100_000),
+        [UInt8](repeating: 0x22, count: 100_000),
+    ]
+
+    @Test(arguments: payloads, ["a/b", "ä/\"quoted\"/\\", "tab\t", ""])
+    func `a message is the line that the encoder writes`(payload: [UInt8], topic: String) {
+        let variants: [(id: Int64, properties: MessageProperties?)] = [
+            (1, nil), (.max, MessageProperties(contentType: "text/plain")), (-5, nil),
+        ]
+        for (id, properties) in variants {
+            let message = ReceivedMessage(
+                subscription: SubscriptionID(rawValue: "s-1"), session: "main", id: id, topic: topic,
+                payload: MessagePayload(bytes: payload), qos: .exactlyOnce, retain: id == 1, duplicate: id != 1,
+                properties: properties)
+            #expect(OutgoingLine.notification(message) == Self.encoded(message))
+        }
+    }
+}

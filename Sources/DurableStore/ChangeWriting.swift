@@ -203,6 +203,7 @@ extension DurableStore {
                 "DELETE FROM inbox WHERE key BETWEEN ? AND ?", .integer(range.lowerBound),
                 .integer(range.upperBound))
             try database.run("DELETE FROM consumer WHERE id = ?", .integer(consumer))
+            consumerIDs = [:]
         case .setGiven(let name, let through):
             try database.run(
                 "UPDATE consumer SET given_through = ? WHERE session = ? AND name = ?", .integer(through.rawValue),

@@ -29,6 +29,8 @@ public actor DurableStore {
     var database: Database?
     /// The row of each session that has one.
     var sessionIDs: [SessionName: Int64] = [:]
+    /// The rows of consumers that were looked up, for each row of a session.
+    var consumerIDs: [Int64: [ConsumerName: Int64]] = [:]
     var messages = 0
     /// The packet identifiers that are reserved for messages of QoS 2, for each row of a session.
     var windows: [Int64: IdentifierWindow] = [:]
@@ -274,6 +276,7 @@ public actor DurableStore {
             contents.sessionIDs, contents.messages, contents.windows, contents.epoch
         )
         movedAside = nil
+        consumerIDs = [:]
         database = new
         replaced?(moved)
         return new
@@ -356,6 +359,7 @@ public actor DurableStore {
             }
         } catch {
             (sessionIDs, messages, windows) = before
+            consumerIDs = [:]
             throw error
         }
     }

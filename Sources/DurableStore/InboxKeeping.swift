@@ -133,8 +133,11 @@ extension DurableStore {
     func consumerID(
         _ name: ConsumerName, of session: Int64, in database: Database
     ) throws(StoreError) -> Int64? {
-        try database.integer(
+        if let id = consumerIDs[session]?[name] { return id }
+        let id = try database.integer(
             "SELECT id FROM consumer WHERE session = ? AND name = ?", .integer(session), .text(name.description))
+        if let id { consumerIDs[session, default: [:]][name] = id }
+        return id
     }
 
     func inboxKey(_ consumer: Int64, _ sequence: InboxSequence) throws(StoreError) -> MessageKey {

@@ -126,15 +126,15 @@ extension SessionDriver {
         if rooms.takeRenewal(isQuiet: publications.isQuiet) { renew(because: Reason(.switchRoom)) }
     }
 
-<<<<<<< ours
     /// At a heartbeat.
     func announceRefusedPresence() {
         perform(rooms.announceRefused(at: now))
-=======
+    }
+
     /// The others in the room are told how good this session's connection is.
     func tellQuality(_ quality: Quality) {
         perform(rooms.qualityChanged(quality, isConnected: machine.status.state == .connected))
->>>>>>> theirs
+    }
     }
 
     private func tell(_ changes: [Participants.Change]) {

@@ -135,7 +135,6 @@ extension SessionDriver {
     func tellQuality(_ quality: Quality) {
         perform(rooms.qualityChanged(quality, isConnected: machine.status.state == .connected))
     }
-    }
 
     private func tell(_ changes: [Participants.Change]) {
         for change in changes {

@@ -28,6 +28,11 @@ public struct Container: Sendable {
     /// The systemd in it, as the host counts processes.
     private let leader: pid_t
 
+    /// One at a time: `--keep-unit` leaves it in this program's cgroup, where the units of another one would have theirs, too,
+    /// under the same names; when one of them ends and takes its cgroup away, the other one's cannot start ("Failed at step
+    /// CGROUP").
+    private static let place = Capacity(1)
+
     /// Boots one, runs `body`, and takes it away.
     ///
     /// - Parameters:
@@ -46,7 +51,7 @@ public struct Container: Sendable {
             // What systemd-nspawn leaves behind.
             rmdir("/run/systemd/nspawn/propagate/\(name)")
         }
-        await LabCapacity.shared.take()
+        await place.take()
         let outcome: Result<Void, any Error>
         do {
             if packages == nil {
@@ -63,7 +68,7 @@ public struct Container: Sendable {
         } catch {
             outcome = .failure(error)
         }
-        await LabCapacity.shared.give()
+        await place.give()
         try outcome.get()
     }
 

@@ -246,7 +246,7 @@ apt-repo: deb ## make a repository for apt in .build-apt, signed with your key o
 
 test-package: deb ## the package of the release, installed, upgraded, downgraded, removed and purged on a booted Debian
 	scripts/setup test container
-	$(SWIFT) build --build-tests
+	$(BUILD_TESTS)
 	HOLDFAST_REQUIRE_ALL=1 HOLDFAST_PACKAGE='$(abspath $(DEB))' scripts/test --filter EndToEnd/Package
 
 clean: ## remove everything that was built

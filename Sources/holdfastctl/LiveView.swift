@@ -139,6 +139,7 @@ struct LiveLines {
 /// The whole of a terminal, and its keys, for as long as a view is shown.
 struct FullScreen: ~Copyable {
     private let terminal: Terminal
+    /// How the terminal was. Static, since a signal's handler restores it, too; written before the handlers are there.
     nonisolated(unsafe) private static var before = termios()
 
     /// - Returns: `nil` when there is no terminal.

@@ -20,7 +20,7 @@ extension ConfigurationKey {
     ///
     /// - Parameters:
     ///   - root: what the files come to.
-    ///   - content: the file, as it was parsed; `nil` if there is none.
+    ///   - content: the parsed file; `nil` if there is none.
     ///   - origin: where the value of a key comes from that the file does not have, and that is not the default.
     static func values(
         _ keys: [Self], of root: Root, content: ConfigurationValue?, origin: (String) -> EffectiveValue.Origin

@@ -57,7 +57,7 @@ struct SessionSource {
     private static func instances(of stem: String, _ path: String) throws(ConfigurationErrors) -> [SessionSource] {
         let content = try parse(path)
         guard let value = content["instances"] else {
-            // Nobody sees what is wrong in it until there is an instance, which may be added long after.
+            // Its errors are reported now: the first instance may be added much later.
             _ = try SessionConfiguration(content.replacing("%i", with: "instance"))
             return []
         }

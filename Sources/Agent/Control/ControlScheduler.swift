@@ -174,7 +174,7 @@ struct ControlScheduler {
     ///   - bytes: of everything that no call has taken.
     ///   - hasLine: whether there is a whole line among it.
     ///   - tookLine: whether a line was completed or taken since the last time.
-    /// - Returns: whether the peer is to be read.
+    /// - Returns: whether to read from the peer.
     mutating func buffered(
         _ bytes: Int, hasLine: Bool, tookLine: Bool = false, of id: ConnectionID, at now: Instant
     ) -> Bool {

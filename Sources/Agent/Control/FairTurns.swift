@@ -5,7 +5,7 @@ import NIOCore
 /// Users take turns, one after the other. Among the members of a user the rule is that of fq_codel (RFC 8290, section 4.1):
 /// one that had nothing to do before goes first, once; then it stands behind those that wait already, and it is new again
 /// only after its place there has come up. So who asks now and then does not wait for those who ask all the time, and
-/// nobody gains by pretending to be new. Without I/O and clocks.
+/// pretending to be new gains nothing. It does no I/O and reads no clock.
 struct FairTurns<Member: Hashable, User: Hashable> {
     private struct Line {
         var new = CircularBuffer<Member>()

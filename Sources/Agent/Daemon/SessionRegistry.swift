@@ -386,7 +386,7 @@ actor SessionRegistry {
             if !page.entries.isEmpty { pages.append(await Self.elements(page.entries)) }
             left -= page.entries.count
             before = page.next
-            // Nobody waits for the rest.
+            // The caller does not wait for the remaining pages.
             if Task.isCancelled { throw .shuttingDown }
         } while before != nil && left > 0
         return OutgoingLine.answer(id, list: "entries", pages: pages.reversed())

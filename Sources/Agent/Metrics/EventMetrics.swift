@@ -19,7 +19,7 @@ struct EventMetrics: Sendable {
         case .displaced:
             displacements[session, default: 0] += 1
         case .stateChanged:
-            // An attempt has failed when the next one is waited for, or when there is none.
+            // An attempt has failed when the session waits for the next one, or gives up.
             let hasFailed = event.state == .failed || event.phase == .waiting || event.from == .connected
             guard hasFailed, event.state != .connected, let reason = event.reason, reason.group != "local" else {
                 return

@@ -3,6 +3,7 @@ import Glibc
 import Logging
 import NIOCore
 import NIOPosix
+import Support
 import Testing
 
 @testable import Agent
@@ -123,7 +124,7 @@ struct DaemonMetricsTests {
                 let answer = try await ask("\(request) HTTP/1.1\r\nHost: a\r\n\r\n", at: address, on: daemon.eventLoop)
                 #expect(answer.hasPrefix("HTTP/1.1 \(status) "), "\(request)")
             }
-            while access(file, R_OK) != 0 { try await Task.sleep(for: .milliseconds(5)) }
+            try await until("the metrics are in the file") { access(file, R_OK) == 0 }
 
             try daemon.directory.write("holdfast.toml", "")
             try await peer.call("daemon.reload")

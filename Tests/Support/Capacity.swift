@@ -2,43 +2,37 @@ import Foundation
 
 /// A number of things that may be under way at a time; who comes when there is no room waits its turn.
 package actor Capacity {
-    package let total: Int
     private var free: Int
-    private var waiters: [(share: Int, continuation: CheckedContinuation<Void, Never>)] = []
+    private var waiters: [CheckedContinuation<Void, Never>] = []
 
-    package init(_ total: Int) { (self.total, free) = (total, total) }
+    package init(_ total: Int) { free = total }
 
     /// How many threads can run at once here.
     package static var processors: Int { ProcessInfo.processInfo.activeProcessorCount }
 
     /// Takes a share, runs `body`, and gives the share back.
-    package nonisolated func withShare<Value: Sendable>(
-        _ share: Int = 1, _ body: () async throws -> Value
-    ) async rethrows -> Value {
-        await take(share)
+    package nonisolated func withShare<Value: Sendable>(_ body: () async throws -> Value) async rethrows -> Value {
+        await take()
         do {
             let value = try await body()
-            await give(share)
+            await give()
             return value
         } catch {
-            await give(share)
+            await give()
             throw error
         }
     }
 
-    package func take(_ share: Int = 1) async {
-        if waiters.isEmpty, free >= share {
-            free -= share
+    package func take() async {
+        guard free == 0 else {
+            free -= 1
             return
         }
-        await withCheckedContinuation { waiters.append((share, $0)) }
+        await withCheckedContinuation { waiters.append($0) }
     }
 
-    package func give(_ share: Int = 1) {
-        free += share
-        while let first = waiters.first, free >= first.share {
-            free -= first.share
-            waiters.removeFirst().continuation.resume()
-        }
+    /// Who waits gets the share at once, so nobody who comes later can take it.
+    package func give() {
+        if waiters.isEmpty { free += 1 } else { waiters.removeFirst().resume() }
     }
 }

@@ -99,7 +99,7 @@ public struct Container: Sendable {
             })
     }
 
-    /// Units of Debian's that no test needs, and that can fail on a machine that is busy: the journal is as good in memory.
+    /// Units of Debian's that no test needs: it boots sooner without them, and the journal is as good in memory.
     private static let unneeded = [
         "systemd-journal-flush.service", "systemd-random-seed.service", "systemd-update-utmp.service",
         "systemd-update-utmp-runlevel.service", "console-getty.service", "apt-daily.timer", "apt-daily-upgrade.timer",

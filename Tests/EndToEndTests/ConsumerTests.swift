@@ -9,6 +9,7 @@ import Testing
 private actor Source {
     let daemon: Daemon
     private(set) var count = 0
+    private(set) var failure: (any Error)?
     private var taken = 0
     private var isStopped = false
 
@@ -19,7 +20,15 @@ private actor Source {
     /// So many numbers have been taken.
     func taken(_ count: Int) { taken = count }
 
-    func run() async throws {
+    func run() async {
+        do {
+            try await publish()
+        } catch {
+            failure = error
+        }
+    }
+
+    private func publish() async throws {
         while !isStopped {
             guard count < taken + 400 else {
                 try await Task.sleep(for: .milliseconds(10))
@@ -66,18 +75,30 @@ extension EndToEnd {
         try await withStream { lab, daemon, source in
             let worker = Worker()
             var client = HoldfastClient(socket: daemon.socket)
-            var working = Task { [client] in
-                await worker.run(
-                    try await client.consume(session: "main", filter: "stream/#", qos: .exactlyOnce, consumer: "w"))
+            func work(_ client: HoldfastClient) -> Task<Void, Never> {
+                Task {
+                    await worker.run {
+                        try await client.consume(session: "main", filter: "stream/#", qos: .exactlyOnce, consumer: "w")
+                    }
+                }
             }
+            var working = work(client)
             try await until("the consumer is there") { try await daemon.status().inbox.consumers.count == 1 }
-            let publishing = Task { try await source.run() }
+            let publishing = Task { await source.run() }
             func untilMore(_ what: String) async throws {
                 let count = await worker.done.count
-                try await until(what) {
-                    let done = await worker.done.count
-                    await source.taken(done / 2)
-                    return done >= count + 200
+                do {
+                    try await until(what) {
+                        if let failure = await source.failure { throw failure }
+                        if let failure = await worker.failure { throw failure }
+                        let done = await worker.done.count
+                        await source.taken(done / 2)
+                        return done >= count + 200
+                    }
+                } catch {
+                    let (published, done) = (await source.count, await worker.done.count)
+                    let inbox = try await daemon.status().inbox
+                    throw Lab.Failure("\(error); \(published) published twice, \(done) done, \(count) before; \(inbox)")
                 }
             }
             var moments = Moments(state: 1)
@@ -87,13 +108,9 @@ extension EndToEnd {
                 if kill % 2 == 0 {
                     // The program ends without a word; what it held comes again to the next one.
                     await client.close()
-                    _ = await working.result
+                    await working.value
                     client = HoldfastClient(socket: daemon.socket)
-                    working = Task { [client] in
-                        await worker.run(
-                            try await client.consume(
-                                session: "main", filter: "stream/#", qos: .exactlyOnce, consumer: "w"))
-                    }
+                    working = work(client)
                 } else {
                     try await daemon.kill()
                     try await daemon.start()
@@ -101,8 +118,9 @@ extension EndToEnd {
             }
             try await untilMore("more is done")
             await source.stop()
-            try await publishing.value
+            await publishing.value
             let last = await source.count
+            #expect(await source.failure == nil)
             try await until("everything is done") {
                 let (once, twice) = (await worker.numbers("stream/2"), await worker.numbers("stream/1"))
                 return Set(once).count == last && Set(twice).count == last
@@ -122,7 +140,7 @@ extension EndToEnd {
             #expect(first == first.sorted())
             #expect(await worker.failure == nil)
             await client.close()
-            _ = await working.result
+            await working.value
         }
     }
 
@@ -159,11 +177,12 @@ extension EndToEnd {
             ]
             var printer = try await lab.start("holdfastctl", words, in: nil)
             try await until("the consumer is there") { try await daemon.status().inbox.consumers.count == 1 }
-            let publishing = Task { try await source.run() }
+            let publishing = Task { await source.run() }
             var printed: [String] = []
             func lines() -> [String] { printer.output.split(separator: "\n").map(String.init) }
             func untilPrinted(_ count: Int) async throws {
                 try await until("more is printed") {
+                    if let failure = await source.failure { throw failure }
                     let lines = lines().count
                     await source.taken(printed.count + lines)
                     return lines >= count
@@ -179,7 +198,7 @@ extension EndToEnd {
                 try await daemon.start()
             }
             await source.stop()
-            try await publishing.value
+            await publishing.value
             let expected = Set((0..<(await source.count)).map { "stream/2 \($0)" })
             try await until("everything is printed") { Set(printed + lines()).isSuperset(of: expected) }
             printed += lines()

@@ -11,7 +11,12 @@ actor Worker {
     private(set) var failure: (any Error)?
 
     func run(_ messages: DurableSubscription) async {
+        await run { messages }
+    }
+
+    func run(_ consume: @Sendable () async throws -> DurableSubscription) async {
         do {
+            let messages = try await consume()
             for try await element in messages {
                 let id = element.message.id
                 if acknowledged.contains(id) { doneAfterAcknowledgement.append(id) }

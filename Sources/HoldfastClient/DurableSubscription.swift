@@ -21,8 +21,9 @@ public struct DurableSubscription: AsyncSequence, Sendable {
         let feed: FeedID
         let client: HoldfastClient
 
-        /// Says that the message is done, and is not to be given again. Returns when that is committed to disk; while the
-        /// daemon is away it returns at once, and the daemon is told as soon as it is back.
+        /// Says that the message is done, and is not to be given again. Returns when that is committed to disk. While the
+        /// daemon is away, or is back and has not given the message again yet, it returns at once, and the daemon is told
+        /// when it gives it.
         ///
         /// - Throws: when the daemon refuses, or the consumer has ended.
         public func ack() async throws(ClientError) {
@@ -58,12 +59,40 @@ struct ConsumerFeed {
     /// What the daemon calls it on this connection.
     var id: SubscriptionID?
     var continuation: AsyncThrowingStream<DurableSubscription.Element, any Error>.Continuation
-    /// Messages that the program has, or will get, and has not acknowledged: they are not passed on again.
-    var outstanding: Set<Int64> = []
-    /// Messages that the program has acknowledged and of which the daemon has not confirmed it.
-    var settled: Set<Int64> = []
-    /// That of the ids in both.
+    /// What the program has, or will get, by id, until the daemon has confirmed that it is acknowledged: it is not passed
+    /// on again.
+    var messages: [Int64: GivenMessage] = [:]
+    /// Whether there are some from the connection before.
+    var hasEarlier = false
+    /// That of the ids.
     var epoch: String?
+
+    mutating func detach() {
+        id = nil
+        messages = messages.mapValues { GivenMessage(isGivenHere: false, isAcknowledged: $0.isAcknowledged) }
+        hasEarlier = true
+    }
+
+    /// The daemon gives a message.
+    ///
+    /// - Returns: what is known of it from the connection before.
+    mutating func given(_ id: Int64) -> GivenMessage? {
+        let before = messages[id]
+        messages[id] = GivenMessage(isGivenHere: true, isAcknowledged: before?.isAcknowledged ?? false)
+        if before == nil, hasEarlier {
+            // The daemon gives in order: what came before and does not come again was acknowledged, or dropped.
+            messages = messages.filter(\.value.isGivenHere)
+            hasEarlier = false
+        }
+        return before
+    }
+}
+
+struct GivenMessage {
+    /// On the connection that there is. Of another message the daemon takes no acknowledgement.
+    var isGivenHere: Bool
+    /// By the program.
+    var isAcknowledged: Bool
 }
 
 extension HoldfastClient {
@@ -108,12 +137,20 @@ extension HoldfastClient {
             if consumers[id]?.epoch != result.epoch {
                 // The daemon's store was replaced: what has these ids now is not what had them.
                 consumers[id]?.epoch = result.epoch
-                consumers[id]?.outstanding = []
-                consumers[id]?.settled = []
+                consumers[id]?.messages = [:]
             }
         } catch {
-            guard isFirst || isFinal(error) else { return }
-            consumers.removeValue(forKey: id)?.continuation.finish(throwing: error)
+            switch refusal(error, isFirst: isFirst) {
+            case .left: break
+            case .askedAgain: askAgain { $0.requestConsumer(id, continuation: nil) }
+            case .ended: consumers.removeValue(forKey: id)?.continuation.finish(throwing: error)
+            }
+        }
+    }
+
+    func detachConsumers() {
+        for feed in consumers.keys {
+            consumers[feed]?.detach()
         }
     }
 
@@ -124,23 +161,26 @@ extension HoldfastClient {
     }
 
     func received(_ message: ReceivedMessage, for feed: FeedID) {
+        let before = consumers[feed]?.given(message.id) ?? nil
         guard let consumer = consumers[feed] else { return }
-        if consumer.settled.contains(message.id) {
+        switch before {
+        case nil:
+            consumer.continuation.yield(.init(message: message, epoch: consumer.epoch, feed: feed, client: self))
+        case .some(let earlier) where earlier.isAcknowledged:
             // The program was told nothing of the daemon's absence, and need not do it twice.
             request(
                 MessageAckMethod.self, .init(subscription: message.subscription, id: message.id),
                 as: .settlement(feed, message.id))
-        } else if consumers[feed]?.outstanding.insert(message.id).inserted == true {
-            consumer.continuation.yield(
-                .init(message: message, epoch: consumer.epoch, feed: feed, client: self))
+        case .some:
+            break
         }
     }
 
     func acknowledge(_ id: Int64, _ epoch: String?, of feed: FeedID) async throws(ClientError) {
         guard let consumer = consumers[feed] else { throw .closed }
-        guard consumer.epoch == epoch, consumer.outstanding.contains(id) else { return }
-        consumers[feed]?.settled.insert(id)
-        guard let subscription = consumer.id else { return }
+        guard consumer.epoch == epoch, let message = consumer.messages[id] else { return }
+        consumers[feed]?.messages[id]?.isAcknowledged = true
+        guard let subscription = consumer.id, message.isGivenHere else { return }
         let number = nextID()
         let line = try Self.line(MessageAckMethod.self, .init(subscription: subscription, id: id), id: number)
         // Not by way of `call`, which would make a connection on which the subscription is another one.
@@ -150,15 +190,13 @@ extension HoldfastClient {
         case .failure(let error) where error.isPassing: break
         case .failure(.refused(let error)) where error.known == .unknownSubscription: break
         case .failure(let error):
-            consumers[feed]?.settled.remove(id)
+            consumers[feed]?.messages[id]?.isAcknowledged = false
             throw error
         }
     }
 
     func settlementAnswered(_ feed: FeedID, _ id: Int64, _ answer: Answer) {
-        guard case .success = answer else { return }
-        consumers[feed]?.settled.remove(id)
-        consumers[feed]?.outstanding.remove(id)
+        if case .success = answer { consumers[feed]?.messages[id] = nil }
     }
 
     /// Another program has the consumer now, or it is gone. It is not taken back: the two would never stop.

@@ -102,8 +102,11 @@ extension HoldfastClient {
             watches[id]?.epoch = result.epoch
             watches[id]?.feed.send(.snapshot(result))
         } catch {
-            guard isFirst || isFinal(error) else { return }
-            watches.removeValue(forKey: id)?.feed.finish(throwing: error)
+            switch refusal(error, isFirst: isFirst) {
+            case .left: break
+            case .askedAgain: askAgain { $0.requestWatch(id, continuation: nil) }
+            case .ended: watches.removeValue(forKey: id)?.feed.finish(throwing: error)
+            }
         }
     }
 
@@ -115,17 +118,42 @@ extension HoldfastClient {
             subscriptions[id]?.id = result.subscription
             subscriptions[id]?.feed.send(.subscribed(result))
         } catch {
-            guard isFirst || isFinal(error) else { return }
-            subscriptions.removeValue(forKey: id)?.feed.finish(throwing: error)
+            switch refusal(error, isFirst: isFirst) {
+            case .left: break
+            case .askedAgain: askAgain { $0.requestSubscription(id, continuation: nil) }
+            case .ended: subscriptions.removeValue(forKey: id)?.feed.finish(throwing: error)
+            }
         }
     }
 
-    /// Whether a watch that could not be made again stays so: not when the connection broke, since the next one makes
-    /// it again.
-    func isFinal(_ error: ClientError) -> Bool {
-        guard case .attached = connection else { return false }
-        if case .refused(let error) = error { return error.known != .shuttingDown }
-        return true
+    /// What becomes of a feed that the daemon did not make.
+    enum Refusal {
+        /// The connection has ended, or is about to; with the next one it is made again.
+        case left
+        /// Nothing about the feed is wrong.
+        case askedAgain
+        case ended
+    }
+
+    /// - Parameter isFirst: somebody waits for the feed, and is told.
+    func refusal(_ error: ClientError, isFirst: Bool) -> Refusal {
+        if isFirst { return .ended }
+        guard case .attached = connection else { return .left }
+        guard case .refused(let error) = error else { return .ended }
+        return switch error.known {
+        case .shuttingDown: .left
+        case .tooManyRequests, .storeFull: .askedAgain
+        default: .ended
+        }
+    }
+
+    /// As after an attempt to find the daemon.
+    func askAgain(_ ask: @escaping @Sendable (isolated HoldfastClient) -> Void) {
+        let generation = generation
+        eventLoop.scheduleTask(in: TimeAmount(options.reattachDelays[options.reattachDelays.count - 1])) {
+            [weak self] in
+            self?.assumeIsolated { if $0.generation == generation { ask($0) } }
+        }
     }
 
     func notified(_ method: String, _ parameters: JSONValue) {
@@ -160,7 +188,7 @@ extension HoldfastClient {
             subscriptions[id]?.id = nil
             subscriptions[id]?.feed.send(.detached(error))
         }
-        for id in consumers.keys { consumers[id]?.id = nil }
+        detachConsumers()
     }
 
     /// Makes the watches and subscriptions again that the last connection had.

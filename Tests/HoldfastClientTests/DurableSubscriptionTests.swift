@@ -1,0 +1,116 @@
+import ControlAPI
+import HoldfastClient
+import Testing
+
+/// Durable consumers over restarts of the daemon, which is a script here.
+@Suite(.timeLimit(.minutes(10)))
+struct DurableSubscriptionTests {
+    private static func message(_ id: Int64) -> [UInt8] {
+        let message = ReceivedMessage(
+            subscription: SubscriptionID(rawValue: "s1"), session: "main", id: id, topic: "t",
+            payload: .init(text: "\(id)"), qos: .exactlyOnce, retain: false, duplicate: false)
+        return OutgoingLine.notification(message) ?? []
+    }
+
+    /// Answers the request for the consumer.
+    private static func subscribe(_ peer: inout LineServer.Peer) async throws {
+        let (id, method, _) = try await peer.request()
+        #expect(method == "message.subscribe")
+        try await peer.answer(
+            id,
+            MessageSubscribeMethod.Result(
+                subscription: SubscriptionID(rawValue: "s1"), grantedQoS: .exactlyOnce, epoch: "e"))
+    }
+
+    private static func acknowledge(_ expected: Int64, _ peer: inout LineServer.Peer) async throws {
+        let (id, method, parameters) = try await peer.request()
+        #expect(method == "message.ack")
+        #expect(parameters?["id"] == .integer(expected))
+        try await peer.answer(id, MessageAckMethod.Result(acknowledged: 1))
+    }
+
+    /// The client says when it has come so far.
+    private static func proceed(_ peer: inout LineServer.Peer) async throws {
+        let (id, method, _) = try await peer.request()
+        #expect(method == "session.list")
+        try await peer.answer(id, [SessionStatus]())
+    }
+
+    private static func proceed(_ client: HoldfastClient) async throws {
+        _ = try await client.callUndecoded(SessionListMethod.self, NoParameters())
+    }
+
+    private func serve(
+        _ daemon: @escaping @Sendable (inout LineServer.Accepting) async throws -> Void,
+        _ body: (HoldfastClient, inout DurableSubscription.AsyncIterator) async throws -> Void
+    ) async throws {
+        try await withSocket { socket in
+            let server = try await LineServer.start(socket)
+            async let served: Void = server.run(daemon)
+            let client = impatientClient(socket)
+            let messages = try await client.consume(session: "main", filter: "t", consumer: "c")
+            var iterator = messages.makeAsyncIterator()
+            let outcome: Result<Void, any Error>
+            do { outcome = .success(try await body(client, &iterator)) } catch { outcome = .failure(error) }
+            await client.close()
+            try outcome.get()
+            try await served
+        }
+    }
+
+    /// The daemon takes an acknowledgement only of what it has given on this connection, and gives a few at a time.
+    @Test func `a message of the connection before is acknowledged when the daemon gives it again`() async throws {
+        try await serve { accepting in
+            try await accepting.greet { peer in
+                try await Self.subscribe(&peer)
+                for id in Int64(1)...3 { try await peer.write(Self.message(id)) }
+                try await Self.proceed(&peer)
+            }
+            try await accepting.greet { peer in
+                try await Self.subscribe(&peer)
+                try await Self.proceed(&peer)
+                try await Self.proceed(&peer)
+                try await peer.write(Self.message(1))
+                try await Self.acknowledge(1, &peer)
+                try await peer.write(Self.message(2))
+                try await Self.proceed(&peer)
+                try await Self.acknowledge(2, &peer)
+                // 3 was dropped meanwhile.
+                try await peer.write(Self.message(4))
+                try await Self.acknowledge(4, &peer)
+                try await peer.end()
+            }
+        } _: { client, messages in
+            var given: [DurableSubscription.Element] = []
+            for _ in 1...3 { given.append(try #require(try await messages.next())) }
+            try await Self.proceed(client)
+            // On the next connection: the daemon has made the consumer by then, and given nothing.
+            while (try? await Self.proceed(client)) == nil {}
+            try await given[0].ack()
+            try await Self.proceed(client)
+            try await Self.proceed(client)
+            try await given[1].ack()
+            let fourth = try #require(try await messages.next())
+            #expect(fourth.message.id == 4)
+            try await given[2].ack()
+            try await fourth.ack()
+        }
+    }
+
+    @Test(arguments: [RPCError.notCommitted("the consumer", because: "no space left"), .tooManyRequests("too many")])
+    func `a consumer that the daemon cannot make now is asked for again`(refusal: RPCError) async throws {
+        try await serve { accepting in
+            try await accepting.greet { try await Self.subscribe(&$0) }
+            try await accepting.greet { peer in
+                let (id, _, _) = try await peer.request()
+                try await peer.write(OutgoingLine.failure(id, refusal))
+                try await Self.subscribe(&peer)
+                try await peer.write(Self.message(1))
+                try await Self.acknowledge(1, &peer)
+                try await peer.end()
+            }
+        } _: { _, messages in
+            try await #require(try await messages.next()).ack()
+        }
+    }
+}

@@ -28,11 +28,6 @@ public struct Container: Sendable {
     /// The systemd in it, as the host counts processes.
     private let leader: pid_t
 
-    /// One at a time: `--keep-unit` leaves it in this program's cgroup, where the units of another one would have theirs, too,
-    /// under the same names; when one of them ends and takes its cgroup away, the other one's cannot start ("Failed at step
-    /// CGROUP").
-    private static let place = Capacity(1)
-
     /// Boots one, runs `body`, and takes it away.
     ///
     /// - Parameters:
@@ -51,24 +46,25 @@ public struct Container: Sendable {
             // What systemd-nspawn leaves behind.
             rmdir("/run/systemd/nspawn/propagate/\(name)")
         }
-        await place.take()
+        let group = ControlGroup(name)
+        if packages == nil {
+            try await LabProcess.run(
+                [
+                    "make", "--silent", "-C", repository, "install", "RELEASE=\(programs)",
+                    "DESTDIR=\(directory)/installed",
+                ], files: "\(directory)/make")
+        }
         let outcome: Result<Void, any Error>
         do {
-            if packages == nil {
-                try await LabProcess.run(
-                    [
-                        "make", "--silent", "-C", repository, "install", "RELEASE=\(programs)",
-                        "DESTDIR=\(directory)/installed",
-                    ], files: "\(directory)/make")
-            }
             let container = try await boot(
-                name, directory, binding: try await runtime(of: programs),
+                name, directory, in: group, binding: try await runtime(of: programs),
                 contents: packages.map { "\($0):/packages" } ?? "\(directory)/installed:/installed")
             outcome = await container.live(isInstalled: packages == nil, body)
         } catch {
             outcome = .failure(error)
         }
-        await place.give()
+        // The container's processes end after the one that was killed.
+        try await until("the cgroup is empty") { group.remove() }
         try outcome.get()
     }
 
@@ -107,7 +103,7 @@ public struct Container: Sendable {
     ]
 
     private static func boot(
-        _ name: String, _ directory: String, binding folders: Set<String>, contents: String
+        _ name: String, _ directory: String, in group: ControlGroup, binding folders: Set<String>, contents: String
     ) async throws -> Container {
         // Units that are needed may take as long as they want.
         let limits = "\(directory)/limits.conf"
@@ -125,7 +121,7 @@ public struct Container: Sendable {
         }
         // As on the kernel's command line.
         words += unneeded.map { "systemd.mask=\($0)" }
-        let machine = try await LabProcess.start(words, files: "\(directory)/console")
+        let machine = try await LabProcess.start(group.around(words), files: "\(directory)/console")
         var leader: pid_t?
         do {
             try await until("the container's systemd runs") {

@@ -116,6 +116,7 @@ extension DurableStore {
                 .integer(milliseconds), .integer(keys.lowerBound), .integer(keys.upperBound),
                 .integer(range.lowerBound.rawValue), .integer(range.upperBound.rawValue))
             try shiftInbox(by: milliseconds, receivedWithin: range, session, database)
+            try shiftKeys(by: milliseconds, publishedWithin: range, session, database)
         case .insertInbound(let packetID):
             try database.run(
                 "INSERT OR IGNORE INTO inbound (session, packet_id) VALUES (?, ?)", .integer(session),

@@ -44,14 +44,24 @@ extension DurableStore {
         try database.run(
             "INSERT OR REPLACE INTO publish_key (session, key, sequence, time) VALUES (?, ?, ?, ?)", .integer(session),
             .text(key.description), .integer(sequence.rawValue), .integer(time.rawValue))
+        // Only the session's own: another one may not have heard yet that the clock was set, and its keys not be as old as
+        // they look. The lowest numbers are the oldest, but for what a person has let retry, whose turn comes later.
         try database.run(
             """
-            DELETE FROM publish_key WHERE id IN (
-                SELECT id FROM publish_key WHERE time < ? ORDER BY time LIMIT ?)
+            DELETE FROM publish_key WHERE time <= ? AND id IN (
+                SELECT id FROM publish_key WHERE session = ? ORDER BY sequence LIMIT ?)
             """,
-            .integer(time.rawValue - PublishKey.lifetime), .integer(Self.forgottenAtOnce))
+            .integer(time.rawValue - PublishKey.lifetime), .integer(session), .integer(Self.forgottenAtOnce))
         try database.run(
             "DELETE FROM publish_key WHERE id <= (SELECT max(id) FROM publish_key) - ?", .integer(Self.maximumKeys))
+    }
+
+    func shiftKeys(
+        by milliseconds: Int64, publishedWithin range: ClosedRange<Timestamp>, _ session: Int64, _ database: Database
+    ) throws(StoreError) {
+        try database.run(
+            "UPDATE publish_key SET time = time + ? WHERE session = ? AND time BETWEEN ? AND ?", .integer(milliseconds),
+            .integer(session), .integer(range.lowerBound.rawValue), .integer(range.upperBound.rawValue))
     }
 
     func concludeKey(

@@ -147,7 +147,8 @@ extension SessionMachine {
             if attempt.endpoint == trying.lostAt { rivalry.serverWasDown() }
         }
         watch.failed(attempt.endpoint, because: ending.isElsewhere ? .serverMoved : ending.reason.code, at: now)
-        if let path = paths[attempt.endpoint.rawValue], !path.isToNeighbours { trying.failures += 1 }
+        let isCounted = !trying.isSearch(ending)
+        if let path = paths[attempt.endpoint.rawValue], !path.isToNeighbours, isCounted { trying.failures += 1 }
         if let budget = policy.giveUpAttempts, trying.failures >= budget {
             let times = budget == 1 ? "1 attempt" : "\(budget) attempts"
             fail(
@@ -361,6 +362,23 @@ extension SessionMachine {
 
 extension SessionMachine.Trying {
     fileprivate var isReconnect: Bool { outage != nil }
+
+    /// So many ends in a row it takes to suspect something, and the next one finds it. What goes on for longer is no search.
+    private static var searchLimit: Int { 3 }
+
+    /// Notes the end of an attempt, and answers whether it was part of a search that comes to an end: a session must not give
+    /// up because of one message or filter, which it is about to set aside.
+    fileprivate mutating func isSearch(_ ending: SessionMachine.Ending) -> Bool {
+        switch ending.search {
+        case .none: return false
+        case .continued:
+            searches += 1
+            return searches <= Self.searchLimit
+        case .found:
+            searches = 0
+            return true
+        }
+    }
 
     fileprivate func isSafetyAttemptDue(at now: Instant) -> Bool {
         guard case .waitingForNetwork(let due) = activity else { return false }

@@ -145,8 +145,10 @@ extension SessionMachine {
         /// other device. Not when it has to wait for the network.
         var takesOver = false
         var attempts = 0
-        /// The attempts that failed although there was a path.
+        /// The attempts that failed although there was a path, and not only for one thing that is to be found and set aside.
         var failures = 0
+        /// The ends in a row that were part of the search for that thing, and have not found it.
+        var searches = 0
         /// The endpoint whose connection was lost.
         var lostAt: EndpointIndex?
         /// The endpoints where nobody listened.
@@ -320,6 +322,17 @@ extension SessionMachine {
         /// Whether it was another server that the attempt led to, where the endpoint had redirected it: of the endpoint's own
         /// address nothing is known but that it has answered.
         public var isElsewhere = false
+
+        /// What it means for the search for the one thing that the server ends connections for.
+        public var search = Search.none
+
+        public enum Search: Hashable, Sendable {
+            /// Nothing is searched for.
+            case none
+            case continued
+            /// The thing is set aside, and the server is not sent it again.
+            case found
+        }
 
         public enum Pace: Hashable, Sendable {
             /// As is usual for the reason.

@@ -55,8 +55,28 @@ import Testing
         let other = try #require(PublishKey("order-2"))
         try await store.commit(
             main, .insert(message(2)),
-            .rememberKey(other, sequence(2), at: .init(rawValue: PublishKey.lifetime + 1)))
+            .rememberKey(other, sequence(2), at: .init(rawValue: PublishKey.lifetime)))
         #expect(try await find(store, at: 0) == nil, "its row is gone")
+    }
+
+    @Test func `is not forgotten because another session is used`() async throws {
+        let store = try openStore(directory)
+        try await publish(store, at: 0)
+        let other = try session("other")
+        try await store.commit(
+            other, .insert(message(1)), .rememberKey(key, sequence(1), at: .init(rawValue: PublishKey.lifetime)))
+        #expect(try await find(store, at: 0) != nil, "that session may not have heard that the clock was set")
+    }
+
+    @Test(arguments: [40 * 365, -2] as [Int64])
+    func `is not older for a clock that is set`(days: Int64) async throws {
+        let step = days * 86_400_000
+        let store = try openStore(directory)
+        try await publish(store, at: 1000)
+        try await store.commit(
+            main, .shiftTimes(by: step, acceptedWithin: .init(rawValue: 0)...Timestamp(rawValue: 2000)))
+        #expect(try await find(store, at: step + 1000 + PublishKey.lifetime - 1) != nil)
+        #expect(try await find(store, at: step + 1000 + PublishKey.lifetime) == nil)
     }
 
     @Test(arguments: ["", "a b", "ä", "a\u{7}", String(repeating: "a", count: 129)])

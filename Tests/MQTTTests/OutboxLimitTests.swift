@@ -183,6 +183,13 @@ import Testing
         #expect(client.handle(.timePassed) == ["too old 1", "expired 2"])
     }
 
+    @Test func `a clock that is set makes no key older, when all else is delivered`() throws {
+        var client = MQTTClientHarness(durable: DurableSession(hasKeys: true))
+        let range = Timestamp(rawValue: 0)...client.now
+        client.handle(.clockStepped(by: 86_400_000, acceptedWithin: range))
+        #expect(client.changes == [.shiftTimes(by: 86_400_000, acceptedWithin: range)])
+    }
+
     @Test func `the oldest is the first that is queued or in flight`() throws {
         var client = MQTTClientHarness()
         let start = client.now

@@ -176,10 +176,13 @@ struct SessionUnderTest {
     /// The attempt fails, or the connection is lost.
     @discardableResult
     mutating func end(
-        _ code: ReasonCode, retryAfter: Duration? = nil, mayHaveNewCredential: Bool = false
+        _ code: ReasonCode, retryAfter: Duration? = nil, mayHaveNewCredential: Bool = false,
+        search: SessionMachine.Ending.Search = .none
     ) -> [Order] {
-        take(
-            .ended(generation, .init(Reason(code), retryAfter: retryAfter, mayHaveNewCredential: mayHaveNewCredential)))
+        var ending = SessionMachine.Ending(
+            Reason(code), retryAfter: retryAfter, mayHaveNewCredential: mayHaveNewCredential)
+        ending.search = search
+        return take(.ended(generation, ending))
     }
 
     /// The attempt under way has its credential, which ends in so long.

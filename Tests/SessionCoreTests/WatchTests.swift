@@ -203,6 +203,35 @@ import Testing
         #expect(session.status.reason.message.hasSuffix(ReasonCode.refused.sentence))
     }
 
+    @Test func `what finds the one thing that the server ends connections for is no failed attempt`() {
+        var session = SessionUnderTest(.connected, policy: Self.policy)
+        session.end(.reset)
+        for _ in 0..<5 {
+            for search in [SessionMachine.Ending.Search.continued, .continued, .continued, .found] {
+                session.wake()
+                session.end(.serverClosed, search: search)
+            }
+        }
+        #expect(session.state == .reconnecting)
+        for _ in 0..<3 {
+            #expect(session.state == .reconnecting)
+            session.wake()
+            session.end(.unreachable)
+        }
+        #expect(session.reason == .retryTimeout)
+    }
+
+    @Test func `a search that finds nothing is given up like everything else`() {
+        var session = SessionUnderTest(.connected, policy: Self.policy)
+        session.end(.reset)
+        for _ in 0..<6 {
+            #expect(session.state == .reconnecting)
+            session.wake()
+            session.end(.serverClosed, search: .continued)
+        }
+        #expect(session.reason == .retryTimeout)
+    }
+
     @Test func `a time-out is a failed attempt`() {
         var session = SessionUnderTest(.resolving, policy: Self.policy)
         session.pass(.seconds(60))

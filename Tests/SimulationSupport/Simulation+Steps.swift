@@ -101,6 +101,9 @@ extension Simulation {
         residents[index].given = [:]
         residents[index].openCalls = [:]
         residents[index].watch = Watch()
+        // That it was may not be durable.
+        if residents[index].clockWasSet { forgetKeys(of: index) }
+        residents[index].clockWasSet = false
         ledger.unsubscribed(resident.host.name)
         let boot = bootID(of: resident)
         let isRemembered = resident.host.disk.here { $0.verdicts.values.contains { $0.bootID == boot } }
@@ -197,7 +200,8 @@ extension Simulation {
 
     private func setClock(_ index: Int, by seconds: Int) {
         let host = residents[index].host
-        forgetKeys(of: index)
+        // A daemon that runs sees that the clock was set; for one that does not the time has passed.
+        if isRunning(index) { residents[index].clockWasSet = true } else { forgetKeys(of: index) }
         host.here { host in
             host.setClock(by: .seconds(seconds))
             host.runningRegistry?.here { $0.clockStepped() }

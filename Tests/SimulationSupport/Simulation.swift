@@ -50,6 +50,8 @@ actor Simulation {
         var toldUnusable = 0
         /// A key of another generation is another key.
         var keyGeneration = 0
+        /// Whether the clock was set since the daemon was started.
+        var clockWasSet = false
 
         var clientID: String { configuration.clientID }
     }

@@ -101,6 +101,9 @@ public struct ModelStore: Sendable {
                     .init(rawValue: $0.rawValue + milliseconds)
                 }
             }
+            for (key, entry) in keys where range.contains(entry.at) {
+                keys[key]?.at = .init(rawValue: entry.at.rawValue + milliseconds)
+            }
         case .insertInbound(let id): inboundIDs.insert(id)
         case .removeInbound(let id):
             if inboundIDs.remove(id) == nil { violations.append("inbound \(id) was removed twice") }

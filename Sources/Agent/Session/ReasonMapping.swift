@@ -59,9 +59,13 @@ extension SessionMachine.Ending {
         let consequence = Consequence(of: server.code, in: place)
         let measures = consequence.measures
         leavesEndpoint = measures.contains(.nextEndpoint)
+        if server.remedies.contains(.quarantine) {
+            search = .found
+        } else if server.remedies.contains(.isolation) {
+            search = .continued
+        }
         // As long as something is found and set aside, the server does not object to everything.
-        let isProgress = server.remedies.contains(.quarantine) || server.remedies.contains(.isolation)
-        failsIfRepeated = consequence.class == .retryOnce && !isProgress
+        failsIfRepeated = consequence.class == .retryOnce && search == .none
         if measures.contains(.slowly) {
             pace = .slow
         } else if measures.contains(.floor) {
@@ -80,7 +84,7 @@ extension SessionMachine.Ending {
         guard let finding else { return self }
         var ending = self
         if reason.isTerminal || reason.code.group == .auth { ending.reason.code = .serverError }
-        (ending.mayHaveNewCredential, ending.failsIfRepeated) = (false, false)
+        (ending.mayHaveNewCredential, ending.failsIfRepeated, ending.search) = (false, false, .continued)
         switch finding {
         case .suspected(ends: 1): ending.reason.message += ", while messages were unanswered"
         case .suspected(let ends):
@@ -92,6 +96,7 @@ extension SessionMachine.Ending {
         case .setAside(let what):
             ending.reason.message += "; \(what) is the reason, and is set aside"
             ending.isAboutMessage = true
+            ending.search = .found
             ending.pace = .atOnce
         }
         return ending

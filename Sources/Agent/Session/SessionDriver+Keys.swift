@@ -87,9 +87,26 @@ extension SessionDriver {
 
     private func message(of key: PublishKey) async throws(RPCError) -> KeyedMessage? {
         do throws(StoreError) {
-            return try await surroundings.store.keyed(name, key, now: timestamp)
+            return try await keyed(key)
         } catch {
             throw .notCommitted("the message", because: error.description)
+        }
+    }
+
+    /// The age of a key is the difference of two times of the wall clock. When that is set, both move, and in between the
+    /// store is not asked.
+    private func keyed(_ key: PublishKey) async throws(StoreError) -> KeyedMessage? {
+        while true {
+            checkClock()
+            let steps = clockSteps
+            if steps != durableClockSteps {
+                if let failure = await everythingCommitted() { throw failure }
+                durableClockSteps = max(durableClockSteps, steps)
+                continue
+            }
+            let found = try await surroundings.store.keyed(name, key, now: timestamp)
+            checkClock()
+            if steps == clockSteps { return found }
         }
     }
 
@@ -145,9 +162,7 @@ extension SessionDriver {
 
     private func answerIfOver(_ sequence: MessageSequence, _ key: PublishKey) async {
         await everythingCommitted()
-        guard let known = try? await surroundings.store.keyed(name, key, now: timestamp),
-            let answer = Self.answer(known, .delivered)
-        else { return }
+        guard let known = try? await keyed(key), let answer = Self.answer(known, .delivered) else { return }
         publishers.removeValue(forKey: sequence)?.told(.ended(answer))
     }
 }

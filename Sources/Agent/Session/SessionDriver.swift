@@ -145,6 +145,9 @@ actor SessionDriver {
     /// Whether somebody has the endpoints checked.
     var isChecking = false
     private var stepDetector: ClockStepDetector
+    /// How often the wall clock was set, and up to which of these times that is durable.
+    private(set) var clockSteps = 0
+    var durableClockSteps = 0
     /// Those who wait for what a command comes to.
     var outcomeWaiters = OutcomeWaiters()
     /// A credential that a program has given, instead of the configured one.
@@ -368,6 +371,7 @@ actor SessionDriver {
     /// What is measured by the wall clock must not change because somebody sets it.
     func checkClock() {
         guard let step = stepDetector.check(now: now, wallClock: wallClock.milliseconds) else { return }
+        clockSteps += 1
         let input = MQTTClientMachine.Input.clockStepped(by: step.milliseconds, acceptedWithin: step.affected)
         if isWorking { handle(input) } else { run(.mqtt(input)) }
     }

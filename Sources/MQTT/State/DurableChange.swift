@@ -23,7 +23,7 @@ public enum DurableChange: Hashable, Sendable {
     /// so it is not an insert.
     case requeue(MessageSequence, as: MessageSequence, at: Timestamp)
     /// The wall clock was set by so many milliseconds: the times of all messages that were accepted within the range, by
-    /// the clock as it was, move along.
+    /// the clock as it was, move along, and with them the age of their keys.
     case shiftTimes(by: Int64, acceptedWithin: ClosedRange<Timestamp>)
     /// An inbound QoS 2 identifier is in use: before the PUBREC is sent. No error if it is there already.
     case insertInbound(PacketID)

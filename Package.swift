@@ -72,10 +72,10 @@ let package = Package(
         module("Session", ["Vocabulary", "SessionCore", "MQTT", "ControlAPI", nioCore]),
 
         // Shells around one facility of the system each.
-        module("NetworkPath", ["SessionCore", "CNetlink", nioCore, nioPosix]),
+        module("NetworkPath", ["Vocabulary", "SessionCore", "CNetlink", nioCore, nioPosix]),
         module("Systemd", ["CSystemd"]),
         module("DurableStore", ["SessionCore", "MQTT", "CSQLite", nioCore]),
-        module("Transport", [nioCore, nioPosix, nioTLS, nioHTTP1, nioWebSocket, nioSSL]),
+        module("Transport", ["Vocabulary", nioCore, nioPosix, nioTLS, nioHTTP1, nioWebSocket, nioSSL]),
 
         // Everything put together.
         module(
@@ -112,10 +112,11 @@ let package = Package(
         tests("MQTTTests", ["MQTT", "Support", nioCore]),
         tests("ControlAPITests", ["ControlAPI"]),
         tests("SessionTests", ["Session", "SessionCore", "MQTT", "ControlAPI", "Support", nioCore]),
-        tests("NetworkPathTests", ["NetworkPath", "SessionCore", nioCore, nioPosix]),
+        tests("NetworkPathTests", ["Vocabulary", "NetworkPath", "SessionCore", nioCore, nioPosix]),
         tests("SystemdTests", ["Systemd", "Support", "SupportLogind", nioCore, nioPosix]),
         tests("DurableStoreTests", ["DurableStore", "SessionCore", "MQTT", nioCore]),
-        tests("TransportTests", ["Transport", "Support", nioCore, nioPosix, nioHTTP1, nioWebSocket, nioSSL]),
+        tests(
+            "TransportTests", ["Vocabulary", "Transport", "Support", nioCore, nioPosix, nioHTTP1, nioWebSocket, nioSSL]),
         tests("HoldfastClientTests", ["HoldfastClient", "ControlAPI", "Support", nioCore, nioPosix]),
         tests("HoldfastctlTests", ["holdfastctl", "HoldfastClient", "ControlAPI", argumentParser]),
         tests(
@@ -127,7 +128,9 @@ let package = Package(
         // What bytes from outside reach first, for the fuzzer and for the suite.
         .target(
             name: "FuzzTargets",
-            dependencies: ["MQTT", "ControlAPI", "NetworkPath", "SessionCore", "Agent", "Support", nioCore],
+            dependencies: [
+                "Vocabulary", "MQTT", "ControlAPI", "NetworkPath", "SessionCore", "Agent", "Support", nioCore,
+            ],
             path: "Tests/FuzzTargets", swiftSettings: settings),
         tests("FuzzTests", ["FuzzTargets"]),
         // Whole daemons, with a model of the server, the network and the disk around them, in virtual time; and random
@@ -135,7 +138,8 @@ let package = Package(
         .target(
             name: "SimulationSupport",
             dependencies: [
-                "Agent", "Support", "SessionCore", "MQTT", "ControlAPI", "Session", "NetworkPath", "Systemd",
+                "Agent", "Support", "Vocabulary", "SessionCore", "MQTT", "ControlAPI", "Session", "NetworkPath",
+                "Systemd",
                 "DurableStore", "Transport", nioCore, logging,
             ], path: "Tests/SimulationSupport", swiftSettings: settings),
         .executableTarget(
@@ -144,7 +148,8 @@ let package = Package(
         tests(
             "ScenarioTests",
             [
-                "Agent", "SimulationSupport", "Support", "SessionCore", "MQTT", "ControlAPI", "Session", "NetworkPath",
+                "Agent", "SimulationSupport", "Support", "Vocabulary", "SessionCore", "MQTT", "ControlAPI", "Session",
+                "NetworkPath",
                 "Transport", nioCore,
             ]),
         .testTarget(

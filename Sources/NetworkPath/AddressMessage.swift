@@ -1,5 +1,6 @@
 import CNetlink
 import Glibc
+import Vocabulary
 
 /// An address of an interface (`RTM_NEWADDR`: `struct ifaddrmsg` and attributes).
 struct AddressMessage: Equatable {

@@ -1,4 +1,5 @@
 import SessionCore
+import Vocabulary
 
 // Lookups for sessions that may not use every network.
 

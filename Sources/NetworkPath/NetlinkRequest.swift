@@ -1,5 +1,6 @@
 import CNetlink
 import Glibc
+import Vocabulary
 
 /// What the watcher asks the kernel, in the form that the strict checks (`NETLINK_GET_STRICT_CHK`) accept: headers are
 /// all zero but for what selects.

@@ -1,4 +1,5 @@
 public import SessionCore
+public import Vocabulary
 
 /// The whole view of the network that `network.status` shows.
 ///

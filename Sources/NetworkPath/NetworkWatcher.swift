@@ -1,5 +1,6 @@
 public import NIOCore
 public import SessionCore
+public import Vocabulary
 
 /// Watches the kernel's routing tables and says what their changes mean for each target's path.
 ///

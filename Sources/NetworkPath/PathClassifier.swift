@@ -1,4 +1,5 @@
 import SessionCore
+import Vocabulary
 
 /// Says what the difference between two looks means for one target.
 ///

@@ -1,5 +1,6 @@
 import CNetlink
 import Glibc
+import Vocabulary
 
 /// A route, or the answer to a route lookup (`RTM_NEWROUTE`: `struct rtmsg` and attributes).
 struct RouteMessage: Equatable {

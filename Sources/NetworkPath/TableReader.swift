@@ -1,6 +1,7 @@
 import CNetlink
 import Glibc
 import SessionCore
+import Vocabulary
 
 /// Reads the kernel's tables for the snapshot, away from the event loop: a full Internet routing table takes long.
 actor TableReader {

@@ -1,4 +1,5 @@
 import NIOCore
+import Vocabulary
 
 // What lies between TCP and the bytes of MQTT, beside TLS: the way through a proxy, and the WebSocket.
 

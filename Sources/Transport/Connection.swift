@@ -2,6 +2,7 @@ import Glibc
 public import NIOCore
 public import NIOPosix
 import NIOSSL
+public import Vocabulary
 
 /// One attempt's transport, and then the connection: resolve, dial, tunnel through a proxy, secure, open a WebSocket; then
 /// bytes in, bytes out.

@@ -1,5 +1,6 @@
 import NIOCore
 import NIOHTTP1
+import Vocabulary
 
 /// Asks a proxy for a connection to the server, and leaves the channel's pipeline as it was.
 final class ProxyTunnel {

@@ -1,4 +1,5 @@
 import NIOCore
+import Vocabulary
 
 /// A client's side of SOCKS 5 (RFC 1928) up to the connection, with the password of RFC 1929 where there is one.
 ///

@@ -1,6 +1,7 @@
 import NIOCore
 import NIOHTTP1
 import NIOWebSocket
+import Vocabulary
 
 /// Asks a server for a WebSocket with the subprotocol `mqtt` (RFC 6455, 4.1; OASIS MQTT 5, section 6), and puts it into
 /// the channel's pipeline.

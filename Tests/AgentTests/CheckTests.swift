@@ -4,6 +4,7 @@ import NIOCore
 import SessionCore
 import Support
 import Testing
+import Vocabulary
 
 @testable import Agent
 @testable import Transport

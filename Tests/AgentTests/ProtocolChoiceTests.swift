@@ -1,6 +1,7 @@
 import MQTT
 import Testing
 import Transport
+import Vocabulary
 
 @testable import Agent
 

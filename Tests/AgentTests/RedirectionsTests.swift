@@ -1,6 +1,7 @@
 import SessionCore
 import Testing
 import Transport
+import Vocabulary
 
 @testable import Agent
 

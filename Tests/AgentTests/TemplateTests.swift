@@ -2,6 +2,7 @@ import Glibc
 import SessionCore
 import Testing
 import Transport
+import Vocabulary
 
 @testable import Agent
 

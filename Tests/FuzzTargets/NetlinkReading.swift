@@ -1,4 +1,5 @@
 import SessionCore
+import Vocabulary
 
 @testable import NetworkPath
 

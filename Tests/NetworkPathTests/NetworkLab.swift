@@ -5,6 +5,7 @@ import NetworkPath
 import SessionCore
 import Synchronization
 import Testing
+import Vocabulary
 
 /// Two network namespaces of their own, the watcher in one of them, and the `ip` command for both.
 ///

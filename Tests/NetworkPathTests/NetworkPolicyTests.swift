@@ -1,6 +1,7 @@
 import NetworkPath
 import SessionCore
 import Testing
+import Vocabulary
 
 // The topology is that of NetworkWatcherTests, with a tunnel that leads nowhere when a test asks for one.
 @Suite(.enabled(if: NetworkLab.isAvailable, "network namespaces need root"), .serialized, .timeLimit(.minutes(10)))

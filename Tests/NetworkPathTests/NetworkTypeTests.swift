@@ -1,5 +1,6 @@
 import SessionCore
 import Testing
+import Vocabulary
 
 @testable import NetworkPath
 

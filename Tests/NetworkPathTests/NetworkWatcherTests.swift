@@ -3,6 +3,7 @@ import NetworkPath
 import SessionCore
 import Synchronization
 import Testing
+import Vocabulary
 
 // The real kernel, in network namespaces (root):
 //

@@ -2,6 +2,7 @@ import Glibc
 import NIOCore
 import SessionCore
 import Support
+import Vocabulary
 
 @testable import Agent
 @testable import Transport

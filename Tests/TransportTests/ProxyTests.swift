@@ -1,6 +1,7 @@
 import NIOCore
 import Support
 import Testing
+import Vocabulary
 
 @testable import Transport
 

@@ -5,6 +5,7 @@
 import Session
 import SessionCore
 import Transport
+import Vocabulary
 
 /// `holdfast.toml`.
 struct DaemonConfiguration: Hashable, Sendable {

@@ -1,6 +1,7 @@
 import ControlAPI
 import SessionCore
 import Transport
+import Vocabulary
 
 /// What the value of a key must be, how it is read, and how a file would write it.
 struct ConfigurationForm<Value: Equatable & Sendable>: Sendable {

@@ -1,6 +1,7 @@
 import MQTT
 import SessionCore
 import Transport
+import Vocabulary
 
 // Every key that there is, one row each: name, member, form, and what of it this version carries out. The defaults are
 // the members' initial values.

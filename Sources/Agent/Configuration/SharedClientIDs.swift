@@ -1,5 +1,6 @@
 import SessionCore
 import Transport
+import Vocabulary
 
 /// Sessions that have one client identifier at one server. The server lets only one of them be connected, so each would throw
 /// the other out for ever, and messages for one of them would be acknowledged by the other: they are refused.

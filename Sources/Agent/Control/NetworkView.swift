@@ -3,6 +3,7 @@ import NIOCore
 import NetworkPath
 import SessionCore
 import Transport
+import Vocabulary
 
 /// What the daemon asks the network watcher, in the daemon's words.
 struct NetworkView: Sendable {
@@ -15,7 +16,7 @@ struct NetworkView: Sendable {
             watcher.removeTargets(ofSession: session.description)
             watcher.setPolicy(policy, ofSession: session.description)
             return hosts.enumerated().map { index, host in
-                let literal = NetworkPath.IPAddress(host)
+                let literal = IPAddress(host)
                 return watcher.setTarget(
                     Target(session: session.description, endpoint: index),
                     addresses: literal.map { [$0] } ?? Self.knownAddresses(ofName: host),
@@ -25,10 +26,10 @@ struct NetworkView: Sendable {
     }
 
     /// The one name whose addresses are known everywhere (RFC 6761, 6.3): it needs no network.
-    private static func knownAddresses(ofName name: String) -> [NetworkPath.IPAddress] {
+    private static func knownAddresses(ofName name: String) -> [IPAddress] {
         let name = name.lowercased()
         guard name == "localhost" || name.hasSuffix(".localhost") else { return [] }
-        return ["127.0.0.1", "::1"].compactMap { NetworkPath.IPAddress($0) }
+        return ["127.0.0.1", "::1"].compactMap { IPAddress($0) }
     }
 
     func excluded(_ endpoint: EndpointIndex, of session: SessionName) -> Path? {
@@ -39,7 +40,7 @@ struct NetworkView: Sendable {
 
     func way(to addresses: [SocketAddress], of session: SessionName) -> Connection.Way? {
         let known = addresses.compactMap { address in
-            address.ipAddress.flatMap { NetworkPath.IPAddress($0) }.map { (address, $0) }
+            address.ipAddress.flatMap { IPAddress($0) }.map { (address, $0) }
         }
         let paths = watcher.assumeIsolated { $0.paths(to: known.map(\.1), ofSession: session.description) }
         guard let interface = paths.lazy.compactMap({ $0 }).first?.interface else { return nil }
@@ -55,7 +56,7 @@ struct NetworkView: Sendable {
         watcher.assumeIsolated {
             $0.setTarget(
                 Target(session: session.description, endpoint: endpoint.rawValue),
-                addresses: addresses.compactMap { $0.ipAddress.flatMap { NetworkPath.IPAddress($0) } },
+                addresses: addresses.compactMap { $0.ipAddress.flatMap { IPAddress($0) } },
                 origin: origin)
         }
     }

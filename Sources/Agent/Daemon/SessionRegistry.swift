@@ -8,6 +8,7 @@ import Session
 import SessionCore
 import Systemd
 import Transport
+import Vocabulary
 
 /// All sessions of the daemon, what happens to them, and who watches.
 actor SessionRegistry {

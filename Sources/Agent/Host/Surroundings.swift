@@ -7,6 +7,7 @@ import NIOPosix
 import NetworkPath
 import SessionCore
 import Transport
+import Vocabulary
 
 // What a session's driver finds around it. Everything that a test in virtual time has to put its own in the place of is
 // here: the clocks, the network, the disk, the secrets.

@@ -3,6 +3,7 @@ import MQTT
 import NIOCore
 import SessionCore
 import Transport
+import Vocabulary
 
 /// A connection that is tried for `check.run`, step by step and each one timed. A value without I/O: the driver moves the
 /// bytes.

@@ -1,5 +1,6 @@
 import MQTT
 import Transport
+import Vocabulary
 
 /// Which version of MQTT the next connection to a server has: the configured one, or with `auto` 5 first and 3.1.1 when
 /// the server does not take 5. What is known is known of each address, and lasts as long as the session is in the daemon.

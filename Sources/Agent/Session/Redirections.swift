@@ -1,5 +1,6 @@
 import SessionCore
 import Transport
+import Vocabulary
 
 /// The servers that a redirection may lead to: one host, or with `*.` every host below a domain.
 struct HostPattern: Hashable, Sendable {

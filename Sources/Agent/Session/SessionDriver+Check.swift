@@ -3,6 +3,7 @@ import MQTT
 import NIOCore
 import SessionCore
 import Transport
+import Vocabulary
 
 // check.run: a connection beside the session's own, which knows nothing of it.
 

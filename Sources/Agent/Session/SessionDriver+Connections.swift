@@ -2,6 +2,7 @@ import MQTT
 import NIOCore
 import SessionCore
 import Transport
+import Vocabulary
 
 // Dialing, whatever for, and the one place where the events of connections are looked at.
 

@@ -5,6 +5,7 @@ import NetworkPath
 import Session
 import SessionCore
 import Transport
+import Vocabulary
 
 // Looking into the room before CONNECT, so that two devices of one identity do not kick each other for ever; and taking
 // our own presence away when we were kicked, because no will does that: the session at the server lives on.

@@ -7,6 +7,7 @@ import NetworkPath
 import Session
 import SessionCore
 import Transport
+import Vocabulary
 
 // The session's room: what ``Rooms`` decides is carried out here, and what programs ask is answered.
 

@@ -4,6 +4,7 @@ import NetworkPath
 import Session
 import SessionCore
 import Transport
+import Vocabulary
 
 // What the session says of itself when it is asked.
 

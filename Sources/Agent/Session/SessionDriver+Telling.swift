@@ -4,6 +4,7 @@ import NetworkPath
 import Session
 import SessionCore
 import Transport
+import Vocabulary
 
 // Telling watchers, the journal and the history what happened. It takes longer than to dial, and nobody is to wait for the
 // server because of it: while an attempt hurries, what the session machine reports is told a moment later, with its time.

@@ -8,6 +8,7 @@ import NetworkPath
 import Session
 import SessionCore
 import Transport
+import Vocabulary
 
 /// The shell around one session's two machines: the only one that carries out their actions.
 ///

@@ -1,4 +1,5 @@
 import Transport
+import Vocabulary
 
 /// Which servers may still have the session as it was before it went on elsewhere.
 ///

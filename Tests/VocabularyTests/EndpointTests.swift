@@ -1,5 +1,5 @@
 import Testing
-import Transport
+import Vocabulary
 
 @Suite struct EndpointTests {
     @Test(arguments: [

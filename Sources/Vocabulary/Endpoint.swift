@@ -75,10 +75,10 @@ public struct Endpoint: Hashable, Sendable {
     /// Whether bytes to this endpoint never leave the host: 127.0.0.0/8, ::1 and `localhost`.
     public var isLoopback: Bool { Self.isLoopback(host) }
 
-    static func isLoopback(_ host: String) -> Bool {
-        switch IPAddress(host) {
-        case .v4: host.hasPrefix("127.")
-        case .v6: host == "::1"
+    package static func isLoopback(_ host: String) -> Bool {
+        switch IPAddress(host)?.family {
+        case .ipv4: host.hasPrefix("127.")
+        case .ipv6: host == "::1"
         case nil: host == "localhost"
         }
     }
@@ -94,18 +94,18 @@ extension Endpoint: CustomStringConvertible {
     /// `host:port`, with brackets around an IPv6 address.
     public var authority: String { Self.authority(host, port) }
 
-    static func authority(_ host: String, _ port: Int) -> String {
+    package static func authority(_ host: String, _ port: Int) -> String {
         host.contains(":") ? "[\(host)]:\(port)" : "\(host):\(port)"
     }
 }
 
 extension Endpoint {
-    static func split(_ text: String) throws(EndpointError) -> (scheme: String, rest: Substring) {
+    package static func split(_ text: String) throws(EndpointError) -> (scheme: String, rest: Substring) {
         guard let colon = text.firstIndex(of: ":"), text[colon...].hasPrefix("://") else { throw .noScheme }
         return (String(text[..<colon]), text[text.index(colon, offsetBy: 3)...])
     }
 
-    static func splitAuthority(
+    package static func splitAuthority(
         _ authority: Substring
     ) throws(EndpointError) -> (host: String, port: Substring?) {
         guard authority.first == "[" else {
@@ -118,14 +118,14 @@ extension Endpoint {
         }
         guard let bracket = authority.firstIndex(of: "]") else { throw .badIPv6(String(authority)) }
         let literal = String(authority[authority.index(after: authority.startIndex)..<bracket])
-        guard case .v6 = IPAddress(literal) else { throw .badIPv6(literal) }
+        guard IPAddress(literal)?.family == .ipv6 else { throw .badIPv6(literal) }
         let rest = authority[authority.index(after: bracket)...]
         if rest.isEmpty { return (literal, nil) }
         guard rest.first == ":" else { throw .badIPv6(String(authority)) }
         return (literal, rest.dropFirst())
     }
 
-    static func port(_ text: Substring) throws(EndpointError) -> Int {
+    package static func port(_ text: Substring) throws(EndpointError) -> Int {
         // Int("+1") and Int("007") are numbers to the standard library, but not ports that anybody means.
         guard text.utf8.allSatisfy({ (0x30...0x39).contains($0) }), text.first != "0", let port = Int(text) else {
             throw .badPort(String(text))
@@ -134,9 +134,9 @@ extension Endpoint {
         return port
     }
 
-    static func canonicalHost(_ host: String) throws(EndpointError) -> String {
+    package static func canonicalHost(_ host: String) throws(EndpointError) -> String {
         guard !host.isEmpty else { throw .noHost }
-        if let address = IPAddress(host) { return address.text }
+        if let address = IPAddress(host) { return address.description }
         guard !host.contains(":") else { throw .badIPv6(host) }
         let name = host.lowercased()
         // RFC 1123, 2.1: letters, digits, hyphens; labels of 1 to 63, 253 in all. One dot at the end is the root.

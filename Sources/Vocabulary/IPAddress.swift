@@ -42,7 +42,7 @@ extension IPAddress {
     /// - Parameters:
     ///   - text: an address with its prefix, `192.0.2.7/24`; `nil` if it is something else, or is alone there.
     ///   - taken: the addresses of the host itself.
-    init?(besides text: String, exceptFor taken: Set<IPAddress> = []) {
+    package init?(besides text: String, exceptFor taken: Set<IPAddress> = []) {
         let parts = text.split(separator: "/")
         guard parts.count == 2, let address = IPAddress(String(parts[0])), let length = Int(parts[1]),
             length < address.bytes.count * 8
@@ -64,7 +64,7 @@ extension IPAddress {
     }
 
     /// Whether it is one of fe80::/10.
-    var isLinkLocalIPv6: Bool { family == .ipv6 && bytes[0] == 0xfe && bytes[1] & 0xc0 == 0x80 }
+    package var isLinkLocalIPv6: Bool { family == .ipv6 && bytes[0] == 0xfe && bytes[1] & 0xc0 == 0x80 }
 }
 
 extension IPAddress: CustomStringConvertible {

@@ -1,6 +1,6 @@
 import Testing
 
-@testable import NetworkPath
+@testable import Vocabulary
 
 @Suite struct IPAddressTests {
     @Test(

@@ -36,7 +36,7 @@ public enum ControlMethods {
     public static let protocolVersion = 1
 
     public static let all: [any ControlMethod.Type] = [
-        RPCHelloMethod.self,
+        RPCHelloMethod.self, RPCDiscoverMethod.self,
         DaemonStatusMethod.self, DaemonReloadMethod.self, DaemonMetricsMethod.self, DaemonLogLevelMethod.self,
         SessionListMethod.self, SessionStatusMethod.self, SessionConnectMethod.self, SessionDisconnectMethod.self,
         SessionReconnectMethod.self, SessionWatchMethod.self, SessionUnwatchMethod.self, SessionHistoryMethod.self,

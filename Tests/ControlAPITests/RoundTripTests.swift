@@ -259,7 +259,8 @@ struct RoundTripTests {
         let roles = Dictionary(uniqueKeysWithValues: ControlMethods.all.map { ($0.name, $0.role) })
         #expect(
             roles == [
-                "rpc.hello": nil, "daemon.status": .observe, "daemon.reload": .control, "session.list": .observe,
+                "rpc.hello": nil, "rpc.discover": nil, "daemon.status": .observe, "daemon.reload": .control,
+                "session.list": .observe,
                 "session.status": .observe, "session.connect": .control, "session.disconnect": .control,
                 "session.renewToken": .control, "session.simulate": .control,
                 "session.reconnect": .control, "session.watch": .observe, "session.history": .observe,

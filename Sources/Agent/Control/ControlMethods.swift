@@ -40,6 +40,9 @@ extension ControlConnection {
         switch method {
         case RPCHelloMethod.name:
             return OutgoingLine.answer(id, result: try hello(take(RPCHelloMethod.self, parameters)))
+        case RPCDiscoverMethod.name:
+            _ = try take(RPCDiscoverMethod.self, parameters)
+            return OutgoingLine.answer(id, result: RPCDiscoverMethod.document)
         case DaemonStatusMethod.name:
             _ = try take(DaemonStatusMethod.self, parameters)
             return OutgoingLine.answer(id, result: await daemon.status())

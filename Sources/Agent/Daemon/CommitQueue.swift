@@ -44,6 +44,10 @@ actor CommitQueue {
 
     /// How long to wait before a transaction that failed is tried again.
     static let retryInterval = Duration.seconds(1)
+    /// How long commits took that succeeded, in seconds.
+    private(set) var durations = Histogram(bounds: [
+        0.000_5, 0.001, 0.002_5, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 5,
+    ])
     /// The same while another program holds a lock on the database.
     static let lockedInterval = Duration.milliseconds(100)
     /// So often a locked database is tried before new messages are refused. Each try waits for the lock, too.
@@ -132,7 +136,12 @@ actor CommitQueue {
             let changes = Self.changes(of: batch)
             do throws(StoreError) {
                 // While transactions fail, one without changes shows whether they still do: what was refused is no success.
-                if !changes.isEmpty || failure != nil { try await store.commit(changes) }
+                if !changes.isEmpty || failure != nil {
+                    let start = ContinuousClock.now
+                    try await store.commit(changes)
+                    let (seconds, attoseconds) = start.duration(to: .now).components
+                    durations.add(Double(seconds) + Double(attoseconds) / 1e18)
+                }
                 return succeeded(batch)
             } catch {
                 switch error {

@@ -68,17 +68,18 @@ actor Daemon {
             storeFailure: await registry.surroundings?.commits.failure?.description, netlink: network.counters)
     }
 
-    func metrics() async -> DaemonMetricsMethod.Result {
+    func metrics(_ format: MetricsFormat = .openMetrics) async -> DaemonMetricsMethod.Result {
         let sessions = await registry.statuses()
         let metrics = MetricsText(
-            status: await status(), sessions: sessions, events: await registry.metrics, calls: calls, now: .now)
-        return DaemonMetricsMethod.Result(contentType: MetricsText.contentType, text: metrics.text)
+            status: await status(), sessions: sessions, events: await registry.metrics, calls: calls,
+            commits: await registry.surroundings?.commits.durations, now: .now)
+        return DaemonMetricsMethod.Result(contentType: format.contentType, text: metrics.text(format))
     }
 
     /// Offers the metrics where the configuration says.
     func publishMetrics() async {
-        let publisher = MetricsPublisher(eventLoop: eventLoop, logger: logger) { [weak self] in
-            await self?.metrics().text ?? OpenMetricsText().text
+        let publisher = MetricsPublisher(eventLoop: eventLoop, logger: logger) { [weak self] format in
+            await self?.metrics(format).text ?? OpenMetricsText(format).text
         }
         self.publisher = publisher
         await publisher.apply(configuration.metrics)

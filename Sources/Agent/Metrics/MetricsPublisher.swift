@@ -15,14 +15,14 @@ actor MetricsPublisher {
     nonisolated var unownedExecutor: UnownedSerialExecutor { eventLoop.executor.asUnownedSerialExecutor() }
 
     private let logger: Logger
-    private let read: @Sendable () async -> String
+    private let read: @Sendable (MetricsFormat) async -> String
     private var configuration = MetricsConfiguration()
     private var listener: (any Channel)?
     private var writing: Task<Void, Never>?
     private var connectionCount = 0
 
     /// - Parameter read: the metrics as they are now.
-    init(eventLoop: any EventLoop, logger: Logger, read: @escaping @Sendable () async -> String) {
+    init(eventLoop: any EventLoop, logger: Logger, read: @escaping @Sendable (MetricsFormat) async -> String) {
         self.eventLoop = eventLoop
         self.logger = logger
         self.read = read
@@ -80,7 +80,7 @@ actor MetricsPublisher {
     private func write(to path: String) async {
         var told: String?
         while !Task.isCancelled {
-            let failure = await Self.replace(path, with: await read())
+            let failure = await Self.replace(path, with: await read(.prometheus))
             if let failure, failure != told { logger.error("metrics cannot be written to \(path): \(failure)") }
             told = failure
             try? await Task.sleep(for: Self.interval)
@@ -129,10 +129,10 @@ private final class MetricsHandler: ChannelInboundHandler {
     typealias InboundIn = HTTPServerRequestPart
     typealias OutboundOut = HTTPServerResponsePart
 
-    private let read: @Sendable () async -> String
+    private let read: @Sendable (MetricsFormat) async -> String
     private var head: HTTPRequestHead?
 
-    init(read: @escaping @Sendable () async -> String) {
+    init(read: @escaping @Sendable (MetricsFormat) async -> String) {
         self.read = read
     }
 
@@ -152,19 +152,23 @@ private final class MetricsHandler: ChannelInboundHandler {
     }
 
     private static func respond(
-        to request: HTTPRequestHead, on channel: any Channel, _ read: @escaping @Sendable () async -> String
+        to request: HTTPRequestHead, on channel: any Channel,
+        _ read: @escaping @Sendable (MetricsFormat) async -> String
     ) {
         Task { await answer(request, on: channel, read) }
     }
 
     private static func answer(
-        _ request: HTTPRequestHead, on channel: any Channel, _ read: @Sendable () async -> String
+        _ request: HTTPRequestHead, on channel: any Channel, _ read: @Sendable (MetricsFormat) async -> String
     ) async {
         let path = request.uri.prefix { $0 != "?" }
         let status: HTTPResponseStatus =
             request.method != .GET && request.method != .HEAD ? .methodNotAllowed : path == "/metrics" ? .ok : .notFound
-        let text = status == .ok ? await read() : "the metrics are at /metrics\n"
-        let type = status == .ok ? MetricsText.contentType : "text/plain; charset=utf-8"
+        let accepted = request.headers[canonicalForm: "Accept"]
+        let format: MetricsFormat =
+            accepted.contains { $0.hasPrefix("application/openmetrics-text") } ? .openMetrics : .prometheus
+        let text = status == .ok ? await read(format) : "the metrics are at /metrics\n"
+        let type = status == .ok ? format.contentType : "text/plain; charset=utf-8"
         let headers: HTTPHeaders = [
             "Content-Type": type, "Content-Length": "\(text.utf8.count)", "Connection": "close",
         ]

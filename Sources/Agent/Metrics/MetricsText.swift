@@ -2,17 +2,16 @@ import ControlAPI
 
 /// All metrics of the daemon, from what it knows at one moment. Without I/O.
 struct MetricsText {
-    /// The media type of ``text``.
-    static let contentType = "application/openmetrics-text; version=1.0.0; charset=utf-8"
-
     var status: DaemonStatus
     var sessions: [SessionStatus]
     var events: EventMetrics
     var calls: CallMetrics
+    /// How long commits took, in seconds.
+    var commits: Histogram?
     var now: RFC3339
 
-    var text: String {
-        var output = OpenMetricsText()
+    func text(_ format: MetricsFormat) -> String {
+        var output = OpenMetricsText(format)
         daemon(&output)
         states(&output)
         connections(&output)
@@ -107,6 +106,8 @@ struct MetricsText {
         output.add("_total", [], Double(status.store["commits"] ?? 0))
         output.begin("holdfast_store_failed_commits", .counter, "Transactions that could not be committed.")
         output.add("_total", [], Double(status.store["failedCommits"] ?? 0))
+        output.begin("holdfast_store_commit_seconds", .histogram, unit: "seconds", "How long commits took.")
+        if let commits { output.add(commits) }
         output.begin("holdfast_store_last_commit_seconds", .gauge, unit: "seconds", "How long the last commit took.")
         output.add("", [], Double(status.store["lastCommitMicroseconds"] ?? 0) / 1e6)
         output.begin(

@@ -1,4 +1,21 @@
-/// Writes metrics in the text format of OpenMetrics 1.0.
+/// How metrics are written.
+enum MetricsFormat {
+    /// OpenMetrics 1.0.
+    case openMetrics
+    /// The text format of Prometheus, which is all that the node exporter reads: it has no kind `info` and no units, and
+    /// a family of counters has the name of its samples.
+    case prometheus
+
+    /// The media type.
+    var contentType: String {
+        switch self {
+        case .openMetrics: "application/openmetrics-text; version=1.0.0; charset=utf-8"
+        case .prometheus: "text/plain; version=0.0.4; charset=utf-8"
+        }
+    }
+}
+
+/// Writes metrics as text.
 struct OpenMetricsText {
     enum Kind: String {
         case counter, gauge, histogram, info
@@ -6,15 +23,27 @@ struct OpenMetricsText {
 
     typealias Labels = [(name: String, value: String)]
 
+    private let format: MetricsFormat
     private var lines: [String] = []
     private var family = ""
+
+    init(_ format: MetricsFormat = .openMetrics) {
+        self.format = format
+    }
 
     /// Begins a family. - Parameter name: without the suffix of its samples.
     mutating func begin(_ name: String, _ kind: Kind, unit: String? = nil, _ help: String) {
         family = name
-        lines.append("# TYPE \(name) \(kind.rawValue)")
-        if let unit { lines.append("# UNIT \(name) \(unit)") }
-        lines.append("# HELP \(name) \(Self.escaped(help, quotes: false))")
+        switch format {
+        case .openMetrics:
+            lines.append("# TYPE \(name) \(kind.rawValue)")
+            if let unit { lines.append("# UNIT \(name) \(unit)") }
+            lines.append("# HELP \(name) \(Self.escaped(help, quotes: false))")
+        case .prometheus:
+            let name = name + (kind == .counter ? "_total" : kind == .info ? "_info" : "")
+            lines.append("# HELP \(name) \(Self.escaped(help, quotes: false))")
+            lines.append("# TYPE \(name) \((kind == .info ? .gauge : kind).rawValue)")
+        }
     }
 
     /// - Parameter suffix: of the kind: `_total`, `_bucket`, `_info` and the like.
@@ -35,7 +64,7 @@ struct OpenMetricsText {
     }
 
     /// The whole of it.
-    var text: String { (lines + ["# EOF", ""]).joined(separator: "\n") }
+    var text: String { (lines + (format == .openMetrics ? ["# EOF", ""] : [""])).joined(separator: "\n") }
 
     private static func escaped(_ text: String, quotes: Bool) -> String {
         var escaped = ""

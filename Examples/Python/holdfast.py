@@ -63,13 +63,7 @@ class Client:
     def __init__(self, socket: Optional[str] = None, name: str = "holdfast.py") -> None:
         self.path = socket or os.environ.get("HOLDFAST_SOCKET") or DEFAULT_SOCKET
         self.name = name
-        self._writer: Optional[asyncio.StreamWriter] = None
-        self._reading: Optional[asyncio.Task[None]] = None
-        self._answers: dict[int, asyncio.Future[Any]] = {}
-        self._feeds: dict[str, asyncio.Queue[Optional[dict[str, Any]]]] = {}
-        # What came for a feed before the answer that names it was looked at.
-        self._early: dict[str, list[dict[str, Any]]] = {}
-        self._last = 0
+        self._connection: Optional[_Connection] = None
         self._connecting = asyncio.Lock()
 
     async def __aenter__(self) -> "Client":
@@ -80,11 +74,8 @@ class Client:
         await self.close()
 
     async def close(self) -> None:
-        if self._reading is not None:
-            self._reading.cancel()
-        if self._writer is not None:
-            self._writer.close()
-        self._ended()
+        if self._connection is not None:
+            self._connection.close()
 
     # What most programs need
 
@@ -94,8 +85,7 @@ class Client:
         Raises Error when the daemon refuses, NotRunning when it does not answer. Whether a call that was not answered was
         carried out is not known.
         """
-        await self._connect()
-        return await self._request(method, parameters)
+        return await (await self._connect()).request(method, parameters)
 
     async def publish(
         self, session: str, topic: str, payload: Union[str, bytes], *, qos: int = 1, retain: bool = False,
@@ -124,12 +114,15 @@ class Client:
         one that the program was killed with comes again. Goes on when the daemon is restarted."""
         while True:
             try:
-                answer = await self.call(
-                    "message.subscribe", session=session, filter=filter, qos=qos, consumer=consumer)
+                connection = await self._connect()
+                answer = await connection.request(
+                    "message.subscribe",
+                    {"session": session, "filter": filter, "qos": qos, "consumer": consumer})
                 subscription = answer["subscription"]
-                async for parameters in self._feed(subscription):
+                async for parameters in connection.feed(subscription):
                     yield _message(parameters)
-                    await self._request("message.ack", {"subscription": subscription, "id": parameters["id"]})
+                    # Of the connection that gave it: on another one, the subscription's name means something else.
+                    await connection.request("message.ack", {"subscription": subscription, "id": parameters["id"]})
             except NotRunning:
                 pass
             await asyncio.sleep(1)
@@ -138,8 +131,10 @@ class Client:
         """Messages from now on. Goes on when the daemon is restarted; what comes meanwhile is not seen."""
         while True:
             try:
-                answer = await self.call("message.subscribe", session=session, filter=filter, qos=qos)
-                async for parameters in self._feed(answer["subscription"]):
+                connection = await self._connect()
+                answer = await connection.request(
+                    "message.subscribe", {"session": session, "filter": filter, "qos": qos})
+                async for parameters in connection.feed(answer["subscription"]):
                     yield _message(parameters)
             except NotRunning:
                 pass
@@ -149,30 +144,43 @@ class Client:
         """First {"event": "snapshot", "sessions": […]}, then every event; a snapshot again after each restart."""
         while True:
             try:
-                answer = await self.call("session.watch", session=session)
+                connection = await self._connect()
+                answer = await connection.request("session.watch", {"session": session})
                 yield {"event": "snapshot", **answer["snapshot"]}
-                async for event in self._feed(answer["watch"]):
+                async for event in connection.feed(answer["watch"]):
                     yield event
             except NotRunning:
                 pass
             await asyncio.sleep(1)
 
-    # The connection
-
-    async def _connect(self) -> None:
+    async def _connect(self) -> _Connection:
         async with self._connecting:
-            if self._writer is not None:
-                return
-            try:
-                reader, writer = await asyncio.open_unix_connection(self.path, limit=_LINE_LIMIT)
-            except (FileNotFoundError, ConnectionRefusedError) as error:
-                raise NotRunning(f"holdfastd does not run: nothing listens on {self.path}") from error
-            self._writer = writer
-            self._reading = asyncio.create_task(self._read(reader))
-            await self._request("rpc.hello", {"client": self.name, "protocol": PROTOCOL})
+            if self._connection is None or self._connection.ended:
+                try:
+                    reader, writer = await asyncio.open_unix_connection(self.path, limit=_LINE_LIMIT)
+                except (FileNotFoundError, ConnectionRefusedError) as error:
+                    raise NotRunning(f"holdfastd does not run: nothing listens on {self.path}") from error
+                connection = _Connection(reader, writer)
+                await connection.request("rpc.hello", {"client": self.name, "protocol": PROTOCOL})
+                self._connection = connection
+            return self._connection
 
-    async def _request(self, method: str, parameters: dict[str, Any]) -> dict[str, Any]:
-        if self._writer is None:
+
+class _Connection:
+    """One connection, with its calls and feeds; all of them end with it."""
+
+    def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self.ended = False
+        self._writer = writer
+        self._answers: dict[int, asyncio.Future[Any]] = {}
+        self._feeds: dict[str, asyncio.Queue[Optional[dict[str, Any]]]] = {}
+        # What came for a feed before the answer that names it was looked at.
+        self._early: dict[str, list[dict[str, Any]]] = {}
+        self._last = 0
+        self._reading = asyncio.create_task(self._read(reader))
+
+    async def request(self, method: str, parameters: dict[str, Any]) -> dict[str, Any]:
+        if self.ended:
             raise NotRunning("the connection to holdfastd has ended")
         self._last += 1
         number = self._last
@@ -184,10 +192,27 @@ class Client:
             self._writer.write(line.encode() + b"\n")
             await self._writer.drain()
             return await answer
-        except ConnectionError as error:
+        except (BrokenPipeError, ConnectionResetError) as error:
             raise NotRunning("the connection to holdfastd has ended") from error
         finally:
             self._answers.pop(number, None)
+
+    async def feed(self, feed: str) -> AsyncIterator[dict[str, Any]]:
+        queue: asyncio.Queue[Optional[dict[str, Any]]] = asyncio.Queue()
+        for parameters in self._early.pop(feed, []):
+            queue.put_nowait(parameters)
+        if self.ended:
+            return
+        self._feeds[feed] = queue
+        try:
+            while (parameters := await queue.get()) is not None:
+                yield parameters
+        finally:
+            self._feeds.pop(feed, None)
+
+    def close(self) -> None:
+        self._reading.cancel()
+        self._end()
 
     async def _read(self, reader: asyncio.StreamReader) -> None:
         try:
@@ -195,7 +220,7 @@ class Client:
                 self._take(json.loads(line))
         except (ConnectionError, ValueError):
             pass
-        self._ended()
+        self._end()
 
     def _take(self, value: dict[str, Any]) -> None:
         if "method" in value:
@@ -216,25 +241,14 @@ class Client:
         else:
             answer.set_result(value["result"])
 
-    def _ended(self) -> None:
-        self._writer = None
-        self._early.clear()
+    def _end(self) -> None:
+        self.ended = True
+        self._writer.close()
         for answer in self._answers.values():
             if not answer.done():
                 answer.set_exception(NotRunning("the connection to holdfastd has ended"))
         for feed in self._feeds.values():
             feed.put_nowait(None)
-
-    async def _feed(self, feed: str) -> AsyncIterator[dict[str, Any]]:
-        queue: asyncio.Queue[Optional[dict[str, Any]]] = asyncio.Queue()
-        for parameters in self._early.pop(feed, []):
-            queue.put_nowait(parameters)
-        self._feeds[feed] = queue
-        try:
-            while (parameters := await queue.get()) is not None:
-                yield parameters
-        finally:
-            self._feeds.pop(feed, None)
 
 
 def _payload(payload: Union[str, bytes]) -> dict[str, str]:

@@ -243,7 +243,7 @@ extension ReasonCode {
     /// What a person can do about it; `nil` when there is nothing to do but wait.
     public var hint: String? {
         switch self {
-        case .userDisconnect: "holdfastctl connect SESSION starts it again"
+        case .userDisconnect: "holdfastctl connect SESSION starts it"
         case .goodbyeUnheard:
             "to leave at once: holdfastctl connect --wait SESSION, then holdfastctl disconnect SESSION"
         case .idle: "the session connects by itself as soon as a local program publishes or subscribes"
@@ -253,6 +253,8 @@ extension ReasonCode {
             "the session connects by itself when a network of [network] in its file leads there; change it there to use others"
         case .dnsFailed: "check the endpoint's host name and the host's resolver"
         case .refused: "check that the server runs and listens on the endpoint's port"
+        case .dialTimeout:
+            "check the endpoint's host and port, and the firewalls on the way: nothing comes back, not even a refusal"
         case .retryTimeout: "holdfastctl connect SESSION tries again"
         case .credentialRejected, .credentialExpired, .notAuthorized:
             "correct the password where the session's file says it comes from: a file that changes is noticed at once; after "

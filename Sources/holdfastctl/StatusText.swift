@@ -39,7 +39,7 @@ enum StatusText {
     /// The sentence about all of them, for example `5 sessions: 4 connected, 1 reconnecting (edge-2: dns-failed)`.
     static func overview(of sessions: [SessionStatus]) -> String {
         guard !sessions.isEmpty else {
-            return "No session is configured; add /etc/holdfast/sessions.d/NAME.toml, then holdfastctl reload."
+            return "No session is configured; holdfastctl config init NAME begins one."
         }
         let order: [SessionStatus.State] = [
             .connected, .connecting, .reconnecting, .disconnecting, .disconnected, .failed,

@@ -61,17 +61,20 @@ struct TimelineText {
                 if span.start >= to { break }
                 times[span.condition, default: 0] += min(span.end, to) - max(span.start, from)
             }
-            cells.append(cell(times.filter { $0.value > 0 }, length: to - from))
+            cells.append(cell(times.filter { $0.value > 0 }))
         }
         return cells
     }
 
-    private static func cell(_ times: [Timeline.Condition: Int64], length: Int64) -> Cell {
-        if times.count == 1, times[.connected] != nil { return .connected }
-        if (times[.connected] ?? 0) * 2 >= max(length, 1) { return .interrupted }
+    /// What is known wins over what is not: else a day would hide the first minutes of a daemon.
+    private static func cell(_ times: [Timeline.Condition: Int64]) -> Cell {
+        let known = times.filter { $0.key != .unknown }
+        if known.count == 1, known[.connected] != nil { return .connected }
+        let connected = known[.connected] ?? 0
+        if connected > 0, connected * 2 >= known.values.reduce(0, +) { return .interrupted }
         var longest = Timeline.Condition.unknown
-        for condition in [Timeline.Condition.trying, .offline, .down, .unknown]
-        where times[condition] ?? 0 > times[longest] ?? 0 {
+        for condition in [Timeline.Condition.trying, .offline, .down] where known[condition] ?? 0 > known[longest] ?? 0
+        {
             longest = condition
         }
         switch longest {

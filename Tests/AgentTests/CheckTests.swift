@@ -60,6 +60,28 @@ struct EndpointCheckTests {
         #expect(check.farewell != nil, "the server is told goodbye")
     }
 
+    @Test func `what answers on the port is named, and a connection that is hung up gets a guess`() throws {
+        func checked(_ endpoint: String, _ events: ConnectionEvent...) throws -> CheckedStep? {
+            var check = try check(endpoint)
+            _ = check.resolved([address], via: "eth0", at: at(5))
+            _ = check.take(.reached(address), at: at(6))
+            for event in events { _ = check.take(event, at: at(7)) }
+            return check.steps.last
+        }
+        let web = try checked("mqtt://b.example:80", opened(nil), .received(ByteBuffer(string: "HTTP/1.1 400 Bad\r\n")))
+        #expect(web?.code == "wrong-protocol")
+        #expect(web?.detail == "at 203.0.113.9:8883 is a web server: it answers HTTP")
+        #expect(web?.hint == SessionCore.ReasonCode.wrongProtocol.hint)
+        let hungUp = try checked("mqtt://b.example:8883", opened(nil), .closed(.closedByPeer))
+        #expect(hungUp?.hint?.contains("mqtts://") == true)
+        let plain = try checked(
+            "mqtts://b.example:1883", .closed(.failed(TransportFailure(.reset, "the connection broke"))))
+        #expect(plain?.hint?.contains("mqtt:// and ws:// are without") == true)
+        let old = try checked("mqtts://b.example", .closed(.failed(TransportFailure(.certificateExpired, "expired"))))
+        #expect(old?.hint?.contains("clock") == true)
+        #expect(SessionCore.ReasonCode.dialTimeout.hint?.contains("firewalls") == true)
+    }
+
     @Test func `the step that fails is the last one, with what to do`() throws {
         var lost = try check("mqtts://broker.example")
         #expect(lost.resolved([address], via: nil, at: at(5)) == .finish)
@@ -90,7 +112,7 @@ struct EndpointCheckTests {
         _ = check.take(opened(nil), at: at(7))
         #expect(check.take(.received(ByteBuffer(string: "HTTP/1.1 400 Bad Request\r\n\r\n")), at: at(9)) == .finish)
         #expect(check.steps.last?.ok == false)
-        #expect(check.steps.last?.code == "protocol-error")
+        #expect(check.steps.last?.code == "wrong-protocol")
     }
 
     @Test func `a proxy and a WebSocket are steps of their own, and SCRAM is not tried`() throws {
@@ -125,20 +147,20 @@ struct CheckRunTests {
     }
 
     @Test func `what the server says is told, and so is a server that is not there`() async throws {
-        try await DaemonUnderTest.run(autoconnect: false) { daemon in
+        // No other test is given this port, as it may be that of a server that was stopped.
+        let nobody = "endpoints = [\"mqtt://127.0.0.1:1\"]\nuser = \"a\"\nautoconnect = false\n"
+        try await DaemonUnderTest.run(autoconnect: false, files: ["sessions.d/nobody.toml": nobody]) { daemon in
             let peer = try await daemon.peer()
             await daemon.server.set { $0.connack.reasonCode = .notAuthorized }
-            func last() async throws -> CheckedStep? {
-                let answer = try await peer.call("check.run", #"{"session":"main"}"#)
+            func last(of session: String) async throws -> CheckedStep? {
+                let answer = try await peer.call("check.run", "{\"session\":\"\(session)\"}")
                 return try ParameterDecoder.decodeLeniently(CheckRunMethod.Result.self, from: answer).endpoints.first?
                     .steps.last
             }
-            let refused = try await last()
+            let refused = try await last(of: "main")
             #expect(refused?.step == .connect && refused?.ok == false && refused?.code == "not-authorized")
-            try await daemon.server.stop()
-            let gone = try await last()
+            let gone = try await last(of: "nobody")
             #expect(gone?.step == .tcp && gone?.ok == false && gone?.code == "refused")
-            try await daemon.server.start()
         }
     }
 

@@ -7,8 +7,10 @@ struct Certificates {
     let certificate: String
     let key: String
 
-    /// - Parameter days: for how long the server's certificate is good from now on; negative when it has been.
-    init(_ lab: Lab, name: String, days: Int = 2) async throws {
+    /// - Parameters:
+    ///   - days: for how long the server's certificate is good from now on; negative when it has been.
+    ///   - clock: how far the clock of its maker is ahead, as libfaketime writes it.
+    init(_ lab: Lab, name: String, days: Int = 2, clock: String? = nil) async throws {
         let folder = lab.directory
         authority = "\(folder)/ca.pem"
         certificate = "\(folder)/server.pem"
@@ -20,7 +22,8 @@ struct Certificates {
                 "req", "-x509", "-days", "2", "-subj", "/CN=Lab authority", "-keyout", "\(folder)/ca.key", "-out",
                 authority,
             ] + Self.newKey)
-        try await sign(lab, name, certificate, key, days: days, extensions: ["-extfile", "\(folder)/extensions"])
+        try await sign(
+            lab, name, certificate, key, days: days, extensions: ["-extfile", "\(folder)/extensions"], clock: clock)
     }
 
     /// Another certificate for the server, in the same place.
@@ -37,18 +40,20 @@ struct Certificates {
     private static let newKey = ["-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes"]
 
     private func sign(
-        _ lab: Lab, _ name: String, _ certificate: String, _ key: String, days: Int = 2, extensions: [String]
+        _ lab: Lab, _ name: String, _ certificate: String, _ key: String, days: Int = 2, extensions: [String],
+        clock: String? = nil
     ) async throws {
         let (folder, request) = (lab.directory, "\(certificate).csr")
         try await openssl(lab, ["req", "-new", "-subj", "/CN=\(name)", "-keyout", key, "-out", request] + Self.newKey)
         try await openssl(
             lab,
             ["x509", "-req", "-days", "\(days)", "-in", request, "-CA", authority, "-CAkey", "\(folder)/ca.key"]
-                + ["-CAcreateserial", "-out", certificate] + extensions)
+                + ["-CAcreateserial", "-out", certificate] + extensions, clock: clock)
     }
 
-    private func openssl(_ lab: Lab, _ words: [String]) async throws {
-        let result = try await lab.finish(["openssl"] + words, in: nil)
+    private func openssl(_ lab: Lab, _ words: [String], clock: String? = nil) async throws {
+        let fake = clock.map { ["env", "LD_PRELOAD=\(LabFakeClock.library ?? "")", "FAKETIME=\($0)"] } ?? []
+        let result = try await lab.finish(fake + ["openssl"] + words, in: nil)
         guard result.ending == .exited(0) else { throw Lab.Failure("openssl: \(result.errors)") }
     }
 }

@@ -91,9 +91,9 @@ struct StatusTextTests {
             status(
                 .disconnected, for: 7500,
                 reason: reason(
-                    "user-disconnect", "disconnect was asked for", hint: "holdfastctl connect SESSION starts it again")),
+                    "user-disconnect", "disconnect was asked for", hint: "holdfastctl connect SESSION starts it")),
             "main has been disconnected for 2 h 5 min: disconnect was asked for;"
-                + " holdfastctl connect main starts it again."
+                + " holdfastctl connect main starts it."
         ),
         (status(.disconnected), "main has been disconnected for 12 s; holdfastctl connect main connects it."),
         (

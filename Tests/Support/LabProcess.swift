@@ -135,11 +135,23 @@ public actor LabProcess {
         // NIO's sockets are not closed on exec: a connection of another test would stay open as long as this program.
         let limit = CInt(min(8192, sysconf(CInt(_SC_OPEN_MAX))))
         for descriptor in (STDERR_FILENO + 1)..<limit { posix_spawn_file_actions_addclose(&actions, descriptor) }
+        // A program would begin with the signals blocked that this thread blocks, and with those ignored that this program
+        // ignores: a shell lets what it starts in the background ignore SIGINT.
+        var attributes = posix_spawnattr_t()
+        posix_spawnattr_init(&attributes)
+        defer { posix_spawnattr_destroy(&attributes) }
+        var none = sigset_t()
+        sigemptyset(&none)
+        posix_spawnattr_setsigmask(&attributes, &none)
+        var all = sigset_t()
+        sigfillset(&all)
+        posix_spawnattr_setsigdefault(&attributes, &all)
+        posix_spawnattr_setflags(&attributes, Int16(POSIX_SPAWN_SETSIGMASK | POSIX_SPAWN_SETSIGDEF))
         var arguments = words.map { strdup($0) }
         defer { arguments.forEach { free($0) } }
         arguments.append(nil)
         var pid = pid_t()
-        let failure = posix_spawnp(&pid, words[0], &actions, nil, arguments, environ)
+        let failure = posix_spawnp(&pid, words[0], &actions, &attributes, arguments, environ)
         guard failure == 0 else {
             throw Failure(description: "\(words.joined(separator: " ")): \(String(cString: strerror(failure)))")
         }

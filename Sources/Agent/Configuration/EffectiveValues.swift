@@ -95,6 +95,10 @@ public func effectiveConfiguration(in directory: String) -> EffectiveConfigurati
         files.append(
             .init(session: source.name.description, file: source.path, values: session.values(content)))
     }
+    let errors = loaded.errors.map { (loaded.session(of: $0), $0) }
     return EffectiveConfiguration(
-        files: files, errors: loaded.errors.map { ConfigurationProblem($0, of: loaded.session(of: $0)) })
+        files: files,
+        errors: (errors + ConfigurationReferences.errors(loaded, in: directory)).map {
+            ConfigurationProblem($1, of: $0)
+        })
 }

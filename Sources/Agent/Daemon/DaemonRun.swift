@@ -46,8 +46,9 @@ public func runDaemon(_ options: DaemonOptions) async -> ExitStatus {
 /// Checks the configuration and prints every error on standard error.
 public func checkConfiguration(_ directory: String) -> ExitStatus {
     let loaded = ConfigurationLoader.load(directory: directory)
-    guard !loaded.errors.isEmpty else { return .success }
-    let lines = Array("\(ConfigurationErrors(loaded.errors))\n".utf8)
+    let errors = loaded.errors + ConfigurationReferences.errors(loaded, in: directory).map(\.1)
+    guard !errors.isEmpty else { return .success }
+    let lines = Array("\(ConfigurationErrors(errors))\n".utf8)
     _ = lines.withUnsafeBytes { write(STDERR_FILENO, $0.baseAddress, $0.count) }
     return .configuration
 }

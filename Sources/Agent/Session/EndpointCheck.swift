@@ -80,13 +80,33 @@ struct EndpointCheck: Sendable {
         case .received(let bytes):
             return received(bytes, at: now)
         case .closed(let end):
-            return fail(Reason(end), at: now)
+            return fail(Reason(end), hint: hint(for: end), at: now)
         }
     }
 
     /// The server has not answered CONNECT in time.
     mutating func timedOut(at now: Instant) -> Action? {
         isOver ? nil : fail(Reason(.authenticateTimeout), at: now)
+    }
+
+    /// What the step tells beyond the reason.
+    private func hint(for end: ConnectionEnd) -> String? {
+        switch end {
+        case .failed(let failure) where failure.code == .certificateExpired:
+            "the server needs another certificate, unless this host's clock is wrong: date shows it"
+        case .failed(let failure) where failure.code == .tlsFilesUnusable:
+            "check the files of [tls] in the session's file"
+        case .failed(let failure) where failure.code != .reset: nil
+        case .closedLocally: nil
+        // It hung up before it said anything.
+        default:
+            switch step {
+            case .tls: "check that the endpoint's port is one for TLS: mqtt:// and ws:// are without"
+            case .connect where !endpoint.scheme.isSecure:
+                "check the endpoint's port and scheme: a server that expects TLS, mqtts:// or wss://, ends such a connection"
+            default: nil
+            }
+        }
     }
 
     private var stepAfterTCP: CheckStep {
@@ -114,11 +134,14 @@ struct EndpointCheck: Sendable {
     }
 
     private mutating func received(_ bytes: ByteBuffer, at now: Instant) -> Action? {
+        if decoder.bufferedBytes == 0, let other = ForeignProtocol(beginning: bytes) {
+            return fail(Reason(other, at: steps.last { $0.step == .tcp }?.detail), at: now)
+        }
         decoder.append(bytes)
         do throws(MalformedPacket) {
             guard let packet = try decoder.next() else { return nil }
             guard case .connack(let connack) = packet else {
-                return fail(Reason(.protocolError, "the server sent \(packet.kind) before CONNACK"), at: now)
+                return fail(Reason(.wrongProtocol, "the server sent \(packet.kind) before CONNACK"), at: now)
             }
             guard !connack.reasonCode.isError else {
                 return fail(
@@ -131,7 +154,7 @@ struct EndpointCheck: Sendable {
             isOver = true
             return .finish
         } catch {
-            return fail(Reason(.protocolError, "what the server sends is not MQTT: \(error.message)"), at: now)
+            return fail(Reason(.wrongProtocol, "what the server sends is not MQTT: \(error.message)"), at: now)
         }
     }
 
@@ -146,11 +169,11 @@ struct EndpointCheck: Sendable {
         return !isOver
     }
 
-    private mutating func fail(_ reason: Reason, at now: Instant) -> Action {
+    private mutating func fail(_ reason: Reason, hint: String? = nil, at now: Instant) -> Action {
         steps.append(
             CheckedStep(
                 step: step, ok: false, duration: elapsed(at: now), detail: reason.message, code: reason.code.rawValue,
-                hint: reason.code.hint))
+                hint: hint ?? reason.code.hint))
         isOver = true
         return .finish
     }

@@ -1,0 +1,289 @@
+import ControlAPI
+import Foundation
+import Glibc
+import Support
+import Testing
+
+/// What goes wrong when somebody sets up a session, with the screens that Documentation/Troubleshooting.md shows: each one is
+/// made anew, in a terminal, and compared with the page. `HOLDFAST_WRITE_SCREENS=1` writes them into the page instead.
+extension EndToEnd {
+    @Test(arguments: OperatorStory.all)
+    func `the screen says what to do`(_ story: OperatorStory) async throws {
+        try await withLab { lab, daemon in
+            try lab.host.hosts("127.0.0.1 localhost", "\(Lab.serverAddress) broker.example")
+            try lab.host.resolver("nameserver \(Lab.serverAddress)", "options timeout:1 attempts:1")
+            try FileManager.default.createDirectory(
+                atPath: "\(daemon.configuration)/sessions.d", withIntermediateDirectories: true)
+            try await story.prepare(lab, daemon)
+            let terminal = TerminalUnderTest(lab)
+            var screen: [String] = []
+            for command in story.commands {
+                screen += try await terminal.run(command, as: story.user, within: daemon)
+            }
+            if story.isStopped { #expect(await daemon.isRunning == false) }
+            let shown = OperatorStory.plain(screen.joined(separator: "\n"), lab, daemon)
+            if getenv("HOLDFAST_WRITE_SCREENS") != nil {
+                try await StoryPage.shared.replace(story.title, with: shown)
+            } else {
+                let written = try StoryPage.screen(of: story.title)
+                #expect(
+                    OperatorStory.lasting(shown) == OperatorStory.lasting(written),
+                    "the screen is:\n\(shown)\nThe page has:\n\(written)")
+            }
+        }
+    }
+
+    @Test func `the page has the stories that are tried, and no others`() throws {
+        #expect(OperatorStory.all.count >= 20)
+        #expect(try StoryPage.titles() == OperatorStory.all.map(\.title))
+    }
+}
+
+/// One story: how the host comes to be so, and what somebody types.
+struct OperatorStory: Sendable, CustomTestStringConvertible {
+    var title: String
+    var commands: [String]
+    var user: Person = .root
+    /// Whether the daemon does not run.
+    var isStopped = false
+    var prepare: @Sendable (Lab, Daemon) async throws -> Void
+
+    enum Person: String, Sendable {
+        case root, nobody
+    }
+
+    var testDescription: String { title }
+
+    /// The screen with the paths of an installed daemon.
+    static func plain(_ screen: String, _ lab: Lab, _ daemon: Daemon) -> String {
+        screen.replacing(daemon.socket, with: "/run/holdfast/control.sock")
+            .replacing(daemon.configuration, with: "/etc/holdfast").replacing(daemon.state, with: "/var/lib/holdfast")
+            .replacing("\(lab.directory)/", with: "/etc/holdfast/tls/")
+    }
+
+    /// What is the same each time: without times, counts of attempts, ids and the width of columns.
+    static func lasting(_ screen: String) -> [String] {
+        screen.split(separator: "\n").map { line in
+            String(line)
+                .replacing(
+                    /(under )?[0-9]+(\.[0-9]+)? (µs|ms|s|min|h|days?)( [0-9]+ (ms|s|min|h))?( ago)?\b/, with: "#"
+                )
+                .replacing(/[0-9]{4}-[0-9]{2}-[0-9]{2}([T ][0-9:.]+Z?)?/, with: "#")
+                .replacing(/(attempts?|retry|connects|outages) [0-9]+/, with: "#")
+                .replacing(/\b[0-9a-f]{32}\b/, with: "#").replacing(/[ ]{2,}/, with: "  ")
+        }
+    }
+}
+
+extension OperatorStory {
+    private static func file(_ daemon: Daemon, _ lines: String..., name: String = "main") throws {
+        try daemon.writeSession(name, lines.joined(separator: "\n"))
+    }
+
+    private static let plain = "endpoints = [\"mqtt://broker.example\"]"
+    private static let user = "user = \"edge-42\""
+
+    private static func serve(
+        _ lab: Lab, _ change: (inout LabServer.Options) -> Void = { _ in }
+    ) async throws -> LabServer {
+        var options = LabServer.Options()
+        options.isPersistent = false
+        change(&options)
+        let server = try await LabServer(lab, options)
+        try await server.start()
+        return server
+    }
+
+    /// A server with TLS and a session that goes to it.
+    private static func secure(
+        _ lab: Lab, _ daemon: Daemon, name: String = "broker.example", days: Int = 2, clock: String? = nil,
+        knows: Bool = true
+    ) async throws {
+        let certificates = try await Certificates(lab, name: name, days: days, clock: clock)
+        _ = try await serve(lab) {
+            $0.port = 8883
+            $0.certificate = certificates.certificate
+            $0.key = certificates.key
+        }
+        try file(
+            daemon, "endpoints = [\"mqtts://broker.example\"]", user, "autoconnect = false",
+            knows ? "[tls]\nca = \"\(certificates.authority)\"" : "")
+        try await daemon.start()
+    }
+
+    static let all: [OperatorStory] = [
+        OperatorStory(
+            title: "The daemon does not run", commands: ["holdfastctl status"], isStopped: true
+        ) { _, _ in
+        },
+        OperatorStory(title: "You are not in the group", commands: ["holdfastctl status"], user: .nobody) { _, daemon in
+            try await daemon.start()
+        },
+        OperatorStory(
+            title: "You may look, but not change anything", commands: ["holdfastctl disconnect main"], user: .nobody
+        ) { lab, daemon in
+            try lab.write("\(daemon.configuration)/holdfast.toml", "[access]\nobserve = [\"anyone\"]\n")
+            try file(daemon, plain, user, "autoconnect = false")
+            try await daemon.start()
+            chmod(daemon.socket, 0o666)
+        },
+        OperatorStory(
+            title: "There is no session yet", commands: ["holdfastctl status", "holdfastctl wait"]
+        ) { _, daemon in try await daemon.start() },
+        OperatorStory(title: "The session has another name", commands: ["holdfastctl status gw-4"]) { _, daemon in
+            for name in ["gw-10", "gw-2", "gw-3"] {
+                try file(daemon, plain, "user = \"\(name)\"", "autoconnect = false", name: name)
+            }
+            try await daemon.start()
+        },
+        OperatorStory(title: "The command is misspelled", commands: ["holdfastctl statsu"]) { _, _ in },
+        OperatorStory(
+            title: "The file has a mistake",
+            commands: ["holdfastctl config check", "holdfastctl reload", "holdfastctl status main"]
+        ) { _, daemon in
+            try file(daemon, plain, user, "autoconnect = false")
+            try await daemon.start()
+            try file(daemon, "endpoint = [\"mqtt://broker.example\"]", user, "[heartbeat]", "interval = \"15\"")
+        },
+        OperatorStory(
+            title: "The password would be sent in the clear",
+            commands: ["holdfastctl config check"]
+        ) { lab, daemon in
+            let secret = try lab.write("password", "right\n")
+            chmod(secret, 0o600)
+            try file(daemon, plain, user, "password = \"file:\(secret)\"")
+        },
+        OperatorStory(
+            title: "The password's file is not there", commands: ["holdfastctl config check", "holdfastctl check main"]
+        ) {
+            lab, daemon in
+            _ = try await serve(lab)
+            try file(
+                daemon, plain, user, "password = \"file:/etc/holdfast/secret\"", "insecure = true",
+                "autoconnect = false")
+            try await daemon.start()
+        },
+        OperatorStory(title: "There is no such host", commands: ["holdfastctl check main"]) { lab, daemon in
+            // A resolver that refuses is asked once.
+            try lab.host.resolver("nameserver 127.0.0.1", "options timeout:1 attempts:1")
+            try file(daemon, "endpoints = [\"mqtt://broker.exmaple\"]", user, "autoconnect = false")
+            try await daemon.start()
+        },
+        OperatorStory(title: "There is no network", commands: ["holdfastctl status main", "holdfastctl check main"]) {
+            lab, daemon in
+            try await lab.uplinkDown()
+            try await lab.host.ip("link set up1 down")
+            try file(daemon, plain, user)
+            try await daemon.start()
+            try await daemon.events().until("no network") { $0.phase == .waitingForNetwork }
+        },
+        OperatorStory(title: "No server listens there", commands: ["holdfastctl check main"]) { _, daemon in
+            try file(daemon, plain, user, "autoconnect = false")
+            try await daemon.start()
+        },
+        OperatorStory(title: "A firewall swallows everything", commands: ["holdfastctl check main"]) { lab, daemon in
+            try await lab.breakNetwork()
+            try file(daemon, plain, user, "autoconnect = false", "[timeouts]", "dial = \"1s\"")
+            try await daemon.start()
+        },
+        OperatorStory(title: "The port is that of a web server", commands: ["holdfastctl check main"]) { lab, daemon in
+            _ = try await LabFakeServer(
+                lab, port: 8080, answer: Array("HTTP/1.1 400 Bad Request\r\nConnection: close\r\n\r\n".utf8))
+            try file(daemon, "endpoints = [\"mqtt://broker.example:8080\"]", user, "autoconnect = false")
+            try await daemon.start()
+        },
+        OperatorStory(title: "The server speaks no TLS there", commands: ["holdfastctl check main"]) { lab, daemon in
+            _ = try await serve(lab)
+            try file(daemon, "endpoints = [\"mqtts://broker.example:1883\"]", user, "autoconnect = false")
+            try await daemon.start()
+        },
+        OperatorStory(title: "The server wants TLS there", commands: ["holdfastctl check main"]) { lab, daemon in
+            try await secure(lab, daemon)
+            try file(daemon, "endpoints = [\"mqtt://broker.example:8883\"]", user, "autoconnect = false")
+            _ = try await daemon.call(DaemonReloadMethod.self, .init())
+        },
+        OperatorStory(title: "The certificate's authority is not known", commands: ["holdfastctl check main"]) {
+            try await secure($0, $1, knows: false)
+        },
+        OperatorStory(title: "The certificate is another server's", commands: ["holdfastctl check main"]) {
+            try await secure($0, $1, name: "other.example")
+        },
+        OperatorStory(title: "The certificate has expired", commands: ["holdfastctl check main"]) {
+            try await secure($0, $1, days: -1)
+        },
+        OperatorStory(
+            title: "The clock is wrong: the certificate is not valid yet", commands: ["holdfastctl check main"]
+        ) {
+            try await secure($0, $1, clock: "+10d")
+        },
+        OperatorStory(
+            title: "The password is wrong", commands: ["holdfastctl status main", "holdfastctl check main"]
+        ) { lab, daemon in
+            _ = try await serve(lab) { $0.users = ["edge-42": "right"] }
+            let secret = try lab.write("password", "wrong\n")
+            chmod(secret, 0o600)
+            try file(daemon, plain, user, "password = \"file:\(secret)\"", "insecure = true")
+            try await daemon.start()
+            try await daemon.events().until(.failed)
+        },
+        OperatorStory(
+            title: "Another device has the same identity", commands: ["holdfastctl status main"]
+        ) { lab, daemon in
+            _ = try await serve(lab)
+            let keys = [plain, user, "room = \"plant-7\""]
+            try file(daemon, (keys + ["device = \"first\""]).joined(separator: "\n"))
+            try await daemon.start()
+            let events = try await daemon.events()
+            try await events.until(.connected)
+            let other = Daemon(lab, name: "other", record: daemon.record)
+            try file(other, (keys + ["device = \"second\""]).joined(separator: "\n"))
+            try await other.start()
+            try await events.until(.failed)
+        },
+        OperatorStory(
+            title: "The server is away: messages wait",
+            commands: ["holdfastctl publish main plant/7/door open", "holdfastctl queue main"]
+        ) { _, daemon in
+            try file(daemon, plain, user, "autoconnect = false")
+            try await daemon.start()
+        },
+        OperatorStory(
+            title: "The outbox is full", commands: ["holdfastctl publish main plant/7/door closed"]
+        ) { _, daemon in
+            try file(daemon, plain, user, "autoconnect = false", "[outbox]", "max-messages = 1")
+            try await daemon.start()
+            try await daemon.publish("open", to: "plant/7/door")
+        },
+    ]
+}
+
+/// Documentation/Troubleshooting.md.
+actor StoryPage {
+    static let shared = StoryPage()
+    private static let path = URL(fileURLWithPath: #filePath).deletingLastPathComponent().deletingLastPathComponent()
+        .deletingLastPathComponent().appendingPathComponent("Documentation/Troubleshooting.md").path
+
+    static func titles() throws -> [String] {
+        try String(contentsOfFile: path, encoding: .utf8).split(separator: "\n").filter { $0.hasPrefix("## ") }
+            .map { String($0.dropFirst(3)) }
+    }
+
+    private static func block(of title: String, in text: String) throws -> Range<String.Index> {
+        guard let heading = text.range(of: "## \(title)\n"),
+            let start = text.range(of: "```\n", range: heading.upperBound..<text.endIndex),
+            let end = text.range(of: "\n```", range: start.upperBound..<text.endIndex)
+        else { throw Lab.Failure("Documentation/Troubleshooting.md has no screen for \"\(title)\"") }
+        return start.upperBound..<end.lowerBound
+    }
+
+    static func screen(of title: String) throws -> String {
+        let text = try String(contentsOfFile: path, encoding: .utf8)
+        return String(text[try block(of: title, in: text)])
+    }
+
+    func replace(_ title: String, with screen: String) throws {
+        var text = try String(contentsOfFile: Self.path, encoding: .utf8)
+        text.replaceSubrange(try Self.block(of: title, in: text), with: screen)
+        try text.write(toFile: Self.path, atomically: true, encoding: .utf8)
+    }
+}

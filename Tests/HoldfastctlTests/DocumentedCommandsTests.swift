@@ -1,0 +1,107 @@
+import ArgumentParser
+import Foundation
+import Testing
+
+@testable import holdfastctl
+
+/// Every `holdfastctl …` of the documentation, read by the parser of the program.
+struct DocumentedCommandsTests {
+    private static let root = URL(fileURLWithPath: #filePath).deletingLastPathComponent().deletingLastPathComponent()
+        .deletingLastPathComponent()
+
+    private static func text(_ file: String) throws -> String {
+        try String(contentsOf: root.appendingPathComponent(file), encoding: .utf8)
+    }
+
+    /// Pages and what else people read.
+    private static let files: [String] = {
+        let folders = ["Documentation", "man", "systemd", "Examples/Monitoring", "Examples/Container", "etc/holdfast"]
+        let inFolders = folders.flatMap { folder in
+            let names =
+                (try? FileManager.default.contentsOfDirectory(atPath: root.appendingPathComponent(folder).path)) ?? []
+            let kinds = [".md", ".1", ".5", ".7", ".8", ".yml", "file", ".service", ".catalog", ".toml"]
+            return names.filter { name in kinds.contains { name.hasSuffix($0) } }.sorted().map { "\(folder)/\($0)" }
+        }
+        return ["README.md"] + inFolders
+    }()
+
+    /// The words of the first command of a line of the shell: up to what ends it.
+    private static func words(_ line: Substring) -> [String] {
+        var words: [String] = []
+        var word: String?
+        var quote: Character?
+        for character in line {
+            switch (quote, character) {
+            case (nil, "'"), (nil, "\""):
+                quote = character
+                word = word ?? ""
+            case (let open?, _) where character == open: quote = nil
+            case (nil, " "):
+                if let word { words.append(word) }
+                word = nil
+            case (nil, "#") where word == nil: return words
+            case (nil, "|"), (nil, ";"), (nil, "&"), (nil, ">"):
+                return words + (word.map { [$0] } ?? [])
+            default: word = (word ?? "") + String(character)
+            }
+        }
+        return words + (word.map { [$0] } ?? [])
+    }
+
+    private static func roff(_ text: String) -> String {
+        text.replacing("\\(dq", with: "\"").replacing("\\-", with: "-").replacing("\\e", with: "\\")
+            .replacing("\\(aq", with: "'")
+    }
+
+    /// Lines that people are to type, and commands that a sentence only names.
+    private static func commands(of file: String) throws -> (typed: [[String]], named: [[String]]) {
+        var typed: [[String]] = []
+        var named: [[String]] = []
+        let isManual = file.hasPrefix("man/")
+        var isBlock = false
+        for line in roff(try text(file)).split(separator: "\n", omittingEmptySubsequences: false) {
+            if isManual ? line.hasPrefix(".Bd -literal") : line.hasPrefix("```") && !isBlock {
+                isBlock = true
+                continue
+            }
+            if isManual ? line.hasPrefix(".Ed") : line.hasPrefix("```") {
+                isBlock = false
+                continue
+            }
+            let isTyped = isBlock || line.hasPrefix(".Dl ")
+            for match in line.matches(of: /(^|[ `"(]|\$ )(sudo )?holdfastctl (?<rest>[a-z-][^`]*)/) {
+                let words = words(match.output.rest)
+                if isTyped { typed.append(words) } else { named.append(words) }
+            }
+        }
+        return (typed, named)
+    }
+
+    @Test func `what people are to type is understood`() throws {
+        var count = 0
+        for file in Self.files where file != "Documentation/Troubleshooting.md" {
+            for words in try Self.commands(of: file).typed {
+                count += 1
+                #expect(CommandWords(words).failure == nil, "\(file): holdfastctl \(words.joined(separator: " "))")
+                #expect(throws: Never.self, "\(file): holdfastctl \(words.joined(separator: " "))") {
+                    _ = try HoldfastControl.parseAsRoot(CommandWords(words).inOrder)
+                }
+            }
+        }
+        #expect(count >= 20)
+    }
+
+    @Test func `a command that a sentence names is one`() throws {
+        var count = 0
+        for file in Self.files {
+            for words in try Self.commands(of: file).named {
+                guard let word = words.first else { continue }
+                let name = String(word.prefix { $0.isLetter || $0 == "-" })
+                if name.hasPrefix("-") || name.isEmpty { continue }
+                count += 1
+                #expect(CommandWords([name]).failure == nil, "\(file): holdfastctl \(words.joined(separator: " "))")
+            }
+        }
+        #expect(count >= 50)
+    }
+}

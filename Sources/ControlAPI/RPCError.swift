@@ -60,7 +60,6 @@ public struct RPCError: Error, Hashable, Sendable {
         // 40 to 49: configuration.
         case badConfiguration = -32040
         // 50 to 59: what this daemon can do.
-        case notSupported = -32050
         case versionMismatch = -32051
         // 60 to 69: the daemon itself.
         case shuttingDown = -32060
@@ -91,7 +90,6 @@ public struct RPCError: Error, Hashable, Sendable {
             case .tooManyRequests: "too-many-requests"
             case .tooManyConsumers: "too-many-consumers"
             case .badConfiguration: "bad-configuration"
-            case .notSupported: "not-supported"
             case .versionMismatch: "version-mismatch"
             case .shuttingDown: "shutting-down"
             }
@@ -196,7 +194,7 @@ extension RPCError {
 
     /// - Parameter detail: what is wrong with it.
     public static func invalidTopic(_ topic: String, _ detail: String) -> RPCError {
-        RPCError(.invalidTopic, "\(quoted(topic)) is no valid topic: \(detail)")
+        RPCError(.invalidTopic, "\(quoted(topic)) is not a valid topic: \(detail)")
     }
 
     /// - Parameter reasonCode: of the server's PUBACK or PUBREC.
@@ -261,10 +259,6 @@ extension RPCError {
 
     public static func badConfiguration(_ message: String, hint: String? = nil) -> RPCError {
         RPCError(.badConfiguration, message, hint: hint)
-    }
-
-    public static func notSupported(_ what: String) -> RPCError {
-        RPCError(.notSupported, "\(what) is not supported by this version of the daemon")
     }
 
     public static func versionMismatch(client: Int) -> RPCError {

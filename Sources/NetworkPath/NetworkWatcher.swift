@@ -14,6 +14,7 @@ public actor NetworkWatcher {
     private let receiveBuffer: Int32
     private let now: @Sendable () -> Instant
     private let pathChanged: @Sendable (PathChange) -> Void
+    private let overrun: @Sendable () -> Void
 
     /// Can transition to: running (`start`), stopped (`stop`).
     private enum State {
@@ -44,15 +45,19 @@ public actor NetworkWatcher {
     ///   - eventLoop: where everything runs; one of NIO's own.
     ///   - now: the boot clock.
     ///   - receiveBuffer: bytes of kernel messages that may wait to be read.
+    ///   - overrun: called on `eventLoop` when the kernel had more messages than may wait, or the socket failed. What was
+    ///     lost does not matter: everything is read again.
     ///   - pathChanged: called on `eventLoop` for every change of a target's path, within a millisecond of the kernel's
     ///     message. Never with class `none`.
     public init(
         eventLoop: any EventLoop, now: @escaping @Sendable () -> Instant = { BootClock.now() },
-        receiveBuffer: Int32 = 1 << 20, pathChanged: @escaping @Sendable (PathChange) -> Void
+        receiveBuffer: Int32 = 1 << 20, overrun: @escaping @Sendable () -> Void = {},
+        pathChanged: @escaping @Sendable (PathChange) -> Void
     ) {
         self.eventLoop = eventLoop
         self.now = now
         self.receiveBuffer = receiveBuffer
+        self.overrun = overrun
         self.pathChanged = pathChanged
     }
 
@@ -88,6 +93,7 @@ public actor NetworkWatcher {
     private func listenAgain() {
         guard state == .running else { return }
         view.counters.overruns += 1
+        overrun()
         Task {
             do throws(NetlinkError) {
                 try await listen()

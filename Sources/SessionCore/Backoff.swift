@@ -101,27 +101,28 @@ struct Backoff: Hashable, Sendable {
     }
 }
 
-/// At most one kick by network events in a second and six in a minute, so that a flapping link cannot become a storm.
-struct KickLimiter: Hashable, Sendable {
+/// Network events hasten at most one attempt in a second and six in a minute, so that a flapping link cannot become a
+/// storm.
+struct HasteLimiter: Hashable, Sendable {
     static let interval: Duration = .seconds(1)
     static let window: Duration = .seconds(60)
-    static let kicksPerWindow = 6
+    static let countPerWindow = 6
 
-    private var kicks: [Instant] = []
+    private var hastened: [Instant] = []
 
-    /// When the next kick may happen: `now`, or later if there were too many.
-    mutating func nextKick(at now: Instant) -> Instant {
-        kicks.removeAll { $0.duration(to: now) >= Self.window }
+    /// When the next may be hastened: `now`, or later if there were too many.
+    mutating func next(at now: Instant) -> Instant {
+        hastened.removeAll { $0.duration(to: now) >= Self.window }
         var allowed = now
-        if let last = kicks.last { allowed = max(allowed, last.advanced(by: Self.interval)) }
-        if kicks.count >= Self.kicksPerWindow {
-            allowed = max(allowed, kicks[kicks.count - Self.kicksPerWindow].advanced(by: Self.window))
+        if let last = hastened.last { allowed = max(allowed, last.advanced(by: Self.interval)) }
+        if hastened.count >= Self.countPerWindow {
+            allowed = max(allowed, hastened[hastened.count - Self.countPerWindow].advanced(by: Self.window))
         }
         return allowed
     }
 
-    mutating func kicked(at now: Instant) {
-        kicks.append(now)
+    mutating func hastened(at now: Instant) {
+        hastened.append(now)
     }
 }
 

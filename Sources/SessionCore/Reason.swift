@@ -180,7 +180,7 @@ extension ReasonCode {
         case .wake: "the host woke up"
         case .returning: "the first endpoint answers again, and the session returns to it"
         case .storeReplaced: "the durable state was damaged, and the session goes on with what could be read of it"
-        case .inboxRoom: "the inbox has room again for messages that it had none for, and the server sends them anew"
+        case .inboxRoom: "the inbox has room again for messages that it had none for, and the server sends them again"
         case .noPath: "no network: the kernel has no route to any endpoint"
         case .pathGained: "the kernel has a route to the endpoint again"
         case .pathMoved: "the route to the endpoint moved to another interface, address or gateway"

@@ -60,7 +60,7 @@ extension SessionMachine {
         connected.handover = nil
         connected.path = connected.path ?? path
         if connected.path?.leadsLike(path) == false {
-            connected.handover = .waiting(until: max(handovers.earliest(at: now), kicks.nextKick(at: now)))
+            connected.handover = .waiting(until: max(handovers.earliest(at: now), haste.next(at: now)))
         }
         state = .connected(connected)
         prepareIfDue(at: now, into: &actions)
@@ -70,7 +70,7 @@ extension SessionMachine {
         guard case .connected(var connected) = state, case .waiting(let until) = connected.handover, now >= until else {
             return
         }
-        kicks.kicked(at: now)
+        haste.hastened(at: now)
         lastGeneration.rawValue += 1
         let attempt = Attempt(
             generation: lastGeneration, endpoint: connected.attempt.endpoint, number: 1, discardsSession: false)
@@ -161,7 +161,7 @@ extension SessionMachine {
         reason = ending.reason
         counters.attempts += 1
         trying.attempts += 1
-        trying.kick = Reason(.pathMoved)
+        trying.hasteReason = Reason(.pathMoved)
         trying.activity = .attempting(
             attempt, phase: phase, deadline: now.advanced(by: limit(of: phase)), established: nil)
         state = .trying(trying)

@@ -62,16 +62,16 @@ extension SessionMachine {
         at endpoint: EndpointIndex, _ answer: KnockAnswer, during trying: Trying, at now: Instant,
         into actions: inout [Action]
     ) {
-        guard case .waiting(let until, let isKick) = trying.activity,
+        guard case .waiting(let until, let isHastened) = trying.activity,
             let before = watch.knocked(endpoint, answer)
         else { return }
         var trying = trying
-        trying.kick = Reason(.answered)
+        trying.hasteReason = Reason(.answered)
         cursor = endpoint
         // A path that healed is news for this host only; a server that is back is news for everybody.
         let planned = before == .refused ? now.advanced(by: watchDelay()) : now
         let earliest = max(planned, notBefore ?? now)
-        trying.activity = .waiting(until: min(until, earliest), isKick: isKick && until <= earliest)
+        trying.activity = .waiting(until: min(until, earliest), isHastened: isHastened && until <= earliest)
         reason = Reason(.answered)
         guard earliest <= now else {
             state = .trying(trying)
@@ -137,7 +137,7 @@ extension SessionMachine {
         guard let later = trying.returnsFrom, ![.displaced, .removed].contains(reason.code.group) else { return false }
         var trying = trying
         trying.returnsFrom = nil
-        trying.kick = Reason(
+        trying.hasteReason = Reason(
             .returning, "the first endpoint answered, but could not be returned to: \(reason.message)",
             serverCode: reason.serverCode)
         returns.failed()

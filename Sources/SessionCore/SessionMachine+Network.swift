@@ -89,20 +89,20 @@ extension SessionMachine {
         case (.attempting(let attempt, _, _, _), .lost):
             // Another endpoint may have a path still.
             guard attempt.endpoint == endpoint else { return }
-            kick(trying, because: Reason(.pathLost), at: now, into: &actions)
+            hasten(trying, because: Reason(.pathLost), at: now, into: &actions)
         case (.attempting(let attempt, _, _, _), _):
             // A dial that began on the old path is not moved by the kernel: it would only time out. Nor will a safety
             // attempt, which has no path, get anywhere sooner than the endpoint that now has one.
             guard attempt.endpoint == endpoint || paths[attempt.endpoint.rawValue] == nil else { return }
-            kick(trying, because: Self.kickReason(pathClass), at: now, into: &actions)
+            hasten(trying, because: Self.hasteReason(pathClass), at: now, into: &actions)
         case (.waiting, _), (.waitingForNetwork, _):
             guard hasPath else { return }
-            kick(trying, because: Self.kickReason(pathClass), at: now, into: &actions)
+            hasten(trying, because: Self.hasteReason(pathClass), at: now, into: &actions)
         }
     }
 
     /// - Returns: `nil` for a change that only may matter.
-    private static func kickReason(_ pathClass: PathClass) -> Reason? {
+    private static func hasteReason(_ pathClass: PathClass) -> Reason? {
         switch pathClass {
         case .gained: Reason(.pathGained)
         case .returned: Reason(.pathReturned)

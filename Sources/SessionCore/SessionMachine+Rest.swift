@@ -79,7 +79,7 @@ extension SessionMachine {
         case .trying(let trying):
             guard slept > Self.shortSleep(heartbeatPolicy.interval), hasPath else { return }
             // An attempt that began before is as old as the sleep was long.
-            kick(trying, because: Reason(.wake), at: now, into: &actions)
+            hasten(trying, because: Reason(.wake), at: now, into: &actions)
         }
     }
 

@@ -187,7 +187,7 @@ extension SessionMachine {
                     ? nil : .waiting(until: now.advanced(by: returns.next())),
                 path: paths[attempt.endpoint.rawValue]))
         watch.reset()
-        reason = trying.kick ?? trying.cause
+        reason = trying.hasteReason ?? trying.cause
         if trying.refusedBy.contains(attempt.endpoint) { backoff.serverCameBack() }
         if let outage = trying.outage {
             let length = outage.isAskedFor ? nil : outage.since.duration(to: now)
@@ -346,8 +346,8 @@ extension SessionMachine {
             return
         }
         switch trying.activity {
-        case .waiting(_, let isKick):
-            if isKick { kicks.kicked(at: now) }
+        case .waiting(_, let isHastened):
+            if isHastened { haste.hastened(at: now) }
             attemptNow(trying, at: now, into: &actions)
         case .waitingForNetwork:
             attemptNow(trying, at: now, into: &actions)

@@ -18,7 +18,7 @@ extension SessionMachine {
         trying.takesOver = !hasRested(trying)
         if let rest, rest > now, hasPath {
             notBefore = rest
-            trying.activity = .waiting(until: rest, isKick: false)
+            trying.activity = .waiting(until: rest, isHastened: false)
             watch.waitBegan(until: rest, at: now)
             state = .trying(trying)
         } else {
@@ -28,7 +28,7 @@ extension SessionMachine {
 
     private func newTrying(outage: Outage?, because cause: Reason, at now: Instant) -> Trying {
         Trying(
-            activity: .waiting(until: now, isKick: false), startedAt: now, cause: cause, outage: outage,
+            activity: .waiting(until: now, isHastened: false), startedAt: now, cause: cause, outage: outage,
             followsConnection: outage != nil)
     }
 
@@ -79,7 +79,7 @@ extension SessionMachine {
             tryNow(trying, because: reason, at: now, into: &actions)
         case .pathMoved:
             wait(trying, after: ending, at: now)
-            if case .trying(let trying) = state { kick(trying, because: reason, at: now, into: &actions) }
+            if case .trying(let trying) = state { hasten(trying, because: reason, at: now, into: &actions) }
         case _ where ending.pace == .atOnce, .stateMismatch, .sessionLost, .serverKeepAliveTimeout, .credentialRejected,
             .credentialExpired, .notAuthorized:
             trying.hasRenewedCredential = reason.code.group == .auth
@@ -215,8 +215,8 @@ extension SessionMachine {
             return
         }
         reason = ending.reason
-        trying.kick = nil
-        trying.activity = .waiting(until: until, isKick: false)
+        trying.hasteReason = nil
+        trying.activity = .waiting(until: until, isHastened: false)
         watch.waitBegan(until: until, at: now)
         state = .trying(trying)
     }
@@ -226,7 +226,7 @@ extension SessionMachine {
         self.reason = explained(reason)
         countOutage(&trying)
         trying.lastFailure = self.reason
-        trying.kick = nil
+        trying.hasteReason = nil
         trying.takesOver = false
         var safetyAttempt = now.advanced(by: policy.safetyInterval)
         // Whatever is asked or heard meanwhile, the safety attempt is not put off.
@@ -240,7 +240,7 @@ extension SessionMachine {
         var trying = trying
         if case .attempting(let attempt, _, _, _) = trying.activity { actions.append(.abandon(attempt.generation)) }
         self.reason = reason
-        trying.kick = reason
+        trying.hasteReason = reason
         trying.failures = 0
         trying.wasAccepted = false
         trying.takesOver =
@@ -255,7 +255,7 @@ extension SessionMachine {
     /// A network event: the table restarts and the attempt is made now. While the server asked for rest, or when such
     /// events come too often, the attempt is only brought forward as far as is allowed, and the table stays as it is.
     /// - Parameter reason: `nil` for an event that only may matter: it makes an attempt, but does not restart the table.
-    mutating func kick(_ trying: Trying, because reason: Reason?, at now: Instant, into actions: inout [Action]) {
+    mutating func hasten(_ trying: Trying, because reason: Reason?, at now: Instant, into actions: inout [Action]) {
         var trying = trying
         if case .attempting(let attempt, _, _, _) = trying.activity { actions.append(.abandon(attempt.generation)) }
         guard hasPath else {
@@ -263,7 +263,7 @@ extension SessionMachine {
             return
         }
         let rest = max(now, notBefore ?? now)
-        let allowed = max(rest, kicks.nextKick(at: now))
+        let allowed = max(rest, haste.next(at: now))
         if allowed > now {
             let planned: Instant
             if case .waiting(let until, _) = trying.activity {
@@ -273,18 +273,18 @@ extension SessionMachine {
             } else {
                 planned = max(rest, now.advanced(by: backoff.nextDelay(after: .unanswered, policy: policy)))
             }
-            trying.activity = .waiting(until: min(planned, allowed), isKick: allowed < planned)
+            trying.activity = .waiting(until: min(planned, allowed), isHastened: allowed < planned)
         } else if reason != nil {
             backoff.restart()
         }
         self.reason = reason ?? self.reason
         // A path that is lost leads an attempt elsewhere; it is not what there is a connection for in the end.
-        if let reason, reason.code != .pathLost { trying.kick = reason }
+        if let reason, reason.code != .pathLost { trying.hasteReason = reason }
         guard allowed <= now else {
             state = .trying(trying)
             return
         }
-        kicks.kicked(at: now)
+        haste.hastened(at: now)
         attemptNow(trying, at: now, into: &actions)
     }
 

@@ -42,7 +42,7 @@ public struct SessionMachine: Sendable {
     /// The endpoint that the next attempt starts with.
     var cursor = EndpointIndex(0)
     var backoff: Backoff
-    var kicks = KickLimiter()
+    var haste = HasteLimiter()
     /// The driver sets the strategy, and whether there is a room to look into.
     public var rivalry = Rivalry()
     /// How long after the server was heard last others may still see the session if it ends without a word; `nil` when nobody
@@ -126,8 +126,8 @@ extension SessionMachine {
         enum Activity: Hashable, Sendable {
             /// No path to any endpoint; one safety attempt at the given time.
             case waitingForNetwork(safetyAttempt: Instant)
-            /// `isKick` when a network event brought the attempt forward, but not to now.
-            case waiting(until: Instant, isKick: Bool)
+            /// `isHastened` when a network event brought the attempt forward, but not to now.
+            case waiting(until: Instant, isHastened: Bool)
             case attempting(Attempt, phase: Phase, deadline: Instant, established: Established?)
         }
 
@@ -164,7 +164,7 @@ extension SessionMachine {
         /// The attempt under way has to have its credential before it can do anything.
         var isAwaitingCredential = false
         /// The network event or command that started the present attempt ahead of its time.
-        var kick: Reason?
+        var hasteReason: Reason?
         /// Why the last attempt failed; `nil` as long as none has.
         var lastFailure: Reason?
     }

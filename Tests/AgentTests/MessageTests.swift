@@ -69,6 +69,7 @@ struct MessageTests {
             let id = try await peer.request("message.publish", Self.publish(qos: qos, wait: "delivered"))
             let event = try await peer.notification("session.event", ["event": "message-rejected"])
             #expect(event["id"] == 1)
+            #expect(event["topic"] == "t")
             #expect(event["reasonCode"] == 0x87)
             let error = try await peer.answer(id)["error"]
             #expect(error?["data"]?["code"] == "message-rejected")

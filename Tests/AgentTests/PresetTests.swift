@@ -8,7 +8,7 @@ private func session(_ more: String = "") throws(ConfigurationErrors) -> Session
     return try SessionConfiguration(ConfigurationFile(path: "main.toml", text: text))
 }
 
-/// The table "Presets" of the behaviour's description.
+/// The section PRESETS of holdfast-session(5).
 @Suite struct `A preset` {
     @Test func `default is what holds without one`() throws {
         #expect(try session("preset = \"default\"") == session())

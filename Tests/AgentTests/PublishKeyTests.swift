@@ -85,7 +85,7 @@ struct PublishKeyTests {
     }
 
     @Test(arguments: ["", "a b"])
-    func `a key that is none is refused`(key: String) async throws {
+    func `an invalid key is refused`(key: String) async throws {
         try await DaemonUnderTest.run { daemon in
             let peer = try await daemon.watcher()
             await #expect(throws: ControlPeer.CallFailure(code: "invalid-parameters")) {

@@ -7,7 +7,7 @@ import Transport
 @testable import Agent
 
 struct ReasonMappingTests {
-    /// The table "Reason codes" of the protocol's description. What is not in it, also of later standards, is unknown.
+    /// The tables of Documentation/Reason-codes.md. What is not in it, also of later standards, is unknown.
     private static let codes: [UInt8: SessionCore.ReasonCode] = [
         0x00: .serverClosed, 0x04: .serverClosed, 0x80: .serverError, 0x81: .protocolError, 0x82: .protocolError,
         0x83: .serverError, 0x84: .unsupportedVersion, 0x85: .clientIdentifierRejected, 0x86: .credentialRejected,

@@ -39,14 +39,14 @@ actor Daemon {
 
     // MARK: Configuration
 
-    /// The usual session file, with short times.
+    /// The usual session file, with short times; not so short that a server on a busy machine misses a heartbeat.
     ///
     /// - Parameters:
     ///   - top: more keys of the top level.
     ///   - tables: more tables.
     nonisolated func session(
         _ name: String = "main", endpoint: String = "mqtt://\(Lab.serverAddress):1883", top: String = "",
-        heartbeat: String = "1s", dial: String = "2s", tables: String = ""
+        heartbeat: String = "5s", dial: String = "2s", tables: String = ""
     ) throws {
         try writeSession(
             name,

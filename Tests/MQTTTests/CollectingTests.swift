@@ -54,13 +54,13 @@ import Testing
         #expect(harness.commitAll() == ["collected 1", "received a", "PUBCOMP 1 92", "PUBREC 1"])
     }
 
-    @Test mutating func `what nobody durable wants is acknowledged without a commit`() {
+    @Test mutating func `what no durable consumer needs is acknowledged without a commit`() {
         harness.handle(.consumer(name, .matching(nil)))
         #expect(harness.server(inbound("a", qos: .atLeastOnce, 1)) == ["received a", "PUBACK 1"])
         #expect(harness.changes.isEmpty)
     }
 
-    @Test mutating func `what nobody durable wants waits for its turn`() throws {
+    @Test mutating func `what no durable consumer needs waits for its turn`() throws {
         harness.server(inbound("a", qos: .atLeastOnce, 1))
         harness.handle(.consumer(name, .matching(try TopicFilter("other"))))
         #expect(harness.server(inbound("b", qos: .atLeastOnce, 2)) == ["received b"])

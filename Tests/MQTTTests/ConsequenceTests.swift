@@ -7,7 +7,7 @@ import Testing
 struct ConsequenceTests {
     private typealias Place = Consequence.Place
 
-    /// The table of the protocol's description, written once more from there.
+    /// The table of Documentation/Reason-codes.md, written once more.
     private static let described: [(codes: [UInt8], places: [Consequence.Place], Consequence)] = [
         ([0x80, 0x83], [.connack, .disconnect], .init(.retry, [.slowly])),
         ([0x80, 0x83], [.acknowledgement, .subscription], .init(.operation)),

@@ -136,7 +136,7 @@ struct MQTTClientHarness {
         case .accepted(let sequence): "accepted \(sequence)"
         case .notAccepted(let sequence): "not accepted \(sequence)"
         case .delivered(let sequence, let code): "delivered \(sequence) \(hex(code))"
-        case .rejected(let sequence, let code, _): "rejected \(sequence) \(hex(code))"
+        case .rejected(let message): "rejected \(message.sequence) \(hex(message.code))"
         case .dropped(let dropped): Self.describe(dropped)
         case .serverLowersQoS: "QoS lowered"
         case .received(let message): "received \(String(buffer: message.payload))"

@@ -136,7 +136,7 @@ struct MQTTClientWorld {
         case .accepted(let sequence): accepted.insert(sequence)
         case .notAccepted(let sequence): published[sequence] = nil
         case .delivered(let sequence, _): delivered.insert(sequence)
-        case .rejected(let sequence, _, _): rejected.insert(sequence)
+        case .rejected(let message): rejected.insert(message.sequence)
         case .restored: restoredCount += 1
         case .collectingPaused: mayResumeCollecting = true
         case .settled:

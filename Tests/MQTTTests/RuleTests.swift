@@ -3,34 +3,34 @@ import Testing
 
 @testable import MQTT
 
-/// The 24 rules of the protocol's description, and where each is tested; here are those that have no better place.
+/// The 24 rules of Documentation/MQTT-rules.md, and where each is tested; here are those that have no better place.
 ///
 /// | rule | what | tests |
 /// | --- | --- | --- |
-/// | 1 | Session Expiry | ConnectionTests `rule 1` |
-/// | 2 | no session here, one there | ConnectionTests `rule 2`; DurableStore's opening tests |
-/// | 3 | session lost | OutboundTests `rule 3` |
-/// | 4 | resume, order, DUP | OutboundTests `rule 4`; CutTests; WalkTests |
-/// | 5 | nothing after PUBREL or a refusal | here; OutboundTests `rule 5` |
-/// | 6 | SUBSCRIBE is no session state | ConnectionTests and PacketIDTests `rule 6` |
-/// | 7 | identifiers | OutboundTests `rule 7`; PacketIDTests |
-/// | 8 | send quota, also when sent again | OutboundTests `rule 8` |
-/// | 9 | quota zero delays only PUBLISH | OutboundTests `rule 9` |
-/// | 10 | our Receive Maximum | ConnectionTests `rule 10` |
-/// | 11 | order of acknowledgements | ConnectionTests `rule 11` |
+/// | 1 | Session Expiry | MQTTClientMachineConnectionTests `rule 1` |
+/// | 2 | no session here, one there | MQTTClientMachineConnectionTests `rule 2`; DurableStore's opening tests |
+/// | 3 | session lost | MQTTClientMachineOutboundTests `rule 3` |
+/// | 4 | resume, order, DUP | MQTTClientMachineOutboundTests `rule 4`; CutTests; MQTTClientMachineWalkTests |
+/// | 5 | nothing after PUBREL or a refusal | here; MQTTClientMachineOutboundTests `rule 5` |
+/// | 6 | SUBSCRIBE is no session state | MQTTClientMachineConnectionTests and MQTTClientMachinePacketIDTests `rule 6` |
+/// | 7 | identifiers | MQTTClientMachineOutboundTests `rule 7`; MQTTClientMachinePacketIDTests |
+/// | 8 | send quota, also when sent again | MQTTClientMachineOutboundTests `rule 8` |
+/// | 9 | quota zero delays only PUBLISH | MQTTClientMachineOutboundTests `rule 9` |
+/// | 10 | our Receive Maximum | MQTTClientMachineConnectionTests `rule 10` |
+/// | 11 | order of acknowledgements | MQTTClientMachineConnectionTests `rule 11` |
 /// | 12 | PUBACK means ownership | here |
-/// | 13 | inbound QoS 2 | ConnectionTests `rule 13`, and the two below it; CutTests |
-/// | 14 | acknowledgements of dead connections | OutboundTests `rule 14`; here for inbound ones |
-/// | 15 | topic aliases | here; ConnectionTests `a topic alias is a violation` |
+/// | 13 | inbound QoS 2 | MQTTClientMachineConnectionTests `rule 13`, and the two below it; CutTests |
+/// | 14 | acknowledgements of dead connections | MQTTClientMachineOutboundTests `rule 14`; here for inbound ones |
+/// | 15 | topic aliases | here; MQTTClientMachineConnectionTests `a topic alias is a violation` |
 /// | 16 | ping on silence of either side | SessionCoreTests/HeartbeatTests `rule 16` |
-/// | 17 | the server's limits | OutboundTests `rule 17`; here on replay |
-/// | 18 | Assigned Client Identifier | ConnectionTests `rule 18` |
-/// | 19 | what subscriptions the server offers | ConnectionTests `rule 19`; here for Subscription Identifiers |
-/// | 20 | before CONNACK | ConnectionTests and SCRAMTests `rule 20` |
+/// | 17 | the server's limits | MQTTClientMachineOutboundTests `rule 17`; here on replay |
+/// | 18 | Assigned Client Identifier | MQTTClientMachineConnectionTests `rule 18` |
+/// | 19 | what subscriptions the server offers | MQTTClientMachineConnectionTests `rule 19`; here for Subscription Identifiers |
+/// | 20 | before CONNACK | MQTTClientMachineConnectionTests and SCRAMTests `rule 20` |
 /// | 21 | will and goodbye | AgentTests/RoomSessionTests `rule 21` |
-/// | 22 | message expiry | OutboundTests `rule 22`; here for QoS 2 |
-/// | 23 | malformed input | CodecMalformedTests, VectorTests; ConnectionTests `rule 23` |
-/// | 24 | after DISCONNECT | ConnectionTests `rule 24` |
+/// | 22 | message expiry | MQTTClientMachineOutboundTests `rule 22`; here for QoS 2 |
+/// | 23 | malformed input | CodecMalformedTests, VectorTests; MQTTClientMachineConnectionTests `rule 23` |
+/// | 24 | after DISCONNECT | MQTTClientMachineConnectionTests `rule 24` |
 struct RuleTests {
     @Test func `rule 5: what was released is never published again, whatever the server answers`() throws {
         var client = MQTTClientHarness()

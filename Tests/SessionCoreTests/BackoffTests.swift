@@ -116,24 +116,24 @@ import Testing
     }
 }
 
-@Suite struct KickLimiterTests {
+@Suite struct HasteLimiterTests {
     private static let start = Instant(nanoseconds: 0)
 
-    @Test func `the first kick is allowed at once, the next one a second later`() {
-        var kicks = KickLimiter()
-        #expect(kicks.nextKick(at: Self.start) == Self.start)
-        kicks.kicked(at: Self.start)
+    @Test func `the first attempt is hastened at once, the next one a second later`() {
+        var haste = HasteLimiter()
+        #expect(haste.next(at: Self.start) == Self.start)
+        haste.hastened(at: Self.start)
         let soon = Self.start.advanced(by: .milliseconds(10))
-        #expect(kicks.nextKick(at: soon) == Self.start.advanced(by: .seconds(1)))
+        #expect(haste.next(at: soon) == Self.start.advanced(by: .seconds(1)))
         let second = Self.start.advanced(by: .seconds(1))
-        #expect(kicks.nextKick(at: second) == second)
+        #expect(haste.next(at: second) == second)
     }
 
-    @Test func `the seventh kick in a minute waits until the first is a minute ago`() {
-        var kicks = KickLimiter()
-        for kick in 0..<6 { kicks.kicked(at: Self.start.advanced(by: .seconds(kick * 2))) }
-        #expect(kicks.nextKick(at: Self.start.advanced(by: .seconds(15))) == Self.start.advanced(by: .seconds(60)))
+    @Test func `the seventh in a minute waits until the first is a minute ago`() {
+        var haste = HasteLimiter()
+        for number in 0..<6 { haste.hastened(at: Self.start.advanced(by: .seconds(number * 2))) }
+        #expect(haste.next(at: Self.start.advanced(by: .seconds(15))) == Self.start.advanced(by: .seconds(60)))
         let later = Self.start.advanced(by: .seconds(60))
-        #expect(kicks.nextKick(at: later) == later)
+        #expect(haste.next(at: later) == later)
     }
 }

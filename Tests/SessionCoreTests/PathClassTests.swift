@@ -197,7 +197,7 @@ import Testing
         session.path(.lost)
         session.end(.reset)
         #expect(session.phase == .waitingForNetwork)
-        // The second kick in this second: it goes by the table, which is still at its start.
+        // The second that is hastened in this second: it goes by the table, which is still at its start.
         session.path(.returned)
         #expect(session.retryIn == .milliseconds(50))
     }
@@ -283,7 +283,7 @@ import Testing
         #expect(session.elapsed - before > .milliseconds(500))
     }
 
-    @Test func `an attempt that was brought forward counts as a kick`() {
+    @Test func `an attempt that was brought forward counts as hastened`() {
         var session = SessionUnderTest(.waiting)
         for _ in 0..<7 {
             session.wake()
@@ -324,7 +324,7 @@ import Testing
         }
         let all = (opened + openedByEvents).sorted()
         for (earlier, later) in zip(all, all.dropFirst()) { #expect(later - earlier <= .seconds(66)) }
-        // Each kick restarts the table, which has eight attempts in its first ten seconds.
+        // Each hastened attempt restarts the table, which has eight attempts in its first ten seconds.
         #expect(all.count <= 60 * 8)
     }
 }

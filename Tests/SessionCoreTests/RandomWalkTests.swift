@@ -40,7 +40,7 @@ private struct RandomWalk {
     /// Set while the last word of a person or of the server is that nothing shall be tried.
     private var mustRest = true
     private var offlineSince: Instant?
-    private var kicks: [Instant] = []
+    private var hastened: [Instant] = []
 
     init(seed: UInt64) {
         self.seed = seed
@@ -248,8 +248,8 @@ private struct RandomWalk {
             checkPath(input)
             switch input {
             // What was being set up already is no other attempt.
-            case .pathChanged where session.live != beside: countKick()
-            case .hostWoke where before.state == .connecting || before.state == .reconnecting: countKick()
+            case .pathChanged where session.live != beside: countHaste()
+            case .hostWoke where before.state == .connecting || before.state == .reconnecting: countHaste()
             default: break
             }
         }
@@ -281,11 +281,15 @@ private struct RandomWalk {
         check(isSafetyAttempt, "an attempt was made without a path, and not after five minutes")
     }
 
-    private mutating func countKick() {
-        if let last = kicks.last { check(last.duration(to: session.now) >= .seconds(1), "two kicks in a second") }
-        kicks.append(session.now)
-        if kicks.count > 6 {
-            check(kicks[kicks.count - 7].duration(to: session.now) >= .seconds(60), "seven kicks in a minute")
+    private mutating func countHaste() {
+        if let last = hastened.last {
+            check(last.duration(to: session.now) >= .seconds(1), "two hastened attempts in a second")
+        }
+        hastened.append(session.now)
+        if hastened.count > 6 {
+            check(
+                hastened[hastened.count - 7].duration(to: session.now) >= .seconds(60),
+                "seven hastened attempts in a minute")
         }
     }
 

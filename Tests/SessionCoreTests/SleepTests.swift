@@ -107,7 +107,7 @@ import Testing
     }
 
     @Test(arguments: [(Duration.seconds(16), true), (.seconds(15), false)])
-    func `after a long sleep the table restarts and the attempt is made at once`(slept: Duration, kicks: Bool) {
+    func `after a long sleep the table restarts and the attempt is made at once`(slept: Duration, isHastened: Bool) {
         var session = SessionUnderTest(.resolving, rest: Self.rest(.keep))
         for _ in 0..<8 {
             session.end(.unreachable)
@@ -115,10 +115,10 @@ import Testing
         }
         session.end(.unreachable)
         #expect(session.retryIn == .seconds(32))
-        #expect(session.hostSleeps(slept) == (kicks ? [.open(10)] : []))
+        #expect(session.hostSleeps(slept) == (isHastened ? [.open(10)] : []))
         session.pass(.seconds(20))
         session.end(.unreachable)
-        #expect(session.retryIn == (kicks ? .milliseconds(250) : .seconds(64)), "a wait later")
+        #expect(session.retryIn == (isHastened ? .milliseconds(250) : .seconds(64)), "a wait later")
     }
 
     @Test(arguments: SessionUnderTest.Situation.attempting)

@@ -176,7 +176,7 @@ import Testing
         #expect(session.live?.rejection == Reason(.credentialRejected))
         session.take(.credentialAwaited(session.generation))
         session.path(.movedSourceKept)
-        #expect(session.live?.rejection == Reason(.credentialRejected), "a kick changes nothing about it")
+        #expect(session.live?.rejection == Reason(.credentialRejected), "haste changes nothing about it")
         session.take(.credentialObtained(session.generation, expiresAt: nil))
         session.end(.unreachable)
         session.wake()

@@ -26,7 +26,7 @@ struct Simulate: AsyncParsableCommand {
     @Flag(help: "Put the real store on a real disk, instead of a model.")
     var realDisk = false
 
-    @Option(help: "Run every so-manieth seed twice, and compare.")
+    @Option(help: "Run every nth seed twice, and compare.")
     var twice = 50
 
     @Option(help: "How many runs shrinking a schedule may take.")

@@ -257,10 +257,10 @@ extension Simulation {
             let index = residents.firstIndex(where: { $0.host.name == host.name })
         else { return }
         let since = residents[index].watch.offlineSince
-        let mayKick = since.map { $0.duration(to: scenario.now) > .seconds(61) } ?? false
+        let mayHasten = since.map { $0.duration(to: scenario.now) > .seconds(61) } ?? false
         let driver = host.here { $0.driver() }
         residents[index].watch.isFresh =
-            mayKick && (driver?.here { $0.machine.isWaitingForNetworkOnly(at: scenario.now) } ?? false)
+            mayHasten && (driver?.here { $0.machine.isWaitingForNetworkOnly(at: scenario.now) } ?? false)
         await scenario.mend(host)
     }
 }

@@ -88,6 +88,15 @@ public actor LabProcess {
 
     public var isRunning: Bool { ending == nil }
 
+    /// For how long it has had a processor; zero once it is gone.
+    public nonisolated var processorTime: Duration {
+        let line = (try? String(contentsOfFile: "/proc/\(pid)/stat", encoding: .utf8)) ?? ""
+        // The name may have blanks in it; behind it, the times are the 12th and the 13th (proc(5)).
+        let fields = line[(line.lastIndex(of: ")") ?? line.startIndex)...].split(separator: " ")
+        let ticks = fields.count > 13 ? (Int(fields[12]) ?? 0) + (Int(fields[13]) ?? 0) : 0
+        return .seconds(ticks) / sysconf(Int32(_SC_CLK_TCK))
+    }
+
     /// Sends a signal, if it still runs.
     public func signal(_ number: Int32) {
         if ending == nil { kill(pid, number) }

@@ -24,7 +24,7 @@ enum LogLevel: String, CaseIterable, Sendable {
     case trace, debug, info, notice, warning, error, critical
 }
 
-/// Who may do what on the control socket; root and the daemon's own user always may everything.
+/// Who may do what on the control socket; root and the daemon's own user may always do everything.
 struct AccessConfiguration: Hashable, Sendable {
     var observe = [Principal.group("holdfast")]
     var message = [Principal.group("holdfast")]

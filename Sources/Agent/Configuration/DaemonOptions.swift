@@ -25,8 +25,6 @@ public struct DaemonOptions: Sendable {
 /// The exit codes of `holdfastd`, of sysexits(3).
 public enum ExitStatus: Int32, Sendable {
     case success = 0
-    /// Something inside the daemon went wrong.
-    case software = 70
     /// The kernel's tables cannot be watched.
     case osError = 71
     /// The state directory cannot be used.

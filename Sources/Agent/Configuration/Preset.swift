@@ -6,7 +6,7 @@ enum Preset: String, CaseIterable, Sendable {
 }
 
 extension SessionConfiguration {
-    /// Sets the timings that an SDK documents: the table "Presets" of the behaviour's description. What an SDK does not
+    /// Sets the timings that an SDK documents: the section PRESETS of holdfast-session(5). What an SDK does not
     /// have is off.
     mutating func adopt(_ preset: Preset) {
         self.preset = preset

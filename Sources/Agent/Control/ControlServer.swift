@@ -35,7 +35,7 @@ actor ControlServer {
         eventLoop = daemon.eventLoop
     }
 
-    /// Takes the socket that systemd handed over, or makes one of its own at `path`. Who connects waits until `serve`.
+    /// Takes the socket that systemd handed over, or makes one of its own at `path`. A client that connects waits until `serve`.
     func listen(path: String) throws(ControlSocket.Failure) {
         if let activated = SocketActivation.listeners().first {
             descriptor = activated.descriptor

@@ -103,9 +103,9 @@ private func start(
 
     let notifier = StatusNotifier(notifier: Notifier(), eventLoop: loop)
     let registry = SessionRegistry(notifier: notifier, logger: logger, eventLoop: loop)
-    let watcher = NetworkWatcher(eventLoop: loop) { change in
-        registry.assumeIsolated { $0.pathChanged(change) }
-    }
+    let watcher = NetworkWatcher(
+        eventLoop: loop, overrun: { registry.assumeIsolated { $0.netlinkOverrun() } },
+        pathChanged: { change in registry.assumeIsolated { $0.pathChanged(change) } })
     do throws(NetlinkError) {
         try await watcher.start()
     } catch {

@@ -49,6 +49,7 @@ actor SessionRegistry {
     /// The programs that subscribe to sessions that do not run at the moment, in case they come back.
     var parked: [SessionName: ParkedConsumers] = [:]
     private var events = EventLog()
+    private var overruns = HourlyCount()
     private(set) var metrics = EventMetrics()
     private var history = HistoryRecorder()
     private var historyQueue: HistoryQueue?
@@ -180,6 +181,14 @@ actor SessionRegistry {
     /// - Parameter slept: for how long it was not; zero when it did not come to that.
     func hostWoke(slept: Duration) {
         for case .running(let driver) in entries.values { driver.assumeIsolated { $0.hostWoke(slept: slept) } }
+    }
+
+    /// The kernel dropped news of the network. One is told in an hour.
+    func netlinkOverrun() {
+        guard let more = overruns.take(at: BootClock.now()) else { return }
+        logger.notice(
+            "the network changed faster than it could be read, so all of it was read again\(HourlyCount.text(more: more))",
+            metadata: ["MESSAGE_ID": "\(MessageID.netlinkOverrun)"])
     }
 
     /// The host's clock was set.

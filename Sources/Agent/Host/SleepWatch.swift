@@ -149,7 +149,7 @@ actor SleepWatch {
             more = untold
         }
         logger.notice(
-            "the host slept for \(SessionLog.text(slept))\(Self.text(more: more))",
+            "the host slept for \(SessionLog.text(slept))\(HourlyCount.text(more: more))",
             metadata: ["MESSAGE_ID": "\(MessageID.resumedFromSleep)"])
     }
 
@@ -157,11 +157,7 @@ actor SleepWatch {
         guard let more = steps.take(at: now) else { return }
         let (size, direction) = step < .zero ? (.zero - step, "back") : (step, "forward")
         logger.notice(
-            "the clock was set \(direction) by \(SessionLog.text(size))\(Self.text(more: more))",
+            "the clock was set \(direction) by \(SessionLog.text(size))\(HourlyCount.text(more: more))",
             metadata: ["MESSAGE_ID": "\(MessageID.clockStepped)"])
-    }
-
-    private static func text(more: Int) -> String {
-        more == 0 ? "" : ", and \(more) time\(more == 1 ? "" : "s") more since this was told last"
     }
 }

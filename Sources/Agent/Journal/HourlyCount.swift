@@ -18,4 +18,9 @@ struct HourlyCount: Hashable {
         written = now
         return unwritten
     }
+
+    /// The end of a line, for what was not written.
+    static func text(more: Int) -> String {
+        more == 0 ? "" : ", and \(more) time\(more == 1 ? "" : "s") more since this was told last"
+    }
 }

@@ -2,7 +2,7 @@ import MQTT
 import SessionCore
 import Transport
 
-// What the transport and the server say, in the session's words: the table "Reason codes" of the protocol's description.
+// What the transport and the server say, in the session's words: the tables of Documentation/Reason-codes.md.
 
 extension Reason {
     init(_ failure: TransportFailure) {

@@ -126,7 +126,7 @@ struct Redirections {
     /// - Parameters:
     ///   - present: the server that says so.
     ///   - index: the endpoint of the list that led there.
-    ///   - isStable: whether the connection had lasted, so that this is no part of a chain.
+    ///   - isStable: whether the connection had lasted, so that it does not count as a hop of a chain.
     mutating func follow(
         _ reference: String, from present: Endpoint, of index: EndpointIndex, isRemembered: Bool, isStable: Bool
     ) -> Verdict {

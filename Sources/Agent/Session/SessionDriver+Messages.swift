@@ -110,16 +110,17 @@ extension SessionDriver {
                     .init(id: sequence.rawValue, accepted: true, delivered: true, reasonCode: Int(code.rawValue)))))
     }
 
-    func rejected(_ sequence: MessageSequence, _ code: MQTT.ReasonCode, _ text: String?) {
+    func rejected(_ message: MQTTClientMachine.RejectedMessage) {
         if publications.isHeldBack { advancePublications() }
-        let sentence = code.description + (text.map { ", “\($0)”" } ?? "")
-        log.quarantined(sequence, sentence, at: now)
+        let sentence = message.code.description + (message.words.map { ", “\($0)”" } ?? "")
+        log.quarantined(message.sequence, sentence, at: now)
         var event = self.event(.messageRejected)
-        event.id = sequence.rawValue
-        event.reasonCode = Int(code.rawValue)
+        event.id = message.sequence.rawValue
+        event.topic = message.topic
+        event.reasonCode = Int(message.code.rawValue)
         report(event)
-        publishers.removeValue(forKey: sequence)?.told(
-            .ended(.failure(.messageRejected(sentence, reasonCode: Int(code.rawValue)))))
+        publishers.removeValue(forKey: message.sequence)?.told(
+            .ended(.failure(.messageRejected(sentence, reasonCode: Int(message.code.rawValue)))))
     }
 
     /// Messages of QoS 2 that the server may have got twice.
@@ -209,13 +210,13 @@ extension RPCError {
                 .messageRejected(
                     "the server takes QoS \(maximum.rawValue) at most",
                     reasonCode: Int(MQTT.ReasonCode.qosNotSupported.rawValue))
-            case .expired: .messageDropped("it has expired", hint: "holdfastctl queue drop gives it up")
+            case .expired: .messageDropped("it has expired", hint: "holdfastctl queue drop removes it")
             case .propertiesNotSupported:
                 RPCError(
                     .messageRejected,
                     "MQTT 3.1.1, which session \(session) speaks, has no content type, response topic, correlation data "
                         + "and user properties of messages",
-                    hint: "leave the properties away",
+                    hint: "omit the properties",
                     reasonCode: Int(MQTT.ReasonCode.implementationSpecificError.rawValue))
             case .retainNotSupported:
                 .messageRejected(

@@ -212,8 +212,8 @@ extension SessionDriver {
             publishers.removeValue(forKey: sequence)?.told(.ended(.failure(.storeFull)))
         case .delivered(let sequence, let code):
             delivered(sequence, code)
-        case .rejected(let sequence, let code, let text):
-            rejected(sequence, code, text)
+        case .rejected(let message):
+            rejected(message)
         case .dropped(let dropped):
             self.dropped(dropped)
         case .serverLowersQoS:

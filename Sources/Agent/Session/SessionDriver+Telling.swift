@@ -6,8 +6,8 @@ import SessionCore
 import Transport
 import Vocabulary
 
-// Telling watchers, the journal and the history what happened. It takes longer than to dial, and nobody is to wait for the
-// server because of it: while an attempt hurries, what the session machine reports is told a moment later, with its time.
+// Telling watchers, the journal and the history what happened. It takes longer than dialing, and must not delay the
+// reconnect: while an attempt hurries, what the session machine reports is told a moment later, with its time.
 // What becomes of messages is told at once, after everything that happened before.
 
 /// What the session machine reported and is not told yet, and what was so at that moment.

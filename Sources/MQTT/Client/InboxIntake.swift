@@ -2,7 +2,7 @@ import NIOCore
 
 /// What durable consumers get, on its way into the inbox.
 ///
-/// A message that somebody durable wants is acknowledged when it is committed and not before (rule 12). One commit at a
+/// A message that a durable consumer needs is acknowledged when it is committed and not before (rule 12). One commit at a
 /// time has such messages; what arrives meanwhile waits, goes with the next one all together, and is acknowledged in the
 /// order in which it arrived [MQTT-4.6.0-2]. What waits dies with its connection; the server sends it again.
 ///
@@ -80,7 +80,7 @@ struct InboxIntake: Sendable {
     var messages: Int { collectors.values.reduce(0) { $0 + $1.backlog.messages } }
     var bytes: Int { collectors.values.reduce(0) { $0 + $1.backlog.bytes } }
 
-    /// Whether a message that nobody durable wants can be acknowledged at once.
+    /// Whether a message that no durable consumer needs can be acknowledged at once.
     var isIdle: Bool { waiting.isEmpty && batch == nil }
 
     /// Messages whose acknowledgement is withheld.

@@ -32,7 +32,7 @@ extension MQTTClientMachine {
         }
     }
 
-    /// Answers a message that nobody durable wants, or has already.
+    /// Answers a message that no durable consumer needs, or has already.
     mutating func acknowledge(_ publish: Publish, _ step: inout Step) {
         guard let id = publish.packetID else { return }
         guard publish.qos == .exactlyOnce else { return enqueue(.puback(id), step) }

@@ -264,7 +264,7 @@ extension MQTTClientMachine {
         } else if let refusal = refusal(of: queued.message, session.limits) {
             outbox.removeFirst()
             outbox.leaveQueue(size: queued.message.size)
-            reject(queued.sequence, refusal.code, refusal.sentence, &step)
+            reject(queued.sequence, queued.message.topic, refusal.code, refusal.sentence, &step)
         } else {
             guard queued.message.qos == .atMostOnce,
                 outbox.unflushedCount < max(1, configuration.maximumUnflushedQoS0),
@@ -448,16 +448,16 @@ extension MQTTClientMachine {
     mutating func quarantine(_ id: PacketID, _ code: ReasonCode, _ sentence: String?, _ step: inout Step) {
         guard let entry = outbox.inFlight[id] else { return }
         finish(id, &step)
-        reject(entry.sequence, code, sentence, &step)
+        reject(entry.sequence, entry.message?.topic, code, sentence, &step)
     }
 
     mutating func reject(
-        _ sequence: MessageSequence, _ code: ReasonCode, _ sentence: String?, _ step: inout Step
+        _ sequence: MessageSequence, _ topic: String?, _ code: ReasonCode, _ sentence: String?, _ step: inout Step
     ) {
         outbox.counts.quarantined += 1
         // The server's words are kept with the message.
         let words = sentence?.plain()
         step.changes.append(.quarantine(sequence, code, words ?? code.name))
-        step.emit(.rejected(sequence, code, words))
+        step.emit(.rejected(RejectedMessage(sequence: sequence, topic: topic, code: code, words: words)))
     }
 }

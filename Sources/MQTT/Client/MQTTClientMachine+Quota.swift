@@ -131,7 +131,8 @@ extension MQTTClientMachine {
         case .proof:
             for refused in outbox.takeRefused() {
                 outbox.leaveQueue(size: refused.queued.message.size)
-                reject(refused.queued.sequence, .quotaExceeded, refused.sentence, &step)
+                let (sequence, topic) = (refused.queued.sequence, refused.queued.message.topic)
+                reject(sequence, topic, .quotaExceeded, refused.sentence, &step)
             }
             for announcement in quota.announcements { step.emit(.announced(announcement, .quotaExceeded)) }
             quota.announcements = []

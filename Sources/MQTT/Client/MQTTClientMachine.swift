@@ -13,8 +13,9 @@ import NIOCore
 ///     handle ─▶ mutate ─▶ pump: let messages through ─▶ drain: send what is durable ─▶ commit, load, send, close
 ///
 /// Files: this one is the funnel; `+Connection` opens and ends; `+Discarding` begins a session anew in MQTT 3.1.1;
-/// `+Remedies` is what follows from the server's reason to end a connection, `Suspicion` from an end without one, `AnswerWatch`
-/// from an answer that does not come, and `+Quota` from what the server refuses for want of room; `+Outbound` and `+Inbound` are the two directions of messages; `+Limits` is what the outbox does not keep;
+/// `+Remedies` says how to react to the server's reason for ending a connection, `Suspicion` to an end without a reason,
+/// `AnswerWatch` to an answer that does not come, and `+Quota` to what the server refuses for lack of room; `+Outbound` and
+/// `+Inbound` are the two directions of messages; `+Limits` is what the outbox does not keep;
 /// `+Subscriptions` restores what is wanted; `+Collecting` is what durable consumers get; `+Settling` prepares a connection
 /// for being left.
 public struct MQTTClientMachine: Sendable {

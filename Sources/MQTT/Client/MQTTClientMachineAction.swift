@@ -135,7 +135,7 @@ extension MQTTClientMachine {
         /// PUBACK, or PUBCOMP, or flushed for QoS 0. The code is below 0x80.
         case delivered(MessageSequence, ReasonCode)
         /// The server (or what it announced) refuses the message; it is quarantined.
-        case rejected(MessageSequence, ReasonCode, String?)
+        case rejected(RejectedMessage)
         /// It is removed without having been sent.
         case dropped(DroppedMessage)
         /// The server takes QoS 2 for QoS 1: it answers with PUBACK, so that its messages may come twice after an outage.
@@ -338,6 +338,25 @@ extension MQTTClientMachine {
     }
 
     /// A message that was accepted and is not sent.
+    public struct RejectedMessage: Hashable, Sendable {
+        /// Which message.
+        public var sequence: MessageSequence
+        /// A topic name (4.7); `nil` where only PUBREL was left to send, when the message is forgotten.
+        public var topic: String?
+        /// 0x80 or higher.
+        public var code: ReasonCode
+        /// What the server said beside the code.
+        public var words: String?
+
+        public init(sequence: MessageSequence, topic: String?, code: ReasonCode, words: String?) {
+            self.sequence = sequence
+            self.topic = topic
+            self.code = code
+            self.words = words
+        }
+    }
+
+    /// A message that was removed without having been sent.
     public struct DroppedMessage: Hashable, Sendable {
         /// Which message.
         public var sequence: MessageSequence

@@ -108,7 +108,7 @@ extension SessionMachine {
             ].compactMap { $0 }.min()
         case .trying(let trying):
             return [
-                trying.activityDeadline, lostDeadline(of: trying), giveUpDeadline(of: trying),
+                trying.activityDeadline, trying.heartbeatDeadline, lostDeadline(of: trying), giveUpDeadline(of: trying),
                 knockDeadline(of: trying), idleDeadline,
             ].compactMap { $0 }.min()
         }
@@ -131,6 +131,12 @@ extension SessionMachine.Trying {
         case .waiting(let until, _): until
         case .attempting(_, _, let deadline, _): deadline
         }
+    }
+
+    /// `nil` before a server has accepted the attempt.
+    var heartbeatDeadline: Instant? {
+        guard case .attempting(_, _, _, let established?) = activity else { return nil }
+        return established.heartbeat.deadline
     }
 }
 

@@ -164,7 +164,9 @@ extension SessionMachine {
         trying.wasAccepted = true
         trying.activity = .attempting(
             attempt, phase: .restoring, deadline: now.advanced(by: timeouts.restore),
-            established: Established(serverKeepAlive: serverKeepAlive))
+            established: Established(
+                serverKeepAlive: serverKeepAlive,
+                heartbeat: Heartbeat(policy: heartbeatPolicy, serverInterval: serverKeepAlive, at: now)))
         state = .trying(trying)
     }
 
@@ -235,7 +237,9 @@ extension SessionMachine {
     }
 
     private mutating func heartbeatAnswered(_ generation: Generation, at now: Instant) {
-        guard case .connected(var connected) = state, connected.attempt.generation == generation else { return }
+        guard case .connected(var connected) = state, connected.attempt.generation == generation else {
+            return whileRestoring(generation) { $0.answered(at: now) }
+        }
         connected.heartbeat.answered(at: now)
         state = .connected(connected)
     }
@@ -343,6 +347,7 @@ extension SessionMachine {
         if restIfIdle(at: now, into: &actions) { return }
         guard now >= trying.activityDeadline else {
             knockIfDue(trying, at: now, into: &actions)
+            checkLifeWhileRestoring(at: now, into: &actions)
             return
         }
         switch trying.activity {
@@ -355,7 +360,26 @@ extension SessionMachine {
             actions.append(.abandon(attempt.generation))
             let reason = trying.isAwaitingCredential ? credentialTimeout(trying) : Reason(Self.timeout(of: phase))
             if goBack(trying, because: reason, at: now, into: &actions) { return }
-            failed(attempt, of: trying, Ending(reason), at: now)
+            var ending = Ending(reason)
+            // The server lives, and has left something unanswered.
+            if reason.code == .restoreTimeout { ending.search = .continued }
+            failed(attempt, of: trying, ending, at: now)
+        }
+    }
+
+    private mutating func checkLifeWhileRestoring(at now: Instant, into actions: inout [Action]) {
+        guard case .trying(let trying) = state,
+            case .attempting(let attempt, _, _, var established?) = trying.activity
+        else { return }
+        let due = established.heartbeat.due(at: now)
+        whileRestoring(attempt.generation) { $0 = established.heartbeat }
+        switch due {
+        case .nothing, .overdue: return
+        case .ask: actions.append(.sendHeartbeat(attempt.generation))
+        case .dead(let code):
+            actions.append(.abandon(attempt.generation))
+            if goBack(trying, because: Reason(code), at: now, into: &actions) { return }
+            failed(attempt, of: trying, Ending(Reason(code)), at: now)
         }
     }
 

@@ -195,6 +195,9 @@ extension SessionMachine {
     /// What the server's acceptance told, kept until the session is restored.
     struct Established: Hashable, Sendable {
         var serverKeepAlive: Duration?
+        /// Restoring may take longer than the keep-alive: a server that is silent about one subscription lives, and would
+        /// end the connection if it heard nothing.
+        var heartbeat: Heartbeat
     }
 
     struct Connected: Hashable, Sendable {
@@ -418,7 +421,9 @@ extension SessionMachine {
 
     /// Bytes arrived on the connection: it lives.
     public mutating func heard(_ generation: Generation, at now: Instant) {
-        guard case .connected(var connected) = state, connected.attempt.generation == generation else { return }
+        guard case .connected(var connected) = state, connected.attempt.generation == generation else {
+            return whileRestoring(generation) { $0.heard(at: now) }
+        }
         connected.heartbeat.heard(at: now)
         connected.delivery.settled()
         state = .connected(connected)
@@ -426,9 +431,22 @@ extension SessionMachine {
 
     /// Bytes were sent on the connection: the server knows that we live.
     public mutating func sent(_ generation: Generation, at now: Instant) {
-        guard case .connected(var connected) = state, connected.attempt.generation == generation else { return }
+        guard case .connected(var connected) = state, connected.attempt.generation == generation else {
+            return whileRestoring(generation) { $0.sent(at: now) }
+        }
         connected.heartbeat.sent(at: now)
         connected.delivery.sent(at: now, patience: connected.patience)
         state = .connected(connected)
+    }
+
+    /// Changes the heartbeat of an attempt that the server has accepted.
+    mutating func whileRestoring(_ generation: Generation, _ change: (inout Heartbeat) -> Void) {
+        guard case .trying(var trying) = state,
+            case .attempting(let attempt, let phase, let deadline, var established?) = trying.activity,
+            attempt.generation == generation
+        else { return }
+        change(&established.heartbeat)
+        trying.activity = .attempting(attempt, phase: phase, deadline: deadline, established: established)
+        state = .trying(trying)
     }
 }

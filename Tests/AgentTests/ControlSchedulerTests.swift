@@ -146,17 +146,45 @@ struct ControlSchedulerTests {
         #expect(socket.scheduler.nextDeadline == nil)
     }
 
-    @Test func `who reads, however slowly, is not ended`() throws {
+    @Test func `who reads a mebibyte in half a minute is not ended`() throws {
         var socket = Socket([1, 1])
         socket.wrote(23 * Self.mib, 0)
         #expect(socket.buffered(2 * Self.mib, hasLine: false, 1) == false)
         for _ in 0..<10 {
+            for _ in 0..<16 {
+                socket.now = socket.now.advanced(by: .milliseconds(1800))
+                #expect(socket.scheduler.stalled(at: socket.now) == nil)
+                socket.read(64 * Self.kib, 0)
+            }
+        }
+        socket.now = socket.now.advanced(by: .seconds(30))
+        #expect(socket.scheduler.stalled(at: socket.now) == ConnectionID(rawValue: 0))
+    }
+
+    @Test func `who reads a byte a second is ended like one that does not read`() throws {
+        var socket = Socket([1, 1])
+        socket.wrote(23 * Self.mib, 0)
+        #expect(socket.buffered(2 * Self.mib, hasLine: false, 1) == false)
+        for _ in 0..<29 {
+            socket.now = socket.now.advanced(by: .seconds(1))
+            socket.read(1, 0)
+            #expect(socket.scheduler.stalled(at: socket.now) == nil)
+        }
+        socket.now = socket.now.advanced(by: .seconds(1))
+        #expect(socket.scheduler.stalled(at: socket.now) == ConnectionID(rawValue: 0))
+    }
+
+    @Test func `who reads to the end slowly, while nobody waits for memory, is not ended`() throws {
+        var socket = Socket([1, 1])
+        socket.wrote(Self.mib, 0)
+        for _ in 0..<16 {
             socket.now = socket.now.advanced(by: .seconds(29))
             #expect(socket.scheduler.stalled(at: socket.now) == nil)
             socket.read(64 * Self.kib, 0)
         }
-        socket.now = socket.now.advanced(by: .seconds(30))
-        #expect(socket.scheduler.stalled(at: socket.now) == ConnectionID(rawValue: 0))
+        // It holds nothing any more.
+        #expect(socket.buffered(2 * Self.mib, hasLine: false, 1) == true)
+        #expect(socket.scheduler.nextDeadline == nil)
     }
 
     // MARK: Reads of the disk

@@ -51,4 +51,29 @@ struct OutboundEndTests {
             #expect(!reasons.contains { $0.hasPrefix("credential") || $0 == "not-authorized" })
         }
     }
+
+    /// More than the socket and the server take at once, so that a part of it is written when the reset comes.
+    @Test(arguments: [1, 2])
+    func `so is one in the middle of which the server resets the connection`(qos: Int) async throws {
+        let limits = "[mqtt]\nmaximum-packet-size = \"9MiB\"\n[outbox]\nmax-bytes = \"64MiB\""
+        try await DaemonUnderTest.run(limits) { daemon in
+            await daemon.server.set { $0.poison = ByteBuffer(string: "poison") }
+            let peer = try await daemon.watcher()
+            let long = String(repeating: "x", count: 8 << 20)
+            for (topic, payload) in [("a", "x"), ("bad", "poison" + long), ("b", "x")] {
+                try await peer.call(
+                    "message.publish",
+                    #"{"session":"main","topic":"\#(topic)","payload":"\#(payload)","qos":\#(qos)}"#)
+            }
+            let rejected = try await peer.notification("session.event", ["event": "message-rejected"])
+            #expect(rejected["id"] == 2)
+            try await peer.call(
+                "message.publish", #"{"session":"main","topic":"c","payload":"x","qos":1,"wait":"delivered"}"#)
+            let status = try await peer.call("session.status", #"{"session":"main"}"#)
+            #expect(status["state"] == "connected")
+            #expect(status["outbox"]?["quarantined"] == 1)
+            let states = await peer.lines.all.compactMap { $0?["params"] }.filter { $0["event"] == "state-changed" }
+            #expect(!states.contains { $0["state"] == "failed" })
+        }
+    }
 }

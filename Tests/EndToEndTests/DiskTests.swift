@@ -5,6 +5,8 @@ import HoldfastClient
 import Support
 import Testing
 
+@testable import DurableStore
+
 /// A file system of a few mebibytes in the place of the daemon's state directory.
 private struct SmallStateDirectory {
     let path: String
@@ -135,6 +137,135 @@ extension EndToEnd {
             #expect(await daemon.log.contains(aside))
             let result = try await daemon.publish("2", to: "out/a", wait: .delivered)
             #expect(result.delivered)
+        }
+    }
+
+    @Test func `a database that is damaged in the middle gives up what can be read of it`() async throws {
+        try await withLab { lab, daemon in
+            try daemon.session(top: "autoconnect = false")
+            try await daemon.start()
+            // More than the daemon and SQLite hold in memory.
+            let text = String(repeating: "x", count: 900)
+            for first in stride(from: 0, to: 5000, by: 500) {
+                try await withThrowingTaskGroup { group in
+                    for number in first..<first + 500 {
+                        group.addTask { _ = try await daemon.publish("\(number) \(text)", to: "out/a") }
+                    }
+                    try await group.waitForAll()
+                }
+            }
+            try await daemon.kill()
+            // From the log into the file, where the damage is.
+            let path = "\(daemon.state)/holdfast.db"
+            try Database(path: path).execute("PRAGMA wal_checkpoint(TRUNCATE)")
+            let file = try #require(FileHandle(forUpdatingAtPath: path))
+            let pages = try file.seekToEnd() / 4096
+            try file.seek(toOffset: pages / 3 * 4096)
+            try file.write(contentsOf: Data(repeating: 0x5A, count: 4096))
+            try file.close()
+
+            let server = try await LabServer(lab)
+            try await server.start()
+            let far = try await LabSubscriber(lab, filter: "out/#")
+            try await daemon.start()
+            try await daemon.connect()
+            // Whether the damage is found at the start or when the row is read, with a key a message is one.
+            let after = MessagePublishMethod.Parameters(
+                session: "main", topic: "out/a", payload: .init(text: "after"), key: "after", wait: .delivered)
+            try await until("what is published afterwards is delivered") {
+                (try? await daemon.call(MessagePublishMethod.self, after))?.delivered == true
+            }
+            let messages = try await far.received("the last one") { $0.last?.payload == "after" }
+            let numbers = messages.dropLast().compactMap { $0.payload.split(separator: " ").first.flatMap { Int($0) } }
+            #expect(numbers.count == messages.count - 1)
+            #expect(Set(numbers).count == numbers.count)
+            #expect(Set(numbers).isSubset(of: 0..<5000))
+            #expect(numbers.count > 4900)
+            let files = try FileManager.default.contentsOfDirectory(atPath: daemon.state)
+            let aside = try #require(files.first { $0.hasPrefix("holdfast.db.corrupt-") })
+            #expect(await daemon.log.contains(aside))
+        }
+    }
+
+    @Test func `while another process has locked the database messages are refused in time, and those accepted arrive`()
+        async throws
+    {
+        try await withLab { lab, daemon in
+            let server = try await LabServer(lab)
+            try await server.start()
+            try daemon.session()
+            try await daemon.start()
+            try await daemon.events().until(.connected)
+            let far = try await LabSubscriber(lab, filter: "out/#")
+            var accepted: [String] = []
+            var number = 0
+            /// Publishes until a message is accepted, or refused.
+            func publish(until isRefused: Bool) async throws {
+                try await until(isRefused ? "a message is refused" : "a message is accepted") {
+                    number += 1
+                    do throws(ClientError) {
+                        _ = try await daemon.client.call(
+                            MessagePublishMethod.self,
+                            .init(session: "main", topic: "out/a", payload: .init(text: "\(number)")),
+                            timeout: .seconds(180))
+                        accepted.append("\(number)")
+                        return !isRefused
+                    } catch {
+                        guard case .refused(let refusal) = error else { throw error }
+                        #expect(refusal.known == .storeFull)
+                        return isRefused
+                    }
+                }
+            }
+            let other = try Database(path: "\(daemon.state)/holdfast.db")
+            for _ in 1...2 {
+                for _ in 1...20 { try await publish(until: false) }
+                // The daemon commits again and again, and one of these moments is this program's.
+                try await until("the lock is this program's") { (try? other.execute("BEGIN IMMEDIATE")) != nil }
+                for _ in 1...2 { try await publish(until: true) }
+                let status = try await daemon.call(DaemonStatusMethod.self, .init())
+                #expect(status.storeFailure?.contains("another program has locked") == true)
+                #expect(try await daemon.status().state == .connected)
+                try other.execute("ROLLBACK")
+                try await publish(until: false)
+            }
+            try await daemon.publish("end", to: "out/a", wait: .delivered)
+            let messages = try await far.received("the last one") { $0.last?.payload == "end" }
+            #expect(messages.map(\.payload) == accepted + ["end"], "in order, once, and nothing that was refused")
+            #expect(try await daemon.status().counters.connects == 1)
+        }
+    }
+
+    @Test func `a message that is published again with its key after a kill arrives once`() async throws {
+        try await withLab { lab, daemon in
+            let server = try await LabServer(lab)
+            try await server.start()
+            try daemon.session()
+            try await daemon.start()
+            try await daemon.events().until(.connected)
+            let far = try await LabSubscriber(lab, filter: "out/#")
+            for number in 1...12 {
+                let peer = try await RawControl(daemon.socket)
+                let line = #"""
+                    {"jsonrpc":"2.0","id":1,"method":"message.publish","params":{"session":"main","topic":"out/a",\#
+                    "payload":"\#(number)","qos":2,"key":"order-\#(number)"}}
+                    """#
+                // The program does not know whether it was accepted: it may have been killed before, at or after that.
+                if number % 3 == 0 { _ = try await peer.ask(line) } else { try await peer.send(line) }
+                if number % 3 == 1 { _ = try await daemon.status() }
+                try await daemon.kill()
+                await peer.close()
+                try await daemon.start()
+                let again = try await daemon.call(
+                    MessagePublishMethod.self,
+                    .init(
+                        session: "main", topic: "out/a", payload: .init(text: "\(number)"), qos: .exactlyOnce,
+                        key: "order-\(number)", wait: .delivered))
+                #expect(again.delivered)
+            }
+            try await daemon.publish("end", to: "out/a", wait: .delivered)
+            let messages = try await far.received("the last one") { $0.last?.payload == "end" }
+            #expect(messages.map(\.payload) == (1...12).map(String.init) + ["end"])
         }
     }
 

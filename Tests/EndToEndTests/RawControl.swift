@@ -39,7 +39,7 @@ actor RawControl {
             while sent < maximum {
                 let offset = sent % bytes.count
                 let count = bytes.withUnsafeBytes {
-                    send(
+                    Glibc.send(
                         descriptor, $0.baseAddress?.advanced(by: offset), bytes.count - offset,
                         Int32(MSG_NOSIGNAL | MSG_DONTWAIT))
                 }
@@ -55,6 +55,13 @@ actor RawControl {
         }
     }
 
+    /// Sends a line, and waits for nothing.
+    func send(_ line: String) throws {
+        let bytes = Array(line.utf8) + [UInt8(ascii: "\n")]
+        let count = bytes.withUnsafeBytes { Glibc.send(descriptor, $0.baseAddress, bytes.count, Int32(MSG_NOSIGNAL)) }
+        guard count == bytes.count else { throw Lab.Failure("send: \(count), errno \(errno)") }
+    }
+
     func ask(_ line: String) async throws -> String {
         try await ask(Array(line.utf8))
     }
@@ -67,7 +74,7 @@ actor RawControl {
             var sent = 0
             while sent < bytes.count {
                 let count = bytes.withUnsafeBytes {
-                    send(descriptor, $0.baseAddress?.advanced(by: sent), bytes.count - sent, Int32(MSG_NOSIGNAL))
+                    Glibc.send(descriptor, $0.baseAddress?.advanced(by: sent), bytes.count - sent, Int32(MSG_NOSIGNAL))
                 }
                 guard count > 0 else { throw Lab.Failure("send after \(sent) bytes: errno \(errno)") }
                 sent += count

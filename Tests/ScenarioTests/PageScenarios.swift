@@ -249,7 +249,7 @@ struct PageScenarios {
     /// Those that need more of a server or of the disk than one step, and the test that brings them about.
     static let elsewhere: [String: String] = [
         "state-mismatch": "Tests/ScenarioTests/QuotaScenarios.swift",
-        "restore-timeout": "Tests/SessionCoreTests/TransitionTests.swift",
+        "restore-timeout": "Tests/SessionCoreTests/HeartbeatTests.swift",
         "credential-expired": "Tests/ScenarioTests/CredentialScenarios.swift",
         "credential-unreadable": "Tests/ScenarioTests/CredentialScenarios.swift",
         "credential-changed": "Tests/AgentTests/SessionDriverCredentialTests.swift",

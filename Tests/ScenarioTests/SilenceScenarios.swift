@@ -72,6 +72,36 @@ struct SilenceScenarios {
         }
     }
 
+    @Test func `a filter that the server answers for after minutes only is set aside, and the rest goes on`()
+        async throws
+    {
+        try await Scenario.run { scenario in
+            let a = try await scenario.host("A")
+            try await a.until(.connected)
+            try await a.subscribe("in/1")
+            try await a.subscribe("in/2")
+            a.here { $0.forget() }
+            scenario.with { broker, now in
+                broker.dislikedFilters = ["in/1": .answersLate]
+                broker.disconnect("a", nil, at: now)
+                broker.forget("a")
+            }
+            try await a.until(.connected, within: .seconds(10 * 60))
+            #expect(await a.told(.stateChanged).allSatisfy { $0.state != .failed })
+            #expect(try await a.status().subscriptions.map(\.state) == [.refused, .granted])
+            let b = try await scenario.host("B")
+            try await b.until(.connected)
+            try await b.publish("in/2", "meanwhile")
+            await scenario.sleep(.seconds(1))
+            #expect(await a.received == ["meanwhile"])
+            a.here { $0.forget() }
+            scenario.with { broker, _ in broker.dislikedFilters = [:] }
+            await scenario.sleep(.seconds(65 * 60))
+            #expect(try await a.status().subscriptions.map(\.state) == [.granted, .granted])
+            #expect(await a.told(.stateChanged).isEmpty, "without another connection")
+        }
+    }
+
     @Test func `a server that is killed three times within half a minute, with all it knew, is no rival`() async throws
     {
         try await Scenario.run { scenario in

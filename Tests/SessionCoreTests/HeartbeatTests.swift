@@ -162,6 +162,33 @@ import Testing
         #expect(roundTrip.variation == .milliseconds(50))
     }
 
+    // MARK: While restoring
+
+    @Test func `a server that answers, but not for the subscriptions, is heard and waited for`() {
+        var session = SessionUnderTest(.restoring)
+        #expect(session.due == .seconds(15))
+        #expect(session.wake() == [.heartbeat(1)])
+        session.take(.heartbeatAnswered(session.generation))
+        session.heard()
+        #expect(session.due == .seconds(15))
+        #expect(session.pass(.seconds(15)) == [.abandon(1)])
+        #expect(session.reason == .restoreTimeout)
+        #expect(session.wake() == [.open(2)])
+    }
+
+    @Test func `a server that answers nothing at all is dead`() {
+        var session = SessionUnderTest(.restoring)
+        #expect(session.pass(.seconds(20)) == [.heartbeat(1), .abandon(1)])
+        #expect(session.reason == .heartbeatTimeout)
+    }
+
+    @Test func `a server with a short keep-alive hears something in time`() {
+        var session = SessionUnderTest(.authenticating)
+        session.take(.established(session.generation, resumed: true, serverKeepAlive: .seconds(5)))
+        #expect(session.due == .seconds(5))
+        #expect(session.wake() == [.heartbeat(1)])
+    }
+
     @Test func `only a connected session has a liveness`() {
         var session = SessionUnderTest(.restoring)
         #expect(session.machine.liveness == nil)

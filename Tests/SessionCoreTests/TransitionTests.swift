@@ -240,7 +240,7 @@ import Testing
     @Test(arguments: [
         (SessionUnderTest.Situation.resolving, Duration.seconds(10), ReasonCode.dnsFailed),
         (.dialing, .seconds(20), .dialTimeout), (.securing, .seconds(20), .tlsTimeout),
-        (.authenticating, .seconds(10), .authenticateTimeout), (.restoring, .seconds(30), .restoreTimeout),
+        (.authenticating, .seconds(10), .authenticateTimeout),
     ])
     func `no phase lasts for ever`(situation: SessionUnderTest.Situation, limit: Duration, code: ReasonCode) {
         var session = SessionUnderTest(situation)

@@ -235,7 +235,8 @@ struct Ledger {
     }
 
     /// - Parameter isMisled: a server may have been believed to share its sessions, and have an old copy.
-    mutating func arrived(_ publish: Publish, epoch: Int, at server: String, isMisled: Bool) {
+    /// - Parameter wasLeftOut: a server has taken later messages and not this one.
+    mutating func arrived(_ publish: Publish, epoch: Int, at server: String, isMisled: Bool, wasLeftOut: Bool) {
         guard let number = number(publish), let message = outgoing[number], !message.isForgiven else { return }
         if message.answer == .refused { note(.nothingLost, "\(number) was refused and has arrived") }
         // What a person has sent again may have arrived before it was set aside.
@@ -250,6 +251,7 @@ struct Ledger {
         guard !message.wasRetried, message.key == nil, message.qos != .atMostOnce else { return }
         // An old copy may have taken it for one that it has, and then it arrives at another server.
         if isMisled, message.qos == .exactlyOnce { return }
+        if wasLeftOut { return }
         let place = Place(host: message.host, name: message.topic)
         if let last = lastArrived[place], last > number {
             note(.exactlyOnceInOrder, "\(number) has arrived after \(last) on \(message.topic)")

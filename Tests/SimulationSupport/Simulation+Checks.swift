@@ -70,6 +70,9 @@ extension Simulation {
         let resident = residents[index]
         guard let driver = resident.host.here({ $0.driver() }) else { return }
         let view = driver.here { View($0) }
+        guard min(view.counts.queued, view.counts.inFlight, view.counts.quarantined, view.counts.bytes) >= 0 else {
+            return note(.statusIsTrue, "\(resident.host.name) has \(view.counts)")
+        }
         scenario.here { scenario in
             scenario.digest.mix(UInt64(view.status.attempt))
             scenario.digest.mix(UInt64(view.counts.queued) << 32 | UInt64(view.counts.inFlight))

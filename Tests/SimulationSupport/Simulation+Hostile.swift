@@ -14,12 +14,13 @@ import Support
 extension Simulation {
     /// A server ends the connection, or says nothing, whenever it is sent a certain thing.
     static func dislike(_ number: Int) -> ModelBroker.Dislike {
-        switch number % 6 {
+        switch number % 7 {
         case 0: .ends(nil)
         case 1: .ends(.implementationSpecificError)
         case 2: .ends(.notAuthorized)
         case 3: .ends(.qosNotSupported)
         case 4: .ends(.packetTooLarge)
+        case 6: .answersLate
         default: .ignores
         }
     }

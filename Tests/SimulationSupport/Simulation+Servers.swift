@@ -58,7 +58,9 @@ extension Simulation {
         case .forget:
             broker.disconnect(client, nil, at: now)
             broker.forget(client)
-        case .end: broker.disconnect(client, Self.code(second), at: now)
+        case .end:
+            broker.disconnect(
+                client, Self.code(second), .init(reasonString: second % 3 == 1 ? Self.forgedWords : nil), at: now)
         case .refuse:
             broker.refusals[client] = Self.code(second).flatMap { $0.isError ? $0 : nil } ?? .serverUnavailable
         case .welcome: broker.refusals = [:]
@@ -120,6 +122,9 @@ extension Simulation {
         return limits
     }
 
+    /// What would be more than read on a terminal, and fill a journal.
+    private static let forgedWords = "bad\n<0>holdfast: main: failed\u{1B}[2J" + String(repeating: "x", count: 2000)
+
     /// What nobody asked for, and what it does to no message of ours.
     static func nonsense(_ number: Int) -> Packet {
         guard let id = PacketID(rawValue: 60_001) else { return .pingresp }
@@ -152,7 +157,10 @@ extension Simulation {
             // QoS 3, a topic that is longer than the packet, an identifier of 0.
             case 5: [0x36, 0x05, 0x00, 0x01, 0x61, 0x00, 0x01]
             case 6: [0x30, 0x03, 0x00, 0x09, 0x61]
-            default: [0x40, 0x02, 0x00, 0x00]
+            case 7: [0x40, 0x02, 0x00, 0x00]
+            // Other protocols.
+            case 8: Array("HTTP/1.1 400 Bad Request\r\n\r\n".utf8)
+            default: Array("SSH-2.0-OpenSSH_9.2p1\r\n".utf8)
             }
         return ByteBuffer(bytes: bytes)
     }

@@ -3,6 +3,7 @@ import Logging
 import MQTT
 import NIOCore
 import Support
+import Vocabulary
 
 @testable import Agent
 @testable import SessionCore
@@ -170,6 +171,9 @@ actor Simulation {
         }
         trace?.append("        \(scenario.now.nanoseconds / 1_000_000) \(resident.host.name) \(event.line)")
         if world[.password] == 1 { searchForSecret(event) }
+        for text in [event.reason?.message, event.subscription?.message].compactMap(\.self) where text != text.plain() {
+            note(.statusIsTrue, "\(resident.host.name) tells a text that is not plain: \(text)")
+        }
         switch event.event {
         case .subscriptionChanged:
             if let subscription = event.subscription { residents[index].watch.told(subscription) }
@@ -227,7 +231,11 @@ actor Simulation {
 
     private func noteFailed(_ index: Int, _ reason: SessionStatus.Reason?) {
         residents[index].rest = .failed(reason?.code ?? "")
-        if let reason, reason.message.contains(ModelBroker.grudgeWords) {
+        // A limit of time may be reached at any end: what used it up was something else, as the search takes a few ends.
+        let isOutOfTime =
+            reason?.code == SessionCore.ReasonCode.retryTimeout.rawValue
+            && residents[index].configuration.reconnect.giveUpAfter != nil
+        if let reason, reason.message.contains(ModelBroker.grudgeWords), !isOutOfTime {
             note(.heals, "\(residents[index].host.name) failed because of one message: \(reason.message)")
         }
         let code = reason.flatMap { SessionCore.ReasonCode(rawValue: $0.code) }
@@ -287,7 +295,12 @@ actor Simulation {
             if !world.sharesIdentity, resident(client) != nil { ledger.answered(publish, code) }
         case .arrived(let client, let epoch, let publish):
             if !world.sharesIdentity, resident(client) != nil {
-                ledger.arrived(publish, epoch: epoch, at: server.rawValue, isMisled: isMisled)
+                // What one server has left out, while it took what was behind it, comes late to another one.
+                let wasLeftOut = scenario.here { scenario in
+                    Scenario.ServerName.allCases.contains { scenario.broker($0).hasLeftOut(publish) }
+                }
+                ledger.arrived(
+                    publish, epoch: epoch, at: server.rawValue, isMisled: isMisled, wasLeftOut: wasLeftOut)
             }
         case .sent(let client, let epoch, let publish):
             guard !world.sharesIdentity, let index = resident(client) else { return }

@@ -18,6 +18,8 @@ public actor LoopbackServer {
         public var refusedTopics: [String: ReasonCode] = [:]
         /// How the connection ends at messages of these topics: with this code, or without a word.
         public var endings: [String: ReasonCode?] = [:]
+        /// The connection is reset when these bytes have arrived, in the middle of whatever they are in.
+        public var poison: ByteBuffer?
         /// What SUBACK answers to these filters; else what is asked for is granted.
         public var refusedFilters: [String: ReasonCode] = [:]
         /// The password of everybody; clients must then authenticate by SCRAM-SHA-256.
@@ -181,6 +183,12 @@ public actor LoopbackServer {
         note(.closed)
     }
 
+    /// Whether what was read so far of the next packet has what the server cannot read on at.
+    fileprivate func isPoisoned(_ bytes: ByteBuffer) -> Bool {
+        guard let poison = behaviour.poison else { return false }
+        return bytes.readableBytesView.firstRange(of: poison.readableBytesView) != nil
+    }
+
     fileprivate func received(_ packet: Packet, _ version: ProtocolVersion) {
         self.version = version
         answer(packet)
@@ -311,7 +319,14 @@ private final class PacketHandler: ChannelInboundHandler {
     }
 
     func channelRead(context: ChannelHandlerContext, data: NIOAny) {
-        decoder.append(unwrapInboundIn(data))
+        let bytes = unwrapInboundIn(data)
+        guard !server.assumeIsolated({ $0.isPoisoned(bytes) }) else {
+            // What is not read makes a reset of the close, and without waiting it is one in any case.
+            (context.channel as? any SocketOptionProvider)?.setSoLinger(linger(l_onoff: 1, l_linger: 0))
+                .whenComplete { _ in }
+            return context.close(promise: nil)
+        }
+        decoder.append(bytes)
         do {
             while let packet = try decoder.next() {
                 let version = decoder.version

@@ -134,7 +134,12 @@ public struct ModelBroker: Sendable {
         case ends(ReasonCode?)
         /// It never answers, and goes on with what is behind it.
         case ignores
+        /// It does what it is asked, and says so after minutes only. For subscriptions; to messages it says nothing.
+        case answersLate
     }
+
+    /// How late that is: longer than anybody waits for an answer.
+    private static let lateness: Time = 150_000
 
     public struct DislikedMessage: Hashable, Sendable {
         public var topic: String
@@ -157,6 +162,7 @@ public struct ModelBroker: Sendable {
     private var actions: [Action] = []
     private var facts: [Fact] = []
     private var held: [(id: ConnectionID, packet: Packet, fact: Fact?)] = []
+    private var late: [(due: Time, id: ConnectionID, packet: Packet)] = []
 
     public init() {}
 
@@ -197,6 +203,14 @@ public struct ModelBroker: Sendable {
         dislikesNext = nil
         dislikedFilters = [:]
         disliked = disliked.filter { !isForgotten($0.key.topic) }
+    }
+
+    /// Whether the server was sent this message, and has not answered.
+    public func hasLeftOut(_ publish: Publish) -> Bool {
+        switch disliked[DislikedMessage(topic: publish.topic, payload: publish.payload)] {
+        case .ignores?, .answersLate?: true
+        case .ends?, nil: false
+        }
     }
 
     /// Whether the server can bear this message. Answers what it does if not.
@@ -266,6 +280,7 @@ public struct ModelBroker: Sendable {
     /// The connection is gone; without DISCONNECT before, the will is due.
     public mutating func closed(_ id: ConnectionID, at now: Time) {
         held.removeAll { $0.id == id }
+        late.removeAll { $0.id == id }
         guard let connection = connections.removeValue(forKey: id), let client = connection.client else { return }
         leave(client, will: connection.will, at: now)
     }
@@ -333,13 +348,17 @@ public struct ModelBroker: Sendable {
     public var nextDeadline: Time? {
         let ofSessions = sessions.values.flatMap { [$0.will?.at, $0.endsAt].compactMap(\.self) }
         let ofConnections = connections.values.compactMap { $0.keepAlive == 0 ? nil : $0.heardAt + Self.limit($0) }
-        return (ofSessions + ofConnections).min()
+        return (ofSessions + ofConnections + late.map(\.due)).min()
     }
 
     /// One and a half times the Keep Alive [3.1.2-22].
     private static func limit(_ connection: Connection) -> Time { Time(connection.keepAlive) * 1500 }
 
     public mutating func timeReached(at now: Time) {
+        while let answer = late.first, answer.due <= now {
+            late.removeFirst()
+            send(answer.packet, to: answer.id)
+        }
         for (id, connection) in connections.sorted(by: { $0.key.rawValue < $1.key.rawValue })
         where connection.keepAlive > 0 && now >= connection.heardAt + Self.limit(connection) {
             end(id, .keepAliveTimeout, at: now)
@@ -649,10 +668,12 @@ public struct ModelBroker: Sendable {
         if subscribe.properties.subscriptionID != nil, told.subscriptionIDsAvailable == false {
             violations.append("an identifier of a subscription, which was ruled out")
         }
+        var isLate = false
         for subscription in subscribe.subscriptions {
             switch dislikedFilters[subscription.filter] {
             case .ends(let code)?: return end(id, code, Self.grudge, at: now)
             case .ignores?: return
+            case .answersLate?: isLate = true
             case nil: break
             }
         }
@@ -677,7 +698,8 @@ public struct ModelBroker: Sendable {
             codes.append(ReasonCode(rawValue: subscription.qos.rawValue))
             granted.append(filter)
         }
-        send(.suback(Suback(packetID: subscribe.packetID, reasonCodes: codes)), to: id)
+        let answer = Packet.suback(Suback(packetID: subscribe.packetID, reasonCodes: codes))
+        if isLate { late.append((now + Self.lateness, id, answer)) } else { send(answer, to: id) }
         for filter in granted {
             for topic in retained.keys.sorted() where filter.matches(topic: topic) {
                 if let publish = retained[topic] { deliver(publish, to: client, for: filter, isRetained: true) }

@@ -12,8 +12,8 @@ import SessionCore
 ///   (``MemoryShares``). A line that does not fit into the allowance gets room for the longest at once, so that two of them
 ///   never wait for each other.
 /// - Reads of the disk run two at a time, in turns, so that commits are not delayed.
-/// - While somebody waits for memory, a connection that holds more than its allowance and has not moved for
-///   ``Limits/patience`` is ended.
+/// - While somebody waits for memory, a connection that holds more than its allowance and has not moved by
+///   ``Limits/progress`` within ``Limits/patience`` is ended: a byte a second is no progress.
 ///
 /// Without I/O and clocks.
 struct ControlScheduler {
@@ -47,6 +47,8 @@ struct ControlScheduler {
         var reads = 2
         /// How long a connection that holds what others wait for may stand still.
         var patience = Duration.seconds(30)
+        /// As many bytes it must have read by then, or all of them.
+        var progress = 1 << 20
     }
 
     /// Why a connection or a feed is refused.
@@ -80,8 +82,9 @@ struct ControlScheduler {
         var reads = CircularBuffer<Int>()
         /// The next of these reads has to wait for something else than its turn.
         var readWait: Wait?
-        /// Since when it has held more than it should without moving.
+        /// Since when it has held more than it should without progress, and how much it has read since.
         var stalledSince: Instant?
+        var readSince = 0
         var feeds: [FeedKind: Int] = [:]
 
         /// Whether its own calls and answers let a call of the kind begin.
@@ -195,7 +198,7 @@ struct ControlScheduler {
             connections[id]?.input += unavoidable
             wait(id, for: .memory)
         }
-        noteMovement(of: id, moved: tookLine, at: now)
+        noteMovement(of: id, by: tookLine ? limits.progress : 0, at: now)
         if hasLine { ready(id) }
         return isRoom && connections[id]?.wait == nil && (!hasLine || bytes < limits.readAhead)
     }
@@ -323,7 +326,7 @@ struct ControlScheduler {
         guard connections[id] != nil else { return }
         memory.takeAnyway(bytes, for: id)
         connections[id]?.output += bytes
-        noteMovement(of: id, moved: false, at: now)
+        noteMovement(of: id, by: 0, at: now)
     }
 
     /// An answer of a batch waits for the others. It counts, but the peer cannot read it yet, so calls go on beginning.
@@ -343,7 +346,7 @@ struct ControlScheduler {
         guard connections[id] != nil else { return }
         connections[id]?.output -= bytes
         give(bytes, by: id)
-        noteMovement(of: id, moved: true, at: now)
+        noteMovement(of: id, by: bytes, at: now)
         wakeItself(id)
     }
 
@@ -380,15 +383,19 @@ struct ControlScheduler {
         waiters.contains { connections[$0]?.wait == .memory || connections[$0]?.readWait == .memory }
     }
 
-    private mutating func noteMovement(of id: ConnectionID, moved: Bool, at now: Instant) {
+    private mutating func noteMovement(of id: ConnectionID, by bytes: Int, at now: Instant) {
         guard let place = connections.index(forKey: id) else { return }
         // What cannot be read on for want of memory does not stand still by itself.
         let isUnfinished =
             connections.values[place].input > limits.readAhead && connections.values[place].wait != .memory
+        connections.values[place].readSince += bytes
         if !isUnfinished, connections.values[place].output <= limits.unread {
             connections.values[place].stalledSince = nil
-        } else if moved || connections.values[place].stalledSince == nil {
+        } else if connections.values[place].readSince >= limits.progress
+            || connections.values[place].stalledSince == nil
+        {
             connections.values[place].stalledSince = now
+            connections.values[place].readSince = 0
         }
     }
 

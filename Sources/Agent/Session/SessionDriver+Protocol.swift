@@ -71,6 +71,7 @@ extension SessionDriver {
     }
 
     private func commit(_ changes: [DurableChange], _ number: CommitNumber) {
+        commitCount += 1
         let (commits, name) = (surroundings.commits, name)
         commits.assumeIsolated { commits in
             commits.commit(changes, of: name, isCumulative: true) { [weak self] error in

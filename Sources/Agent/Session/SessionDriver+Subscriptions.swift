@@ -2,6 +2,7 @@ import ControlAPI
 import MQTT
 import Session
 import SessionCore
+import Vocabulary
 
 // What the server has granted: subscriptions, and what CONNACK said.
 
@@ -84,7 +85,7 @@ extension SessionStatus.Subscription {
         case .refused(let refusal):
             self.state = .refused
             reasonCode = Int(refusal.code.rawValue)
-            message = refusal.code.description + (refusal.reasonString.map { ": \($0)" } ?? "")
+            message = (refusal.code.description + (refusal.reasonString.map { ": \($0)" } ?? "")).plain()
             since = RFC3339(milliseconds: refusal.since.rawValue)
             retryAt = RFC3339(milliseconds: refusal.asksAgainAt.rawValue)
         }

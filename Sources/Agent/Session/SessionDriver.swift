@@ -159,6 +159,10 @@ actor SessionDriver {
     var stopWaiters: [CheckedContinuation<Void, Never>] = []
     /// Set when the session is about to end for good: a successor takes over what is asked from now on.
     private(set) var isStopping = false
+    /// It has stopped, and what still comes in is nobody's business.
+    private var isOver = false
+    /// How many commits were begun.
+    var commitCount = 0
     var memory = VerdictMemory()
     /// What the session machine reported and nobody was told yet.
     var untold: [Untold] = []
@@ -282,7 +286,14 @@ actor SessionDriver {
         stopLooking()
         credentialWatch = nil
         await everythingRemembered()
-        await everythingCommitted()
+        // What was committed last may be the reason for more: the next driver must find all of it, and this one decide nothing
+        // after that.
+        var decided = 0
+        repeat {
+            decided = commitCount
+            if await everythingCommitted() != nil { break }
+        } while decided != commitCount
+        isOver = true
         for (sequence, publisher) in publishers {
             publisher.told(
                 .ended(.success(.init(id: sequence.rawValue, accepted: true, delivered: false, reasonCode: nil))))
@@ -344,6 +355,7 @@ actor SessionDriver {
     }
 
     func run(_ item: Work) {
+        guard !isOver else { return }
         guard !isWorking else { return work.append(item) }
         isWorking = true
         // What the protocol machine has answered is carried out before it is asked again, so that commits are in its order.

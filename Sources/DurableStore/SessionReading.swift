@@ -68,23 +68,36 @@ extension DurableStore {
         }
         try readPublications(of: id, into: &session)
         try readConsumers(of: id, into: &session)
-        let range = MessageKey.range(of: id)
-        try database.query(
-            """
-            SELECT quarantine.key IS NOT NULL AS quarantined, count(*), sum(message.size) FROM message
-                LEFT JOIN in_flight USING (key) LEFT JOIN quarantine USING (key)
-            WHERE in_flight.key IS NULL AND message.key BETWEEN ? AND ? GROUP BY quarantined
-            """,
-            .integer(range.lowerBound), .integer(range.upperBound)
-        ) { row throws(StoreError) in
-            if row.integer(0) == 0 {
-                (session.queuedCount, session.queuedBytes) = (Int(row.integer(1)), Int(row.integer(2)))
-            } else {
-                (session.quarantinedCount, session.quarantinedBytes) = (Int(row.integer(1)), Int(row.integer(2)))
-            }
-            return true
-        }
+        try countQueue(of: id, into: &session)
         return session
+    }
+
+    /// All messages less those that are in flight or quarantined. There can be a million that are queued, and to look each
+    /// of them up in two other tables would take most of the time that a start takes.
+    private func countQueue(of session: Int64, into durable: inout DurableSession) throws(StoreError) {
+        let range = MessageKey.range(of: session)
+        func total(_ sql: StaticString) throws(StoreError) -> (count: Int, bytes: Int) {
+            var total = (count: 0, bytes: 0)
+            try opened().query(sql, .integer(range.lowerBound), .integer(range.upperBound)) { row throws(StoreError) in
+                total = (Int(row.integer(0)), Int(row.integer(1)))
+                return false
+            }
+            return total
+        }
+        let all = try total("SELECT count(*), sum(size) FROM message WHERE key BETWEEN ? AND ?")
+        let inFlight = try total(
+            """
+            SELECT count(*), sum(message.size) FROM in_flight CROSS JOIN message USING (key)
+            WHERE in_flight.key BETWEEN ? AND ?
+            """)
+        let quarantined = try total(
+            """
+            SELECT count(*), sum(message.size) FROM quarantine CROSS JOIN message USING (key)
+            WHERE quarantine.key BETWEEN ? AND ? AND quarantine.key NOT IN (SELECT key FROM in_flight)
+            """)
+        (durable.quarantinedCount, durable.quarantinedBytes) = quarantined
+        durable.queuedCount = all.count - inFlight.count - quarantined.count
+        durable.queuedBytes = all.bytes - inFlight.bytes - quarantined.bytes
     }
 
     private func readPublications(of session: Int64, into durable: inout DurableSession) throws(StoreError) {

@@ -13,7 +13,7 @@ import Testing
         var consumers = DurableConsumers(
             DurableSession(
                 consumers: [.init(name: name, filter: "a", qos: .atLeastOnce)],
-                nextInboxSequence: .init(rawValue: 1001)))
+                nextInboxSequence: .init(rawValue: Int64(4 * DurableConsumers.windowMessages))))
         let id = SubscriptionID(rawValue: "s1")
         _ = consumers.attach(id, to: name)
         #expect(consumers.beginLoad() == nil, "nothing before the consumer is durable")
@@ -31,11 +31,102 @@ import Testing
         }
         #expect(try given(messages, load, &consumers).count == load.messages)
         #expect(consumers.beginLoad() == nil, "the window is full")
-        let taken = consumers.acknowledge(.init(rawValue: 64), upTo: true, by: id)
-        #expect(taken?.messages.count == 64)
-        #expect(consumers.beginLoad()?.messages == 64)
-        #expect(consumers.acknowledge(.init(rawValue: 64), upTo: true, by: id)?.messages.isEmpty == true)
-        #expect(consumers.acknowledge(.init(rawValue: 900), upTo: false, by: id) == nil)
+        let quarter = DurableConsumers.windowMessages / 4
+        let taken = consumers.acknowledge(.init(rawValue: Int64(quarter)), upTo: true, by: id)
+        #expect(taken?.messages.map(\.sequence.rawValue) == Array(1...Int64(quarter)))
+        #expect(consumers.beginLoad()?.messages == quarter)
+        #expect(consumers.acknowledge(.init(rawValue: Int64(quarter)), upTo: true, by: id)?.messages.isEmpty == true)
+        let behind = Int64(load.messages) + 1
+        #expect(consumers.acknowledge(.init(rawValue: behind), upTo: false, by: id) == nil)
+        let one = consumers.acknowledge(.init(rawValue: behind - 1), upTo: false, by: id)
+        #expect(one?.messages.map(\.sequence.rawValue) == [behind - 1])
+        #expect(consumers.acknowledge(.init(rawValue: behind - 1), upTo: false, by: id)?.messages.isEmpty == true)
+    }
+
+    // MARK: What need not be read
+
+    private func collected(_ ids: ClosedRange<Int64>, for names: [ConsumerName], size: Int = 0) -> [InboxMessage] {
+        ids.map { id in
+            InboxMessage(
+                message: CollectedMessage(
+                    sequence: .init(rawValue: id),
+                    message: .init(
+                        topic: "a", payload: ByteBuffer(repeating: 0x61, count: size), qos: .atLeastOnce,
+                        retain: false, duplicate: false, properties: .init())),
+                consumers: names)
+        }
+    }
+
+    private func givenAhead(
+        _ consumers: inout DurableConsumers, hasRoom: Bool = true
+    ) throws -> [Int64] {
+        let session = try #require(SessionName("main"))
+        return consumers.giveAhead(
+            session: session, at: Timestamp(rawValue: 0), maximumAge: nil, hasRoom: { _ in hasRoom }
+        ).flatMap(\.loaded.given).map(\.id)
+    }
+
+    /// A program that has all that there is.
+    private func caughtUp(_ name: ConsumerName) throws -> DurableConsumers {
+        var (consumers, load) = try attached(name)
+        #expect(try given(messages(1...8), load, &consumers) == Array(1...8))
+        #expect(consumers.beginLoad() == nil)
+        return consumers
+    }
+
+    @Test func `a program that has all that was there is given what comes without its being read`() throws {
+        let name = try #require(ConsumerName("c"))
+        let other = try #require(ConsumerName("d"))
+        var consumers = try caughtUp(name)
+        consumers.collected(collected(9...10, for: [name]) + collected(11...11, for: [other]))
+        #expect(consumers.collectedThrough.rawValue == 11)
+        #expect(try givenAhead(&consumers) == [9, 10])
+        #expect(consumers.beginLoad() == nil, "the last message is for somebody else")
+        consumers.collected(collected(12...12, for: [name, other]))
+        #expect(try givenAhead(&consumers, hasRoom: false) == [])
+        consumers.collected(collected(13...13, for: [name]))
+        #expect(try givenAhead(&consumers) == [12, 13])
+        let taken = consumers.acknowledge(.init(rawValue: 13), upTo: true, by: .init(rawValue: "s1"))
+        #expect(taken?.messages.map(\.sequence.rawValue) == Array(1...10) + [12, 13])
+    }
+
+    @Test func `what comes while something is read, or before a program has it all, is read in its turn`() throws {
+        let name = try #require(ConsumerName("c"))
+        var (consumers, load) = try attached(name)
+        consumers.collected(collected(9...9, for: [name]))
+        #expect(try givenAhead(&consumers) == [])
+        #expect(try given(messages(1...8), load, &consumers) == Array(1...8))
+        consumers.collected(collected(10...10, for: [name]))
+        #expect(try givenAhead(&consumers) == [])
+        let begun = consumers.beginLoad()
+        load = try #require(begun)
+        #expect((load.after.rawValue, load.through.rawValue) == (8, 10))
+        #expect(try given(messages(9...10), load, &consumers) == [9, 10])
+        consumers.collected(collected(11...11, for: [name]))
+        #expect(try givenAhead(&consumers) == [11])
+    }
+
+    @Test func `no more is held for a program than there is room for, and the rest is read`() throws {
+        let name = try #require(ConsumerName("c"))
+        var consumers = try caughtUp(name)
+        let size = DurableConsumers.windowBytes / 4
+        // With its topic, four of them are more than the window has.
+        consumers.collected(collected(9...20, for: [name], size: size))
+        #expect(try givenAhead(&consumers) == [9, 10, 11])
+        #expect(try givenAhead(&consumers) == [], "the window is full")
+        #expect(consumers.acknowledge(.init(rawValue: 11), upTo: true, by: .init(rawValue: "s1"))?.messages.count == 11)
+        let begun = consumers.beginLoad()
+        #expect(begun?.after.rawValue == 11)
+    }
+
+    @Test func `what is held and not given is read again when its times have changed`() throws {
+        let name = try #require(ConsumerName("c"))
+        var consumers = try caughtUp(name)
+        consumers.collected(collected(9...10, for: [name]))
+        #expect(try givenAhead(&consumers, hasRoom: false) == [])
+        consumers.forgetAhead()
+        #expect(try givenAhead(&consumers) == [])
+        #expect(consumers.beginLoad()?.after.rawValue == 8)
     }
 
     private func given(

@@ -187,26 +187,32 @@ extension SessionDriver {
         return .init(acknowledged: taken.messages.count)
     }
 
-    func collected(through sequence: InboxSequence) {
-        durableConsumers.collected(through: sequence)
-        loadConsumers()
-    }
-
+    /// Gives programs what is at hand for them, and reads what is not.
     func loadConsumers() {
         guard !isStopping else { return }
+        let atHand = durableConsumers.giveAhead(
+            session: name, at: timestamp, maximumAge: maximumInboxAge,
+            hasRoom: { subscribers[$0]?.hasRoom() ?? false })
+        for (consumer, loaded) in atHand { give(loaded, of: consumer) }
         guard let load = durableConsumers.beginLoad(hasRoom: { subscribers[$0]?.hasRoom() ?? false }) else { return }
         Task {
             let messages = await read(load)
             // Another driver has the consumers then.
             guard !isStopping else { return }
             let loaded = durableConsumers.loaded(
-                messages, for: load, session: name, at: timestamp,
-                maximumAge: configuration.inbox.maxAge.map { $0.nanoseconds / 1_000_000 })
-            if !loaded.overdue.isEmpty { run(.consumer(load.name, .taken(loaded.overdue))) }
-            for message in loaded.given { deliver(message) }
+                messages, for: load, session: name, at: timestamp, maximumAge: maximumInboxAge)
+            give(loaded, of: load.name)
             loadConsumers()
         }
     }
+
+    private func give(_ loaded: DurableConsumers.Loaded, of consumer: ConsumerName) {
+        if !loaded.overdue.isEmpty { run(.consumer(consumer, .taken(loaded.overdue))) }
+        for message in loaded.given { deliver(message) }
+    }
+
+    /// In milliseconds.
+    private var maximumInboxAge: Int64? { configuration.inbox.maxAge.map { $0.nanoseconds / 1_000_000 } }
 
     private func read(_ load: DurableConsumers.Load) async -> [CollectedMessage] {
         var told: StoreError?

@@ -225,8 +225,9 @@ extension SessionDriver {
             for received in consumers.received(message, number: receivedCount, session: name) { deliver(received) }
         case .messageRefused(let message):
             refused(message)
-        case .collected(let sequence):
-            collected(through: sequence)
+        case .collected(let messages):
+            durableConsumers.collected(messages)
+            loadConsumers()
         case .collectingPaused:
             collectingPaused()
         case .inboxFull(let isFull):

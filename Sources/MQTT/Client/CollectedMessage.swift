@@ -1,3 +1,5 @@
+import NIOCore
+
 /// The place of a message in the order in which one session collected them for its durable consumers: never reused, also
 /// across restarts. It is the message's id in the control protocol.
 public struct InboxSequence: RawRepresentable, Hashable, Comparable, Sendable, CustomStringConvertible {
@@ -50,7 +52,18 @@ public struct CollectedMessage: Hashable, Sendable {
 
 extension MQTTClientMachine.InboundMessage {
     /// What it counts for against limits in bytes.
-    public var size: Int { OutboundMessage(topic: topic, payload: payload, properties: properties).size }
+    public var size: Int { topic.utf8.count + payload.readableBytes + properties.contentSize }
+}
+
+/// A message that has come into the inbox, and for whom.
+public struct InboxMessage: Hashable, Sendable {
+    public var message: CollectedMessage
+    public var consumers: [ConsumerName]
+
+    public init(message: CollectedMessage, consumers: [ConsumerName]) {
+        self.message = message
+        self.consumers = consumers
+    }
 }
 
 /// A message that a consumer has no more, and what it counted for.

@@ -39,15 +39,15 @@ struct InboxIntake: Sendable {
     struct Batch: Sendable {
         var commit: CommitNumber
         var entries: [Entry]
-        /// The last of the messages in it.
-        var through: InboxSequence
+        /// What of them comes into the inbox, in order.
+        var messages: [InboxMessage]
         /// Its connection is gone: nothing of it is acknowledged.
         var isStale = false
     }
 
     /// Messages, and bytes of messages, in one commit; one of any size always is. All of a commit finds room or nothing,
     /// and other sessions' commits wait for it.
-    static let batchMessages = 256
+    static let batchMessages = 1024
     static let batchBytes = 1 << 20
     /// QoS 0 messages that wait at most; more are dropped.
     static let maximumUnacknowledged = 256
@@ -118,10 +118,8 @@ struct InboxIntake: Sendable {
 
     /// Whether more must not wait in memory; one message of any size may.
     func isOverfull(with publish: Publish, above limit: Int) -> Bool {
-        isStuck && !waiting.isEmpty && waitingBytes + Self.size(of: publish) > limit
+        isStuck && !waiting.isEmpty && waitingBytes + publish.contentSize > limit
     }
-
-    private static func size(of publish: Publish) -> Int { MQTTClientMachine.InboundMessage(publish).size }
 
     /// Answers whether it may wait.
     mutating func wait(_ publish: Publish, for consumers: [ConsumerName]) -> Bool {
@@ -133,7 +131,7 @@ struct InboxIntake: Sendable {
         }
         let entry = Entry(
             publish: publish, consumers: consumers, generations: consumers.map { collectors[$0]?.generation ?? 0 },
-            size: Self.size(of: publish))
+            size: publish.contentSize)
         waiting.append(entry)
         waitingBytes += entry.size
         return true

@@ -93,7 +93,7 @@ extension MQTTClientMachine {
         let consumers = consumers(of: publish)
         guard !consumers.isEmpty else { return }
         let isBlocked =
-            intake.isPaused || (intake.isIdle && !hasRoom(publish, for: consumers))
+            intake.isPaused || (intake.isIdle && !hasRoom(for: publish.contentSize, of: consumers))
             || intake.isOverfull(with: publish, above: configuration.maximumWaitingBytes)
         if isBlocked || !intake.wait(publish, for: consumers) { step.emit(.inboxDropped(publish.topic)) }
     }
@@ -102,7 +102,11 @@ extension MQTTClientMachine {
     func consumers(of publish: Publish) -> [ConsumerName] {
         guard !intake.collectors.isEmpty, publish.flaw == nil else { return [] }
         let message = InboundMessage(publish, for: subscriptions.filters(of: publish))
-        return intake.collectors.filter { $0.value.filter.map(message.isFor) ?? false }.keys.sorted()
+        var names: [ConsumerName] = []
+        for (name, collector) in intake.collectors {
+            if let filter = collector.filter, message.isFor(filter) { names.append(name) }
+        }
+        return names.count > 1 ? names.sorted() : names
     }
 
     private var inboxLimits: InboxLimits {
@@ -110,9 +114,9 @@ extension MQTTClientMachine {
     }
 
     /// Whether the message may come into the inbox, now or when the oldest are gone.
-    private func hasRoom(_ publish: Publish, for consumers: [ConsumerName]) -> Bool {
+    private func hasRoom(for size: Int, of consumers: [ConsumerName]) -> Bool {
         configuration.inboxWhenFull == .dropOldest
-            || intake.hasRoom(for: InboundMessage(publish).size, of: consumers, inboxLimits)
+            || intake.hasRoom(for: size, of: consumers, inboxLimits)
     }
 
     /// Gives as much of what waits to the next commit as there is room for.
@@ -120,7 +124,7 @@ extension MQTTClientMachine {
         defer { noteFullness(&step) }
         guard intake.batch == nil, !intake.isPaused, !intake.waiting.isEmpty else { return }
         var entries: [InboxIntake.Entry] = []
-        var through: InboxSequence?
+        var messages: [InboxMessage] = []
         var bytes = 0
         let first = intake.nextSequence
         while var entry = intake.first, entries.count < InboxIntake.batchMessages, bytes < InboxIntake.batchBytes {
@@ -128,23 +132,23 @@ extension MQTTClientMachine {
             let isNew = publish.qos != .exactlyOnce || inbox.isNew(publish)
             if !isNew { entry.consumers = [] }
             if !entry.consumers.isEmpty {
-                guard hasRoom(publish, for: entry.consumers) else {
+                guard hasRoom(for: entry.size, of: entry.consumers) else {
                     guard publish.packetID == nil else { break }
                     intake.takeFirst()
                     step.emit(.inboxDropped(publish.topic))
                     continue
                 }
                 guard dropOldest(for: entry, before: first, &step) else { break }
-                through = collect(&entry, &step)
+                messages.append(collect(&entry, &step))
                 bytes += entry.size * entry.consumers.count
             }
             intake.takeFirst()
             entries.append(entry)
         }
-        if let through {
-            intake.batch = .init(commit: nextCommit(step), entries: entries, through: through)
-        } else {
+        if messages.isEmpty {
             for entry in entries { acknowledge(entry.publish, &step) }
+        } else {
+            intake.batch = .init(commit: nextCommit(step), entries: entries, messages: messages)
         }
     }
 
@@ -161,7 +165,7 @@ extension MQTTClientMachine {
         return isEnough
     }
 
-    private mutating func collect(_ entry: inout InboxIntake.Entry, _ step: inout Step) -> InboxSequence {
+    private mutating func collect(_ entry: inout InboxIntake.Entry, _ step: inout Step) -> InboxMessage {
         var message = InboundMessage(entry.publish)
         var exchange: PacketID?
         if let id = entry.publish.packetID, entry.publish.qos == .exactlyOnce {
@@ -174,18 +178,16 @@ extension MQTTClientMachine {
         intake.nextSequence = sequence.next
         entry.sequence = sequence
         intake.add(entry, inboxLimits)
-        step.changes.append(
-            .collect(
-                CollectedMessage(sequence: sequence, message: message, receivedAt: step.now), for: entry.consumers,
-                exchange))
-        return sequence
+        let collected = CollectedMessage(sequence: sequence, message: message, receivedAt: step.now)
+        step.changes.append(.collect(collected, for: entry.consumers, exchange))
+        return InboxMessage(message: collected, consumers: entry.consumers)
     }
 
     /// The commit with messages for the inbox is durable.
     mutating func collected(_ number: CommitNumber, _ step: inout Step) {
         guard let batch = intake.batch, batch.commit <= number else { return }
         intake.batch = nil
-        step.emit(.collected(through: batch.through))
+        step.emit(.collected(batch.messages))
         for entry in batch.entries { finish(entry, acknowledging: !batch.isStale, &step) }
     }
 

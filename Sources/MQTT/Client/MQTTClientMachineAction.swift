@@ -145,8 +145,8 @@ extension MQTTClientMachine {
         case received(InboundMessage)
         /// A message from the server has content that cannot be used: it is acknowledged, and nobody gets it.
         case messageRefused(RefusedMessage)
-        /// Messages for durable consumers are in the inbox, up to this one.
-        case collected(through: InboxSequence)
+        /// These messages for durable consumers are in the inbox, in order; at least one.
+        case collected([InboxMessage])
         /// The store had no room for messages of the inbox. They wait for `resumeCollecting`, unacknowledged.
         case collectingPaused
         /// The inbox is at its limit, and acknowledgements are withheld; or it is not any more.

@@ -17,6 +17,9 @@ extension Subscriptions {
     /// The filters that a message was sent for, whatever their topics; `nil` if the server does not say, or names only
     /// those that nobody wants any more, and then it is for every filter that matches.
     func filters(of publish: Publish) -> Set<TopicFilter>? {
+        guard publish.properties.subscriptionIDs.count != 1 else {
+            return identified[publish.properties.subscriptionIDs[0]]
+        }
         var filters: Set<TopicFilter> = []
         for id in publish.properties.subscriptionIDs { filters.formUnion(identified[id] ?? []) }
         return filters.isEmpty ? nil : filters

@@ -9,8 +9,8 @@ package import SessionCore
 /// is slow, or gone, costs disk and no memory. One program at a time has a consumer: a later one takes it over.
 package struct DurableConsumers: Hashable, Sendable {
     /// How many messages, and bytes of messages, a program has at once without having acknowledged them. One of any size
-    /// is always given.
-    package static let windowMessages = 256
+    /// is always given. As much is held in memory for a program that has everything before it.
+    package static let windowMessages = 1024
     package static let windowBytes = 256 << 10
     /// How many durable consumers a session may have.
     package static let maximum = 64
@@ -22,13 +22,83 @@ package struct DurableConsumers: Hashable, Sendable {
         fileprivate var isReady = false
         /// The last message that was given.
         package fileprivate(set) var cursor = InboxSequence.zero
-        /// What was given and not acknowledged, with its size.
-        fileprivate var unacknowledged: [InboxSequence: Int] = [:]
+        /// What was given and not acknowledged, in order.
+        fileprivate var unacknowledged: [TakenMessage] = []
         fileprivate var unacknowledgedBytes = 0
         fileprivate var isLoading = false
+        /// What comes up to this one was given, or is in `ahead`, or is being read.
+        fileprivate var readThrough = InboxSequence.zero
+        /// What came into the inbox when the program had all that was there before: it need not be read.
+        fileprivate var ahead: [CollectedMessage] = []
+        fileprivate var aheadBytes = 0
 
         package init(subscription: SubscriptionID) {
             self.subscription = subscription
+        }
+
+        fileprivate func hasRoom(for message: CollectedMessage) -> Bool {
+            unacknowledged.isEmpty
+                || (unacknowledged.count < windowMessages && unacknowledgedBytes + message.size <= windowBytes)
+        }
+
+        /// How many of what is not acknowledged come up to a message.
+        private func count(through sequence: InboxSequence) -> Int {
+            var (low, high) = (0, unacknowledged.count)
+            while low < high {
+                let middle = (low + high) / 2
+                if unacknowledged[middle].sequence <= sequence { low = middle + 1 } else { high = middle }
+            }
+            return low
+        }
+
+        /// Takes all up to this one out of what is not acknowledged.
+        fileprivate mutating func take(through sequence: InboxSequence) -> [TakenMessage] {
+            let taken = Array(unacknowledged.prefix(count(through: sequence)))
+            unacknowledged.removeFirst(taken.count)
+            for message in taken { unacknowledgedBytes -= message.size }
+            return taken
+        }
+
+        /// Takes this one out of what is not acknowledged; `nil` if it is not there.
+        fileprivate mutating func take(_ sequence: InboxSequence) -> TakenMessage? {
+            let index = count(through: sequence) - 1
+            guard index >= 0, unacknowledged[index].sequence == sequence else { return nil }
+            let message = unacknowledged.remove(at: index)
+            unacknowledgedBytes -= message.size
+            return message
+        }
+
+        /// Holds a message that the program is to have next, if there is room for it.
+        fileprivate mutating func hold(_ message: CollectedMessage) -> Bool {
+            guard ahead.count < windowMessages, aheadBytes + message.size <= windowBytes || ahead.isEmpty else {
+                return false
+            }
+            var message = message
+            // Otherwise it keeps everything in memory that was read from the server at once.
+            message.message.payload = ByteBuffer(bytes: message.message.payload.readableBytesView)
+            ahead.append(message)
+            aheadBytes += message.size
+            return true
+        }
+
+        /// Holds what is for this consumer of messages that came into the inbox behind `end`, if it has all up to there;
+        /// as many as there is room for.
+        fileprivate mutating func hold(_ messages: [InboxMessage], for name: ConsumerName, after end: InboxSequence) {
+            guard isReady, !isLoading, readThrough == end else { return }
+            for collected in messages {
+                if collected.consumers.contains(name) {
+                    guard hold(collected.message) else { return }
+                }
+                readThrough = collected.message.sequence
+            }
+        }
+
+        /// What is held is read from the store after all.
+        fileprivate mutating func forgetAhead() {
+            ahead = []
+            aheadBytes = 0
+            // What is being read is taken up where it ends.
+            if !isLoading { readThrough = cursor }
         }
     }
 
@@ -75,6 +145,7 @@ package struct DurableConsumers: Hashable, Sendable {
             var attachment = attached[consumer.name]
             // What was being read then is read again; whoever asked for it does not give it any more.
             attachment?.isLoading = false
+            attachment?.forgetAhead()
             consumers[consumer.name] = Consumer(
                 text: consumer.filter, qos: consumer.qos,
                 // Of a program that was there when the daemon ended it is not known how much it was given.
@@ -153,8 +224,55 @@ package struct DurableConsumers: Hashable, Sendable {
 
     // MARK: Messages
 
-    package mutating func collected(through sequence: InboxSequence) {
-        collectedThrough = max(collectedThrough, sequence)
+    /// Messages are in the inbox for certain, in order. A program that has all that was there before is given them without
+    /// their being read.
+    package mutating func collected(_ messages: [InboxMessage]) {
+        guard let last = messages.last?.message.sequence else { return }
+        for name in Array(consumers.keys) {
+            consumers[name]?.attachment?.hold(messages, for: name, after: collectedThrough)
+        }
+        collectedThrough = max(collectedThrough, last)
+    }
+
+    /// What programs can be given of what is held for them.
+    ///
+    /// - Parameter hasRoom: whether a program has read enough to be given more.
+    package mutating func giveAhead(
+        session: SessionName, at now: Timestamp, maximumAge: Int64?, hasRoom: (SubscriptionID) -> Bool
+    ) -> [(name: ConsumerName, loaded: Loaded)] {
+        var all: [(name: ConsumerName, loaded: Loaded)] = []
+        for name in consumers.keys.sorted() {
+            guard let attachment = consumers[name]?.attachment, let first = attachment.ahead.first,
+                attachment.hasRoom(for: first), hasRoom(attachment.subscription)
+            else { continue }
+            all.append((name, giveAhead(to: name, session, now, maximumAge)))
+        }
+        return all
+    }
+
+    private mutating func giveAhead(
+        to name: ConsumerName, _ session: SessionName, _ now: Timestamp, _ maximumAge: Int64?
+    ) -> Loaded {
+        var loaded = Loaded()
+        guard var consumer = consumers[name], var attachment = consumer.attachment else { return loaded }
+        consumer.attachment = nil
+        consumers[name] = nil
+        var count = 0
+        while count < attachment.ahead.count, attachment.hasRoom(for: attachment.ahead[count]) {
+            let message = attachment.ahead[count]
+            count += 1
+            attachment.aheadBytes -= message.size
+            give(message, &attachment, &consumer, session, now, maximumAge, &loaded)
+        }
+        attachment.ahead.removeFirst(count)
+        consumer.attachment = attachment
+        consumers[name] = consumer
+        return loaded
+    }
+
+    /// What is held for programs is read from the store after all: its times are other ones there.
+    package mutating func forgetAhead() {
+        for name in consumers.keys { consumers[name]?.attachment?.forgetAhead() }
     }
 
     /// What is to be read next: as soon as a quarter of the window is free, so that it is not read one by one. For one
@@ -167,7 +285,7 @@ package struct DurableConsumers: Hashable, Sendable {
         let next = names.firstIndex { name in lastLoaded.map { $0 < name } ?? true } ?? 0
         for name in names[next...] + names[..<next] {
             guard let attachment = consumers[name]?.attachment, attachment.isReady,
-                attachment.cursor < collectedThrough,
+                attachment.ahead.isEmpty, attachment.readThrough < collectedThrough,
                 attachment.unacknowledged.count <= Self.windowMessages * 3 / 4,
                 attachment.unacknowledgedBytes <= Self.windowBytes * 3 / 4,
                 hasRoom(attachment.subscription)
@@ -175,7 +293,7 @@ package struct DurableConsumers: Hashable, Sendable {
             consumers[name]?.attachment?.isLoading = true
             lastLoaded = name
             return Load(
-                name: name, subscription: attachment.subscription, after: attachment.cursor,
+                name: name, subscription: attachment.subscription, after: attachment.readThrough,
                 messages: Self.windowMessages - attachment.unacknowledged.count,
                 bytes: Self.windowBytes - attachment.unacknowledgedBytes, through: collectedThrough)
         }
@@ -200,32 +318,42 @@ package struct DurableConsumers: Hashable, Sendable {
         guard var consumer = consumers[load.name], var attachment = consumer.attachment,
             attachment.subscription == load.subscription
         else { return loaded }
+        // Otherwise what is changed would be copied.
+        consumer.attachment = nil
+        consumers[load.name] = nil
         attachment.isLoading = false
+        for message in messages { give(message, &attachment, &consumer, session, now, maximumAge, &loaded) }
         if messages.isEmpty { attachment.cursor = max(attachment.cursor, load.through) }
-        for collected in messages {
-            let message = collected.message
-            attachment.cursor = collected.sequence
-            // It was dropped since it was read.
-            guard collected.sequence > consumer.droppedThrough else { continue }
-            guard !collected.isOverdue(at: now, maximumAge: maximumAge) else {
-                loaded.overdue.append(TakenMessage(sequence: collected.sequence, size: collected.size))
-                continue
-            }
-            attachment.unacknowledged[collected.sequence] = collected.size
-            attachment.unacknowledgedBytes += collected.size
-            let received = ReceivedMessage(
+        attachment.readThrough = attachment.cursor
+        consumer.attachment = attachment
+        consumers[load.name] = consumer
+        return loaded
+    }
+
+    private func give(
+        _ collected: CollectedMessage, _ attachment: inout Attachment, _ consumer: inout Consumer,
+        _ session: SessionName, _ now: Timestamp, _ maximumAge: Int64?, _ loaded: inout Loaded
+    ) {
+        let message = collected.message
+        attachment.cursor = collected.sequence
+        // It was dropped since it was read.
+        guard collected.sequence > consumer.droppedThrough else { return }
+        let size = collected.size
+        guard !collected.isOverdue(at: now, maximumAge: maximumAge) else {
+            loaded.overdue.append(TakenMessage(sequence: collected.sequence, size: size))
+            return
+        }
+        attachment.unacknowledged.append(TakenMessage(sequence: collected.sequence, size: size))
+        attachment.unacknowledgedBytes += size
+        loaded.given.append(
+            ReceivedMessage(
                 subscription: attachment.subscription, session: session.description,
                 id: collected.sequence.rawValue, topic: message.topic,
                 payload: MessagePayload(bytes: Array(message.payload.readableBytesView)),
                 qos: MessageQoS(message.qos), retain: message.retain,
                 duplicate: message.duplicate || collected.sequence <= consumer.givenThrough,
-                properties: MessageProperties(message.properties))
-            loaded.given.append(received)
-            consumer.givenThrough = max(consumer.givenThrough, collected.sequence)
-        }
-        consumer.attachment = attachment
-        consumers[load.name] = consumer
-        return loaded
+                properties: MessageProperties(message.properties)))
+        consumer.givenThrough = max(consumer.givenThrough, collected.sequence)
     }
 
     /// The oldest messages of a consumer were dropped. Those that a program has are no longer waited for.
@@ -233,10 +361,7 @@ package struct DurableConsumers: Hashable, Sendable {
         guard var consumer = consumers[name] else { return }
         consumer.droppedThrough = max(consumer.droppedThrough, sequence)
         if var attachment = consumer.attachment {
-            for (given, size) in attachment.unacknowledged where given <= sequence {
-                attachment.unacknowledged[given] = nil
-                attachment.unacknowledgedBytes -= size
-            }
+            _ = attachment.take(through: sequence)
             consumer.attachment = attachment
         }
         consumers[name] = consumer
@@ -247,12 +372,7 @@ package struct DurableConsumers: Hashable, Sendable {
         guard let name = name(of: subscription), var attachment = consumers[name]?.attachment, id > .zero,
             id <= attachment.cursor
         else { return nil }
-        let messages = attachment.unacknowledged.filter { upTo ? $0.key <= id : $0.key == id }
-            .map { TakenMessage(sequence: $0.key, size: $0.value) }.sorted { $0.sequence < $1.sequence }
-        for message in messages {
-            attachment.unacknowledged[message.sequence] = nil
-            attachment.unacknowledgedBytes -= message.size
-        }
+        let messages = upTo ? attachment.take(through: id) : attachment.take(id).map { [$0] } ?? []
         consumers[name]?.attachment = attachment
         return Taken(name: name, messages: messages)
     }

@@ -16,6 +16,12 @@ public enum OutgoingLine {
     public static func answer(_ id: RequestID, result: MessagePublishMethod.Result) -> [UInt8] {
         var line: [UInt8] = []
         line.reserveCapacity(128)
+        write(id, result, into: &line)
+        return line
+    }
+
+    /// The same, behind other lines.
+    public static func write(_ id: RequestID, _ result: MessagePublishMethod.Result, into line: inout [UInt8]) {
         line += #"{"id":"#.utf8
         switch id {
         case .null: line += "null".utf8
@@ -31,7 +37,6 @@ public enum OutgoingLine {
         line += #","reasonCode":"#.utf8
         if let code = result.reasonCode { append(Int64(code), to: &line) } else { line += "null".utf8 }
         line += "}}\n".utf8
-        return line
     }
 
     /// A message that was received: the same line, written without the encoder, if it has no properties and its payload is

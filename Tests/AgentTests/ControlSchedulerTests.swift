@@ -94,6 +94,21 @@ struct ControlSchedulerTests {
         #expect(socket.scheduler.uncommitted == 0)
     }
 
+    @Test func `calls that end together give back what each of them held`() {
+        var socket = Socket([1])
+        let id = ConnectionID(rawValue: 0)
+        for _ in 0..<CallKind.message.limit { #expect(socket.begin(.message, bytes: 100, answer: 50, 0) == true) }
+        #expect(socket.begin(.message, bytes: 100, answer: 50, 0) == false)
+        socket.scheduler.end(.message, count: 3, bytes: 300, answer: 150, of: id)
+        #expect(socket.turn() == 0)
+        for _ in 0..<3 { #expect(socket.begin(.message, bytes: 100, answer: 50, 0) == true) }
+        #expect(socket.begin(.message, bytes: 100, answer: 50, 0) == false)
+        let count = CallKind.message.limit
+        socket.scheduler.end(.message, count: count, bytes: count * 100, answer: count * 50, of: id)
+        #expect(socket.scheduler.memory.held(by: id) == 0)
+        #expect(socket.scheduler.uncommitted == 0)
+    }
+
     @Test func `messages wait when many bytes are not committed, but one of a connection always goes`() {
         var socket = Socket([1, 1])
         #expect(socket.begin(.message, bytes: 3 * Self.mib, 0) == true)

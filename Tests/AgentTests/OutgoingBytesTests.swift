@@ -32,4 +32,14 @@ struct OutgoingBytesTests {
         bytes.append(Array("a\n".utf8))
         #expect(Self.all(&bytes) == ["4567", "\n", "a\n"])
     }
+
+    @Test func `a line that is written in its place comes behind the others, and a full piece is followed by another`()
+    {
+        var bytes = OutgoingBytes(pieceLength: 4)
+        bytes.append(Array("a\n".utf8))
+        #expect(bytes.append { $0 += "bcd\n".utf8 } == 4)
+        #expect(bytes.append { $0 += "e\n".utf8 } == 2)
+        #expect(!bytes.isEmpty)
+        #expect(Self.all(&bytes) == ["a\nbc", "d\n", "e\n"])
+    }
 }

@@ -54,6 +54,23 @@ import Testing
         #expect(harness.commitAll() == ["collected 1", "received a", "PUBCOMP 1 92", "PUBREC 1"])
     }
 
+    @Test mutating func `the time of one that is being committed moves along when the clock is set`() throws {
+        harness.server(inbound("a", qos: .atLeastOnce, 1))
+        let before = harness.now
+        let first = try #require(harness.heldCommits.first)
+        harness.handle(
+            .clockStepped(by: 86_400_000, acceptedWithin: Timestamp(rawValue: 0)...before))
+        harness.now = before.advanced(by: 86_400_000)
+        var actions: [MQTTClientMachine.Action] = []
+        harness.machine.handle(.committed(first), at: harness.now, into: &actions)
+        guard case .event(.collected(let messages))? = actions.first else {
+            Issue.record("not collected: \(actions)")
+            return
+        }
+        #expect(messages.map(\.message.receivedAt) == [harness.now])
+        #expect(messages.map(\.consumers) == [[name]])
+    }
+
     @Test mutating func `what no durable consumer needs is acknowledged without a commit`() {
         harness.handle(.consumer(name, .matching(nil)))
         #expect(harness.server(inbound("a", qos: .atLeastOnce, 1)) == ["received a", "PUBACK 1"])

@@ -78,6 +78,17 @@ struct MQTTClientHarness {
         return describe(actions)
     }
 
+    /// Without what follows from it.
+    mutating func accept(_ payload: String) throws {
+        _ = try machine.accept(OutboundMessage(topic: "t", payload: ByteBuffer(string: payload)), at: now)
+    }
+
+    mutating func goOnWithAccepted() -> [String] {
+        var actions: [MQTTClientMachine.Action] = []
+        machine.goOnWithAccepted(at: now, into: &actions)
+        return describe(actions)
+    }
+
     @discardableResult
     mutating func subscribe(_ filter: String, qos: QoS = .atLeastOnce) throws -> [String] {
         var actions: [MQTTClientMachine.Action] = []
@@ -141,7 +152,7 @@ struct MQTTClientHarness {
         case .serverLowersQoS: "QoS lowered"
         case .received(let message): "received \(String(buffer: message.payload))"
         case .messageRefused(let message): "refused \(hex(message.flaw.reasonCode)) \(message.topic)"
-        case .collected(let sequence): "collected \(sequence)"
+        case .collected(let messages): "collected \(messages.last?.message.sequence ?? .zero)"
         case .collectingPaused: "collecting paused"
         case .inboxFull(let isFull): isFull ? "inbox full" : "inbox has room"
         case .consumerMissed(let name, through: let sequence, let count): "\(name) missed \(count) to \(sequence)"

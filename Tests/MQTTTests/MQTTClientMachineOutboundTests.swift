@@ -27,6 +27,39 @@ import Testing
         #expect(client.commitAll() == ["accepted 1", "PUBLISH a id 1"])
     }
 
+    @Test func `messages that are accepted together are one commit, before whatever comes next`() throws {
+        var client = MQTTClientHarness()
+        client.connect()
+        client.holdsCommits = true
+        client.changes = []
+        for payload in ["a", "b"] { try client.accept(payload) }
+        #expect(client.changes == [])
+        #expect(client.goOnWithAccepted() == ["commit"])
+        #expect(client.goOnWithAccepted() == [])
+        #expect(client.changes.count == 2)
+        #expect(client.commitAll() == ["accepted 1", "accepted 2", "PUBLISH a id 1", "PUBLISH b id 2"])
+
+        for payload in ["c", "d"] { try client.accept(payload) }
+        client.changes = []
+        #expect(client.server(.puback(answer(1))) == ["delivered 1 00", "commit"])
+        let sequences = client.changes.map { change in
+            if case .insert(let stored) = change { stored.sequence.rawValue } else { Int64(0) }
+        }
+        #expect(sequences == [3, 4, 0], "what was accepted comes first")
+        #expect(client.commitAll() == ["accepted 3", "accepted 4", "PUBLISH c id 3", "PUBLISH d id 4"])
+    }
+
+    @Test func `what was accepted is committed when the connection ends before anything followed`() throws {
+        var client = MQTTClientHarness()
+        client.connect()
+        client.holdsCommits = true
+        for payload in ["a", "b"] { try client.accept(payload) }
+        #expect(client.handle(.connectionClosed) == ["commit"])
+        #expect(client.commitAll() == ["accepted 1", "accepted 2"])
+        client.holdsCommits = false
+        #expect(client.connect(resumed: true) == ["connected resumed", "restored", "PUBLISH a id 1", "PUBLISH b id 2"])
+    }
+
     @Test func `offline messages are accepted, kept, and sent in order when connected`() throws {
         var client = MQTTClientHarness()
         #expect(try client.publish("a") == ["accepted 1"])

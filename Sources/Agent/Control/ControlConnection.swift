@@ -11,7 +11,7 @@ import SessionCore
 /// It decides nothing about when: see ``ControlScheduler``. What it reads, runs and writes is accounted for there.
 actor ControlConnection {
     /// How many lines or calls are taken in one turn.
-    static let turn = 8
+    static let turn = 16
     /// How many watches and subscriptions a peer may have on one connection.
     static let maximumFeeds = 1024
     /// How many bytes are kept back of what comes for a watch or subscription before its answer is written.
@@ -31,6 +31,9 @@ actor ControlConnection {
     let server: ControlServer
     var watches: Set<WatchID> = []
     var subscriptions: [SubscriptionID: HeldSubscription] = [:]
+
+    /// What the calls of one turn have in common. Nothing else happens during a turn.
+    private var route: (session: String, driver: SessionDriver)?
 
     private var lines = LineSplitter(maximumLength: RequestLine.maximumPayloadLineLength)
     /// Taken from a line, and not begun.
@@ -56,6 +59,7 @@ actor ControlConnection {
     /// The peer sends no more, as `nc -N` at the end of its input; it still wants its answers.
     private var isInputClosed = false
 
+    private var answered = Answered()
     private var outgoing = OutgoingBytes(pieceLength: 64 << 10)
     private var isWriting = false
     private var isPumping = false
@@ -111,6 +115,15 @@ actor ControlConnection {
         var answers: [(call: Int, line: [UInt8])] = []
         var bytes = 0
         var feeds: [Reply] = []
+    }
+
+    /// Calls whose answers are among what waits to be written, and of which the scheduler does not know that they are over.
+    private struct Answered {
+        var count = 0
+        var bytes = 0
+        /// What was set aside for their answers, and how long these are.
+        var reserved = 0
+        var written = 0
     }
 
     private struct Held {
@@ -200,6 +213,7 @@ actor ControlConnection {
                 break
             }
         }
+        route = nil
         adjustReading(tookLine: tookLine)
         closeWhenDone()
     }
@@ -389,7 +403,8 @@ actor ControlConnection {
 
     /// Closes when a peer that sends no more has all its answers, and neither watches nor subscribes.
     private func closeWhenDone() {
-        guard isInputClosed, calls == 0, parsing == nil, waiting.isEmpty, !isClosed, outgoing.isEmpty, !isWriting,
+        guard isInputClosed, calls == 0, answered.count == 0, parsing == nil, waiting.isEmpty, !isClosed,
+            outgoing.isEmpty, !isWriting,
             watches.isEmpty, subscriptions.isEmpty, lines.byteCount == 0
         else { return }
         channel.close(promise: nil)
@@ -404,15 +419,22 @@ extension ControlConnection {
     ) -> Bool {
         do throws(RPCError) {
             let parameters = try take(MessagePublishMethod.self, request.parameters, message)
-            let found = registry.assumeIsolated { registry in
-                Result { () throws(RPCError) in try registry.settledDriver(parameters.session) }
-            }
-            guard let driver = try found.get() else { return false }
+            guard let driver = try settledDriver(parameters.session) else { return false }
             publish(parameters, on: driver, for: call)
         } catch {
             ended(call, Reply(line: OutgoingLine.failure(call.id ?? .null, error)))
         }
         return true
+    }
+
+    private func settledDriver(_ session: String) throws(RPCError) -> SessionDriver? {
+        if let route, route.session == session { return route.driver }
+        let found = registry.assumeIsolated { registry in
+            Result { () throws(RPCError) in try registry.settledDriver(session) }
+        }
+        let driver = try found.get()
+        route = driver.map { (session, $0) }
+        return driver
     }
 
     private func publishWhenPossible(
@@ -460,13 +482,41 @@ extension ControlConnection {
                 delivery.timer?.cancel()
                 if delivery.sequence != nil { call.kind = .delivery }
             }
-            let line =
-                switch result {
-                case .success(let result): OutgoingLine.answer(call.id ?? .null, result: result)
-                case .failure(let error): OutgoingLine.failure(call.id ?? .null, error)
-                }
-            ended(call, Reply(line: line))
+            switch result {
+            case .success(let result): answered(call, result)
+            case .failure(let error): ended(call, Reply(line: OutgoingLine.failure(call.id ?? .null, error)))
+            }
         }
+    }
+
+    /// What most calls come to: one commit ends many. Their lines are written at once, and what they held is given back with
+    /// the flush at the end of this turn of the loop.
+    private func answered(_ call: RunningCall, _ result: MessagePublishMethod.Result) {
+        guard !isClosed, call.kind == .message, call.batch == nil else {
+            return ended(call, Reply(line: OutgoingLine.answer(call.id ?? .null, result: result)))
+        }
+        calls -= 1
+        answered.count += 1
+        answered.bytes += call.bytes
+        answered.reserved += call.answer
+        if let id = call.id, channel.isActive {
+            answered.written += outgoing.append { OutgoingLine.write(id, result, into: &$0) }
+        }
+        planFlush()
+    }
+
+    /// Gives back what calls that were answered held.
+    private func settleAnswered() {
+        guard answered.count > 0 else { return }
+        let (id, answered) = (id, answered)
+        self.answered = Answered()
+        schedule { scheduler, now in
+            scheduler.end(
+                .message, count: answered.count, bytes: answered.bytes, answer: answered.reserved, of: id)
+            scheduler.wrote(answered.written, to: id, at: now)
+        }
+        tellDropped()
+        closeWhenDone()
     }
 
     /// The peer does not wait for the delivery any longer. It is always told that the message is accepted, so an answer
@@ -524,6 +574,10 @@ extension ControlConnection {
         guard channel.isActive, !line.isEmpty else { return }
         account(line.count)
         outgoing.append(line)
+        planFlush()
+    }
+
+    private func planFlush() {
         guard !isFlushPlanned else { return }
         isFlushPlanned = true
         // Once for all that is answered at the same time, as by one commit.
@@ -540,6 +594,7 @@ extension ControlConnection {
         guard !isPumping else { return }
         isPumping = true
         defer { isPumping = false }
+        settleAnswered()
         while !isWriting, channel.isActive, let buffer = outgoing.next() {
             isWriting = true
             let count = buffer.readableBytes
@@ -705,6 +760,7 @@ extension ControlConnection {
         held = [:]
         dropped = [:]
         outgoing = OutgoingBytes(pieceLength: outgoing.pieceLength)
+        answered = Answered()
         waiting = []
         batches = [:]
         for delivery in deliveries.values { delivery.timer?.cancel() }

@@ -264,12 +264,12 @@ struct ControlScheduler {
         return true
     }
 
-    /// A call has ended: with the numbers with which it began.
-    mutating func end(_ kind: CallKind, bytes: Int, answer: Int = 0, of id: ConnectionID) {
+    /// Calls of one kind have ended: with the sums of the numbers with which they began.
+    mutating func end(_ kind: CallKind, count: Int = 1, bytes: Int, answer: Int = 0, of id: ConnectionID) {
         guard connections[id] != nil else { return }
         if kind == .message { committed(bytes, of: id) }
-        connections[id]?.running[kind.rawValue] -= 1
-        give((kind == .delivery ? 0 : bytes) + limits.call + (kind == .read ? 0 : answer), by: id)
+        connections[id]?.running[kind.rawValue] -= count
+        give((kind == .delivery ? 0 : bytes) + count * limits.call + (kind == .read ? 0 : answer), by: id)
         wakeItself(id)
     }
 

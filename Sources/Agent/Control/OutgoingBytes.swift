@@ -7,28 +7,43 @@ struct OutgoingBytes {
     private var pieces = CircularBuffer<ByteBuffer>()
     /// The last piece, to which lines are added. Not one of `pieces`: an element that is changed there is copied, whole, for
     /// each line.
-    private var last = ByteBuffer()
+    private var last: [UInt8] = []
+    /// What answers to a few calls come to. Less would grow, and be copied, several times.
+    private static let firstCapacity = 2048
 
     init(pieceLength: Int) {
         self.pieceLength = pieceLength
     }
 
-    var isEmpty: Bool { pieces.isEmpty && last.readableBytes == 0 }
+    var isEmpty: Bool { pieces.isEmpty && last.isEmpty }
 
     mutating func append(_ line: [UInt8]) {
-        if last.readableBytes > 0, last.readableBytes + line.count > pieceLength {
-            pieces.append(last)
-            last = ByteBuffer()
-        }
-        last.writeBytes(line)
+        if last.count + line.count > pieceLength { endPiece() }
+        if last.isEmpty { last.reserveCapacity(Self.firstCapacity) }
+        last += line
+    }
+
+    /// Adds a short line, which is written in its place.
+    ///
+    /// - Returns: its length.
+    mutating func append(_ write: (inout [UInt8]) -> Void) -> Int {
+        if last.isEmpty { last.reserveCapacity(Self.firstCapacity) }
+        let before = last.count
+        write(&last)
+        let length = last.count - before
+        if last.count >= pieceLength { endPiece() }
+        return length
+    }
+
+    private mutating func endPiece() {
+        guard !last.isEmpty else { return }
+        pieces.append(ByteBuffer(bytes: last))
+        last = []
     }
 
     /// Takes the first piece; `nil` if there is nothing to write.
     mutating func next() -> ByteBuffer? {
-        if pieces.isEmpty, last.readableBytes > 0 {
-            pieces.append(last)
-            last = ByteBuffer()
-        }
+        if pieces.isEmpty { endPiece() }
         guard var first = pieces.popFirst() else { return nil }
         guard first.readableBytes > pieceLength, let piece = first.readSlice(length: pieceLength) else { return first }
         pieces.prepend(first)

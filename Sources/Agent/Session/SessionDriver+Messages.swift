@@ -35,8 +35,6 @@ extension SessionDriver {
     /// Accepts a message; tells when it is committed, and delivered if that is asked for. Messages are in the order of the
     /// calls.
     ///
-    /// What the protocol machine decides is carried out before anything else can happen: commits are in its order.
-    ///
     /// A message with a key is looked for in the store first, so that it may be passed by messages without one.
     func publish(_ parameters: MessagePublishMethod.Parameters, told: @escaping @Sendable (PublishStep) -> Void) {
         guard let text = parameters.key else { return publish(parameters, nil, told: told) }
@@ -66,23 +64,26 @@ extension SessionDriver {
         } catch {
             return told(.ended(.failure(error)))
         }
-        checkClock()
-        let message = OutboundMessage(parameters, at: timestamp)
-        var actions: [MQTTClientMachine.Action] = []
-        mqtt.makeRoom(for: message.size, at: timestamp, into: &actions)
+        let message = OutboundMessage(parameters, at: acceptanceTime())
+        makeRoom(for: message)
         do throws(MQTTClientMachine.PublishError) {
-            let sequence = try mqtt.publish(message, key: key, at: timestamp, into: &actions)
+            let sequence = try mqtt.accept(message, key: key, at: acceptanceTime())
             if let key { keys.published(key, as: sequence) }
             publishers[sequence] = Publisher(wait: parameters.wait, told: told)
         } catch {
-            runSoon(actions)
             if error == .dropped { droppedNew(parameters.topic) }
             return told(.ended(.failure(RPCError(error, session: name, topic: parameters.topic))))
         }
         publishedCount += 1
-        runSoon(actions)
         // Whatever becomes of the message, and however soon.
         if notesUses, !machine.isUsed(for: .messages) { take(.useBegan(.messages)) }
+    }
+
+    private func makeRoom(for message: OutboundMessage) {
+        guard !mqtt.hasRoom(for: message.size) else { return }
+        var actions: [MQTTClientMachine.Action] = []
+        mqtt.makeRoom(for: message.size, at: timestamp, into: &actions)
+        run(actions)
     }
 
     func accepted(_ sequence: MessageSequence) {

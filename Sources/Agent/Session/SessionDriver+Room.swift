@@ -55,6 +55,7 @@ extension SessionDriver {
 
     /// The topic or filter as the server has it.
     func resolve(_ text: String) throws(RPCError) -> String {
+        guard Room.isRelative(text) else { return text }
         do throws(Room.Unresolved) {
             return try Room.resolve(text, in: rooms.membership?.room)
         } catch {

@@ -90,8 +90,8 @@ actor SessionDriver {
     private var work = CircularBuffer<Work>()
     private(set) var isWorking = false
     var timer: (deadline: Instant, scheduled: Scheduled<Void>)?
-    /// What follows from messages that were accepted in this turn of the loop: see ``runSoon(_:)``.
-    private var accepted: [MQTTClientMachine.Action] = []
+    /// Set while messages were accepted that nothing has followed from yet: see ``acceptanceTime()``.
+    private var acceptance: Timestamp?
     /// Since when the present state is, by the wall clock.
     var since: RFC3339
     var clientID: String
@@ -341,30 +341,36 @@ actor SessionDriver {
 
     func retire(_ generation: Generation, _ reason: Reason) { run(.retire(generation, .init(reason))) }
 
-    /// Carries out what the protocol machine has answered to a new message, at the end of this turn of the loop: once for
-    /// all the messages of the turn, or before anything else is done.
-    func runSoon(_ actions: [MQTTClientMachine.Action]) {
-        guard !actions.isEmpty else { return }
-        guard !isWorking else { return run(actions) }
-        if accepted.isEmpty { eventLoop.execute { [weak self] in self?.assumeIsolated { $0.runAccepted() } } }
-        accepted += actions
+    /// When a message is accepted that comes now. All of one turn of the loop are accepted at the same time, and what
+    /// follows from them is done once, at the end of the turn or before anything else is done.
+    func acceptanceTime() -> Timestamp {
+        if let acceptance { return acceptance }
+        checkClock()
+        let time = timestamp
+        acceptance = time
+        eventLoop.execute { [weak self] in self?.assumeIsolated { $0.runAccepted() } }
+        return time
     }
 
     private func runAccepted() {
-        if !accepted.isEmpty { run([]) }
+        if acceptance != nil { run([]) }
+    }
+
+    private func goOnWithAccepted() {
+        guard let time = acceptance else { return }
+        acceptance = nil
+        var actions: [MQTTClientMachine.Action] = []
+        mqtt.goOnWithAccepted(at: time, into: &actions)
+        perform(actions)
     }
 
     func run(_ item: Work) {
         guard !isOver else { return }
         guard !isWorking else { return work.append(item) }
         isWorking = true
-        // What the protocol machine has answered is carried out before it is asked again, so that commits are in its order.
-        if !accepted.isEmpty {
-            let actions = accepted
-            accepted.removeAll(keepingCapacity: true)
-            perform(actions)
-        }
+        // What the protocol machine has answered already comes before what it answers from now on: commits are in its order.
         if case .perform(let actions) = item { perform(actions) } else { work.append(item) }
+        goOnWithAccepted()
         checkClock()
         repeat {
             while !work.isEmpty { carryOut(work.removeFirst()) }
@@ -385,6 +391,7 @@ actor SessionDriver {
     func checkClock() {
         guard let step = stepDetector.check(now: now, wallClock: wallClock.milliseconds) else { return }
         clockSteps += 1
+        durableConsumers.forgetAhead()
         let input = MQTTClientMachine.Input.clockStepped(by: step.milliseconds, acceptedWithin: step.affected)
         if isWorking { handle(input) } else { run(.mqtt(input)) }
     }

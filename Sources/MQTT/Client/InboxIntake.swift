@@ -218,6 +218,15 @@ struct InboxIntake: Sendable {
         return (dropped, true)
     }
 
+    /// The wall clock was set: what is on its way into the inbox, and was received within the range, moves along.
+    mutating func shiftTimes(by milliseconds: Int64, receivedWithin range: ClosedRange<Timestamp>) {
+        guard var moved = batch?.messages else { return }
+        for index in moved.indices where range.contains(moved[index].message.receivedAt) {
+            moved[index].message.receivedAt = moved[index].message.receivedAt.advanced(by: milliseconds)
+        }
+        batch?.messages = moved
+    }
+
     mutating func taken(_ messages: [TakenMessage], by name: ConsumerName) {
         for message in messages { collectors[name]?.backlog.remove(message.sequence, message.size) }
     }

@@ -182,7 +182,7 @@ extension MQTTClientMachine {
                 switch connection {
                 case .closed, .closing: return
                 case .connecting(let connecting): answered(packet, connecting, &step)
-                case .connected(let session): received(packet, session, &step)
+                case .connected: received(packet, &step)
                 }
             }
         } catch {
@@ -319,7 +319,7 @@ extension MQTTClientMachine {
         if subscriptions.sessionLost() { step.changes.append(.forgetAllSubscriptions) }
     }
 
-    private mutating func received(_ packet: Packet, _ session: ServerSession, _ step: inout Step) {
+    private mutating func received(_ packet: Packet, _ step: inout Step) {
         switch packet {
         case .puback, .pubrec, .pubcomp: isFreshlyResumed = false
         default: break

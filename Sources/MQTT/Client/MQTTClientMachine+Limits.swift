@@ -81,6 +81,7 @@ extension MQTTClientMachine {
         patience.shiftTimes(by: milliseconds)
         guard outbox.counts.total > 0 || intake.messages > 0 || hasKeys else { return }
         outbox.shiftTimes(by: milliseconds, acceptedWithin: range)
+        intake.shiftTimes(by: milliseconds, receivedWithin: range)
         step.changes.append(.shiftTimes(by: milliseconds, acceptedWithin: range))
     }
 

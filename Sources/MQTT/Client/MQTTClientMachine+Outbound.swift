@@ -11,6 +11,16 @@ extension MQTTClientMachine {
     public mutating func publish(
         _ message: OutboundMessage, key: PublishKey? = nil, at now: Timestamp, into actions: inout [Action]
     ) throws(PublishError) -> MessageSequence {
+        let sequence = try accept(message, key: key, at: now)
+        goOnWithAccepted(at: now, into: &actions)
+        return sequence
+    }
+
+    /// The same, without what follows from it: that comes with whatever the machine is asked next, once for all the
+    /// messages that were accepted since. The caller sees to it that something is, at the latest `goOnWithAccepted`.
+    public mutating func accept(
+        _ message: OutboundMessage, key: PublishKey? = nil, at now: Timestamp
+    ) throws(PublishError) -> MessageSequence {
         var message = message
         message.properties.topicAlias = nil
         message.properties.messageExpiryInterval = nil
@@ -18,7 +28,12 @@ extension MQTTClientMachine {
         message.acceptedAt = now
         try check(message)
         try admit(message)
-        return step(at: now, into: &actions) { $0.accept(message, key, &$1) }
+        return accept(message, key)
+    }
+
+    /// What follows from the messages that were accepted: they are committed.
+    public mutating func goOnWithAccepted(at now: Timestamp, into actions: inout [Action]) {
+        if !accepted.isEmpty { step(at: now, into: &actions) { _, _ in } }
     }
 
     /// Sends a quarantined message again, as a new one at the end of the queue: its row gets the new sequence.
@@ -47,30 +62,30 @@ extension MQTTClientMachine {
         }
     }
 
-    private mutating func accept(
-        _ message: OutboundMessage, _ key: PublishKey?, _ step: inout Step
-    ) -> MessageSequence {
+    private mutating func accept(_ message: OutboundMessage, _ key: PublishKey?) -> MessageSequence {
         let goesAtOnce =
             message.qos != .atMostOnce && outbox.isQueueEmpty && settling == nil && hasRoom(outbox.lastSequence.next)
         let sequence = outbox.nextSequence()
+        let size = message.size
+        // All that is accepted before the next step is one commit.
+        let commit = CommitNumber(rawValue: issuedCommit.rawValue + 1)
         var stored = StoredMessage(sequence: sequence, message: message)
         var packetID: PacketID?
         if goesAtOnce, let id = packetIDs.allocate() {
             packetID = id
             stored.state = .inFlight(id)
             outbox.counts.inFlight += 1
-            outbox.counts.bytes += message.size
+            outbox.counts.bytes += size
         } else {
             enqueue(message, sequence)
         }
-        step.changes.append(.insert(stored))
+        accepted.append(.insert(stored))
         if let key {
             hasKeys = true
-            step.changes.append(.rememberKey(key, sequence, at: message.acceptedAt))
+            accepted.append(.rememberKey(key, sequence, at: message.acceptedAt))
         }
-        acceptances.append(
-            Acceptance(commit: nextCommit(step), sequence: sequence, size: message.size, packetID: packetID))
-        if let packetID { letThrough(Outbox.Queued(sequence: sequence, message: message), packetID, step) }
+        acceptances.append(Acceptance(commit: commit, sequence: sequence, size: size, packetID: packetID))
+        if let packetID { letThrough(Outbox.Queued(sequence: sequence, message: message), packetID, commit) }
         return sequence
     }
 
@@ -227,7 +242,8 @@ extension MQTTClientMachine {
                         setAside(id, refusal.code, refusal.sentence, &step)
                     } else {
                         outbox.resend.removeFirst()
-                        letThrough(Outbox.Queued(sequence: entry.sequence, message: message), id, step)
+                        letThrough(
+                            Outbox.Queued(sequence: entry.sequence, message: message), id, nextCommit(step))
                     }
                 }
             } else if let queued, settling == nil {
@@ -251,7 +267,7 @@ extension MQTTClientMachine {
         outbox.leaveQueue(size: message.size)
         outbox.counts.inFlight += 1
         step.changes.append(.assign(queued.sequence, id))
-        letThrough(queued, id, step)
+        letThrough(queued, id, nextCommit(step))
         return true
     }
 
@@ -277,30 +293,25 @@ extension MQTTClientMachine {
         return true
     }
 
-    private mutating func letThrough(_ queued: Outbox.Queued, _ id: PacketID, _ step: Step) {
+    private mutating func letThrough(_ queued: Outbox.Queued, _ id: PacketID, _ commit: CommitNumber) {
         let size = queued.message.size
-        if outbox.inFlight[id] == nil {
-            outbox.inFlight[id] = Outbox.InFlight(queued)
-        }
-        outbox.inFlight[id]?.progress = .letThrough
+        outbox.inFlight[id, default: Outbox.InFlight(queued)].progress = .letThrough
         outbox.letThrough(bytes: size)
-        enqueue(.publish(queued.sequence, id), step)
+        work.append(PendingWork(commit: commit, work: .publish(queued.sequence, id)))
     }
 
     /// Answers whether it was sent.
     mutating func sendPublish(_ sequence: MessageSequence, _ id: PacketID, _ step: inout Step) -> Bool {
-        guard let entry = outbox.inFlight[id], entry.sequence == sequence, let message = entry.message else {
-            // Answered, or refused by the store, in the meantime.
-            return false
-        }
+        guard let index = outbox.inFlight.index(forKey: id) else { return false }
+        let entry = outbox.inFlight.values[index]
+        // Otherwise it was answered, or refused by the store, in the meantime.
+        guard entry.sequence == sequence, let message = entry.message else { return false }
         if !entry.wasAttempted, let reason = fate(of: message, at: step.now) {
             finish(id, &step)
             drop(sequence, message.topic, size: entry.size, because: reason, &step)
             return false
         }
-        outbox.inFlight[id]?.wasAttempted = true
-        outbox.inFlight[id]?.progress = .onWire
-        outbox.inFlight[id]?.place = reading.send()
+        outbox.inFlight.values[index].sent(at: reading.send())
         patience.exchanges.sent(id, at: step.now)
         write(message, id, duplicate: entry.wasAttempted, &step)
         return true

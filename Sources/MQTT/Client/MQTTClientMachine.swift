@@ -98,6 +98,8 @@ public struct MQTTClientMachine: Sendable {
 
     /// What is to be sent, in order, each when a commit is durable.
     var work = CircularBuffer<PendingWork>()
+    /// Messages that were accepted since the last step: the next one commits them before its own changes.
+    var accepted: [DurableChange] = []
     /// Inserts that are not durable yet, in order.
     var acceptances = CircularBuffer<Acceptance>()
     var issuedCommit = CommitNumber(rawValue: 0)
@@ -261,6 +263,7 @@ extension MQTTClientMachine {
     ) -> Result {
         var step = Step(now: now, version: version)
         swap(&step.actions, &actions)
+        swap(&step.changes, &accepted)
         let result = body(&self, &step)
         collectWaiting(&step)
         if step.looksAtTimes { dropOverdue(&step) }

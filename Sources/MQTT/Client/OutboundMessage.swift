@@ -45,13 +45,22 @@ public struct OutboundMessage: Hashable, Sendable {
     /// What the message counts for against limits in bytes: topic, payload and properties. The same for the whole life of
     /// the message, so that the store can sum it up.
     public var size: Int {
-        var size = topic.utf8.count + payload.readableBytes
-        size += properties.responseTopic?.utf8.count ?? 0
-        size += properties.correlationData?.readableBytes ?? 0
-        size += properties.contentType?.utf8.count ?? 0
-        for property in properties.userProperties {
-            size += property.name.utf8.count + property.value.utf8.count
-        }
+        topic.utf8.count + payload.readableBytes + properties.contentSize
+    }
+}
+
+extension Publish {
+    /// See ``OutboundMessage/size``.
+    var contentSize: Int { topic.utf8.count + payload.readableBytes + properties.contentSize }
+}
+
+extension Publish.Properties {
+    /// Of what the publisher gave along.
+    var contentSize: Int {
+        var size = responseTopic?.utf8.count ?? 0
+        size += correlationData?.readableBytes ?? 0
+        size += contentType?.utf8.count ?? 0
+        for property in userProperties { size += property.name.utf8.count + property.value.utf8.count }
         return size
     }
 }

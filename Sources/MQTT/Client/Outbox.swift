@@ -27,6 +27,13 @@ struct Outbox: Sendable {
 
         var isReleased: Bool { message == nil }
 
+        /// It was written, at this place among what was sent on this connection.
+        mutating func sent(at place: Int) {
+            wasAttempted = true
+            progress = .onWire
+            self.place = place
+        }
+
         /// One of the store, which may have been sent.
         init(_ stored: StoredMessage, size: Int) {
             sequence = stored.sequence

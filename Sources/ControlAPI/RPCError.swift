@@ -188,6 +188,13 @@ extension RPCError {
         RPCError(.storeFull, "\(what) could not be committed: \(cause)", hint: "mend that, then try again")
     }
 
+    /// - Parameter cause: why what was done is not on the disk, and what to do.
+    public static func notRemembered(_ what: String, because cause: String) -> RPCError {
+        RPCError(
+            .storeFull, "\(what), but that could not be remembered: \(cause)",
+            hint: "mend that, then ask again; until then a restart of the daemon undoes it")
+    }
+
     public static var storeFull: RPCError {
         RPCError(.storeFull, "the message could not be committed: no space left", hint: "free space, then try again")
     }

@@ -83,7 +83,7 @@ extension EndToEnd {
         try await withLab { lab, daemon in
             let server = try await LabServer(lab)
             try await server.start()
-            try daemon.session()
+            try daemon.session(heartbeat: "1s")
             try await daemon.start()
             let events = try await daemon.events()
             try await events.until(.connected)

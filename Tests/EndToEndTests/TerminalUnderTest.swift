@@ -73,7 +73,9 @@ struct TerminalUnderTest {
 
     @discardableResult
     private func tmux(_ words: String...) async throws -> String {
-        let result = try await lab.finish(["tmux", "-S", socket] + words, in: nil)
+        // The terminals of its server have the environment of the first command.
+        let result = try await lab.finish(
+            ["env", "-u", "NO_COLOR", "LC_ALL=C.UTF-8", "tmux", "-S", socket] + words, in: nil)
         guard result.ending == .exited(0) else { throw Lab.Failure("tmux \(words): \(result.errors)") }
         return result.output
     }

@@ -101,13 +101,27 @@ struct RestartScenarios {
         try await Scenario.run { scenario in
             let a = try await scenario.host("A")
             try await a.until(.connected)
-            try await a.breakStore()
+            try await a.breakStore("verdict")
             await #expect {
                 try await a.disconnect()
             } throws: { error in
                 (error as? RPCError)?.data?.code == "store-full"
             }
             try await a.until(.disconnected)
+        }
+    }
+
+    @Test func `a room that cannot be remembered is joined, and told as an error`() async throws {
+        try await Scenario.run { scenario in
+            let a = try await scenario.host("A", "room = \"r1\"")
+            try await a.until(.connected)
+            try await a.breakStore("chosen_room")
+            await #expect {
+                try await a.switchRoom(to: "r2")
+            } throws: { error in
+                (error as? RPCError)?.data?.code == "store-full"
+            }
+            #expect(try await a.status().room == "r2")
         }
     }
 
@@ -155,7 +169,7 @@ struct RestartScenarios {
                 "A", sessions: Dictionary(uniqueKeysWithValues: names.map { ($0, Self.file(user: $0)) }))
             await scenario.sleep(.seconds(1))
             for name in names { #expect(try await a.status(name).state == .connected) }
-            try await a.breakStore()
+            try await a.breakStore("verdict")
             try await a.write("one", Self.file(user: "one", "device = \"another\""))
             await #expect(throws: RPCError.self) { try await a.reload() }
             let status = try await a.status("one")
@@ -172,7 +186,7 @@ extension Host {
     }
 
     /// From now on verdicts can be neither written nor read.
-    fileprivate func breakStore() throws { try executeInStore("DROP TABLE verdict") }
+    fileprivate func breakStore(_ table: String) throws { try executeInStore("DROP TABLE \(table)") }
 
     fileprivate func keepsSecret() async throws -> Bool {
         try await registry().driver("main").lastOpened != nil

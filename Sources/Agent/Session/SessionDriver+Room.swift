@@ -207,16 +207,16 @@ extension SessionDriver {
             perform(rooms.join(new, for: call, at: wallClock))
         }
         try result.get()
-        await rememberRoom(room)
+        try await rememberRoom(room)
         return .init(room: room)
     }
 
-    private func rememberRoom(_ room: String) async {
-        do {
+    private func rememberRoom(_ room: String) async throws(RPCError) {
+        do throws(StoreError) {
             try await surroundings.store.setChosenRoom(
                 name, ChosenRoom(room: room, configured: configuration.room, bootID: surroundings.bootID))
         } catch {
-            surroundings.logger.error("\(name): the room could not be remembered: \(error)")
+            throw .notRemembered("session \(name) is in the room \(room)", because: error.description)
         }
     }
 

@@ -255,9 +255,7 @@ actor SessionDriver {
         let state = machine.status.state
         await everythingRemembered()
         if let failure = memory.failure {
-            throw RPCError(
-                .storeFull, "session \(name) is \(state.rawValue), but that could not be remembered: \(failure)",
-                hint: "mend that, then ask again; until then a restart of the daemon undoes it")
+            throw .notRemembered("session \(name) is \(state.rawValue)", because: failure.description)
         }
         return state
     }

@@ -10,7 +10,7 @@ public func nearest(to name: String, among candidates: [String]) -> [String] {
         if isExtension { return (candidate, abs(typed.count - candidateBytes.count)) }
         return editDistance(typed, candidateBytes, limit: limit).map { (candidate, $0) }
     }
-    return scored.sorted { ($0.1, $0.0) < ($1.1, $1.0) }.prefix(3).map(\.0)
+    return scored.sorted { $0.1 == $1.1 ? NaturalOrder.precedes($0.0, $1.0) : $0.1 < $1.1 }.prefix(3).map(\.0)
 }
 
 /// "did you mean a or b?"; `nil` without names.

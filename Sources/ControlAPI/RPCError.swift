@@ -156,8 +156,8 @@ extension RPCError {
         let near = nearest(to: name, among: sessions)
         let hint =
             if !near.isEmpty { didYouMean(near) } else if sessions.isEmpty {
-                "no session is configured; add /etc/holdfast/sessions.d/NAME.toml, then holdfastctl reload"
-            } else { "the sessions are " + sessions.sorted().prefix(10).joined(separator: ", ") }
+                "no session is configured; holdfastctl config init NAME begins one"
+            } else { "the sessions are " + listed(sessions) }
         return RPCError(.unknownSession, "there is no session \(quoted(name))", hint: hint)
     }
 

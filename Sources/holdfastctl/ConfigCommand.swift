@@ -9,8 +9,8 @@ import HoldfastClient
 struct ConfigCommand: AsyncParsableCommand {
     static let configuration = CommandConfiguration(
         commandName: "config",
-        abstract: "Check or show the configuration, or begin the file of a session.",
-        subcommands: [Check.self, Show.self, Init.self])
+        abstract: "Check or show the configuration, and begin or edit the file of a session.",
+        subcommands: [Check.self, Show.self, Init.self, Edit.self])
 
     /// Where the files are.
     struct Place: ParsableArguments {
@@ -161,6 +161,59 @@ struct ConfigCommand: AsyncParsableCommand {
             }
             close(descriptor)
             try OutputFile.write(text, to: path)
+        }
+    }
+
+    struct Edit: AsyncParsableCommand {
+        static let configuration = CommandConfiguration(
+            commandName: "edit",
+            abstract: "Edit the file of a session with $VISUAL or $EDITOR, and check it.",
+            discussion: """
+                What the daemon runs with changes with "holdfastctl reload", and not before. No daemon is needed.
+                """)
+
+        @OptionGroup var place: Place
+        @Argument(help: "The session; without it, holdfast.toml.", completion: .sessions) var session: String?
+
+        func run() async throws {
+            let path = try file()
+            if access(path, W_OK) != 0 {
+                let code = errno
+                throw CommandFailure(
+                    code == EACCES ? .notPermitted : .failed,
+                    "\(path) cannot be written: \(String(cString: strerror(code)))",
+                    advice: code == EACCES ? "try it with sudo" : nil)
+            }
+            let variables: [String] = ["VISUAL", "EDITOR"]
+            let editor = variables.compactMap { name in getenv(name).map { String(cString: $0) } }
+                .first { !$0.isEmpty }
+            // As others do it: the variable is a command of the shell.
+            let status = ExternalProgram.run(["sh", "-c", "\(editor ?? "editor") \"$1\"", "sh", path])
+            guard status == 0 else {
+                throw CommandFailure(
+                    .failed, "the editor did not end well, and nothing was checked",
+                    advice: editor == nil ? "name one: EDITOR=nano holdfastctl config edit" : nil)
+            }
+            let errors = try ConfigCommand.effective(place).errors.filter { $0.file == path }
+            Terminal.complain(errors.map(ReloadText.problem))
+            guard errors.isEmpty else { throw CommandFailure(.failed, "") }
+            Terminal().print("\(path) has no errors. Next: holdfastctl reload")
+        }
+
+        /// An instance of a template is edited in the template, unless it has a file of its own.
+        private func file() throws(CommandFailure) -> String {
+            guard let session else { return "\(place.configDirectory)/holdfast.toml" }
+            let parts = session.split(separator: "@", maxSplits: 1, omittingEmptySubsequences: false)
+            guard parts.allSatisfy({ SessionWord.isValid(String($0)) }) else {
+                throw CommandFailure(.usage, SessionWord.rule)
+            }
+            let names = [session] + (parts.count == 2 ? ["\(parts[0])@"] : [])
+            let paths = names.map { "\(place.configDirectory)/sessions.d/\($0).toml" }
+            guard let path = paths.first(where: { access($0, F_OK) == 0 }) else {
+                throw CommandFailure(
+                    .failed, "there is no file \(paths[0])", advice: "holdfastctl config init \(session) begins one")
+            }
+            return path
         }
     }
 }

@@ -71,7 +71,7 @@ enum ReloadText {
         let parts = [
             (isDry ? "change" : "changed", result.changed), (isDry ? "add" : "added", result.added),
             (isDry ? "remove" : "removed", result.removed),
-        ].filter { !$0.1.isEmpty }.map { "\($0.0) \($0.1.joined(separator: ", "))" }
+        ].filter { !$0.1.isEmpty }.map { "\($0.0) \(listed($0.1))" }
         let daemon =
             result.changes.contains { $0.session == nil } ? [isDry ? "change the daemon" : "changed the daemon"] : []
         let isNothing = parts.isEmpty && daemon.isEmpty
@@ -80,7 +80,7 @@ enum ReloadText {
         let kept =
             result.kept.isEmpty
             ? ""
-            : "; \(result.kept.joined(separator: ", ")) \(result.kept.count == 1 ? "keeps its" : "keep their") old configuration"
+            : "; \(listed(result.kept)) \(result.kept.count == 1 ? "keeps its" : "keep their") old configuration"
         let count = result.errors.count
         let errors = count == 0 ? "" : "; \(count == 1 ? "1 error" : "\(count) errors")"
         return printable("\(isDry ? "A reload would" : "Reloaded:") \(effect)\(kept)\(errors).")

@@ -107,8 +107,13 @@ struct BugreportCommand: AsyncParsableCommand {
                 report.add(path, BugReport.withoutSecrets(String(decoding: bytes, as: UTF8.self)))
             }
         }
-        let words = ["journalctl", "SYSLOG_IDENTIFIER=holdfastd", "--lines=300", "--no-pager", "--output=short-iso"]
-        report.add("Journal", ExternalProgram.output(of: words)?.text ?? "journalctl cannot be started")
+        let words = [
+            "journalctl", "SYSLOG_IDENTIFIER=holdfastd", "--lines=300", "--no-pager", "--output=short-iso", "--quiet",
+        ]
+        let journal = ExternalProgram.output(of: words)?.text ?? "journalctl cannot be started"
+        report.add(
+            "Journal",
+            journal.isEmpty ? "nothing that this user may read: root and the group systemd-journal may" : journal)
         return report.text
     }
 

@@ -44,6 +44,31 @@ enum ExternalProgram {
         return (String(decoding: bytes, as: UTF8.self), status == 0)
     }
 
+    /// Runs a program on this terminal to its end; meanwhile the keys that end programs are for that one only.
+    /// - Returns: its exit status; `nil` when it cannot be started or is killed.
+    static func run(_ words: [String]) -> Int32? {
+        var attributes = posix_spawnattr_t()
+        posix_spawnattr_init(&attributes)
+        defer { posix_spawnattr_destroy(&attributes) }
+        var keys = sigset_t()
+        sigemptyset(&keys)
+        for key in [SIGINT, SIGQUIT] { sigaddset(&keys, key) }
+        posix_spawnattr_setsigdefault(&attributes, &keys)
+        posix_spawnattr_setflags(&attributes, Int16(POSIX_SPAWN_SETSIGDEF))
+        let before = [signal(SIGINT, SIG_IGN), signal(SIGQUIT, SIG_IGN)]
+        defer {
+            signal(SIGINT, before[0])
+            signal(SIGQUIT, before[1])
+        }
+        let arguments = words.map { strdup($0) } + [nil]
+        defer { for argument in arguments { free(argument) } }
+        var pid = pid_t()
+        guard posix_spawnp(&pid, words[0], nil, &attributes, arguments, environ) == 0 else { return nil }
+        var status: Int32 = 0
+        while waitpid(pid, &status, 0) < 0, errno == EINTR {}
+        return status & 0x7F == 0 ? status >> 8 & 0xFF : nil
+    }
+
     /// Where `holdfastd` is: beside this program, or where a package puts it.
     static var daemon: String {
         var buffer = [UInt8](repeating: 0, count: 4096)

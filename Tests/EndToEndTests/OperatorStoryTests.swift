@@ -33,6 +33,32 @@ extension EndToEnd {
         }
     }
 
+    @Test func `a file is edited and checked`() async throws {
+        try await withLab { lab, daemon in
+            try daemon.session()
+            let file = "\(daemon.configuration)/sessions.d/main.toml"
+            func edit(_ command: String, _ session: String = "main") async throws -> (LabProcess.Ending, String) {
+                let result = try await lab.finish(
+                    [
+                        "env", "-u", "VISUAL", "EDITOR=\(command)", "\(Daemon.programs)/holdfastctl", "config", "edit",
+                        session,
+                        "--config-directory", daemon.configuration,
+                    ], in: nil)
+                return (result.ending, result.output + result.errors)
+            }
+            let right = try await edit("sed -i s/^user.*/user=\\\"a\\\"/")
+            #expect(right.0 == .exited(0))
+            #expect(right.1 == "\(file) has no errors. Next: holdfastctl reload\n")
+            #expect(try String(contentsOfFile: file, encoding: .utf8).contains("user=\"a\""))
+            let wrong = try await edit("sed -i s/^user/usr/")
+            #expect(wrong.0 == .exited(1))
+            #expect(wrong.1.contains("there is no key \"usr\"; did you mean \"user\"?"))
+            #expect(try await edit("false").0 == .exited(1))
+            let none = try await edit("true", "other")
+            #expect(none.1.contains("holdfastctl config init other begins one"))
+        }
+    }
+
     @Test func `the page has the stories that are tried, and no others`() throws {
         #expect(OperatorStory.all.count >= 20)
         #expect(try StoryPage.titles() == OperatorStory.all.map(\.title))

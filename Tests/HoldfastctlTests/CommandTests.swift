@@ -72,7 +72,7 @@ struct EndingTests {
 
     @Test(
         arguments: [
-            (["config", "shwo"], "did you mean config show?"), (["config", "x"], "there is: check, show, init"),
+            (["config", "shwo"], "did you mean config show?"), (["config", "x"], "there is: check, show, init, edit"),
             (["queue", "lits", "main"], "did you mean queue list?"),
             (["instance", "ad", "a@b"], "did you mean instance add?"),
             (["queue", "lits"], nil), (["queue", "main", "--limit", "3"], nil), (["config", "show"], nil),
@@ -146,6 +146,9 @@ struct EndingTests {
         let names = ["gw-10", "gw-2", "a", "gw-02", "gw", "gw-2b", "b1c10", "b1c9"]
         #expect(
             names.sorted(by: NaturalOrder.precedes) == ["a", "b1c9", "b1c10", "gw", "gw-02", "gw-2", "gw-2b", "gw-10"])
+        #expect(listed(["gw-10", "gw-2"]) == "gw-2, gw-10")
+        #expect(listed((1...200).map(String.init)) == "1, 2, 3, 4, 5, 6, 7, 8, 9, 10 and 190 more")
+        #expect(nearest(to: "gw-201", among: ["gw-101", "gw-20", "gw-200"]) == ["gw-20", "gw-101", "gw-200"])
     }
 
     @Test func `without a verb the help is shown`() throws {

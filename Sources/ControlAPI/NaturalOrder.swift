@@ -1,8 +1,6 @@
-import ControlAPI
-
 /// Names as people count them: gw-2 comes before gw-10.
-enum NaturalOrder {
-    static func precedes(_ first: String, _ second: String) -> Bool {
+public enum NaturalOrder {
+    public static func precedes(_ first: String, _ second: String) -> Bool {
         var (left, right) = (Substring(first), Substring(second))
         while let a = left.first, let b = right.first {
             if a.isASCIIDigit, b.isASCIIDigit {
@@ -27,10 +25,16 @@ enum NaturalOrder {
     }
 }
 
+/// The names for a sentence, in their natural order; of many, the first ten and how many more there are.
+public func listed(_ names: [String]) -> String {
+    let first = names.sorted(by: NaturalOrder.precedes).prefix(10).joined(separator: ", ")
+    return names.count <= 10 ? first : "\(first) and \(names.count - 10) more"
+}
+
 extension Character {
     fileprivate var isASCIIDigit: Bool { ("0"..."9").contains(self) }
 }
 
 extension [SessionStatus] {
-    var inNaturalOrder: [SessionStatus] { sorted { NaturalOrder.precedes($0.session, $1.session) } }
+    public var inNaturalOrder: [SessionStatus] { sorted { NaturalOrder.precedes($0.session, $1.session) } }
 }

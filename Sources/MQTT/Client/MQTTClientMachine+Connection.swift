@@ -351,7 +351,12 @@ extension MQTTClientMachine {
                 reason.remedies.append(remedy)
             }
             let code = disconnect.reasonCode
-            if code.mayConcernPackets, !Consequence(of: code, in: .disconnect).measures.contains(.quarantine) {
+            let measures = Consequence(of: code, in: .disconnect).measures
+            // Where there is no message to blame it may be an announcement.
+            let mayBeAnnouncement =
+                !reason.remedies.contains(.quarantine) && !reason.remedies.contains(.isolation)
+                && !announcements.outstanding.isEmpty
+            if code.mayConcernPackets, !measures.contains(.quarantine) || mayBeAnnouncement {
                 let words = reason.reasonString ?? "the server ends the connection for this message: \(code.name)"
                 reason.finding = judgeEnd(code, words, &step)
             }

@@ -81,6 +81,8 @@ extension MQTTClientMachine {
             let suspect = suspects.first
         else {
             isolation.through = max(isolation.through ?? last, last)
+            // Presence is announced on each connection: the message waits until that is answered.
+            if !announcements.outstanding.isEmpty { isolation.needsProof = true }
             return .isolation
         }
         setAside(suspect.key, code, sentence ?? "the server ended the connection for this message", &step)

@@ -185,7 +185,7 @@ actor SessionRegistry {
 
     /// The kernel dropped news of the network. One is told in an hour.
     func netlinkOverrun() {
-        guard let more = overruns.take(at: BootClock.now()) else { return }
+        guard let more = overruns.take(at: clock.now()) else { return }
         logger.notice(
             "the network changed faster than it could be read, so all of it was read again\(HourlyCount.text(more: more))",
             metadata: ["MESSAGE_ID": "\(MessageID.netlinkOverrun)"])

@@ -201,7 +201,11 @@ extension SessionDriver {
         guard !rooms.isChanging else {
             throw .tooManyRequests("session \(name) is changing its room")
         }
-        guard new != rooms.membership?.room else { return .init(room: room) }
+        guard new != rooms.membership?.room else {
+            // It may be asked for again because it could not be remembered.
+            try await rememberRoom(room)
+            return .init(room: room)
+        }
         let result: Result<Void, RPCError> = await withCheckedContinuation { continuation in
             let call = switching.add { continuation.resume(returning: $0) }
             perform(rooms.join(new, for: call, at: wallClock))

@@ -5,7 +5,7 @@ import Support
 import Testing
 
 /// What goes wrong when somebody sets up a session, with the screens that Documentation/Troubleshooting.md shows: each one is
-/// made anew, in a terminal, and compared with the page. `HOLDFAST_WRITE_SCREENS=1` writes them into the page instead.
+/// produced in a terminal and compared with the page. `HOLDFAST_WRITE_SCREENS=1` writes the screens into the page instead.
 extension EndToEnd {
     @Test(arguments: OperatorStory.all)
     func `the screen says what to do`(_ story: OperatorStory) async throws {

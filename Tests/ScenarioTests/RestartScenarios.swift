@@ -123,6 +123,8 @@ struct RestartScenarios {
                     (error as? RPCError)?.data?.code == "store-full"
                 }
                 #expect(try await a.status().room == "r2")
+                // The old room is left meanwhile.
+                await scenario.sleep(.seconds(60))
             }
         }
     }

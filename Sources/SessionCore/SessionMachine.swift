@@ -145,9 +145,10 @@ extension SessionMachine {
         /// other device. Not when it has to wait for the network.
         var takesOver = false
         var attempts = 0
-        /// The attempts that failed although there was a path, and not only for one thing that is to be found and set aside.
+        /// The attempts that failed although there was a path. One that only helped to find a message or a filter that the
+        /// server objects to does not count.
         var failures = 0
-        /// The ends in a row that were part of the search for that thing, and have not found it.
+        /// The ends in a row that were part of such a search, and have not found anything.
         var searches = 0
         /// The endpoint whose connection was lost.
         var lostAt: EndpointIndex?

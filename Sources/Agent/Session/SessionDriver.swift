@@ -159,7 +159,7 @@ actor SessionDriver {
     var stopWaiters: [CheckedContinuation<Void, Never>] = []
     /// Set when the session is about to end for good: a successor takes over what is asked from now on.
     private(set) var isStopping = false
-    /// It has stopped, and what still comes in is nobody's business.
+    /// It has stopped: whatever still arrives is ignored.
     private var isOver = false
     /// How many commits were begun.
     var commitCount = 0

@@ -9,7 +9,7 @@ package struct Rooms: Sendable {
     package enum Action: Hashable, Sendable {
         case announce(Announcement)
         case subscribe(TopicFilter)
-        /// Nobody in the room needs it any more.
+        /// The room has no more use for it.
         case unsubscribe(TopicFilter)
         /// To be made durable: what the session has said of its presence, see ``OwnPresence/said``.
         case remember(Set<RFC3339>)
@@ -128,7 +128,7 @@ package struct Rooms: Sendable {
         membership.step = mustAnnounce || !knowsAll ? .mustAnnounce : .done
         self.membership = membership
         actions += remember(membership.presence)
-        // Nobody waits for the new mark but another device.
+        // Only another device waits for the new mark.
         if membership.step == .done { actions.append(.announce(membership.online)) }
         return actions
     }

@@ -85,93 +85,123 @@ private func level(_ options: DaemonOptions, _ loaded: LoadedConfiguration) -> L
     return Logger.Level(configuration.logLevel)
 }
 
-private func start(
-    _ options: DaemonOptions, _ configuration: DaemonConfiguration, _ loaded: LoadedConfiguration, _ logger: Logger
-) async throws(StartFailure) -> Running {
+/// The parts of a daemon, as they are made one after the other.
+private struct DaemonStart {
+    var options: DaemonOptions
+    var configuration: DaemonConfiguration
+    var loaded: LoadedConfiguration
+    var logger: Logger
+    /// For everything that decides, and for the store.
     let loops = MultiThreadedEventLoopGroup(numberOfThreads: 2)
-    let (loop, disk) = (loops.next(), loops.next())
-    let store: DurableStore
-    do throws(StoreError) {
-        store = try DurableStore(
-            directory: options.stateDirectory, durability: configuration.durability == .full ? .full : .normal,
-            executor: disk.executor)
-    } catch {
-        if case .locked = error { throw StartFailure(status: .temporaryFailure, sentence: error.description) }
-        throw StartFailure(status: .cannotCreate, sentence: error.description)
-    }
-    report(store.openReport, logger)
 
-    let notifier = StatusNotifier(notifier: Notifier(), eventLoop: loop)
-    let registry = SessionRegistry(notifier: notifier, logger: logger, eventLoop: loop)
-    let watcher = NetworkWatcher(
-        eventLoop: loop, overrun: { registry.assumeIsolated { $0.netlinkOverrun() } },
-        pathChanged: { change in registry.assumeIsolated { $0.pathChanged(change) } })
-    do throws(NetlinkError) {
-        try await watcher.start()
-    } catch {
-        throw StartFailure(status: .osError, sentence: "the network cannot be watched: \(error)")
-    }
-    let network = NetworkView(watcher: watcher)
-    let daemon = Daemon(
-        options: options, configuration: configuration, store: store, registry: registry, network: network,
-        logger: logger, eventLoop: loop)
-    let server = ControlServer(daemon: daemon)
-    // Before any session begins: where another daemon serves, none may connect.
-    do throws(ControlSocket.Failure) {
-        try await server.listen(path: options.socketPath)
-    } catch {
-        throw StartFailure(status: .ioError, sentence: "the control socket cannot be made: \(error)")
-    }
-
-    let threadPool = NIOThreadPool(numberOfThreads: 4)
-    threadPool.start()
-    let commits = CommitQueue(store: store, eventLoop: loop) { failure in
-        if let failure {
-            logger.error("\(failure)", metadata: ["MESSAGE_ID": "\(MessageID.storeFull)"])
-        } else {
-            logger.notice("the store can be written again")
+    func run() async throws(StartFailure) -> Running {
+        let (loop, disk) = (loops.next(), loops.next())
+        let store = try openStore(on: disk)
+        let registry = SessionRegistry(
+            notifier: StatusNotifier(notifier: Notifier(), eventLoop: loop), logger: logger, eventLoop: loop)
+        let watcher = try await watchNetwork(for: registry, on: loop)
+        let daemon = Daemon(
+            options: options, configuration: configuration, store: store, registry: registry,
+            network: NetworkView(watcher: watcher), logger: logger, eventLoop: loop)
+        let server = ControlServer(daemon: daemon)
+        // Before any session begins: where another daemon serves, none may connect.
+        do throws(ControlSocket.Failure) {
+            try await server.listen(path: options.socketPath)
+        } catch {
+            throw StartFailure(status: .ioError, sentence: "the control socket cannot be made: \(error)")
         }
-    } leftOut: { session, error in
-        logger.error(
-            "\(session): a change of its state can never be stored and is left out, so after a restart a message may be sent once more: \(error)"
-        )
+        // Before any session looks a name up: what changes after that look must be noticed.
+        let resolverWatch = ResolverWatch(eventLoop: loop) { watcher.assumeIsolated { $0.resolverChanged() } }
+        if await !resolverWatch.start() {
+            logger.notice("changes of the resolver's configuration cannot be noticed")
+        }
+        try await startSessions(of: daemon, with: store)
+        // Only now: nobody may be told that a session does not exist because it is not taken up yet.
+        do {
+            try await server.serve()
+        } catch {
+            throw StartFailure(status: .ioError, sentence: "the control socket cannot be served: \(error)")
+        }
+        await daemon.publishMetrics()
+        let sleepWatch = SleepWatch(registry: registry, logger: logger, eventLoop: loop)
+        await sleepWatch.start()
+        await reportReady(server)
+        return Running(
+            daemon: daemon, server: server, store: store, sleepWatch: sleepWatch, resolverWatch: resolverWatch)
     }
-    await store.whenReplaced { moved in
-        loop.execute { registry.assumeIsolated { $0.storeReplaced(moved) } }
-    }
-    let surroundings = SessionDriver.Surroundings(
-        eventLoop: loop, threadPool: threadPool, store: store, commits: commits, network: network, logger: logger,
-        bootID: BootID.current()?.description ?? "", deviceID: DeviceID.derived()?.description ?? "")
-    // Before any session looks a name up: what changes after that look must be noticed.
-    let resolverWatch = ResolverWatch(eventLoop: loop) { watcher.assumeIsolated { $0.resolverChanged() } }
-    if await !resolverWatch.start() { logger.notice("changes of the resolver's configuration cannot be noticed") }
-    do throws(StoreError) {
-        try await registry.start(loaded.sessions, in: surroundings)
-    } catch {
-        throw StartFailure(status: .cannotCreate, sentence: error.description)
-    }
-    // The errors of sessions are told by the registry.
-    for error in loaded.errors where loaded.session(of: error) == nil { logger.error("\(error)") }
-    // Only now: nobody may be told that a session does not exist because it is not taken up yet.
-    do {
-        try await server.serve()
-    } catch {
-        throw StartFailure(status: .ioError, sentence: "the control socket cannot be served: \(error)")
-    }
-    await daemon.publishMetrics()
-    let sleepWatch = SleepWatch(registry: registry, logger: logger, eventLoop: loop)
-    await sleepWatch.start()
-    Notifier().ready()
-    let socketPath = await server.path ?? options.socketPath
-    logger.notice(
-        "ready: \(loaded.sessions.count) session\(loaded.sessions.count == 1 ? "" : "s"), control socket \(socketPath)",
-        metadata: ["MESSAGE_ID": "\(MessageID.ready)"])
-    return Running(daemon: daemon, server: server, store: store, sleepWatch: sleepWatch, resolverWatch: resolverWatch)
-}
 
-private func report(_ report: OpenReport, _ logger: Logger) {
-    if let moved = report.movedAside { logger.error("\(moved.sentence)") }
-    if let backup = report.backup { logger.notice("the durable state was migrated; a copy is \(backup)") }
+    private func openStore(on disk: any EventLoop) throws(StartFailure) -> DurableStore {
+        let store: DurableStore
+        do throws(StoreError) {
+            store = try DurableStore(
+                directory: options.stateDirectory, durability: configuration.durability == .full ? .full : .normal,
+                executor: disk.executor)
+        } catch {
+            if case .locked = error { throw StartFailure(status: .temporaryFailure, sentence: error.description) }
+            throw StartFailure(status: .cannotCreate, sentence: error.description)
+        }
+        if let moved = store.openReport.movedAside { logger.error("\(moved.sentence)") }
+        if let backup = store.openReport.backup {
+            logger.notice("the durable state was migrated; a copy is \(backup)")
+        }
+        return store
+    }
+
+    private func watchNetwork(
+        for registry: SessionRegistry, on loop: any EventLoop
+    ) async throws(StartFailure) -> NetworkWatcher {
+        let watcher = NetworkWatcher(
+            eventLoop: loop, overrun: { registry.assumeIsolated { $0.netlinkOverrun() } },
+            pathChanged: { change in registry.assumeIsolated { $0.pathChanged(change) } })
+        do throws(NetlinkError) {
+            try await watcher.start()
+        } catch {
+            throw StartFailure(status: .osError, sentence: "the network cannot be watched: \(error)")
+        }
+        return watcher
+    }
+
+    private func startSessions(of daemon: Daemon, with store: DurableStore) async throws(StartFailure) {
+        let (registry, loop) = (daemon.registry, daemon.eventLoop)
+        let threadPool = NIOThreadPool(numberOfThreads: 4)
+        threadPool.start()
+        await store.whenReplaced { moved in
+            loop.execute { registry.assumeIsolated { $0.storeReplaced(moved) } }
+        }
+        let surroundings = SessionDriver.Surroundings(
+            eventLoop: loop, threadPool: threadPool, store: store, commits: commits(to: store, on: loop),
+            network: daemon.network, logger: logger, bootID: BootID.current()?.description ?? "",
+            deviceID: DeviceID.derived()?.description ?? "")
+        do throws(StoreError) {
+            try await registry.start(loaded.sessions, in: surroundings)
+        } catch {
+            throw StartFailure(status: .cannotCreate, sentence: error.description)
+        }
+        // The errors of sessions are told by the registry.
+        for error in loaded.errors where loaded.session(of: error) == nil { logger.error("\(error)") }
+    }
+
+    private func commits(to store: DurableStore, on loop: any EventLoop) -> CommitQueue {
+        CommitQueue(store: store, eventLoop: loop) { [logger] failure in
+            if let failure {
+                logger.error("\(failure)", metadata: ["MESSAGE_ID": "\(MessageID.storeFull)"])
+            } else {
+                logger.notice("the store can be written again")
+            }
+        } leftOut: { [logger] session, error in
+            logger.error(
+                "\(session): a change of its state can never be stored and is left out, so after a restart a message may be sent once more: \(error)"
+            )
+        }
+    }
+
+    private func reportReady(_ server: ControlServer) async {
+        Notifier().ready()
+        let (sessions, socketPath) = (loaded.sessions.count, await server.path ?? options.socketPath)
+        logger.notice(
+            "ready: \(sessions) session\(sessions == 1 ? "" : "s"), control socket \(socketPath)",
+            metadata: ["MESSAGE_ID": "\(MessageID.ready)"])
+    }
 }
 
 /// Starts the daemon, and takes it down when it is asked to.
@@ -184,7 +214,9 @@ private struct DaemonService: Service {
     func run() async throws {
         // SIGHUP is an old way to say reload; `holdfastctl reload` tells the result.
         let hangups = await UnixSignalsSequence(trapping: .sighup)
-        let running = try await start(options, configuration, loaded, logger)
+        let running = try await DaemonStart(
+            options: options, configuration: configuration, loaded: loaded, logger: logger
+        ).run()
         await withTaskGroup(of: Void.self) { group in
             group.addTask {
                 for await _ in hangups.cancelOnGracefulShutdown() { _ = try? await running.daemon.reload() }

@@ -212,7 +212,7 @@ actor SessionRegistry {
 
     /// As ``driver(_:)``, at once.
     /// - Returns: `nil` if the session has to be waited for.
-    func settledDriver(_ name: String) throws(RPCError) -> SessionDriver? {
+    func driverNow(_ name: String) throws(RPCError) -> SessionDriver? {
         guard !isStopping else { throw .shuttingDown }
         if let session = SessionName(name), changing[session] != nil { return nil }
         return try runningDriver(name)

@@ -1,0 +1,284 @@
+import ControlAPI
+import MQTT
+import Session
+import SessionCore
+
+// Watches and subscriptions: how they begin and end, and what comes for them.
+
+// MARK: Watches
+extension ControlConnection {
+    func watch(_ id: RequestID, _ parameters: SessionWatchMethod.Parameters) async throws(RPCError) -> CallReply {
+        let (result, missed) = try beginWatch(parameters)
+        return CallReply(
+            line: OutgoingLine.answer(id, result: result), feed: .watch(result.watch),
+            missed: missed.isEmpty ? [] : await Self.lines(missed))
+    }
+
+    /// What comes for the watch is kept back from now on, until it is answered.
+    private func beginWatch(
+        _ parameters: SessionWatchMethod.Parameters
+    ) throws(RPCError) -> (SessionWatchMethod.Result, missed: [SessionEvent]) {
+        try reserveFeed(.watch)
+        let watched = registry.assumeIsolated {
+            $0.watch(parameters.session, since: parameters.since, epoch: parameters.epoch) { [weak self] event in
+                self?.assumeIsolated { $0.deliver(event) }
+            }
+        }
+        do throws(RPCError) {
+            let (result, missed) = try watched.get()
+            feeds.add(result.watch)
+            return (result, missed)
+        } catch {
+            freeFeed(.watch)
+            throw error
+        }
+    }
+
+    /// Thousands of events take a while to write as JSON, and the sessions must not wait for it.
+    @concurrent private static func lines(_ events: [SessionEvent]) async -> [UInt8] {
+        events.reduce(into: []) { lines, event in lines += OutgoingLine.notification(event) ?? [] }
+    }
+
+    func unwatch(_ id: WatchID) throws(RPCError) {
+        guard let bytes = feeds.remove(id) else { throw .unknownWatch(id) }
+        freeFeed(.watch)
+        unaccount(bytes)
+        registry.assumeIsolated { $0.removeWatch(id) }
+    }
+}
+
+// MARK: Subscriptions
+extension ControlConnection {
+    func subscribe(
+        _ request: RequestID, _ parameters: MessageSubscribeMethod.Parameters
+    ) async throws(RPCError) -> CallReply {
+        let durable = try parameters.consumer.map { text throws(RPCError) in try consumerName(text) }
+        let driver = try await registry.driver(parameters.session)
+        let filter = try filter(parameters.filter, of: driver)
+        let id = await registry.nextSubscription()
+        try reserveFeed(.subscription)
+        feeds.add(id, ControlFeeds.Subscription(session: driver.name, consumer: durable))
+        do throws(RPCError) {
+            let result =
+                if let durable {
+                    try await attach(to: durable, as: id, parameters, filter, on: driver)
+                } else {
+                    try await subscribe(as: id, parameters, filter, on: driver)
+                }
+            return CallReply(line: OutgoingLine.answer(request, result: result), feed: .subscription(id))
+        } catch {
+            endSubscription(id)
+            throw error
+        }
+    }
+
+    private func attach(
+        to consumer: ConsumerName, as id: SubscriptionID, _ parameters: MessageSubscribeMethod.Parameters,
+        _ filter: TopicFilter, on driver: SessionDriver
+    ) async throws(RPCError) -> MessageSubscribeMethod.Result {
+        let subscriber = Subscriber(
+            deliver: { [weak self] message in self?.assumeIsolated { $0.deliverDurably(message) } },
+            hasRoom: { [weak self] in self?.assumeIsolated { $0.hasRoomForConsumers() } ?? false },
+            takenOver: { [weak self] in self?.assumeIsolated { $0.takenOver(id) } })
+        let attached = try await driver.attach(
+            subscriber, as: id, to: consumer, parameters.filter, filter, QoS(parameters.qos))
+        // The connection may have ended meanwhile.
+        if isClosed { await registry.detach(id, from: driver.name) }
+        return .init(subscription: id, grantedQoS: attached.grantedQoS, missed: attached.missed, epoch: attached.epoch)
+    }
+
+    private func subscribe(
+        as id: SubscriptionID, _ parameters: MessageSubscribeMethod.Parameters, _ filter: TopicFilter,
+        on driver: SessionDriver
+    ) async throws(RPCError) -> MessageSubscribeMethod.Result {
+        let relative = Room.isRelative(parameters.filter) ? parameters.filter : nil
+        let consumer = LiveConsumer(id: id, filter: filter, qos: QoS(parameters.qos), relative: relative)
+        let subscriber = Subscriber(deliver: { [weak self] message in
+            self?.assumeIsolated { $0.deliver(message) }
+        })
+        return .init(subscription: id, grantedQoS: try await driver.subscribe(consumer, subscriber))
+    }
+
+    /// A program's filter as the server has it.
+    private func filter(_ text: String, of driver: SessionDriver) throws(RPCError) -> TopicFilter {
+        let resolved = driver.assumeIsolated { driver in
+            Result { () throws(RPCError) in try driver.resolve(text) }
+        }
+        let name = try resolved.get()
+        do throws(InvalidTopic) {
+            return try TopicFilter(name)
+        } catch {
+            throw .invalidTopic(text, error.description)
+        }
+    }
+
+    private func consumerName(_ text: String) throws(RPCError) -> ConsumerName {
+        guard let name = ConsumerName(text) else {
+            throw .invalidParameters(
+                "a consumer's name has 1 to 64 letters, digits, hyphens, underscores and full stops")
+        }
+        return name
+    }
+
+    /// A durable consumer ends for good, unless it is to be kept: then only this program does not have it any more.
+    func unsubscribe(_ parameters: MessageUnsubscribeMethod.Parameters) async throws(RPCError) {
+        switch parameters.what {
+        case .consumer(let text, let session):
+            let name = try consumerName(text)
+            try await registry.driver(session).endConsumer(name)
+        case .subscription(let id, let keep):
+            guard let subscription = endSubscription(id) else { throw .unknownSubscription(id) }
+            guard let consumer = subscription.consumer else {
+                await registry.unsubscribe(id, from: subscription.session)
+                return
+            }
+            await registry.detach(id, from: subscription.session)
+            if !keep { try await registry.driver(subscription.session.description).endConsumer(consumer) }
+        }
+    }
+
+    func acknowledge(_ parameters: MessageAckMethod.Parameters) async throws(RPCError) -> MessageAckMethod.Result {
+        guard let subscription = feeds.subscriptions[parameters.subscription], subscription.consumer != nil else {
+            throw .unknownSubscription(parameters.subscription)
+        }
+        return try await registry.driver(subscription.session.description).acknowledge(
+            InboxSequence(rawValue: parameters.id), upTo: parameters.upTo, by: parameters.subscription)
+    }
+
+    /// The durable consumer of a subscription is another program's now, or gone.
+    private func takenOver(_ id: SubscriptionID) {
+        guard let subscription = endSubscription(id) else { return }
+        var event = SessionEvent(
+            watch: FeedID.subscription(id).watch, sequence: 0, time: .now, session: subscription.session.description,
+            event: .consumerEnded)
+        event.consumer = subscription.consumer?.description
+        OutgoingLine.notification(event).map(write)
+        closeWhenDone()
+    }
+
+    @discardableResult
+    private func endSubscription(_ id: SubscriptionID) -> ControlFeeds.Subscription? {
+        guard let (subscription, held) = feeds.remove(id) else { return nil }
+        freeFeed(.subscription)
+        unaccount(held)
+        return subscription
+    }
+}
+
+// MARK: Both
+extension ControlConnection {
+    /// Checks that the peer may have one more watch or subscription, and is there to have it.
+    private func reserveFeed(_ kind: ControlScheduler.FeedKind) throws(RPCError) {
+        guard !isClosed else { throw .shuttingDown }
+        guard !feeds.isFull else {
+            throw .tooManyRequests("you have \(ControlFeeds.maximum) watches and subscriptions on this connection")
+        }
+        let id = id
+        if case .tooManyOfUser(let count)? = schedule({ scheduler, _ in scheduler.addFeed(kind, of: id) }) {
+            throw .tooManyRequests(
+                "your programs have \(count) \(kind == .watch ? "watches" : "subscriptions") together, and may have no more"
+            )
+        }
+    }
+
+    private func freeFeed(_ kind: ControlScheduler.FeedKind) {
+        let id = id
+        schedule { scheduler, _ in scheduler.removeFeed(kind, of: id) }
+    }
+
+    /// The answer that begins a watch or subscription is written: what was kept back for it follows.
+    func release(_ feed: FeedID) {
+        let (lines, bytes) = feeds.answered(feed)
+        unaccount(bytes)
+        for line in lines { write(line) }
+    }
+
+    private func deliver(_ event: SessionEvent) {
+        guard feeds.watches.contains(event.watch) else { return }
+        notify(.watch(event.watch), sequence: event.sequence, atLeast: 200) { OutgoingLine.notification(event) }
+    }
+
+    private func deliver(_ message: ReceivedMessage) {
+        guard feeds.subscriptions[message.subscription] != nil else { return }
+        notify(.subscription(message.subscription), atLeast: message.payload.bytes.count) {
+            OutgoingLine.notification(message)
+        }
+    }
+
+    /// A message of a durable consumer is never dropped: how many there are is bounded by what is acknowledged, and the next
+    /// are read from the store when the peer has read.
+    private func deliverDurably(_ message: ReceivedMessage) {
+        guard feeds.subscriptions[message.subscription] != nil, let line = OutgoingLine.notification(message) else {
+            return
+        }
+        switch feeds.offer(line, to: .subscription(message.subscription), keeping: .max) {
+        case .kept: account(line.count)
+        case .write, .full: write(line)
+        }
+    }
+
+    /// Writes a notification, unless the peer is too slow: then it is dropped and counted.
+    ///
+    /// - Parameter atLeast: how long the line will be, at least: one that will be dropped is not made.
+    private func notify(_ feed: FeedID, sequence: Int64 = 0, atLeast: Int, _ line: () -> [UInt8]?) {
+        let id = id
+        func mayNotify(_ bytes: Int) -> Bool { schedule { scheduler, _ in scheduler.mayNotify(bytes, to: id) } }
+        if !feeds.isDropping(feed), mayNotify(atLeast) {
+            guard let line = line() else { return }
+            if mayNotify(line.count) {
+                switch feeds.offer(line, to: feed) {
+                case .write: return write(line)
+                case .kept: return account(line.count)
+                case .full: break
+                }
+            }
+        }
+        feeds.drop(feed, sequence: sequence)
+        // Otherwise it is told when it has read.
+        if output.lines.isEmpty, !output.isWriting { reportDropped() }
+    }
+
+    /// Once the peer has read enough, it is told how much it missed, and gets what comes from now on.
+    func reportDropped() {
+        guard feeds.hasDropped, hasRead() else { return }
+        for event in feeds.takeDropped(at: .now) { OutgoingLine.notification(event).map(write) }
+    }
+
+    /// Whether the peer has read enough for more.
+    private func hasRead() -> Bool {
+        let id = id
+        return schedule { scheduler, _ in scheduler.hasRead(id) }
+    }
+
+    /// Whether messages of a durable consumer may be read from the store for this peer. It says so when that changes.
+    private func hasRoomForConsumers() -> Bool {
+        let id = id
+        let hasRoom = schedule { scheduler, _ in scheduler.mayGive(DurableConsumers.windowBytes, to: id) }
+        if !hasRoom { feeds.areConsumersPaused = true }
+        return hasRoom
+    }
+
+    func resumeConsumers() {
+        guard feeds.areConsumersPaused, hasRead() else { return }
+        feeds.areConsumersPaused = false
+        for session in feeds.sessionsWithConsumers {
+            registry.assumeIsolated { $0.loadConsumers(of: session) }
+        }
+    }
+
+    /// The peer is gone.
+    func endFeeds() {
+        let (registry, feeds) = (registry, feeds)
+        self.feeds = ControlFeeds()
+        registry.assumeIsolated { registry in
+            for watch in feeds.watches { registry.removeWatch(watch) }
+            for (id, subscription) in feeds.subscriptions {
+                if subscription.consumer == nil {
+                    registry.unsubscribe(id, from: subscription.session)
+                } else {
+                    registry.detach(id, from: subscription.session)
+                }
+            }
+        }
+    }
+}

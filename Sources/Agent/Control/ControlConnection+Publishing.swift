@@ -1,0 +1,103 @@
+import ControlAPI
+import MQTT
+import NIOCore
+
+// What most calls are: `message.publish`, without a task for each.
+extension ControlConnection {
+    /// - Returns: `false` if the session has to be waited for.
+    func publish(_ call: RunningCall, _ waiting: WaitingCall) -> Bool {
+        do throws(RPCError) {
+            let parameters = try take(MessagePublishMethod.self, waiting.request.parameters, waiting.message)
+            guard let driver = try driverNow(parameters.session) else { return false }
+            publish(parameters, on: driver, for: call)
+        } catch {
+            fail(call, error)
+        }
+        return true
+    }
+
+    private func driverNow(_ session: String) throws(RPCError) -> SessionDriver? {
+        if let route, route.session == session { return route.driver }
+        let found = registry.assumeIsolated { registry in
+            Result { () throws(RPCError) in try registry.driverNow(session) }
+        }
+        let driver = try found.get()
+        route = driver.map { (session, $0) }
+        return driver
+    }
+
+    func publishWhenPossible(_ call: RunningCall, _ waiting: WaitingCall) async {
+        do throws(RPCError) {
+            let parameters = try take(MessagePublishMethod.self, waiting.request.parameters, waiting.message)
+            publish(parameters, on: try await registry.driver(parameters.session), for: call)
+        } catch {
+            fail(call, error)
+        }
+    }
+
+    private func publish(
+        _ parameters: MessagePublishMethod.Parameters, on driver: SessionDriver, for call: RunningCall
+    ) {
+        var call = call
+        call.waitsForDelivery = parameters.wait == .delivered
+        if call.waitsForDelivery {
+            let timer = parameters.timeout.map { [call] timeout in
+                channel.eventLoop.scheduleTask(in: .nanoseconds(Int64(min(timeout * 1e9, 1e18)))) { [weak self] in
+                    _ = self?.assumeIsolated { $0.timedOut(call) }
+                }
+            }
+            deliveries.add(call.number, timer: timer)
+        }
+        driver.assumeIsolated { [call] driver in
+            driver.publish(parameters) { [weak self] step in self?.assumeIsolated { $0.published(call, step) } }
+        }
+    }
+
+    private func published(_ call: RunningCall, _ step: SessionDriver.PublishStep) {
+        switch step {
+        case .accepted(let sequence):
+            guard let isLate = deliveries.accepted(call.number, as: sequence) else { return }
+            let id = id
+            schedule { scheduler, _ in scheduler.accepted(bytes: call.bytes, of: id) }
+            if isLate { endUndelivered(call, sequence) }
+        case .ended(let result):
+            var call = call
+            if call.waitsForDelivery {
+                guard let wasAccepted = deliveries.ended(call.number) else { return }
+                if wasAccepted { call.kind = .delivery }
+            }
+            switch result {
+            case .success(let result): answered(call, result)
+            case .failure(let error): fail(call, error)
+            }
+        }
+    }
+
+    private func timedOut(_ call: RunningCall) {
+        if let sequence = deliveries.timedOut(call.number) { endUndelivered(call, sequence) }
+    }
+
+    /// The peer waits no longer for the delivery of an accepted message.
+    private func endUndelivered(_ call: RunningCall, _ sequence: MessageSequence) {
+        var call = call
+        call.kind = .delivery
+        let result = MessagePublishMethod.Result(
+            id: sequence.rawValue, accepted: true, delivered: false, reasonCode: nil)
+        ended(call, CallReply(line: OutgoingLine.answer(call.id ?? .null, result: result)))
+    }
+
+    /// How most calls end: one commit ends many. Their lines are written at once, and what they held is given back with the
+    /// flush at the end of this turn of the loop.
+    private func answered(_ call: RunningCall, _ result: MessagePublishMethod.Result) {
+        guard !isClosed, call.kind == .message, call.batch == nil else {
+            return ended(call, CallReply(line: OutgoingLine.answer(call.id ?? .null, result: result)))
+        }
+        answeredOne()
+        if let id = call.id, channel.isActive {
+            output.append(answerTo: call) { OutgoingLine.write(id, result, into: &$0) }
+        } else {
+            output.append(answerTo: call, nil)
+        }
+        planFlush()
+    }
+}

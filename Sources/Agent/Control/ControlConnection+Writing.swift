@@ -1,0 +1,73 @@
+import NIOCore
+
+// Lines to the peer: written in pieces that are given to the kernel one at a time, and accounted for until it takes them.
+extension ControlConnection {
+    func account(_ bytes: Int) {
+        let id = id
+        schedule { $0.wrote(bytes, to: id, at: $1) }
+    }
+
+    func unaccount(_ bytes: Int) {
+        guard bytes > 0 else { return }
+        let id = id
+        schedule { $0.read(bytes, by: id, at: $1) }
+    }
+
+    func write(_ line: [UInt8]) {
+        guard channel.isActive, !line.isEmpty else { return }
+        account(line.count)
+        output.append(line)
+        planFlush()
+    }
+
+    func planFlush() {
+        guard !output.isFlushPlanned else { return }
+        output.isFlushPlanned = true
+        // Once for all that is answered at the same time, as by one commit.
+        channel.eventLoop.execute { self.assumeIsolated { $0.flush() } }
+    }
+
+    private func flush() {
+        output.isFlushPlanned = false
+        pump()
+    }
+
+    /// Gives the kernel the next piece when it has taken the one before.
+    func pump() {
+        guard !output.isPumping else { return }
+        output.isPumping = true
+        defer { output.isPumping = false }
+        endAnswered()
+        while !output.isWriting, channel.isActive, let piece = output.nextPiece() {
+            output.isWriting = true
+            let count = piece.readableBytes
+            channel.writeAndFlush(piece).whenComplete { [weak self] _ in
+                self?.assumeIsolated { $0.written(count) }
+            }
+        }
+    }
+
+    private func written(_ bytes: Int) {
+        output.isWriting = false
+        guard !isClosed else { return }
+        unaccount(bytes)
+        reportDropped()
+        resumeConsumers()
+        pump()
+        closeWhenDone()
+    }
+
+    /// Gives back what calls that were answered held.
+    private func endAnswered() {
+        let answered = output.takeAnswered()
+        guard answered.count > 0 else { return }
+        let id = id
+        schedule { scheduler, now in
+            scheduler.end(
+                .message, count: answered.count, bytes: answered.bytes, answer: answered.reserved, of: id)
+            scheduler.wrote(answered.written, to: id, at: now)
+        }
+        reportDropped()
+        closeWhenDone()
+    }
+}

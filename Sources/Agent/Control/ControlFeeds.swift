@@ -1,0 +1,147 @@
+import ControlAPI
+import MQTT
+import Session
+import SessionCore
+
+/// A watch or a subscription of a peer.
+enum FeedID: Hashable {
+    case watch(WatchID)
+    case subscription(SubscriptionID)
+
+    /// A notification about either names it in the member `watch`.
+    var watch: WatchID {
+        switch self {
+        case .watch(let id): id
+        case .subscription(let id): WatchID(rawValue: id.rawValue)
+        }
+    }
+
+    var kind: ControlScheduler.FeedKind {
+        switch self {
+        case .watch: .watch
+        case .subscription: .subscription
+        }
+    }
+}
+
+/// The watches and subscriptions of one peer: which there are, what is kept back for each until its answer is written, and
+/// how much of each was dropped because the peer was too slow.
+struct ControlFeeds {
+    /// How many watches and subscriptions a peer may have on one connection.
+    static let maximum = 1024
+    /// How many bytes are kept back for a watch or subscription before its answer is written.
+    static let maximumHeld = 1 << 20
+
+    struct Subscription {
+        var session: SessionName
+        /// Of a durable one.
+        var consumer: ConsumerName?
+    }
+
+    private struct Held {
+        var lines: [[UInt8]] = []
+        var bytes = 0
+    }
+
+    private struct Dropped {
+        var count = 0
+        /// The number of the last event; 0 for messages.
+        var sequence: Int64 = 0
+    }
+
+    private(set) var watches: Set<WatchID> = []
+    private(set) var subscriptions: [SubscriptionID: Subscription] = [:]
+    /// Of those whose answer is not written: the peer must know them before it hears of them.
+    private var held: [FeedID: Held] = [:]
+    /// Since the peer was last told.
+    private var dropped: [FeedID: Dropped] = [:]
+    /// Messages of durable consumers wait for the peer to read.
+    var areConsumersPaused = false
+
+    var isEmpty: Bool { watches.isEmpty && subscriptions.isEmpty }
+    var isFull: Bool { watches.count + subscriptions.count >= Self.maximum }
+
+    /// The sessions in which the peer has a durable consumer.
+    var sessionsWithConsumers: Set<SessionName> {
+        Set(subscriptions.values.filter { $0.consumer != nil }.map(\.session))
+    }
+
+    // MARK: Begin and end
+
+    /// What comes for the watch is kept back from now on, until ``answered(_:)``.
+    mutating func add(_ watch: WatchID) {
+        watches.insert(watch)
+        held[.watch(watch)] = Held()
+    }
+
+    /// What comes for the subscription is kept back from now on, until ``answered(_:)``.
+    mutating func add(_ id: SubscriptionID, _ subscription: Subscription) {
+        subscriptions[id] = subscription
+        held[.subscription(id)] = Held()
+    }
+
+    /// - Returns: the lines that were kept back, and their length.
+    mutating func answered(_ feed: FeedID) -> (lines: [[UInt8]], bytes: Int) {
+        held.removeValue(forKey: feed).map { ($0.lines, $0.bytes) } ?? ([], 0)
+    }
+
+    /// - Returns: the length of what was kept back; `nil` if there is no such watch.
+    mutating func remove(_ watch: WatchID) -> Int? {
+        guard watches.remove(watch) != nil else { return nil }
+        return discard(.watch(watch))
+    }
+
+    /// - Returns: the subscription and the length of what was kept back; `nil` if there is no such subscription.
+    mutating func remove(_ id: SubscriptionID) -> (Subscription, held: Int)? {
+        guard let subscription = subscriptions.removeValue(forKey: id) else { return nil }
+        return (subscription, discard(.subscription(id)))
+    }
+
+    private mutating func discard(_ feed: FeedID) -> Int {
+        dropped[feed] = nil
+        return held.removeValue(forKey: feed)?.bytes ?? 0
+    }
+
+    // MARK: What comes for them
+
+    /// What becomes of a line for a watch or subscription.
+    enum Outcome {
+        /// It is to be written.
+        case write
+        /// It is kept back.
+        case kept
+        /// There is no room to keep it back.
+        case full
+    }
+
+    /// Keeps back a line for a watch or subscription whose answer is not written.
+    mutating func offer(_ line: [UInt8], to feed: FeedID, keeping limit: Int = maximumHeld) -> Outcome {
+        guard let bytes = held[feed]?.bytes else { return .write }
+        guard bytes + line.count <= limit else { return .full }
+        held[feed]?.lines.append(line)
+        held[feed]?.bytes += line.count
+        return .kept
+    }
+
+    func isDropping(_ feed: FeedID) -> Bool { dropped[feed] != nil }
+
+    var hasDropped: Bool { !dropped.isEmpty }
+
+    mutating func drop(_ feed: FeedID, sequence: Int64) {
+        dropped[feed, default: Dropped()].count += 1
+        dropped[feed]?.sequence = sequence
+    }
+
+    /// The events that tell the peer how much it missed. What comes from now on is not dropped.
+    mutating func takeDropped(at time: RFC3339) -> [SessionEvent] {
+        let told = dropped.filter { held[$0.key] == nil }
+        for feed in told.keys { dropped[feed] = nil }
+        return told.map { feed, dropped in
+            var event = SessionEvent(
+                watch: feed.watch, sequence: dropped.sequence, time: time, session: nil,
+                event: feed.kind == .subscription ? .messageDropped : .dropped)
+            event.count = dropped.count
+            return event
+        }
+    }
+}

@@ -1,0 +1,53 @@
+import NIOCore
+
+/// What waits to be written to a peer, and how far the writing is.
+struct ControlOutput {
+    private(set) var lines = OutgoingBytes(pieceLength: pieceLength)
+    /// Calls whose answers are among the lines, while the scheduler does not know that they are over.
+    private(set) var answered = Answered()
+    /// The kernel has not taken the last piece.
+    var isWriting = false
+    var isPumping = false
+    var isFlushPlanned = false
+
+    private static let pieceLength = 64 << 10
+
+    struct Answered {
+        var count = 0
+        var bytes = 0
+        /// How long their answers may have been, and how long they are.
+        var reserved = 0
+        var written = 0
+    }
+
+    /// Whether everything is written.
+    var isEmpty: Bool { lines.isEmpty && !isWriting && answered.count == 0 }
+
+    mutating func append(_ line: [UInt8]) {
+        lines.append(line)
+    }
+
+    /// A call is over.
+    ///
+    /// - Parameter write: writes its answer; `nil` if it has none.
+    mutating func append(answerTo call: RunningCall, _ write: ((inout [UInt8]) -> Void)?) {
+        answered.count += 1
+        answered.bytes += call.bytes
+        answered.reserved += call.answer
+        if let write { answered.written += lines.append(write) }
+    }
+
+    /// Takes the first piece; `nil` if there is nothing to write.
+    mutating func nextPiece() -> ByteBuffer? { lines.next() }
+
+    /// Takes the calls that are over.
+    mutating func takeAnswered() -> Answered {
+        defer { answered = Answered() }
+        return answered
+    }
+
+    mutating func discard() {
+        lines = OutgoingBytes(pieceLength: Self.pieceLength)
+        answered = Answered()
+    }
+}

@@ -29,7 +29,7 @@ extension SessionMachine {
     private func newTrying(outage: Outage?, because cause: Reason, at now: Instant) -> Trying {
         Trying(
             activity: .waiting(until: now, isHastened: false), startedAt: now, cause: cause, outage: outage,
-            followsConnection: outage != nil)
+            followsSuddenClose: outage != nil && Rivalry.isSudden(cause))
     }
 
     /// The connection is gone: begins to reconnect, at once after a local cause, else by the table.
@@ -131,7 +131,7 @@ extension SessionMachine {
         countOutage(&trying)
         trying.lastFailure = ending.reason
         if case .attempting(_, _, _, let established) = trying.activity {
-            trying.followsConnection = established != nil
+            trying.followsSuddenClose = established != nil && Rivalry.isSudden(ending.reason)
         }
         if ending.reason.code == .stateMismatch, trying.mismatchedAt != attempt.endpoint {
             // Its session is discarded, and the next attempt begins a new one there. Elsewhere it would meet another old
@@ -316,7 +316,7 @@ extension SessionMachine {
         let attempt = Attempt(
             generation: lastGeneration, endpoint: endpoint, number: trying.attempts,
             discardsSession: escalation == .discard,
-            look: look, followsConnection: trying.followsConnection,
+            look: look, followsSuddenClose: trying.followsSuddenClose,
             continuesKnock: watch.hasAnswer(endpoint) || trying.returnsFrom != nil, rejection: trying.rejection)
         watch.waitEnded()
         trying.activity = .attempting(

@@ -139,8 +139,8 @@ extension SessionMachine {
         var outage: Outage?
         /// Whether a server has accepted a connection since. Who was thrown out after that may have been displaced.
         var wasAccepted = false
-        /// Whether what ended last was a connection that the server had accepted.
-        var followsConnection: Bool
+        /// Whether what ended last was a connection that the server had accepted, and closed without giving a reason.
+        var followsSuddenClose: Bool
         /// Whether the coming attempt is the very first one after somebody connected the session: it takes over from any
         /// other device. Not when it has to wait for the network.
         var takesOver = false

@@ -68,9 +68,9 @@ public struct Attempt: Hashable, Sendable {
     public var discardsSession: Bool
     /// What has to be found out before CONNECT.
     public var look: Look?
-    /// Whether what ended last was a connection that the server had accepted: another device that took over may still be
-    /// about to say so.
-    public var followsConnection = false
+    /// Whether what ended last was a connection that the server had accepted, and closed without giving a reason: another
+    /// device that took over may still be about to say so.
+    public var followsSuddenClose = false
     /// Whether the connection of a knock that was answered is there to go on with.
     public var continuesKnock = false
     /// What the server said about the credential that was used last: the attempt needs another one, and ends with this

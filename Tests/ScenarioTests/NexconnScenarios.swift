@@ -1,5 +1,6 @@
 import ControlAPI
 import MQTT
+import NIOCore
 import SessionCore
 import Support
 import Testing
@@ -272,6 +273,25 @@ struct NexconnScenarios {
             #expect(try await b.until(.failed).reason?.code == "displaced")
             await scenario.sleep(.seconds(7200))
             #expect(try await a.status().state == .connected)
+            #expect(try await a.status().counters.outages == 0)
+        }
+    }
+
+    /// The server closes B's connection as soon as it has A's CONNECT, and A needs a while until it is seen in the room.
+    @Test func `reconnectKickEnable false: A that took over is not thrown out before it could say so`() async throws {
+        try await Scenario.run { scenario in
+            scenario.with { broker, _ in broker.takesOverSilently = true }
+            let quick = Self.device("take-over") + "\ndelays = [\"50ms\"]\nspread = \"1ms\""
+            let a = try await scenario.host("A", quick, user: "u")
+            await scenario.cut(a)
+            let b = try await scenario.host("B", quick, user: "u")
+            try await b.until(.connected)
+            await scenario.sleep(.seconds(60))
+            scenario.uplinks[a.name]?.latency = .milliseconds(150)
+            await scenario.mend(a)
+            try await a.until(.connected)
+            #expect(try await b.until(.failed).reason?.code == "displaced")
+            await scenario.sleep(.seconds(7200))
             #expect(try await a.status().counters.outages == 0)
         }
     }

@@ -55,10 +55,10 @@ import Testing
         #expect(session.live?.look == nil, "somebody wants it here")
     }
 
-    @Test func `an attempt knows whether what ended last was accepted by a server`() {
+    @Test func `an attempt knows whether a server has accepted what ended last, and closed it without a reason`() {
         var session = session(.takeOver)
         var follows: [Bool?] = []
-        func note() { follows.append(session.live?.followsConnection) }
+        func note() { follows.append(session.live?.followsSuddenClose) }
         note()
         session.end(.refused)
         session.wake()
@@ -74,7 +74,11 @@ import Testing
         session.end(.refused)
         session.wake()
         note()
-        #expect(follows == [false, false, true, true, false])
+        session.succeed()
+        session.end(.heartbeatTimeout)
+        session.wake()
+        note()
+        #expect(follows == [false, false, true, true, false, false])
     }
 
     @Test(arguments: KickStrategy.allCases)

@@ -133,10 +133,8 @@ extension SessionDriver {
         var verdict: Reason?
         if case .attempt(let attempt, let look) = looking.purpose {
             // A connection that was closed without a reason may have been taken over: that is no yielding.
-            let mayBeTaken = attempt.followsConnection && Rivalry.isSudden(machine.status.reason)
-            verdict =
-                (mayBeTaken ? PresenceLook.verdict(.forNewer, seen: seen, own: membership.presence) : nil)
-                ?? PresenceLook.verdict(look, seen: seen, own: membership.presence)
+            let looks = attempt.followsSuddenClose ? [.forNewer, look] : [look]
+            verdict = looks.lazy.compactMap { PresenceLook.verdict($0, seen: seen, own: membership.presence) }.first
         }
         for message in seen { rooms.membership?.presence.noteSeen(message) }
         // Nobody would take it away otherwise; but what another device says under the same name stays.
@@ -156,17 +154,11 @@ extension SessionDriver {
         }
     }
 
-    /// Whether another device may have taken over just now and not have said yet that it is there: the server closes the
-    /// connection of the older device first, in MQTT 3.1.1 always without a word. To come back then would throw it out again.
+    /// Whether another device may have taken over just now and not have said yet that it is there: a server that gives no
+    /// reason closes the connection of the older device first. To come back then would throw the newer one out again.
     private func mayBeTooEarly(_ looking: Looking) -> Bool {
-        guard case .attempt(let attempt, let look) = looking.purpose, !looking.isSecond, attempt.followsConnection
-        else {
-            return false
-        }
-        return switch look {
-        case .forNewer: looking.look.version == .threeOneOne
-        case .forAny: Rivalry.isSudden(machine.status.reason)
-        }
+        guard case .attempt(let attempt, _) = looking.purpose else { return false }
+        return attempt.followsSuddenClose && !looking.isSecond
     }
 
     /// Looks a second time in a moment.

@@ -21,14 +21,23 @@ public struct DurableSubscription: AsyncSequence, Sendable {
         let feed: FeedID
         let client: HoldfastClient
 
-        /// Says that the message is done, and is not to be given again. Returns when that is committed to disk. While the
-        /// daemon is away, or is back and has not given the message again yet, it returns at once, and the daemon is told
-        /// when it gives it.
+        /// Says that the message is done, and is not to be given again.
         ///
+        /// - Returns: once that is committed to disk; while the daemon is away, or is back and has not given the message
+        ///   again yet, at once.
         /// - Throws: when the daemon refuses, or the consumer has ended.
-        public func ack() async throws(ClientError) {
+        @discardableResult
+        public func ack() async throws(ClientError) -> Acknowledgement {
             try await client.acknowledge(message.id, epoch, of: feed)
         }
+    }
+
+    /// What has come of an acknowledgement.
+    public enum Acknowledgement: Sendable {
+        /// It is committed to disk: the message is not given again.
+        case committed
+        /// The daemon is told when it gives the message again. If this client ends before, the next one is given it.
+        case pending
     }
 
     /// How many messages of the consumer were dropped since a program was told that last, because it was full.
@@ -176,19 +185,26 @@ extension HoldfastClient {
         }
     }
 
-    func acknowledge(_ id: Int64, _ epoch: String?, of feed: FeedID) async throws(ClientError) {
+    func acknowledge(_ id: Int64, _ epoch: String?, of feed: FeedID) async throws(ClientError)
+        -> DurableSubscription.Acknowledgement
+    {
         guard let consumer = consumers[feed] else { throw .closed }
-        guard consumer.epoch == epoch, let message = consumer.messages[id] else { return }
+        // The daemon knows of no such message any more.
+        guard consumer.epoch == epoch, let message = consumer.messages[id] else { return .committed }
         consumers[feed]?.messages[id]?.isAcknowledged = true
-        guard let subscription = consumer.id, message.isGivenHere else { return }
+        guard let subscription = consumer.id, message.isGivenHere else { return .pending }
         let number = nextID()
         let line = try Self.line(MessageAckMethod.self, .init(subscription: subscription, id: id), id: number)
         // Not by way of `call`, which would make a connection on which the subscription is another one.
         let answer = await withCheckedContinuation { send(line, id: number, as: .call($0), timeout: nil) }
         switch answer {
-        case .success: settlementAnswered(feed, id, answer)
-        case .failure(let error) where error.isPassing: break
-        case .failure(.refused(let error)) where error.known == .unknownSubscription: break
+        case .success:
+            settlementAnswered(feed, id, answer)
+            return .committed
+        case .failure(let error) where error.isPassing:
+            return .pending
+        case .failure(.refused(let error)) where error.known == .unknownSubscription:
+            return .pending
         case .failure(let error):
             consumers[feed]?.messages[id]?.isAcknowledged = false
             throw error

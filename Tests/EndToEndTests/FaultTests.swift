@@ -196,8 +196,8 @@ extension EndToEnd {
                 session: "main", filter: "large/#", qos: .exactlyOnce, consumer: "large")
             let working = Task { await worker.run(subscription) }
             try await until("the consumer is there") { try await daemon.status().inbox.consumers.count == 1 }
-            // A second for a message, so that the cut is in the middle of one.
-            let rate = size * 8 / 1000
+            // A minute for a message, so that the cut is in the middle of one.
+            let rate = size * 8 / 1000 / 60
             try await lab.router.run([
                 "tc", "qdisc", "add", "dev", "far", "root", "tbf", "rate", "\(rate)kbit", "burst", "20000", "latency",
                 "2s",

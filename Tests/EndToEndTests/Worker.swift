@@ -5,7 +5,7 @@ import HoldfastClient
 /// it, as a database would.
 actor Worker {
     private(set) var done: [ReceivedMessage] = []
-    /// Messages whose acknowledgement was confirmed, by id.
+    /// Messages whose acknowledgement was committed, by id.
     private(set) var acknowledged: Set<Int64> = []
     private(set) var doneAfterAcknowledgement: [Int64] = []
     private(set) var failure: (any Error)?
@@ -21,8 +21,7 @@ actor Worker {
                 let id = element.message.id
                 if acknowledged.contains(id) { doneAfterAcknowledgement.append(id) }
                 done.append(element.message)
-                try await element.ack()
-                acknowledged.insert(id)
+                if try await element.ack() == .committed { acknowledged.insert(id) }
             }
         } catch ClientError.closed {
             // Its end was in the middle of an acknowledgement.

@@ -86,14 +86,14 @@ struct DurableSubscriptionTests {
             try await Self.proceed(client)
             // On the next connection: the daemon has made the consumer by then, and given nothing.
             while (try? await Self.proceed(client)) == nil {}
-            try await given[0].ack()
+            #expect(try await given[0].ack() == .pending)
             try await Self.proceed(client)
             try await Self.proceed(client)
-            try await given[1].ack()
+            #expect(try await given[1].ack() == .committed)
             let fourth = try #require(try await messages.next())
             #expect(fourth.message.id == 4)
             try await given[2].ack()
-            try await fourth.ack()
+            #expect(try await fourth.ack() == .committed)
         }
     }
 

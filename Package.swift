@@ -74,7 +74,7 @@ let package = Package(
         // Shells around one facility of the system each.
         module("NetworkPath", ["Vocabulary", "SessionCore", "CNetlink", nioCore, nioPosix]),
         module("Systemd", ["CSystemd"]),
-        module("DurableStore", ["SessionCore", "MQTT", "CSQLite", nioCore]),
+        module("DurableStore", ["SessionCore", "MQTT", "Session", "CSQLite", nioCore]),
         module("Transport", ["Vocabulary", nioCore, nioPosix, nioTLS, nioHTTP1, nioWebSocket, nioSSL]),
 
         // Everything put together.
@@ -114,7 +114,7 @@ let package = Package(
         tests("SessionTests", ["Session", "SessionCore", "MQTT", "ControlAPI", "Support", nioCore]),
         tests("NetworkPathTests", ["Vocabulary", "NetworkPath", "SessionCore", nioCore, nioPosix]),
         tests("SystemdTests", ["Systemd", "Support", "SupportLogind", nioCore, nioPosix]),
-        tests("DurableStoreTests", ["DurableStore", "SessionCore", "MQTT", nioCore]),
+        tests("DurableStoreTests", ["DurableStore", "Session", "SessionCore", "MQTT", nioCore]),
         tests(
             "TransportTests", ["Vocabulary", "Transport", "Support", nioCore, nioPosix, nioHTTP1, nioWebSocket, nioSSL]),
         tests("HoldfastClientTests", ["HoldfastClient", "ControlAPI", "Support", nioCore, nioPosix]),

@@ -1,9 +1,10 @@
 internal import MQTT
+internal import Session
 internal import SessionCore
 
 /// How each change becomes rows. Everything here runs inside the transaction of a commit.
 extension DurableStore {
-    func apply(_ changes: [DurableChange], to session: SessionName, in database: Database) throws(StoreError) {
+    func apply(_ changes: [SessionChange], to session: SessionName, in database: Database) throws(StoreError) {
         let id = try makeSession(session, in: database)
         var last: MessageSequence?
         var lastCollected: InboxSequence?
@@ -22,7 +23,7 @@ extension DurableStore {
                 last = sequence
             }
             try apply(change, to: id, in: database)
-            if case .collect(let collected, _, _) = change {
+            if case .mqtt(.collect(let collected, _, _)) = change {
                 lastCollected = max(lastCollected ?? .zero, collected.sequence)
             }
         }
@@ -82,6 +83,44 @@ extension DurableStore {
     private func lastSequence(of session: Int64, in database: Database) throws(StoreError) -> MessageSequence {
         let next = try database.integer("SELECT next_sequence FROM session WHERE id = ?", .integer(session)) ?? 1
         return MessageSequence(rawValue: next - 1)
+    }
+
+    private func apply(_ change: SessionChange, to session: Int64, in database: Database) throws(StoreError) {
+        switch change {
+        case .mqtt(let change):
+            try apply(change, to: session, in: database)
+        case .setHomes(let addresses):
+            try database.run("DELETE FROM home WHERE session = ?", .integer(session))
+            for (position, address) in addresses.enumerated() {
+                try database.run(
+                    "INSERT INTO home (session, position, address) VALUES (?, ?, ?)", .integer(session),
+                    .integer(position), .text(address))
+            }
+        case .setPresences(let times):
+            try database.run("DELETE FROM presence WHERE session = ?", .integer(session))
+            for since in times {
+                try database.run(
+                    "INSERT INTO presence (session, since) VALUES (?, ?)", .integer(session), .integer(since.rawValue))
+            }
+        case .putPublication(let publication):
+            // A new row, so that the rows stay in the order in which they were put.
+            try database.run(
+                """
+                INSERT OR REPLACE INTO publication (session, topic, qos, properties, payload, since)
+                VALUES (?, ?, ?, ?, ?, ?)
+                """,
+                .integer(session), .text(publication.topic), .integer(publication.qos.rawValue),
+                StoredProperties.encode(publication.properties).map { .blob($0) } ?? .null,
+                .blob(publication.payload), .integer(publication.since.rawValue))
+        case .removePublication(let topic):
+            try database.run(
+                "DELETE FROM publication WHERE session = ? AND topic = ?", .integer(session), .text(topic))
+        case .rememberRetained(let topic):
+            try database.run(
+                "INSERT OR IGNORE INTO retained (session, topic) VALUES (?, ?)", .integer(session), .text(topic))
+        case .forgetRetained(let topic):
+            try database.run("DELETE FROM retained WHERE session = ? AND topic = ?", .integer(session), .text(topic))
+        }
     }
 
     private func apply(_ change: DurableChange, to session: Int64, in database: Database) throws(StoreError) {
@@ -155,37 +194,6 @@ extension DurableStore {
         case .setEstablished(let established):
             try database.run(
                 "UPDATE session SET established = ? WHERE id = ?", .integer(established ? 1 : 0), .integer(session))
-        case .setHomes(let addresses):
-            try database.run("DELETE FROM home WHERE session = ?", .integer(session))
-            for (position, address) in addresses.enumerated() {
-                try database.run(
-                    "INSERT INTO home (session, position, address) VALUES (?, ?, ?)", .integer(session),
-                    .integer(position), .text(address))
-            }
-        case .setPresences(let times):
-            try database.run("DELETE FROM presence WHERE session = ?", .integer(session))
-            for since in times {
-                try database.run(
-                    "INSERT INTO presence (session, since) VALUES (?, ?)", .integer(session), .integer(since.rawValue))
-            }
-        case .putPublication(let publication):
-            // A new row, so that the rows stay in the order in which they were put.
-            try database.run(
-                """
-                INSERT OR REPLACE INTO publication (session, topic, qos, properties, payload, since)
-                VALUES (?, ?, ?, ?, ?, ?)
-                """,
-                .integer(session), .text(publication.topic), .integer(publication.qos.rawValue),
-                StoredProperties.encode(publication.properties).map { .blob($0) } ?? .null,
-                .blob(publication.payload), .integer(publication.since.rawValue))
-        case .removePublication(let topic):
-            try database.run(
-                "DELETE FROM publication WHERE session = ? AND topic = ?", .integer(session), .text(topic))
-        case .rememberRetained(let topic):
-            try database.run(
-                "INSERT OR IGNORE INTO retained (session, topic) VALUES (?, ?)", .integer(session), .text(topic))
-        case .forgetRetained(let topic):
-            try database.run("DELETE FROM retained WHERE session = ? AND topic = ?", .integer(session), .text(topic))
         case .collect(let collected, let consumers, let packetID):
             for name in consumers { try collect(collected, name, session, database) }
             if let packetID { try apply(.insertInbound(packetID), to: session, in: database) }
@@ -264,12 +272,12 @@ extension DurableStore {
     }
 }
 
-extension DurableChange {
+extension SessionChange {
     /// The sequence that the change uses up.
     fileprivate var newSequence: MessageSequence? {
         switch self {
-        case .insert(let stored): stored.sequence
-        case .requeue(_, as: let sequence, at: _): sequence
+        case .mqtt(.insert(let stored)): stored.sequence
+        case .mqtt(.requeue(_, as: let sequence, at: _)): sequence
         default: nil
         }
     }

@@ -1,6 +1,7 @@
 internal import Glibc
-public import MQTT
-public import SessionCore
+internal import MQTT
+package import Session
+package import SessionCore
 
 /// What of the sessions outlives the daemon: the outbox, the exchanges in flight, and what the server may remember of
 /// us. One SQLite file in the state directory.
@@ -289,7 +290,7 @@ public actor DurableStore {
     ///
     /// - Throws: ``StoreError/full(path:cause:)``, after which everything goes on as soon as there is room;
     ///   ``StoreError/inconsistent(_:)`` for a sequence that is not above every one inserted before.
-    public func commit(_ batch: [(session: SessionName, changes: [DurableChange])]) throws(StoreError) {
+    package func commit(_ batch: [(session: SessionName, changes: [SessionChange])]) throws(StoreError) {
         let start = ContinuousClock.now
         do {
             try requireRoom(for: batch)
@@ -347,7 +348,7 @@ public actor DurableStore {
             messages: messages)
     }
 
-    private func write(_ batch: [(session: SessionName, changes: [DurableChange])]) throws(StoreError) {
+    private func write(_ batch: [(session: SessionName, changes: [SessionChange])]) throws(StoreError) {
         let database = try opened()
         let before = (sessionIDs, messages, windows)
         mustFlush = false
@@ -405,7 +406,7 @@ public actor DurableStore {
     }
 
     /// Refuses messages while there is still room for everything else. A message is written to the log, then to the file.
-    private func requireRoom(for batch: [(session: SessionName, changes: [DurableChange])]) throws(StoreError) {
+    private func requireRoom(for batch: [(session: SessionName, changes: [SessionChange])]) throws(StoreError) {
         var needed: UInt64 = 0
         for (_, changes) in batch {
             for change in changes { needed += UInt64(change.roomNeeded) }
@@ -445,13 +446,13 @@ public actor DurableStore {
     }
 }
 
-extension DurableChange {
+extension SessionChange {
     /// Bytes that it adds to the file, as far as they count.
     fileprivate var roomNeeded: Int {
         switch self {
-        case .insert(let stored): stored.message.size
+        case .mqtt(.insert(let stored)): stored.message.size
         case .putPublication(let publication): publication.size
-        case .collect(let message, let consumers, _): message.size * consumers.count
+        case .mqtt(.collect(let message, let consumers, _)): message.size * consumers.count
         default: 0
         }
     }

@@ -1,4 +1,5 @@
 internal import MQTT
+internal import Session
 internal import SessionCore
 
 /// Changes that follow each other and are alike, about messages next to each other: one statement for all of them. Servers
@@ -8,37 +9,37 @@ extension DurableStore {
     ///
     /// - Returns: how many changes that were; `nil` if the first one is of a kind that has no ranges.
     func applyRange(
-        at changes: ArraySlice<DurableChange>, to session: Int64, in database: Database
+        at changes: ArraySlice<SessionChange>, to session: Int64, in database: Database
     ) throws(StoreError) -> Int? {
         switch changes.first {
-        case .assign(let first, let packetID)?:
+        case .mqtt(.assign(let first, let packetID))?:
             let count = changes.prefixCount {
-                guard case .assign(let sequence, let id) = $0 else { return false }
+                guard case .mqtt(.assign(let sequence, let id)) = $0 else { return false }
                 return sequence == first.advanced(by: $1) && Int(id.rawValue) == Int(packetID.rawValue) + $1
             }
             try assign(range(session, first, count), packetID, session, database)
             return count
-        case .unassign(let first)?:
-            let count = changes.prefixCount { $0 == .unassign(first.advanced(by: $1)) }
+        case .mqtt(.unassign(let first))?:
+            let count = changes.prefixCount { $0 == .mqtt(.unassign(first.advanced(by: $1))) }
             let keys = try range(session, first, count)
             try database.run("DELETE FROM in_flight WHERE key BETWEEN ? AND ?", keys.first, keys.last)
             return count
-        case .release(let first)?:
-            let count = changes.prefixCount { $0 == .release(first.advanced(by: $1)) }
+        case .mqtt(.release(let first))?:
+            let count = changes.prefixCount { $0 == .mqtt(.release(first.advanced(by: $1))) }
             let keys = try range(session, first, count)
             try database.run("UPDATE in_flight SET released = 1 WHERE key BETWEEN ? AND ?", keys.first, keys.last)
             return count
-        case .remove(let first)?:
-            let count = changes.prefixCount { $0 == .remove(first.advanced(by: $1)) }
+        case .mqtt(.remove(let first))?:
+            let count = changes.prefixCount { $0 == .mqtt(.remove(first.advanced(by: $1))) }
             let keys = try range(session, first, count)
             try database.run("DELETE FROM message WHERE key BETWEEN ? AND ?", keys.first, keys.last)
             messages -= database.changes
             try database.run("DELETE FROM in_flight WHERE key BETWEEN ? AND ?", keys.first, keys.last)
             try database.run("DELETE FROM quarantine WHERE key BETWEEN ? AND ?", keys.first, keys.last)
             return count
-        case .removeCollected(let first, let name)?:
+        case .mqtt(.removeCollected(let first, let name))?:
             let count = changes.prefixCount {
-                $0 == .removeCollected(InboxSequence(rawValue: first.rawValue + Int64($1)), name)
+                $0 == .mqtt(.removeCollected(InboxSequence(rawValue: first.rawValue + Int64($1)), name))
             }
             guard let consumer = try consumerID(name, of: session, in: database) else { return count }
             let last = InboxSequence(rawValue: first.rawValue + Int64(count) - 1)

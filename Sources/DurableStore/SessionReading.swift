@@ -1,14 +1,33 @@
 public import MQTT
 internal import NIOCore
+package import Session
 public import SessionCore
 
 /// What the store gives back.
 extension DurableStore {
     /// The state of a session; the empty one of a session that never was, if the name is not known.
-    public func session(_ name: SessionName) throws(StoreError) -> DurableSession {
+    package func session(_ name: SessionName) throws(StoreError) -> StoredSession {
+        let database = try opened()
+        var stored = StoredSession()
+        guard let id = sessionIDs[name] else { return stored }
+        stored.mqtt = try protocolState(of: id)
+        try database.query("SELECT address FROM home WHERE session = ? ORDER BY position", .integer(id)) {
+            row throws(StoreError) in
+            stored.homes.append(row.text(0))
+            return true
+        }
+        try database.query("SELECT since FROM presence WHERE session = ?", .integer(id)) {
+            row throws(StoreError) in
+            stored.presences.insert(Timestamp(rawValue: row.integer(0)))
+            return true
+        }
+        try readPublications(of: id, into: &stored)
+        return stored
+    }
+
+    private func protocolState(of id: Int64) throws(StoreError) -> DurableSession {
         let database = try opened()
         var session = DurableSession()
-        guard let id = sessionIDs[name] else { return session }
         try database.query(
             """
             SELECT established, assigned_client_id, next_sequence, next_inbox_sequence, client_id,
@@ -56,17 +75,6 @@ extension DurableStore {
             }
             return true
         }
-        try database.query("SELECT address FROM home WHERE session = ? ORDER BY position", .integer(id)) {
-            row throws(StoreError) in
-            session.homes.append(row.text(0))
-            return true
-        }
-        try database.query("SELECT since FROM presence WHERE session = ?", .integer(id)) {
-            row throws(StoreError) in
-            session.presences.insert(Timestamp(rawValue: row.integer(0)))
-            return true
-        }
-        try readPublications(of: id, into: &session)
         try readConsumers(of: id, into: &session)
         try countQueue(of: id, into: &session)
         return session
@@ -100,7 +108,7 @@ extension DurableStore {
         durable.queuedBytes = all.bytes - inFlight.bytes - quarantined.bytes
     }
 
-    private func readPublications(of session: Int64, into durable: inout DurableSession) throws(StoreError) {
+    private func readPublications(of session: Int64, into stored: inout StoredSession) throws(StoreError) {
         let database = try opened()
         try database.query(
             "SELECT topic, qos, properties, payload, since FROM publication WHERE session = ? ORDER BY id",
@@ -109,7 +117,7 @@ extension DurableStore {
             guard let qos = UInt8(exactly: row.integer(1)).flatMap(QoS.init), qos != .exactlyOnce else {
                 throw self.damage("the QoS of a publication is invalid")
             }
-            durable.publications.append(
+            stored.publications.append(
                 Publication(
                     topic: row.text(0), payload: row.blob(3), qos: qos,
                     properties: try self.properties(row.optionalBlob(2)), since: .init(rawValue: row.integer(4))))
@@ -117,7 +125,7 @@ extension DurableStore {
         }
         try database.query("SELECT topic FROM retained WHERE session = ?", .integer(session)) {
             row throws(StoreError) in
-            durable.retainedTopics.insert(row.text(0))
+            stored.retainedTopics.insert(row.text(0))
             return true
         }
     }

@@ -1,6 +1,7 @@
 import MQTT
 import NIOCore
 import NIOPosix
+import Session
 import SessionCore
 import Support
 import Testing
@@ -24,14 +25,14 @@ struct CommitQueueTests {
         var path: String
 
         /// Commits several things in one turn of the loop, and waits for the last.
-        func commit(_ batches: [[DurableChange]], areCumulative: Bool = false) async throws {
+        func commit(_ batches: [[SessionChange]], areCumulative: Bool = false) async throws {
             try await enqueue(batches, areCumulative)
             _ = try await events.first { event -> Bool? in
                 if case .done(batches.count - 1, _) = event { true } else { nil }
             }
         }
 
-        private func enqueue(_ batches: [[DurableChange]], _ areCumulative: Bool) async throws {
+        private func enqueue(_ batches: [[SessionChange]], _ areCumulative: Bool) async throws {
             try await queue.eventLoop.submit {
                 queue.assumeIsolated { queue in
                     for (number, changes) in batches.enumerated() {
@@ -68,18 +69,19 @@ struct CommitQueueTests {
         try await group.shutdownGracefully()
     }
 
-    private static func insert(_ sequence: Int64) -> DurableChange {
-        .insert(
-            StoredMessage(
-                sequence: MessageSequence(rawValue: sequence),
-                message: OutboundMessage(topic: "t", payload: ByteBuffer(string: "\(sequence)"))))
+    private static func insert(_ sequence: Int64) -> SessionChange {
+        .mqtt(
+            .insert(
+                StoredMessage(
+                    sequence: MessageSequence(rawValue: sequence),
+                    message: OutboundMessage(topic: "t", payload: ByteBuffer(string: "\(sequence)")))))
     }
 
     @Test func `completions come in the order of the calls, and what they say is durable`() async throws {
         try await Self.run { bench in
             try await bench.commit((1...200).map { [Self.insert($0)] })
             #expect(await bench.outcomes == (0..<200).map { .done($0, .committed) })
-            #expect(try await bench.store.session(bench.main).queuedCount == 200)
+            #expect(try await bench.store.session(bench.main).mqtt.queuedCount == 200)
         }
     }
 
@@ -102,16 +104,16 @@ struct CommitQueueTests {
         try await Self.run { bench in
             try await bench.commit((1...200).map { [Self.insert($0)] }, areCumulative: true)
             #expect(await bench.outcomes == [.done(199, .committed)])
-            #expect(try await bench.store.session(bench.main).queuedCount == 200)
+            #expect(try await bench.store.session(bench.main).mqtt.queuedCount == 200)
         }
     }
 
     @Test func `each refused message completes, also where calls speak for those before them`() async throws {
         try await Self.run { bench in
             try await bench.commit([[Self.insert(5)]])
-            let changes: [[DurableChange]] = [
-                [.setEstablished(true)], [.setEstablished(false)], [Self.insert(5)], [Self.insert(4)],
-                [.setEstablished(true)], [],
+            let changes: [[SessionChange]] = [
+                [.mqtt(.setEstablished(true))], [.mqtt(.setEstablished(false))], [Self.insert(5)], [Self.insert(4)],
+                [.mqtt(.setEstablished(true))], [],
             ]
             try await bench.commit(changes, areCumulative: true)
             #expect(
@@ -143,12 +145,14 @@ struct CommitQueueTests {
         try await Self.run { bench in
             try await bench.commit([[Self.insert(5)]])
             // A sequence that is not above the last is a message that the store cannot take.
-            try await bench.commit([[.setEstablished(true)], [Self.insert(5), .setAssignedClientID("x")], []])
+            try await bench.commit([
+                [.mqtt(.setEstablished(true))], [Self.insert(5), .mqtt(.setAssignedClientID("x"))], [],
+            ])
             #expect(
                 await bench.outcomes.suffix(3) == [
                     .done(0, .committed), .done(1, .committedWithoutInserts), .done(2, .committed),
                 ])
-            let session = try await bench.store.session(bench.main)
+            let session = try await bench.store.session(bench.main).mqtt
             #expect(session.established)
             #expect(session.assignedClientID == "x")
             #expect(session.queuedCount == 1)
@@ -170,7 +174,7 @@ struct CommitQueueTests {
             }.get()
             try await bench.commit([[]])
             #expect(await done.all == [.committed, .committedWithoutInserts, .committed])
-            #expect(try await bench.store.session(other).queuedCount == 2)
+            #expect(try await bench.store.session(other).mqtt.queuedCount == 2)
         }
     }
 
@@ -183,8 +187,10 @@ struct CommitQueueTests {
                 BEGIN SELECT raise(ABORT, 'not this one'); END
                 """)
             let id = try #require(PacketID(rawValue: 7))
-            try await bench.commit([[Self.insert(1), .insertInbound(id), .setEstablished(true)], [Self.insert(2)]])
-            let session = try await bench.store.session(bench.main)
+            try await bench.commit([
+                [Self.insert(1), .mqtt(.insertInbound(id)), .mqtt(.setEstablished(true))], [Self.insert(2)],
+            ])
+            let session = try await bench.store.session(bench.main).mqtt
             #expect(session.established)
             #expect(session.inboundIDs.isEmpty)
             #expect(await bench.outcomes == [.done(0, .committedWithoutInserts), .done(1, .committed)])
@@ -202,7 +208,7 @@ struct CommitQueueTests {
             let answers = Arrivals<String>(eventLoop: bench.queue.eventLoop)
             try await bench.queue.eventLoop.submit {
                 bench.queue.assumeIsolated { queue in
-                    queue.commit([Self.insert(1), .setEstablished(true)], of: bench.main) { error in
+                    queue.commit([Self.insert(1), .mqtt(.setEstablished(true))], of: bench.main) { error in
                         answers.note("refused \(error.code)")
                     } completion: {
                         answers.note("\($0)")
@@ -217,8 +223,8 @@ struct CommitQueueTests {
             _ = try await answers.first { $0 == "committedWithoutInserts" ? true : nil }
             #expect(await bench.queue.failure == nil)
             try await bench.commit([[Self.insert(2)]])
-            #expect(try await bench.store.session(bench.main).queuedCount == 1)
-            #expect(try await bench.store.session(bench.main).established)
+            #expect(try await bench.store.session(bench.main).mqtt.queuedCount == 1)
+            #expect(try await bench.store.session(bench.main).mqtt.established)
         }
     }
 
@@ -251,7 +257,7 @@ struct CommitQueueTests {
         try await Self.run { bench in
             try await bench.commit([[Self.insert(5)]])
             for _ in 1...3 { try await bench.commit([[Self.insert(5)]]) }
-            try await bench.commit([[.setEstablished(true)]])
+            try await bench.commit([[.mqtt(.setEstablished(true))]])
             try await bench.commit([[Self.insert(6)]])
             let told = await bench.events.all.compactMap { event -> Bool? in
                 if case .failing(let failure) = event { failure != nil } else { nil }

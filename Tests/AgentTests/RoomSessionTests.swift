@@ -171,7 +171,7 @@ struct RoomSessionTests {
         guard let main = SessionName("main") else { return }
         try await inRoom { daemon, peer in
             // As if it was killed: the store knows the subscription to the old room, and the file names another one.
-            try await daemon.store.commit([(session: main, changes: [.rememberSubscription(filter)])])
+            try await daemon.store.commit([(session: main, changes: [.mqtt(.rememberSubscription(filter))])])
             try await daemon.writeSession("room = \"new\"")
             try await peer.call("daemon.reload")
             let cleared = try await daemon.server.packet { packet in

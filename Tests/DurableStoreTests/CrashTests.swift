@@ -46,6 +46,6 @@ import Testing
         #expect(sequences.count >= 2 * acknowledged)
         #expect(sequences.count.isMultiple(of: 2), "half of a transaction was applied")
         #expect(sequences == Array(1...Int64(sequences.count)))
-        #expect(try await store.session(main).nextSequence > sequence(Int64(sequences.count)))
+        #expect(try await store.mqtt(main).nextSequence > sequence(Int64(sequences.count)))
     }
 }

@@ -89,7 +89,7 @@ struct `A disk` {
             try await store.commit(main, .insertInbound(try id(UInt16(number))), .setEstablished(true))
             try await store.commit(main, .remove(sequence(number)))
         }
-        #expect(try await store.session(main).queuedCount == 0)
+        #expect(try await store.mqtt(main).queuedCount == 0)
         #expect(await store.statistics().failedCommits == 1)
         // What was taken comes back, all but a little, and not only for one message.
         #expect(try await insertUntilFull(store, from: accepted + 1) > accepted * 9 / 10)
@@ -114,14 +114,14 @@ struct `A disk` {
         let store = try open(reserve: 0)
         let accepted = try await insertUntilFull(store, bytes: bytes)
         #expect(accepted > 1)
-        let before = try await store.session(main)
+        let before = try await store.mqtt(main)
         #expect(before.queuedCount == Int(accepted))
         await #expect {
             try await store.commit(
                 main, .setEstablished(true), .remove(sequence(1)),
                 .insert(message(accepted + 1, bytes: 700_000)), .insert(message(accepted + 2, bytes: 700_000)))
         } throws: { ($0 as? StoreError)?.isFull == true }
-        #expect(try await store.session(main) == before)
+        #expect(try await store.mqtt(main) == before)
         #expect(try await store.queue(main) == (1...accepted).map { message($0, bytes: bytes) })
 
         try disk.fill()

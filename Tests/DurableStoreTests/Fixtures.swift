@@ -2,6 +2,7 @@ import Dispatch
 import Glibc
 import MQTT
 import NIOCore
+import Session
 import SessionCore
 import Testing
 
@@ -129,9 +130,22 @@ func message(
 
 extension DurableStore {
     /// One commit of one session.
+    func commit(_ session: SessionName, _ changes: SessionChange...) throws(StoreError) {
+        try commit([(session, changes)])
+    }
+
+    /// The same for changes of its protocol.
     func commit(_ session: SessionName, _ changes: DurableChange...) throws(StoreError) {
         try commit([(session, changes)])
     }
+
+    /// One commit of changes of the protocol.
+    func commit(_ batch: [(session: SessionName, changes: [DurableChange])]) throws(StoreError) {
+        try commit(batch.map { (session: $0.session, changes: $0.changes.map { SessionChange.mqtt($0) }) })
+    }
+
+    /// The protocol's part of what is durable of a session.
+    func mqtt(_ session: SessionName) throws(StoreError) -> DurableSession { try self.session(session).mqtt }
 
     /// Everything that is queued.
     func queue(_ session: SessionName) throws(StoreError) -> [StoredMessage] {

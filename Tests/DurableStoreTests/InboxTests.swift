@@ -41,7 +41,7 @@ import Testing
         #expect(try await all(kept, billing) == [message(1), message(5)])
         #expect(try await all(kept, billing, after: 1) == [message(5)])
         #expect(try await all(kept, audit) == [message(1)])
-        let session = try await kept.session(main)
+        let session = try await kept.mqtt(main)
         #expect(session.inboundIDs == [PacketID(rawValue: 7)].compactMap { $0 }.reduce(into: []) { $0.insert($1) })
         #expect(session.nextInboxSequence.rawValue >= 6)
         #expect(
@@ -62,7 +62,7 @@ import Testing
         try await store.commit(
             main, .putConsumer(billing, filter: "#", .atLeastOnce), .collect(message(9), for: [billing], nil),
             .removeCollected(.init(rawValue: 9), billing))
-        #expect(try await store.session(main).nextInboxSequence.rawValue == 10)
+        #expect(try await store.mqtt(main).nextInboxSequence.rawValue == 10)
     }
 
     @Test func `a change of the filter keeps what waits, the end of a consumer does not`() async throws {
@@ -71,9 +71,9 @@ import Testing
             main, .putConsumer(billing, filter: "a", .atLeastOnce), .collect(message(1), for: [billing], nil),
             .putConsumer(billing, filter: "b", .exactlyOnce))
         #expect(try await all(store, billing).count == 1)
-        #expect(try await store.session(main).consumers.first?.filter == "b")
+        #expect(try await store.mqtt(main).consumers.first?.filter == "b")
         try await store.commit(main, .removeConsumer(billing), .collect(message(2), for: [billing], nil))
-        #expect(try await store.session(main).consumers.isEmpty)
+        #expect(try await store.mqtt(main).consumers.isEmpty)
         try await store.commit(main, .putConsumer(audit, filter: "a", .atLeastOnce))
         #expect(try await all(store, audit).isEmpty)
     }
@@ -101,7 +101,7 @@ import Testing
             try await store.commit([(main, names.dropFirst().map { .removeConsumer($0) })])
             try await store.commit([(main, names.map { .removeConsumer($0) })])
         }
-        #expect(try await store.session(main).consumers.isEmpty)
+        #expect(try await store.mqtt(main).consumers.isEmpty)
     }
 
     @Test func `a file of the version before is migrated and keeps its messages`() async throws {

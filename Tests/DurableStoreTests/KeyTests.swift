@@ -29,7 +29,7 @@ import Testing
         #expect(try await find(store) == nil)
         try await publish(store)
         #expect(try await find(openStore(try directory.copyAsItIs()))?.state == .waiting)
-        #expect(try await store.session(main).hasKeys)
+        #expect(try await store.mqtt(main).hasKeys)
         try await store.commit(main, .quarantine(sequence(1), .notAuthorized, "no"))
         #expect(try await find(store)?.state == .quarantined(.notAuthorized, "no"))
         try await store.commit(main, .requeue(sequence(1), as: sequence(2), at: .init(rawValue: 0)))

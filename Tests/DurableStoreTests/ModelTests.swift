@@ -1,5 +1,6 @@
 import MQTT
 import NIOCore
+import Session
 import SessionCore
 import Testing
 
@@ -10,9 +11,26 @@ struct ModelSession {
     var messages: [MessageSequence: StoredMessage] = [:]
     var last = MessageSequence.zero
     var state = DurableSession()
+    /// Without the protocol's part.
+    var rest = StoredSession()
 
     /// - Returns: whether the change is one that the store takes.
-    mutating func apply(_ change: DurableChange) -> Bool {
+    mutating func apply(_ change: SessionChange) -> Bool {
+        switch change {
+        case .mqtt(let change): return apply(change)
+        case .setHomes(let addresses): rest.homes = addresses
+        case .setPresences(let times): rest.presences = times
+        case .putPublication(let publication):
+            rest.publications.removeAll { $0.topic == publication.topic }
+            rest.publications.append(publication)
+        case .removePublication(let topic): rest.publications.removeAll { $0.topic == topic }
+        case .rememberRetained(let topic): rest.retainedTopics.insert(topic)
+        case .forgetRetained(let topic): rest.retainedTopics.remove(topic)
+        }
+        return true
+    }
+
+    private mutating func apply(_ change: DurableChange) -> Bool {
         switch change {
         case .insert(let stored):
             guard stored.sequence > last else { return false }
@@ -63,14 +81,6 @@ struct ModelSession {
         case .forgetAllSubscriptions: state.rememberedSubscriptions = []
         case .setAssignedClientID(let clientID): state.assignedClientID = clientID
         case .setEstablished(let established): state.established = established
-        case .setHomes(let addresses): state.homes = addresses
-        case .setPresences(let times): state.presences = times
-        case .putPublication(let publication):
-            state.publications.removeAll { $0.topic == publication.topic }
-            state.publications.append(publication)
-        case .removePublication(let topic): state.publications.removeAll { $0.topic == topic }
-        case .rememberRetained(let topic): state.retainedTopics.insert(topic)
-        case .forgetRetained(let topic): state.retainedTopics.remove(topic)
         // InboxTests has the inbox.
         case .collect, .removeCollected, .putConsumer, .removeConsumer, .setGiven, .dropCollected, .toldMissed: break
         // KeyTests has the keys.
@@ -99,7 +109,13 @@ struct ModelSession {
         }
     }
 
-    var durable: DurableSession {
+    var stored: StoredSession {
+        var stored = rest
+        stored.mqtt = durable
+        return stored
+    }
+
+    private var durable: DurableSession {
         var durable = state
         durable.nextSequence = last.next
         durable.inFlight = ordered { state in
@@ -129,11 +145,11 @@ struct ModelSession {
             let current = try #require(store)
             var next = model
             var isValid = true
-            var batch: [(session: SessionName, changes: [DurableChange])] = []
+            var batch: [(session: SessionName, changes: [SessionChange])] = []
             for _ in 0..<Int.random(in: 1...3, using: &random) {
                 let name = try #require(names.randomElement(using: &random))
                 var session = next[name] ?? ModelSession()
-                var changes: [DurableChange] = []
+                var changes: [SessionChange] = []
                 for _ in 0..<Int.random(in: 0...12, using: &random) {
                     let change =
                         try Self.next(after: changes.last, &random) ?? Self.change(after: session.last, &random)
@@ -159,14 +175,14 @@ struct ModelSession {
             case 1:
                 directory = try directory.copyAsItIs()
                 store = try openStore(directory)
-                for name in Array(model.keys) { model[name]?.crashed(try await #require(store).session(name)) }
+                for name in Array(model.keys) { model[name]?.crashed(try await #require(store).mqtt(name)) }
             default: break
             }
             for name in names {
                 let session = model[name] ?? ModelSession()
                 let store = try #require(store)
                 let found = try await store.session(name)
-                try #require(found == session.durable, "\(found) is not \(session.durable)")
+                try #require(found == session.stored, "\(found) is not \(session.stored)")
                 try #require(try await store.queue(name) == session.queued)
                 try #require(try await store.quarantined(name) == session.quarantined)
                 let summaries = try await store.summaries(name, limit: .max)
@@ -178,21 +194,21 @@ struct ModelSession {
     }
 
     /// What goes out or is done is so in ranges, mostly.
-    private static func next(after change: DurableChange?, _ random: inout SeededGenerator) throws -> DurableChange? {
+    private static func next(after change: SessionChange?, _ random: inout SeededGenerator) throws -> SessionChange? {
         guard Int.random(in: 0..<4, using: &random) > 0 else { return nil }
         switch change {
-        case .assign(let sequence, let packetID)?:
-            return .assign(sequence.next, try id(packetID.rawValue % .max + 1))
-        case .unassign(let sequence)?: return .unassign(sequence.next)
-        case .release(let sequence)?: return .release(sequence.next)
-        case .remove(let sequence)?: return .remove(sequence.next)
+        case .mqtt(.assign(let sequence, let packetID))?:
+            return .mqtt(.assign(sequence.next, try id(packetID.rawValue % .max + 1)))
+        case .mqtt(.unassign(let sequence))?: return .mqtt(.unassign(sequence.next))
+        case .mqtt(.release(let sequence))?: return .mqtt(.release(sequence.next))
+        case .mqtt(.remove(let sequence))?: return .mqtt(.remove(sequence.next))
         default: return nil
         }
     }
 
     private static func change(
         after last: MessageSequence, _ random: inout SeededGenerator
-    ) throws -> DurableChange {
+    ) throws -> SessionChange {
         // Most of the older ones are gone.
         let recent = max(0, last.rawValue - 30)...max(last.rawValue, 1)
         let known = MessageSequence(rawValue: Int64.random(in: recent, using: &random))
@@ -211,23 +227,26 @@ struct ModelSession {
                     `What is stored comes back`.properties.randomElement(using: &random)))
             message.acceptedAt = Timestamp(rawValue: last.rawValue)
             if Bool.random(using: &random) { message.expiresAt = Timestamp(rawValue: last.rawValue + 1000) }
-            return .insert(
-                StoredMessage(
-                    sequence: isReused ? last : MessageSequence(rawValue: last.rawValue + step), message: message,
-                    state: Bool.random(using: &random) ? .queued : .inFlight(packetID)))
-        case 12..<17: return .assign(known, packetID)
-        case 17..<19: return .unassign(known)
-        case 19..<22: return .release(known)
-        case 22..<28: return .remove(known)
-        case 28, 29: return .quarantine(known, .payloadFormatInvalid, "seed")
+            return .mqtt(
+                .insert(
+                    StoredMessage(
+                        sequence: isReused ? last : MessageSequence(rawValue: last.rawValue + step), message: message,
+                        state: Bool.random(using: &random) ? .queued : .inFlight(packetID))))
+        case 12..<17: return .mqtt(.assign(known, packetID))
+        case 17..<19: return .mqtt(.unassign(known))
+        case 19..<22: return .mqtt(.release(known))
+        case 22..<28: return .mqtt(.remove(known))
+        case 28, 29: return .mqtt(.quarantine(known, .payloadFormatInvalid, "seed"))
         case 30:
-            return .requeue(
-                known, as: MessageSequence(rawValue: last.rawValue + 1), at: Timestamp(rawValue: last.rawValue + 500))
-        case 31, 32: return .insertInbound(packetID)
-        case 33: return .removeInbound(packetID)
-        case 34: return Bool.random(using: &random) ? .removeAllInbound : .forgetAllSubscriptions
-        case 35, 36: return .rememberSubscription(filter)
-        case 37: return .forgetSubscription(filter)
+            return .mqtt(
+                .requeue(
+                    known, as: MessageSequence(rawValue: last.rawValue + 1),
+                    at: Timestamp(rawValue: last.rawValue + 500)))
+        case 31, 32: return .mqtt(.insertInbound(packetID))
+        case 33: return .mqtt(.removeInbound(packetID))
+        case 34: return .mqtt(Bool.random(using: &random) ? .removeAllInbound : .forgetAllSubscriptions)
+        case 35, 36: return .mqtt(.rememberSubscription(filter))
+        case 37: return .mqtt(.forgetSubscription(filter))
         case 39, 40:
             return .putPublication(
                 Publication(
@@ -241,20 +260,21 @@ struct ModelSession {
         case 42, 43: return .rememberRetained("p/\(Int.random(in: 0..<5, using: &random))")
         case 45:
             let start = Int64.random(in: 0...last.rawValue, using: &random)
-            return .shiftTimes(
-                by: Int64.random(in: -50...50, using: &random),
-                acceptedWithin: Timestamp(rawValue: start)...Timestamp(rawValue: start + 20))
+            return .mqtt(
+                .shiftTimes(
+                    by: Int64.random(in: -50...50, using: &random),
+                    acceptedWithin: Timestamp(rawValue: start)...Timestamp(rawValue: start + 20)))
         case 44: return .forgetRetained("p/\(Int.random(in: 0..<5, using: &random))")
-        case 46: return .retireIdentifier(packetID)
-        case 47: return .freeRetiredIdentifiers
+        case 46: return .mqtt(.retireIdentifier(packetID))
+        case 47: return .mqtt(.freeRetiredIdentifiers)
         case 48:
             return .setHomes((0..<Int.random(in: 1...3, using: &random)).map { "mqtt://\($0).\(packetID)" })
         case 49:
             return .setPresences(
                 Set((0...2).map { _ in Timestamp(rawValue: .random(in: 0...last.rawValue, using: &random)) }))
-        case 38 where Bool.random(using: &random): return .setClientID("client-\(packetID)")
-        case 38: return .setAssignedClientID("client-\(packetID)")
-        default: return .setEstablished(Bool.random(using: &random))
+        case 38 where Bool.random(using: &random): return .mqtt(.setClientID("client-\(packetID)"))
+        case 38: return .mqtt(.setAssignedClientID("client-\(packetID)"))
+        default: return .mqtt(.setEstablished(Bool.random(using: &random)))
         }
     }
 }

@@ -104,7 +104,7 @@ import Testing
         #expect(aside.path.hasPrefix("\(copy.path)/holdfast.db.corrupt-"))
         #expect(try readFile(aside.path) == bytes)
         // What can still be read is there, and nothing is taken for something that it is not.
-        let session = try await store.session(main)
+        let session = try await store.mqtt(main)
         #expect(session.established == aside.isComplete)
         let kept = try await store.queue(main)
         #expect(kept.count == aside.messages)
@@ -154,7 +154,7 @@ import Testing
         let kept = try await store.queue(main)
         #expect(kept == (1...Int64(kept.count)).map { message($0) })
         #expect((10..<20).contains(kept.count))
-        #expect(try await store.session(main).nextSequence.rawValue > 20, "no number is used twice")
+        #expect(try await store.mqtt(main).nextSequence.rawValue > 20, "no number is used twice")
     }
 
     private let nextVersion = "ALTER TABLE session ADD COLUMN note TEXT;"

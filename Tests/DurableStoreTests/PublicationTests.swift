@@ -1,5 +1,6 @@
 import MQTT
 import NIOCore
+import Session
 import SessionCore
 import Testing
 
@@ -66,7 +67,7 @@ import Testing
         }
         let store = try openStore(directory)
         #expect(store.openReport.backup?.contains("version-2") == true)
-        #expect(try await store.session(main) == DurableSession(established: true))
+        #expect(try await store.session(main) == StoredSession(mqtt: DurableSession(established: true)))
         try await store.commit(main, .putPublication(publication("a", "1")))
         #expect(try await store.session(main).publications.count == 1)
     }

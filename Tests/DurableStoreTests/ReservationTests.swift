@@ -30,7 +30,7 @@ import Testing
         for number: Int64 in 2...100 {
             try await store.commit(main, try sent(number, UInt16(number), .exactlyOnce))
         }
-        let rolledBack = try await openStore(flushed).session(main)
+        let rolledBack = try await openStore(flushed).mqtt(main)
         #expect(rolledBack.nextSequence.rawValue > 100)
         #expect(rolledBack.inFlight.count == 1)
         for number: UInt16 in 2...100 { #expect(rolledBack.suspectIDs.contains(try id(number))) }
@@ -43,7 +43,7 @@ import Testing
             try await store.commit(
                 main, try sent(number, UInt16(number), .exactlyOnce), .remove(.init(rawValue: number)))
         }
-        let session = try await openStore(try directory.copyAsItIs()).session(main)
+        let session = try await openStore(try directory.copyAsItIs()).mqtt(main)
         let first = IdentifierWindow.size + 1
         #expect(session.suspectIDs.map { Int($0.rawValue) }.min() == first)
         #expect(session.suspectIDs.count == IdentifierWindow.size)
@@ -52,14 +52,14 @@ import Testing
     @Test func `without QoS 2 no identifier is suspect`() async throws {
         let store = try openStore(directory)
         try await store.commit(main, try sent(1, 1, .atLeastOnce))
-        #expect(try await openStore(try directory.copyAsItIs()).session(main).suspectIDs.isEmpty)
+        #expect(try await openStore(try directory.copyAsItIs()).mqtt(main).suspectIDs.isEmpty)
     }
 
     @Test func `after the store was closed nothing is passed over`() async throws {
         let store = try openStore(directory)
         try await store.commit(main, try sent(1, 1, .exactlyOnce))
         try await store.close()
-        let session = try await openStore(directory).session(main)
+        let session = try await openStore(directory).mqtt(main)
         #expect(session.nextSequence.rawValue == 2)
         #expect(session.suspectIDs.isEmpty)
     }

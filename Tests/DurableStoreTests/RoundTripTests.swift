@@ -19,10 +19,10 @@ import Testing
     ) async throws -> DurableStore {
         let store = try openStore(directory)
         for changes in changes { try await store.commit([(main, changes)]) }
-        let before = try await store.session(main)
+        let before = try await store.mqtt(main)
         try await store.close()
         let next = try openStore(try directory.copyAsItIs())
-        #expect(try await next.session(main) == before, sourceLocation: sourceLocation)
+        #expect(try await next.mqtt(main) == before, sourceLocation: sourceLocation)
         return next
     }
 
@@ -90,7 +90,7 @@ import Testing
             message(4, .quarantined(.packetTooLarge, "1 MiB is too much\nfor it")), message(5),
         ]
         let store = try await afterRestart([messages.map { .insert($0) }])
-        let state = try await store.session(main)
+        let state = try await store.mqtt(main)
         #expect(state.inFlight == [messages[1], messages[2]])
         #expect(state.nextSequence == sequence(6))
         #expect((state.queuedCount, state.queuedBytes) == (2, 2 * messages[0].message.size))
@@ -132,7 +132,7 @@ import Testing
         #expect(try await store.queue(main) == [message(2), moved])
         #expect(try await store.quarantined(main).isEmpty)
         #expect(try await store.message(main, sequence(1)) == nil)
-        #expect(try await store.session(main).nextSequence == sequence(4))
+        #expect(try await store.mqtt(main).nextSequence == sequence(4))
         await #expect(throws: StoreError.self, "a sequence is used a second time") {
             try await store.commit(main, .requeue(sequence(3), as: sequence(2), at: .init(rawValue: 7)))
         }
@@ -178,7 +178,7 @@ import Testing
         try await store.commit(
             main, .insert(message(1, .inFlight(try id(1)))),
             .requeue(sequence(1), as: sequence(2), at: .init(rawValue: 7)))
-        #expect(try await store.session(main).inFlight == [message(1, .inFlight(try id(1)))])
+        #expect(try await store.mqtt(main).inFlight == [message(1, .inFlight(try id(1)))])
         #expect(try await store.message(main, sequence(2)) == nil)
     }
 
@@ -187,7 +187,7 @@ import Testing
         try await store.commit(
             main, .assign(sequence(1), try id(1)), .release(sequence(1)), .unassign(sequence(1)),
             .quarantine(sequence(1), .banned, ""), .remove(sequence(1)))
-        #expect(try await store.session(main) == DurableSession())
+        #expect(try await store.mqtt(main) == DurableSession())
     }
 
     @Test func `identifiers, subscriptions and what the server told us`() async throws {
@@ -197,7 +197,7 @@ import Testing
             [.insertInbound(try id(1)), .insertInbound(try id(65535)), .insertInbound(try id(1))],
             filters.map { .rememberSubscription($0) } + [.rememberSubscription(filters[0])],
         ])
-        let state = try await store.session(main)
+        let state = try await store.mqtt(main)
         #expect(state.established)
         #expect(state.assignedClientID == "auto-7")
         #expect(state.inboundIDs == [try id(1), try id(65535)])
@@ -205,13 +205,13 @@ import Testing
 
         try await store.commit(
             main, .removeInbound(try id(1)), .forgetSubscription(filters[0]), .setEstablished(false))
-        let fewer = try await store.session(main)
+        let fewer = try await store.mqtt(main)
         #expect(fewer.inboundIDs == [try id(65535)])
         #expect(fewer.rememberedSubscriptions == Set(filters.dropFirst()))
         #expect(!fewer.established)
 
         try await store.commit(main, .removeAllInbound, .forgetAllSubscriptions)
-        let none = try await store.session(main)
+        let none = try await store.mqtt(main)
         #expect(none.inboundIDs.isEmpty && none.rememberedSubscriptions.isEmpty)
     }
 
@@ -225,8 +225,8 @@ import Testing
         try await store.commit(other, .remove(sequence(1)))
         #expect(try await store.queue(main) == [message(1)])
         #expect(try await store.queue(other).isEmpty)
-        #expect(try await store.session(other).inboundIDs.isEmpty)
-        #expect(try await !store.session(main).established)
+        #expect(try await store.mqtt(other).inboundIDs.isEmpty)
+        #expect(try await !store.mqtt(main).established)
     }
 
     @Test func `loading stops at count and bytes but always gives one`() async throws {
@@ -269,30 +269,30 @@ import Testing
 
     @Test func `a sequence is never used again, even with an empty outbox`() async throws {
         let store = try await afterRestart([[.insert(message(41)), .remove(sequence(41))], [.setEstablished(true)]])
-        #expect(try await store.session(main).nextSequence == sequence(42))
+        #expect(try await store.mqtt(main).nextSequence == sequence(42))
         for used: Int64 in [41, 40, 1, 0] {
             await #expect(throws: StoreError.self, "\(used)") {
                 try await store.commit(main, .setEstablished(false), .insert(message(used)))
             }
         }
-        #expect(try await store.session(main).established, "the rest of a refused batch was applied")
+        #expect(try await store.mqtt(main).established, "the rest of a refused batch was applied")
         try await store.commit(main, .insert(message(50)))
-        #expect(try await store.session(main).nextSequence == sequence(51))
+        #expect(try await store.mqtt(main).nextSequence == sequence(51))
     }
 
     @Test func `a batch is applied as a whole or not at all`() async throws {
         let store = try openStore(directory)
         let new = try session("new")
         try await store.commit(main, .insert(message(1)))
-        let before = try await store.session(main)
+        let before = try await store.mqtt(main)
         await #expect(throws: StoreError.self) {
             try await store.commit([
                 (new, [.insert(message(1))]),
                 (main, [.remove(sequence(1)), .insertInbound(try id(1)), .insert(message(1))]),
             ])
         }
-        #expect(try await store.session(main) == before)
-        #expect(try await store.session(new) == DurableSession())
+        #expect(try await store.mqtt(main) == before)
+        #expect(try await store.mqtt(new) == DurableSession())
         #expect(await store.statistics().messages == 1)
         try await store.commit(new, .insert(message(1)))
         #expect(try await store.queue(new) == [message(1)])
@@ -305,7 +305,7 @@ import Testing
         try await store.close()
         try await store.close()
         await #expect(throws: StoreError.closed) { try await store.commit(main, .insert(message(2))) }
-        await #expect(throws: StoreError.closed) { try await store.session(main) }
+        await #expect(throws: StoreError.closed) { try await store.mqtt(main) }
         await #expect(throws: StoreError.closed) { try await store.verdict(main) }
         #expect(directory.names == ["holdfast.db", "holdfast.spare", "lock"])
     }

@@ -1,5 +1,6 @@
 import MQTT
 import NIOCore
+import Session
 import SessionCore
 import Support
 
@@ -26,7 +27,7 @@ actor Disk {
     nonisolated let loop: VirtualLoop
     nonisolated var unownedExecutor: UnownedSerialExecutor { loop.asUnownedSerialExecutor() }
 
-    private(set) var sessions: [SessionName: ModelStore] = [:]
+    private(set) var sessions: [SessionName: ModelSession] = [:]
     var verdicts: [SessionName: Verdict] = [:]
     var rooms: [SessionName: ChosenRoom] = [:]
     var newest: [SessionName: HistoryEntry] = [:]
@@ -35,21 +36,21 @@ actor Disk {
     var delay: TimeAmount = .zero
     private(set) var commits = 0
     /// Called before a change is made, with the message that it is about.
-    var onChange: (SessionName, DurableChange, StoredMessage?) -> Void = { _, _, _ in }
+    var onChange: (SessionName, SessionChange, StoredMessage?) -> Void = { _, _, _ in }
 
     init(_ loop: VirtualLoop) { self.loop = loop }
 
     /// What was on the disk since it was flushed last: after a loss of power it may be any of these.
-    private var past: [[SessionName: ModelStore]] = []
+    private var past: [[SessionName: ModelSession]] = []
 
-    func apply(_ batch: [(session: SessionName, changes: [DurableChange])]) {
+    func apply(_ batch: [(session: SessionName, changes: [SessionChange])]) {
         commits += 1
         if past.count < 8 || commits % 8 == 0 { past.append(sessions) }
-        defer { if sessions.values.contains(where: \.mustFlush) { flushed() } }
+        defer { if sessions.values.contains(where: \.mqtt.mustFlush) { flushed() } }
         for (session, changes) in batch {
             for change in changes {
-                onChange(session, change, change.sequence.flatMap { sessions[session]?.messages[$0] })
-                sessions[session, default: ModelStore()].commit([change])
+                onChange(session, change, change.sequence.flatMap { sessions[session]?.mqtt.messages[$0] })
+                sessions[session, default: ModelSession()].apply(change)
             }
         }
     }
@@ -78,7 +79,7 @@ actor Disk {
         flushed()
     }
 
-    func store(_ session: SessionName) -> ModelStore { sessions[session] ?? ModelStore() }
+    func model(_ session: SessionName) -> ModelSession { sessions[session] ?? ModelSession() }
 }
 
 /// What one daemon has of the disk. When the daemon is killed, what it still asks for is nothing.
@@ -93,7 +94,7 @@ actor DiskAccess: SessionStore {
     /// Whether the daemon lives to ask for what it asks for.
     private let acts: @Sendable () -> Bool
     /// What the disk is writing.
-    private var writing: [[(session: SessionName, changes: [DurableChange])]] = []
+    private var writing: [[(session: SessionName, changes: [SessionChange])]] = []
 
     init(_ disk: Disk, to real: DurableStore?, acts: @escaping @Sendable () -> Bool) {
         (self.disk, self.real, self.acts) = (disk, real, acts)
@@ -116,7 +117,7 @@ actor DiskAccess: SessionStore {
 
     /// Takes the time that the disk takes.
     /// - Returns: whether the daemon lives still.
-    private func reach(writing batch: [(session: SessionName, changes: [DurableChange])] = []) async -> Bool {
+    private func reach(writing batch: [(session: SessionName, changes: [SessionChange])] = []) async -> Bool {
         guard !isDead, acts() else { return false }
         let delay = disk.here { $0.delay }
         guard delay > .zero else { return true }
@@ -140,7 +141,7 @@ actor DiskAccess: SessionStore {
 
     // MARK: Messages
 
-    func commit(_ batch: [(session: SessionName, changes: [DurableChange])]) async throws(StoreError) {
+    func commit(_ batch: [(session: SessionName, changes: [SessionChange])]) async throws(StoreError) {
         let inserts = batch.contains { $0.changes.contains { $0.needsRoom } }
         // What the disk would refuse does not land either.
         let isRefused = disk.here { disk in
@@ -158,9 +159,9 @@ actor DiskAccess: SessionStore {
         disk.here { $0.apply(batch) }
     }
 
-    func session(_ name: SessionName) async throws(StoreError) -> DurableSession {
+    func session(_ name: SessionName) async throws(StoreError) -> StoredSession {
         if let real { return try await real.session(name) }
-        return disk.here { $0.store(name).session }
+        return disk.here { $0.model(name).stored }
     }
 
     func load(
@@ -169,14 +170,14 @@ actor DiskAccess: SessionStore {
         guard await reach() else { return [] }
         try check(isFor: .reading)
         if let real { return try await real.load(session, after: sequence, maxCount: maxCount, maxBytes: maxBytes) }
-        return disk.here { $0.store(session).load(after: sequence, messages: maxCount, bytes: maxBytes) }
+        return disk.here { $0.model(session).mqtt.load(after: sequence, messages: maxCount, bytes: maxBytes) }
     }
 
     func message(_ session: SessionName, _ sequence: MessageSequence) async throws(StoreError) -> StoredMessage? {
         guard await reach() else { return nil }
         try check(isFor: .reading)
         if let real { return try await real.message(session, sequence) }
-        return disk.here { $0.store(session).messages[sequence] }
+        return disk.here { $0.model(session).mqtt.messages[sequence] }
     }
 
     func summaries(
@@ -185,7 +186,7 @@ actor DiskAccess: SessionStore {
         guard await reach() else { return [] }
         try check(isFor: .reading)
         if let real { return try await real.summaries(session, filter, after: sequence, limit: limit) }
-        let messages = disk.here { $0.store(session).messages.values }
+        let messages = disk.here { $0.model(session).mqtt.messages.values }
         return messages.filter { $0.sequence > sequence && filter.includes($0.state) }
             .sorted { $0.sequence < $1.sequence }.prefix(limit).map { StoredMessageSummary($0) }
     }
@@ -196,7 +197,7 @@ actor DiskAccess: SessionStore {
         guard await reach() else { return [] }
         try check(isFor: .reading)
         if let real { return try await real.summaries(session, of: sequences) }
-        let messages = disk.here { $0.store(session).messages }
+        let messages = disk.here { $0.model(session).mqtt.messages }
         return sequences.compactMap { messages[$0].map { StoredMessageSummary($0) } }
     }
 
@@ -211,7 +212,7 @@ actor DiskAccess: SessionStore {
         }
         var bytes = 0
         var found: [CollectedMessage] = []
-        for message in disk.here({ $0.store(session).inboxes[consumer] ?? [] })
+        for message in disk.here({ $0.model(session).mqtt.inboxes[consumer] ?? [] })
         where message.sequence > sequence {
             bytes += message.size
             guard found.isEmpty || (found.count < maxCount && bytes <= maxBytes) else { break }
@@ -228,7 +229,7 @@ actor DiskAccess: SessionStore {
         guard await reach() else { return nil }
         try check(isFor: .reading)
         if let real { return try await real.keyed(session, key, now: now) }
-        return disk.here { $0.store(session).keyed(key, now: now) }
+        return disk.here { $0.model(session).mqtt.keyed(key, now: now) }
     }
 
     var epoch: String {
@@ -291,10 +292,11 @@ actor DiskAccess: SessionStore {
     func noteAlive() {}
 }
 
-extension DurableChange {
+extension SessionChange {
     /// The message that it is about.
     var sequence: MessageSequence? {
-        switch self {
+        guard case .mqtt(let change) = self else { return nil }
+        return switch change {
         case .insert(let stored): stored.sequence
         case .assign(let sequence, _), .unassign(let sequence), .release(let sequence), .remove(let sequence),
             .quarantine(let sequence, _, _), .requeue(let sequence, _, _):
@@ -305,14 +307,7 @@ extension DurableChange {
 
     /// A row that a disk in a certain mood does not take.
     fileprivate var doesNotFit: Bool {
-        if case .insert(let stored) = self { stored.message.topic == "out/1" } else { false }
-    }
-
-    fileprivate var needsRoom: Bool {
-        switch self {
-        case .insert, .collect, .putPublication, .rememberKey: true
-        default: false
-        }
+        if case .mqtt(.insert(let stored)) = self { stored.message.topic == "out/1" } else { false }
     }
 }
 

@@ -119,7 +119,7 @@ extension Simulation {
         isDraining = true
         for index in residents.indices {
             let there = residents[index].host.disk.here {
-                $0.sessions.values.flatMap(\.consumers.keys).map(\.description)
+                $0.sessions.values.flatMap(\.mqtt.consumers.keys).map(\.description)
             }
             for (number, consumer) in Self.consumers.enumerated() where there.contains(consumer.0) {
                 attach(number, on: index)
@@ -202,7 +202,7 @@ extension Simulation {
             guard let disk = residents.first(where: { $0.host.name == host })?.host.disk else { return [] }
             return Set(
                 disk.here { disk in
-                    disk.sessions.values.flatMap(\.messages.values).compactMap {
+                    disk.sessions.values.flatMap(\.mqtt.messages.values).compactMap {
                         Int(String(buffer: $0.message.payload))
                     }
                 })
@@ -305,7 +305,7 @@ extension Simulation {
     private func checkDisks() {
         for resident in residents {
             let stores = resident.host.disk.here { $0.sessions }
-            for store in stores.values {
+            for store in stores.values.map(\.mqtt) {
                 for sentence in store.violations { note(.standard, "the store of \(resident.host.name): \(sentence)") }
                 let left = store.messages.values.filter { if case .quarantined = $0.state { false } else { true } }
                 if !left.isEmpty { note(.heals, "\(resident.host.name) has \(left.count) messages left in its store") }

@@ -161,7 +161,7 @@ extension Simulation {
     func dropInFlight(_ count: Int, on index: Int) {
         let host = residents[index].host
         let ids = host.disk.here { disk in
-            disk.sessions.values.flatMap(\.messages.values).filter { stored in
+            disk.sessions.values.flatMap(\.mqtt.messages.values).filter { stored in
                 switch stored.state {
                 case .inFlight, .released: true
                 case .queued, .quarantined: false

@@ -154,7 +154,7 @@ extension Simulation {
     /// What was durable a moment ago is not, or not all of it.
     func noteLost(_ index: Int) {
         let host = residents[index].host
-        let kept = host.disk.here { Set($0.sessions.values.flatMap(\.consumers.keys).map(\.description)) }
+        let kept = host.disk.here { Set($0.sessions.values.flatMap(\.mqtt.consumers.keys).map(\.description)) }
         ledger.lostPower(host.name, keeping: kept)
         rolledBack.insert(residents[index].clientID)
         forgetKeys(of: index)

@@ -2,6 +2,7 @@ import ControlAPI
 import Logging
 import MQTT
 import NIOCore
+import Session
 import Support
 import Vocabulary
 
@@ -259,13 +260,13 @@ actor Simulation {
         }
     }
 
-    private func changing(_ change: DurableChange, _ before: StoredMessage?, of index: Int) {
+    private func changing(_ change: SessionChange, _ before: StoredMessage?, of index: Int) {
         trace?.append("        \(scenario.now.nanoseconds / 1_000_000) \(residents[index].host.name) commits \(change)")
         scenario.here { $0.digest.mix(4, UInt64(bitPattern: change.sequence?.rawValue ?? 0), at: $0.now) }
         // With one identity, each of two hosts goes on with what the other has begun: nothing of this can be promised.
         guard !world.sharesIdentity else { return }
         if case .setHomes(let addresses) = change { noteConnected(index, addresses.first) }
-        ledger.changing(change, before, on: residents[index].host.name)
+        if case .mqtt(let change) = change { ledger.changing(change, before, on: residents[index].host.name) }
     }
 
     private func take(_ fact: ModelBroker.Fact, _ server: Scenario.ServerName) {

@@ -1,6 +1,6 @@
 public import MQTT
 
-/// The durable state of one session in memory, with what the real store promises: commits are atomic and in order, loads
+/// The durable state of one session's protocol in memory, with what the real store promises: commits are atomic and in order, loads
 /// see every commit that was issued before, and after a crash there is what was committed and nothing else.
 ///
 /// It checks on the way that each change is possible.
@@ -24,10 +24,6 @@ public struct ModelStore: Sendable {
     /// What waits for each durable consumer, in order.
     public private(set) var inboxes: [ConsumerName: [CollectedMessage]] = [:]
     public private(set) var consumers: [ConsumerName: DurableConsumer] = [:]
-    public private(set) var publications: [String: Publication] = [:]
-    public private(set) var retainedTopics: Set<String> = []
-    public private(set) var homes: [String] = []
-    public private(set) var presences: Set<Timestamp> = []
     public private(set) var nextInboxSequence = InboxSequence(rawValue: 1)
     public private(set) var nextSequence = MessageSequence(rawValue: 1)
     /// What was wrong with the changes; empty if nothing.
@@ -40,7 +36,7 @@ public struct ModelStore: Sendable {
     public mutating func commit(_ changes: [DurableChange], refusingInserts: Bool = false) {
         for change in changes {
             switch change {
-            case .insert, .collect, .putPublication, .rememberKey: if refusingInserts { continue }
+            case .insert, .collect, .rememberKey: if refusingInserts { continue }
             default: break
             }
             apply(change)
@@ -144,12 +140,6 @@ public struct ModelStore: Sendable {
             inboxes[name] = nil
             missed[name] = nil
         case .setGiven(let name, let through): consumers[name]?.givenThrough = through
-        case .setHomes(let addresses): homes = addresses
-        case .setPresences(let times): presences = times
-        case .putPublication(let publication): publications[publication.topic] = publication
-        case .removePublication(let topic): publications[topic] = nil
-        case .rememberRetained(let topic): retainedTopics.insert(topic)
-        case .forgetRetained(let topic): retainedTopics.remove(topic)
         }
     }
 
@@ -261,10 +251,6 @@ public struct ModelStore: Sendable {
         session.suspectIDs = suspectIDs
         session.clientID = clientID
         session.hasKeys = !keys.isEmpty
-        session.publications = publications.values.sorted { $0.topic < $1.topic }
-        session.retainedTopics = retainedTopics
-        session.homes = homes
-        session.presences = presences
         for stored in messages.values.sorted(by: { $0.sequence < $1.sequence }) {
             switch stored.state {
             case .queued:

@@ -1,6 +1,6 @@
 import DurableStore
-import MQTT
 import NIOCore
+import Session
 import SessionCore
 
 /// Group commit: what all sessions want to have durable is collected while the last transaction runs, and goes to disk
@@ -30,15 +30,15 @@ actor CommitQueue {
         }
 
         var session: SessionName
-        var changes: [DurableChange]
+        var changes: [SessionChange]
         var waiter: Waiter
         /// That it is committed says the same of every call of the session before it.
         var isCumulative = false
         var isRefused = false
 
         var isBarrier: Bool { if case .barrier = waiter { true } else { false } }
-        var hasInserts: Bool { !changes.allSatisfy(\.isNoInsert) }
-        var allowed: [DurableChange] { isRefused ? changes.filter(\.isNoInsert) : changes }
+        var hasInserts: Bool { changes.contains(where: \.needsRoom) }
+        var allowed: [SessionChange] { isRefused ? changes.filter { !$0.needsRoom } : changes }
         var outcome: Outcome { isRefused && hasInserts ? .committedWithoutInserts : .committed }
     }
 
@@ -92,7 +92,7 @@ actor CommitQueue {
     ///   - refused: called on the loop, at most once and before `completion`, as soon as it is certain that the new
     ///     messages among the changes are not stored. The rest may take as long as the disk is in trouble.
     func commit(
-        _ changes: [DurableChange], of session: SessionName, isCumulative: Bool = false,
+        _ changes: [SessionChange], of session: SessionName, isCumulative: Bool = false,
         refused: @escaping @Sendable (StoreError) -> Void = { _ in },
         completion: @escaping @Sendable (Outcome) -> Void
     ) {
@@ -166,8 +166,8 @@ actor CommitQueue {
     }
 
     /// What each session changes, in order: the store writes ranges of rows at once.
-    private static func changes(of batch: [Entry]) -> [(session: SessionName, changes: [DurableChange])] {
-        var all: [(session: SessionName, changes: [DurableChange])] = []
+    private static func changes(of batch: [Entry]) -> [(session: SessionName, changes: [SessionChange])] {
+        var all: [(session: SessionName, changes: [SessionChange])] = []
         var places: [SessionName: Int] = [:]
         for entry in batch where !entry.changes.isEmpty {
             let allowed = entry.allowed
@@ -225,7 +225,7 @@ actor CommitQueue {
         let changes = entry.allowed
         guard changes.count > 1 else {
             leftOut(entry.session, error)
-            entry.changes.removeAll(where: \.isNoInsert)
+            entry.changes.removeAll { !$0.needsRoom }
             return succeeded([entry])
         }
         // One by one: what has to be durable for the wire is, as far as it can be.
@@ -234,7 +234,7 @@ actor CommitQueue {
                 session: entry.session, changes: [change], waiter: .changes(refused: { _ in }, completed: { _ in }))
             await commit([single])
         }
-        entry.changes.removeAll(where: \.isNoInsert)
+        entry.changes.removeAll { !$0.needsRoom }
         succeeded([entry])
     }
 
@@ -275,15 +275,6 @@ extension EventLoop {
         await withCheckedContinuation { continuation in
             scheduleTask(in: .nanoseconds(duration.nanoseconds)) {}
                 .futureResult.whenComplete { _ in continuation.resume() }
-        }
-    }
-}
-
-extension DurableChange {
-    fileprivate var isNoInsert: Bool {
-        switch self {
-        case .insert, .putPublication, .collect, .rememberKey: false
-        default: true
         }
     }
 }

@@ -2,6 +2,7 @@ import ControlAPI
 import DurableStore
 import Logging
 import MQTT
+import Session
 import SessionCore
 import Systemd
 import Transport
@@ -113,7 +114,7 @@ extension SessionRegistry {
             try await forgetFailure(of: name)
             // A session that the server may have under another client id was never ours: it is not to be resumed.
             if driver.configuration.clientID != new.clientID {
-                try await surroundings?.store.commit([(session: name, changes: [.setEstablished(false)])])
+                try await surroundings?.store.commit([(session: name, changes: [.mqtt(.setEstablished(false))])])
             }
             try await start(name, new, wasUp: wasUp)
         case (.running?, .failure(let errors)):

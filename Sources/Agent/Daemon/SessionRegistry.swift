@@ -106,7 +106,7 @@ actor SessionRegistry {
                 registry.historyQueue?.assumeIsolated { $0.noteAlive(at: now) }
             }
         }
-        let durable = try await surroundings.store.session(name)
+        let stored = try await surroundings.store.session(name)
         let verdict = try await surroundings.store.verdict(name)
         var chosenRoom = try await surroundings.store.chosenRoom(name)
         // A reboot, and a file that names another room since, are the end of it.
@@ -116,7 +116,7 @@ actor SessionRegistry {
         }
         guard !isStopping else { return }
         let driver = SessionDriver(
-            name: name, configuration: configuration, durable: durable,
+            name: name, configuration: configuration, stored: stored,
             parked: parked.removeValue(forKey: name) ?? ParkedConsumers(), surroundings: surroundings)
         entries[name] = .running(driver)
         await driver.start(verdict: verdict, chosenRoom: chosenRoom, wasUp: wasUp)

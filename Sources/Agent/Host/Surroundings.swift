@@ -5,6 +5,7 @@ import MQTT
 import NIOCore
 import NIOPosix
 import NetworkPath
+import Session
 import SessionCore
 import Transport
 import Vocabulary
@@ -100,8 +101,8 @@ protocol SessionStore: Actor {
     nonisolated var openReport: OpenReport { get }
     var epoch: String { get async }
 
-    func commit(_ batch: [(session: SessionName, changes: [DurableChange])]) async throws(StoreError)
-    func session(_ name: SessionName) async throws(StoreError) -> DurableSession
+    func commit(_ batch: [(session: SessionName, changes: [SessionChange])]) async throws(StoreError)
+    func session(_ name: SessionName) async throws(StoreError) -> StoredSession
     func load(
         _ session: SessionName, after sequence: MessageSequence, maxCount: Int, maxBytes: Int
     ) async throws(StoreError) -> [StoredMessage]

@@ -74,7 +74,7 @@ extension SessionDriver {
         commitCount += 1
         let (commits, name) = (surroundings.commits, name)
         commits.assumeIsolated { commits in
-            commits.commit(changes, of: name, isCumulative: true) { [weak self] error in
+            commits.commit(changes.map { .mqtt($0) }, of: name, isCumulative: true) { [weak self] error in
                 self?.assumeIsolated { $0.refused(changes, error) }
             } completion: { [weak self] outcome in
                 self?.assumeIsolated { driver in

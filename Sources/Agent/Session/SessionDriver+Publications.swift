@@ -106,7 +106,7 @@ extension SessionDriver {
     /// Makes a change durable, and then carries it out. Changes are carried out in the order of the calls.
     ///
     /// - Returns: why it is not stored, if it is not.
-    private func store(_ change: DurableChange) async -> StoreError? {
+    private func store(_ change: SessionChange) async -> StoreError? {
         await withCheckedContinuation { continuation in
             let isAnswered = NIOLoopBoundBox(false, eventLoop: eventLoop)
             store([change]) { error in
@@ -119,7 +119,7 @@ extension SessionDriver {
 
     /// - Parameter completion: called with `nil` when everything is durable, and before that if something is refused.
     private func store(
-        _ changes: [DurableChange], _ completion: @escaping @Sendable (StoreError?) -> Void = { _ in }
+        _ changes: [SessionChange], _ completion: @escaping @Sendable (StoreError?) -> Void = { _ in }
     ) {
         let (commits, name) = (surroundings.commits, name)
         for case .putPublication(let publication) in changes { publications.arrive(publication) }
@@ -131,7 +131,7 @@ extension SessionDriver {
         }
     }
 
-    private func stored(_ changes: [DurableChange], _ outcome: CommitQueue.Outcome) {
+    private func stored(_ changes: [SessionChange], _ outcome: CommitQueue.Outcome) {
         for change in changes {
             switch change {
             case .putPublication(let publication):

@@ -170,7 +170,7 @@ actor SessionDriver {
     var telling: Telling?
 
     init(
-        name: SessionName, configuration: SessionConfiguration, durable: DurableSession,
+        name: SessionName, configuration: SessionConfiguration, stored: StoredSession,
         parked: ParkedConsumers = ParkedConsumers(), surroundings: Surroundings
     ) {
         self.name = name
@@ -178,7 +178,7 @@ actor SessionDriver {
         self.surroundings = surroundings
         consumers = parked.live
         subscribers = parked.subscribers
-        durableConsumers = DurableConsumers(durable, attached: parked.attached)
+        durableConsumers = DurableConsumers(stored.mqtt, attached: parked.attached)
         eventLoop = surroundings.eventLoop
         since = surroundings.clock.wallClock()
         literals = configuration.hosts.map { try? SocketAddress(ipAddress: $0, port: 0) }
@@ -188,20 +188,20 @@ actor SessionDriver {
             paths: surroundings.paths.watch(configuration.hosts, of: name, for: configuration.network),
             seed: surroundings.seed(), at: surroundings.clock.now())
         mqtt = MQTTClientMachine(
-            configuration: MQTTClientMachine.Configuration(configuration), restoring: durable)
-        clientID = durable.assignedClientID ?? configuration.clientID
+            configuration: MQTTClientMachine.Configuration(configuration), restoring: stored.mqtt)
+        clientID = stored.mqtt.assignedClientID ?? configuration.clientID
         redirections = Redirections(configuration)
-        homes = SessionHomes(durable.homes)
+        homes = SessionHomes(stored.homes)
         rooms = Rooms(
             identity: .init(
                 user: configuration.user,
                 device: configuration.device.isEmpty ? surroundings.deviceID : configuration.device),
             session: name.description, willDelay: configuration.presence.willDelay,
-            remembered: Set(durable.presences.map { RFC3339(milliseconds: $0.rawValue) }))
+            remembered: Set(stored.presences.map { RFC3339(milliseconds: $0.rawValue) }))
         protocols = ProtocolChoice(configuration.mqtt.version)
         log = SessionLog(session: name, logger: surroundings.logger)
-        remembered = durable.rememberedSubscriptions
-        publications = Publications(durable.publications, retained: durable.retainedTopics)
+        remembered = stored.mqtt.rememberedSubscriptions
+        publications = Publications(stored.publications, retained: stored.retainedTopics)
         stepDetector = ClockStepDetector(
             now: surroundings.clock.now(), wallClock: surroundings.clock.wallClock().milliseconds)
     }

@@ -63,16 +63,4 @@ public enum DurableChange: Hashable, Sendable {
     case setClientID(String)
     /// Whether we may claim a session at the server: Clean Start is 0 if so.
     case setEstablished(Bool)
-    /// The servers that have the session, or may have an old copy of it, as their addresses: first the one that it is at.
-    case setHomes([String])
-    /// Since when the session is in its room, now and as it said before: when the presence is about to be published.
-    case setPresences(Set<Timestamp>)
-    /// A publication of the session is new, or its content is. It needs room, like an insert.
-    case putPublication(Publication)
-    /// The session has no publication with this topic (any more); the topic as it was given.
-    case removePublication(String)
-    /// The server may from now on hold a retained message of the session on this topic: before it is sent.
-    case rememberRetained(String)
-    /// The server holds no retained message of the session on this topic (any more).
-    case forgetRetained(String)
 }

@@ -29,14 +29,6 @@ public struct DurableSession: Hashable, Sendable {
     public var quarantinedCount: Int
     /// Bytes, see ``OutboundMessage/size``.
     public var quarantinedBytes: Int
-    /// What the session publishes as retained messages, in the order in which it was put. Not the machine's business.
-    public var publications: [Publication]
-    /// The topics on which the server may hold a retained message of the session. Not the machine's business.
-    public var retainedTopics: Set<String>
-    /// The addresses of the server that has the session, and of those that may have an old copy. Not the machine's business.
-    public var homes: [String]
-    /// Since when the session said that it was in its room. Not the machine's business.
-    public var presences: Set<Timestamp>
     /// Its durable consumers, by name.
     public var consumers: [DurableConsumer]
     /// The sequence of the next message in the inbox: above every one that was ever there.
@@ -56,10 +48,6 @@ public struct DurableSession: Hashable, Sendable {
         queuedBytes: Int = 0,
         quarantinedCount: Int = 0,
         quarantinedBytes: Int = 0,
-        publications: [Publication] = [],
-        retainedTopics: Set<String> = [],
-        homes: [String] = [],
-        presences: Set<Timestamp> = [],
         consumers: [DurableConsumer] = [],
         nextInboxSequence: InboxSequence = InboxSequence(rawValue: 1),
         clientID: String? = nil,
@@ -79,10 +67,6 @@ public struct DurableSession: Hashable, Sendable {
         self.queuedBytes = queuedBytes
         self.quarantinedCount = quarantinedCount
         self.quarantinedBytes = quarantinedBytes
-        self.publications = publications
-        self.retainedTopics = retainedTopics
-        self.homes = homes
-        self.presences = presences
         self.consumers = consumers
         self.nextInboxSequence = nextInboxSequence
     }

@@ -1,19 +1,20 @@
-public import NIOCore
+package import MQTT
+package import NIOCore
 
 /// Retained state that a session owns: the server keeps the message for as long as the session has the publication.
-public struct Publication: Hashable, Sendable {
+package struct Publication: Hashable, Sendable {
     /// A topic name (4.7), or one that is relative to the session's room.
-    public var topic: String
+    package var topic: String
     /// Not empty: an empty retained message removes the one that there is (3.3.1.3).
-    public var payload: ByteBuffer
+    package var payload: ByteBuffer
     /// At most once or at least once. Exactly once has no meaning for state: receiving it twice changes nothing.
-    public var qos: QoS
+    package var qos: QoS
     /// As of any PUBLISH (3.3.2.3).
-    public var properties: Publish.Properties
+    package var properties: Publish.Properties
     /// When it was put.
-    public var since: Timestamp
+    package var since: Timestamp
 
-    public init(
+    package init(
         topic: String, payload: ByteBuffer, qos: QoS = .atLeastOnce,
         properties: Publish.Properties = Publish.Properties(), since: Timestamp
     ) {
@@ -25,5 +26,5 @@ public struct Publication: Hashable, Sendable {
     }
 
     /// What it counts for against limits in bytes.
-    public var size: Int { OutboundMessage(topic: topic, payload: payload, properties: properties).size }
+    package var size: Int { OutboundMessage(topic: topic, payload: payload, properties: properties).size }
 }

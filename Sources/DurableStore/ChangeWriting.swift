@@ -120,6 +120,10 @@ extension DurableStore {
                 "INSERT OR IGNORE INTO retained (session, topic) VALUES (?, ?)", .integer(session), .text(topic))
         case .forgetRetained(let topic):
             try database.run("DELETE FROM retained WHERE session = ? AND topic = ?", .integer(session), .text(topic))
+        case .setVerdict(let verdict):
+            try setVerdict(verdict, session, database)
+        case .setChosenRoom(let chosen):
+            try setChosenRoom(chosen, session, database)
         }
     }
 

@@ -22,6 +22,7 @@ extension DurableStore {
             return true
         }
         try readPublications(of: id, into: &stored)
+        try readDecisions(of: id, into: &stored)
         return stored
     }
 

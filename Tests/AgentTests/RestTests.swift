@@ -3,6 +3,7 @@ import DurableStore
 import MQTT
 import NIOCore
 import NIOPosix
+import Session
 import SessionCore
 import Support
 import Testing
@@ -73,7 +74,7 @@ struct RestTests {
             let peer = try await daemon.watcher("disconnected")
             try await peer.call("session.disconnect", #"{"session":"main"}"#)
             guard let name = SessionName("main") else { return }
-            #expect(try await daemon.store.verdict(name)?.reasonCode == "user-disconnect")
+            #expect(try await daemon.store.session(name).verdict?.reasonCode == "user-disconnect")
             try await peer.call("message.publish", #"{"session":"main","topic":"a","payload":"hello"}"#)
             let status = try await peer.call("session.status", #"{"session":"main"}"#)
             #expect(status["state"] == "disconnected")

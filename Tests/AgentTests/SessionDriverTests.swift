@@ -4,6 +4,7 @@ import Glibc
 import MQTT
 import NIOCore
 import NIOPosix
+import Session
 import SessionCore
 import Support
 import Testing
@@ -224,9 +225,9 @@ struct SessionDriverTests {
             // Still on the way down: a daemon that is killed now must not connect again.
             #expect(try await peer.call("session.disconnect", #"{"session":"main"}"#)["state"] == "disconnecting")
             let name = try #require(SessionName("main"))
-            #expect(try await daemon.store.verdict(name)?.reasonCode == "user-disconnect")
+            #expect(try await daemon.store.session(name).verdict?.reasonCode == "user-disconnect")
             try await peer.call("session.connect", #"{"session":"main"}"#)
-            #expect(try await daemon.store.verdict(name) == nil)
+            #expect(try await daemon.store.session(name).verdict == nil)
         }
     }
 

@@ -26,6 +26,8 @@ struct ModelSession {
         case .removePublication(let topic): rest.publications.removeAll { $0.topic == topic }
         case .rememberRetained(let topic): rest.retainedTopics.insert(topic)
         case .forgetRetained(let topic): rest.retainedTopics.remove(topic)
+        case .setVerdict(let verdict): rest.verdict = verdict
+        case .setChosenRoom(let chosen): rest.chosenRoom = chosen
         }
         return true
     }
@@ -214,7 +216,7 @@ struct ModelSession {
         let known = MessageSequence(rawValue: Int64.random(in: recent, using: &random))
         let packetID = try id(UInt16.random(in: 1...20, using: &random))
         let filter = try TopicFilter("filter/\(Int.random(in: 0..<5, using: &random))")
-        switch Int.random(in: 0..<50, using: &random) {
+        switch Int.random(in: 0..<52, using: &random) {
         case 0..<12:
             let isReused = Int.random(in: 0..<60, using: &random) == 0
             let step = Int64.random(in: 1...3, using: &random)
@@ -272,6 +274,16 @@ struct ModelSession {
         case 49:
             return .setPresences(
                 Set((0...2).map { _ in Timestamp(rawValue: .random(in: 0...last.rawValue, using: &random)) }))
+        case 50:
+            return .setVerdict(
+                Bool.random(using: &random)
+                    ? nil
+                    : Verdict(
+                        state: "failed", reasonCode: "banned", message: "seed", bootID: "\(packetID)",
+                        since: Timestamp(rawValue: last.rawValue)))
+        case 51:
+            return .setChosenRoom(
+                Bool.random(using: &random) ? nil : ChosenRoom(room: "\(packetID)", configured: "", bootID: "b"))
         case 38 where Bool.random(using: &random): return .mqtt(.setClientID("client-\(packetID)"))
         case 38: return .mqtt(.setAssignedClientID("client-\(packetID)"))
         default: return .mqtt(.setEstablished(Bool.random(using: &random)))

@@ -1,5 +1,6 @@
 import Glibc
 import MQTT
+import Session
 import SessionCore
 import Testing
 
@@ -191,7 +192,7 @@ import Testing
         #expect(store.openReport.backup?.contains("version-4") == true)
         let verdict = Verdict(
             state: "failed", reasonCode: "banned", message: "no", bootID: "boot", since: Timestamp(rawValue: 5))
-        #expect(try await store.verdict(main) == verdict)
+        #expect(try await store.session(main).verdict == verdict)
     }
 
     @Test func `a newer schema is left alone`() async throws {

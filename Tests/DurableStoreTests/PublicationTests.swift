@@ -44,16 +44,16 @@ import Testing
 
     @Test func `a room is kept, replaced and forgotten`() async throws {
         let store = try openStore(directory)
-        #expect(try await store.chosenRoom(main) == nil)
-        try await store.setChosenRoom(main, nil)
+        #expect(try await store.session(main).chosenRoom == nil)
+        try await store.commit(main, .setChosenRoom(nil))
         for room in ["x", "y"] {
-            try await store.setChosenRoom(main, ChosenRoom(room: room, configured: "", bootID: "b"))
+            try await store.commit(main, .setChosenRoom(ChosenRoom(room: room, configured: "", bootID: "b")))
         }
         #expect(
-            try await openStore(try directory.copyAsItIs()).chosenRoom(main)
+            try await openStore(try directory.copyAsItIs()).session(main).chosenRoom
                 == ChosenRoom(room: "y", configured: "", bootID: "b"))
-        try await store.setChosenRoom(main, nil)
-        #expect(try await store.chosenRoom(main) == nil)
+        try await store.commit(main, .setChosenRoom(nil))
+        #expect(try await store.session(main).chosenRoom == nil)
     }
 
     @Test func `a file of the version before them is migrated and keeps its messages`() async throws {

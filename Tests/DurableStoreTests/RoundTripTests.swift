@@ -1,6 +1,7 @@
 import DurableStore
 import MQTT
 import NIOCore
+import Session
 import SessionCore
 import Testing
 
@@ -257,14 +258,14 @@ import Testing
             state: "disconnected", reasonCode: "user-disconnect", message: "", bootID: "b2",
             since: Timestamp(rawValue: 13))
         let store = try openStore(directory)
-        #expect(try await store.verdict(main) == nil)
-        try await store.setVerdict(main, nil)
-        try await store.setVerdict(main, failed)
-        #expect(try await openStore(try directory.copyAsItIs()).verdict(main) == failed)
-        try await store.setVerdict(main, disconnected)
-        #expect(try await store.verdict(main) == disconnected)
-        try await store.setVerdict(main, nil)
-        #expect(try await openStore(try directory.copyAsItIs()).verdict(main) == nil)
+        #expect(try await store.session(main).verdict == nil)
+        try await store.commit(main, .setVerdict(nil))
+        try await store.commit(main, .setVerdict(failed))
+        #expect(try await openStore(try directory.copyAsItIs()).session(main).verdict == failed)
+        try await store.commit(main, .setVerdict(disconnected))
+        #expect(try await store.session(main).verdict == disconnected)
+        try await store.commit(main, .setVerdict(nil))
+        #expect(try await openStore(try directory.copyAsItIs()).session(main).verdict == nil)
     }
 
     @Test func `a sequence is never used again, even with an empty outbox`() async throws {
@@ -306,7 +307,6 @@ import Testing
         try await store.close()
         await #expect(throws: StoreError.closed) { try await store.commit(main, .insert(message(2))) }
         await #expect(throws: StoreError.closed) { try await store.mqtt(main) }
-        await #expect(throws: StoreError.closed) { try await store.verdict(main) }
         #expect(directory.names == ["holdfast.db", "holdfast.spare", "lock"])
     }
 

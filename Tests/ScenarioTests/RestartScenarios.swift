@@ -97,35 +97,53 @@ struct RestartScenarios {
         }
     }
 
-    @Test func `a disconnect that cannot be remembered is done, and told as an error`() async throws {
+    @Test func `a disconnect that cannot be remembered is done, told as an error, and remembered later`() async throws {
         try await Scenario.run { scenario in
             let a = try await scenario.host("A")
             try await a.until(.connected)
-            try await a.breakStore("verdict")
+            a.disk.here { $0.fault = .failing }
             await #expect {
                 try await a.disconnect()
             } throws: { error in
                 (error as? RPCError)?.data?.code == "store-full"
             }
             try await a.until(.disconnected)
+            a.disk.here { $0.fault = nil }
+            await scenario.sleep(.seconds(5))
+            await a.kill()
+            try await a.start()
+            await scenario.sleep(.seconds(60))
+            #expect(try await a.status().state == .disconnected)
         }
     }
 
-    @Test func `a room that cannot be remembered is joined, and told as an error`() async throws {
+    @Test func `a room that cannot be remembered is joined, told as an error, and remembered later`() async throws {
         try await Scenario.run { scenario in
             let a = try await scenario.host("A", "room = \"r1\"")
             try await a.until(.connected)
-            try await a.breakStore("chosen_room")
-            for _ in 1...2 {
-                await #expect {
-                    try await a.switchRoom(to: "r2")
-                } throws: { error in
-                    (error as? RPCError)?.data?.code == "store-full"
+            // The disk fails between the subscription and the end of the switch.
+            let disk = a.disk
+            disk.here { disk in
+                disk.onChange = { [unowned disk] _, change, _ in
+                    if case .setPresences = change { disk.here { $0.fault = .failing } }
                 }
-                #expect(try await a.status().room == "r2")
-                // The old room is left meanwhile.
-                await scenario.sleep(.seconds(60))
             }
+            await #expect {
+                try await a.switchRoom(to: "r2")
+            } throws: { error in
+                (error as? RPCError)?.data?.code == "store-full"
+            }
+            #expect(try await a.status().room == "r2")
+            disk.here { disk in
+                disk.onChange = { _, _, _ in }
+                disk.fault = nil
+            }
+            await scenario.sleep(.seconds(60))
+            try await a.switchRoom(to: "r2")
+            await a.kill()
+            try await a.start()
+            try await a.until(.connected)
+            #expect(try await a.status().room == "r2")
         }
     }
 
@@ -173,7 +191,7 @@ struct RestartScenarios {
                 "A", sessions: Dictionary(uniqueKeysWithValues: names.map { ($0, Self.file(user: $0)) }))
             await scenario.sleep(.seconds(1))
             for name in names { #expect(try await a.status(name).state == .connected) }
-            try await a.breakStore("verdict")
+            try await a.breakStore()
             try await a.write("one", Self.file(user: "one", "device = \"another\""))
             await #expect(throws: RPCError.self) { try await a.reload() }
             let status = try await a.status("one")
@@ -190,7 +208,7 @@ extension Host {
     }
 
     /// From now on verdicts can be neither written nor read.
-    fileprivate func breakStore(_ table: String) throws { try executeInStore("DROP TABLE \(table)") }
+    fileprivate func breakStore() throws { try executeInStore("DROP TABLE verdict") }
 
     fileprivate func keepsSecret() async throws -> Bool {
         try await registry().driver("main").lastOpened != nil

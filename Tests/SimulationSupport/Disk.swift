@@ -28,8 +28,6 @@ actor Disk {
     nonisolated var unownedExecutor: UnownedSerialExecutor { loop.asUnownedSerialExecutor() }
 
     private(set) var sessions: [SessionName: ModelSession] = [:]
-    var verdicts: [SessionName: Verdict] = [:]
-    var rooms: [SessionName: ChosenRoom] = [:]
     var newest: [SessionName: HistoryEntry] = [:]
     var fault: Fault?
     /// How long everything takes.
@@ -234,30 +232,6 @@ actor DiskAccess: SessionStore {
 
     var epoch: String {
         get async { await real?.epoch ?? "model" }
-    }
-
-    func verdict(_ session: SessionName) async throws(StoreError) -> Verdict? {
-        if let real { return try await real.verdict(session) }
-        return disk.here { $0.verdicts[session] }
-    }
-
-    func setVerdict(_ session: SessionName, _ verdict: Verdict?) async throws(StoreError) {
-        guard await reach() else { return }
-        try check(isFor: .writing)
-        try await real?.setVerdict(session, verdict)
-        disk.here { $0.verdicts[session] = verdict }
-    }
-
-    func chosenRoom(_ session: SessionName) async throws(StoreError) -> ChosenRoom? {
-        if let real { return try await real.chosenRoom(session) }
-        return disk.here { $0.rooms[session] }
-    }
-
-    func setChosenRoom(_ session: SessionName, _ chosen: ChosenRoom?) async throws(StoreError) {
-        guard await reach() else { return }
-        try check(isFor: .writing)
-        try await real?.setChosenRoom(session, chosen)
-        disk.here { $0.rooms[session] = chosen }
     }
 
     func record(_ entries: [HistoryEntry]) async throws(StoreError) {

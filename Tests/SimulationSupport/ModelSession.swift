@@ -26,6 +26,8 @@ struct ModelSession {
         case .removePublication(let topic): rest.publications.removeAll { $0.topic == topic }
         case .rememberRetained(let topic): rest.retainedTopics.insert(topic)
         case .forgetRetained(let topic): rest.retainedTopics.remove(topic)
+        case .setVerdict(let verdict): rest.verdict = verdict
+        case .setChosenRoom(let chosen): rest.chosenRoom = chosen
         }
     }
 

@@ -2,6 +2,7 @@ import ControlAPI
 import DurableStore
 import MQTT
 import NIOCore
+import Session
 import Support
 
 @testable import Agent
@@ -106,7 +107,7 @@ extension Simulation {
         residents[index].clockWasSet = false
         ledger.unsubscribed(resident.host.name)
         let boot = bootID(of: resident)
-        let isRemembered = resident.host.disk.here { $0.verdicts.values.contains { $0.bootID == boot } }
+        let isRemembered = resident.host.disk.here { $0.sessions.values.contains { $0.stored.verdict?.bootID == boot } }
         // A disk that could not be written could not remember; what a person was told was logged as such.
         if !isRemembered { residents[index].rest = nil }
     }

@@ -1,8 +1,6 @@
 import ControlAPI
 import DurableStore
 import Logging
-import MQTT
-import Session
 import SessionCore
 import Systemd
 import Transport
@@ -111,19 +109,16 @@ extension SessionRegistry {
         case (.running(let driver)?, .success(let new)):
             rejected[name] = nil
             guard let wasUp else { return }
-            try await forgetFailure(of: name)
             // A session that the server may have under another client id was never ours: it is not to be resumed.
-            if driver.configuration.clientID != new.clientID {
-                try await surroundings?.store.commit([(session: name, changes: [.mqtt(.setEstablished(false))])])
-            }
-            try await start(name, new, wasUp: wasUp)
+            let isSameClient = driver.configuration.clientID == new.clientID
+            try await start(
+                name, new, wasUp: wasUp, without: isSameClient ? [.failure] : [.failure, .sessionAtServer])
         case (.running?, .failure(let errors)):
             if rejected.updateValue(errors, forKey: name) != errors { tellRejected(name, errors) }
         case (.broken(let old, _)?, .failure(let errors)):
             if old != errors { listBroken(name, errors) }
         case (_, .success(let new)):
-            try await forgetFailure(of: name)
-            try await start(name, new)
+            try await start(name, new, without: [.failure])
         case (.unreadable?, .failure(let errors)), (nil, .failure(let errors)):
             listBroken(name, errors)
         }
@@ -133,14 +128,6 @@ extension SessionRegistry {
         logger.error(
             "\(name): its new configuration has errors, and it goes on with the one before: \(errors.summary)",
             metadata: ["MESSAGE_ID": "\(MessageID.reloadRefused)", "HOLDFAST_SESSION": "\(name)"])
-    }
-
-    /// A terminal state is over when the configuration changes; an explicit disconnect is not.
-    private func forgetFailure(of name: SessionName) async throws(StoreError) {
-        guard let store = surroundings?.store, let verdict = try await store.verdict(name),
-            verdict.state == SessionState.failed.rawValue
-        else { return }
-        try await store.setVerdict(name, nil)
     }
 
     /// The store has another file, with what could be read of the one before: what the sessions know of it may not be so.

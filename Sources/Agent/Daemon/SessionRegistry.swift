@@ -93,8 +93,17 @@ actor SessionRegistry {
         statusMayHaveChanged()
     }
 
+    /// What of a session's durable state another configuration is the end of.
+    enum Obsolete {
+        /// A terminal state. An explicit disconnect stays.
+        case failure
+        /// The session at the server, which knows this one by another client id.
+        case sessionAtServer
+    }
+
     func start(
-        _ name: SessionName, _ configuration: SessionConfiguration, wasUp: Bool = false
+        _ name: SessionName, _ configuration: SessionConfiguration, wasUp: Bool = false,
+        without obsolete: Set<Obsolete> = []
     ) async throws(StoreError) {
         guard var surroundings else { preconditionFailure("sessions are started with their surroundings") }
         surroundings.report = { [weak self] session, event in
@@ -106,20 +115,24 @@ actor SessionRegistry {
                 registry.historyQueue?.assumeIsolated { $0.noteAlive(at: now) }
             }
         }
-        let stored = try await surroundings.store.session(name)
-        let verdict = try await surroundings.store.verdict(name)
-        var chosenRoom = try await surroundings.store.chosenRoom(name)
-        // A reboot, and a file that names another room since, are the end of it.
-        if let chosen = chosenRoom, chosen.bootID != surroundings.bootID || chosen.configured != configuration.room {
-            chosenRoom = nil
-            try await surroundings.store.setChosenRoom(name, nil)
+        var stored = try await surroundings.store.session(name)
+        var changes: [SessionChange] = []
+        if obsolete.contains(.failure), stored.verdict?.isFailure == true {
+            stored.verdict = nil
+            changes.append(.setVerdict(nil))
         }
+        if obsolete.contains(.sessionAtServer) {
+            stored.mqtt.established = false
+            changes.append(.mqtt(.setEstablished(false)))
+        }
+        // Before whatever the driver commits.
+        if !changes.isEmpty { await surroundings.commits.commit(changes, of: name) { _ in } }
         guard !isStopping else { return }
         let driver = SessionDriver(
             name: name, configuration: configuration, stored: stored,
             parked: parked.removeValue(forKey: name) ?? ParkedConsumers(), surroundings: surroundings)
         entries[name] = .running(driver)
-        await driver.start(verdict: verdict, chosenRoom: chosenRoom, wasUp: wasUp)
+        await driver.start(stored, wasUp: wasUp)
         record(history.started(await driver.status(), name, at: clock.wallClock()))
     }
 

@@ -121,11 +121,6 @@ protocol SessionStore: Actor {
         _ session: SessionName, _ key: PublishKey, now: Timestamp
     ) async throws(StoreError) -> KeyedMessage?
 
-    func verdict(_ session: SessionName) async throws(StoreError) -> Verdict?
-    func setVerdict(_ session: SessionName, _ verdict: Verdict?) async throws(StoreError)
-    func chosenRoom(_ session: SessionName) async throws(StoreError) -> ChosenRoom?
-    func setChosenRoom(_ session: SessionName, _ chosen: ChosenRoom?) async throws(StoreError)
-
     func record(_ entries: [HistoryEntry]) async throws(StoreError)
     func history(
         session: SessionName?, since: Timestamp?, until: Timestamp?, limit: Int

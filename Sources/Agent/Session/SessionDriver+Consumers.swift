@@ -196,11 +196,14 @@ extension SessionDriver {
         for (consumer, loaded) in atHand { give(loaded, of: consumer) }
         guard let load = durableConsumers.beginLoad(hasRoom: { subscribers[$0]?.hasRoom() ?? false }) else { return }
         Task {
-            let messages = await read(load)
+            let messages = await untilRead("the inbox") { store throws(StoreError) in
+                try await store.collected(
+                    self.name, for: load.name, after: load.after, maxCount: load.messages, maxBytes: load.bytes)
+            }
             // Another driver has the consumers then.
             guard !isStopping else { return }
             let loaded = durableConsumers.loaded(
-                messages, for: load, session: name, at: timestamp, maximumAge: maximumInboxAge)
+                messages ?? [], for: load, session: name, at: timestamp, maximumAge: maximumInboxAge)
             give(loaded, of: load.name)
             loadConsumers()
         }
@@ -213,21 +216,6 @@ extension SessionDriver {
 
     /// In milliseconds.
     private var maximumInboxAge: Int64? { configuration.inbox.maxAge.map { $0.nanoseconds / 1_000_000 } }
-
-    private func read(_ load: DurableConsumers.Load) async -> [CollectedMessage] {
-        var told: StoreError?
-        while true {
-            do throws(StoreError) {
-                return try await surroundings.store.collected(
-                    name, for: load.name, after: load.after, maxCount: load.messages, maxBytes: load.bytes)
-            } catch {
-                guard error != .closed else { return [] }
-                if error != told { surroundings.logger.error("\(name): the inbox cannot be read: \(error)") }
-                told = error
-                await eventLoop.pause(for: CommitQueue.retryInterval)
-            }
-        }
-    }
 
     // MARK: At the limit
 

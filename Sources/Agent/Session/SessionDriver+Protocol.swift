@@ -70,57 +70,10 @@ extension SessionDriver {
         if mqtt.hasRoomForLeftOut, machine.status.state == .connected { renew(because: Reason(.inboxRoom)) }
     }
 
-    private func commit(_ changes: [DurableChange], _ number: CommitNumber) {
-        commitCount += 1
-        let (commits, name) = (surroundings.commits, name)
-        commits.assumeIsolated { commits in
-            commits.commit(changes.map { .mqtt($0) }, of: name, isCumulative: true) { [weak self] error in
-                self?.assumeIsolated { $0.refused(changes, error) }
-            } completion: { [weak self] outcome in
-                self?.assumeIsolated { driver in
-                    switch outcome {
-                    case .committed: driver.run(.committed(number))
-                    case .committedWithoutInserts: driver.run(.committedWithoutInserts(number))
-                    }
-                }
-            }
-        }
-    }
-
-    /// Reads after everything that was given to the commit queue before is durable.
-    private func load(after: MessageSequence, messages: Int, bytes: Int) {
-        let (commits, name) = (surroundings.commits, name)
-        commits.assumeIsolated { commits in
-            commits.commit([], of: name) { [weak self] _ in
-                self?.assumeIsolated { $0.read(after: after, messages: messages, bytes: bytes) }
-            }
-        }
-    }
-
-    private func read(after: MessageSequence, messages: Int, bytes: Int) {
-        Task {
-            var told: StoreError?
-            while true {
-                do throws(StoreError) {
-                    run(
-                        .loaded(
-                            try await surroundings.store.load(name, after: after, maxCount: messages, maxBytes: bytes)))
-                    return
-                } catch {
-                    guard error != .closed else { return }
-                    if error != told { surroundings.logger.error("\(name): the outbox cannot be read: \(error)") }
-                    told = error
-                    await eventLoop.pause(for: CommitQueue.retryInterval)
-                }
-            }
-        }
-    }
-
     /// It is durable before anything is sent that only this server knows.
     private func noteHome(resumed: Bool) {
         guard let address = link?.address, homes.connected(to: address, resumed: resumed) else { return }
-        let (commits, name, addresses) = (surroundings.commits, name, homes.addresses)
-        commits.assumeIsolated { $0.commit([.setHomes(addresses)], of: name) { _ in } }
+        commit([.setHomes(homes.addresses)])
     }
 
     // MARK: Events

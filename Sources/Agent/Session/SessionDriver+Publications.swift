@@ -121,13 +121,10 @@ extension SessionDriver {
     private func store(
         _ changes: [SessionChange], _ completion: @escaping @Sendable (StoreError?) -> Void = { _ in }
     ) {
-        let (commits, name) = (surroundings.commits, name)
         for case .putPublication(let publication) in changes { publications.arrive(publication) }
-        commits.assumeIsolated { commits in
-            commits.commit(changes, of: name, refused: completion) { [weak self] outcome in
-                self?.assumeIsolated { $0.stored(changes, outcome) }
-                completion(nil)
-            }
+        commit(changes, refused: completion) { [weak self] outcome in
+            self?.assumeIsolated { $0.stored(changes, outcome) }
+            completion(nil)
         }
     }
 

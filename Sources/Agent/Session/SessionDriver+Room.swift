@@ -21,7 +21,8 @@ extension SessionDriver {
         case .announce(let announcement): order(.announce(announcement))
         case .subscribe(let filter): order(.subscribe(filter))
         case .unsubscribe(let filter): unsubscribeIfUnwanted(filter)
-        case .remember(let said): remember(said)
+        case .remember(let said):
+            commit([.setPresences(Set(said.map { Timestamp(rawValue: $0.milliseconds) }))])
         case .tell(let changes): tell(changes)
         case .presenceRefused(let code): log.presenceRefused(code.description)
         case .restored: checkRestored()
@@ -30,12 +31,6 @@ extension SessionDriver {
             switching.answer([call], error.map { .failure($0) } ?? .success(()))
             if error == nil { surroundings.report(name, nil) }
         }
-    }
-
-    private func remember(_ said: Set<RFC3339>) {
-        let (commits, name) = (surroundings.commits, name)
-        let times = Set(said.map { Timestamp(rawValue: $0.milliseconds) })
-        commits.assumeIsolated { $0.commit([.setPresences(times)], of: name) { _ in } }
     }
 
     /// The configured device, or the one that is derived from the machine.
@@ -213,15 +208,6 @@ extension SessionDriver {
         try result.get()
         try await rememberRoom(room)
         return .init(room: room)
-    }
-
-    private func rememberRoom(_ room: String) async throws(RPCError) {
-        do throws(StoreError) {
-            try await surroundings.store.setChosenRoom(
-                name, ChosenRoom(room: room, configured: configuration.room, bootID: surroundings.bootID))
-        } catch {
-            throw .notRemembered("session \(name) is in the room \(room)", because: error.description)
-        }
     }
 
     private func entered(_ room: Room, from old: Room?) {

@@ -1,27 +1,17 @@
 import ControlAPI
-import DurableStore
 import Logging
 import MQTT
+import Session
 import SessionCore
 
 // What outlives the daemon of the session's state, within a boot: that somebody disconnected it, or that it failed for a
-// reason that trying again cannot change.
+// reason that trying again cannot change; and the room that it was told to switch to.
 
 extension SessionDriver {
-    /// The verdict on its way to the disk. Only the last one counts.
-    struct VerdictMemory {
-        /// To be written next; `.some(nil)` says that there is none any more.
-        var next: Verdict??
-        var isWriting = false
-        /// Why the last one could not be written.
-        var failure: StoreError?
-        var waiters: [CheckedContinuation<Void, Never>] = []
-    }
-
     // MARK: At the start
 
     func isOver(_ verdict: Verdict) -> Bool {
-        guard verdict.bootID == surroundings.bootID, verdict.state == SessionState.failed.rawValue else { return false }
+        guard verdict.bootID == surroundings.bootID, verdict.isFailure else { return false }
         return verdict.configuration.map { $0 != configuration.digest } ?? false
     }
 
@@ -32,12 +22,19 @@ extension SessionDriver {
         guard let verdict, verdict.bootID == surroundings.bootID else { return false }
         let code = SessionCore.ReasonCode(rawValue: verdict.reasonCode) ?? .unknown
         machine.restore(
-            isFailed: verdict.state == SessionState.failed.rawValue,
-            reason: Reason(code, verdict.message, serverCode: verdict.serverCode))
+            isFailed: verdict.isFailure, reason: Reason(code, verdict.message, serverCode: verdict.serverCode))
         since = RFC3339(milliseconds: verdict.since.rawValue)
         // Another version of the file than this one is noticed by the watch, also if it came before it.
         credentialMark = verdict.credential.map { FileMark(rawValue: $0) }
         return true
+    }
+
+    /// A reboot, and a file that names another room since, are the end of a room that was chosen.
+    func takeUp(_ chosen: ChosenRoom?) -> ChosenRoom? {
+        guard let chosen else { return nil }
+        if chosen.bootID == surroundings.bootID, chosen.configured == configuration.room { return chosen }
+        commit([.setChosenRoom(nil)])
+        return nil
     }
 
     // MARK: From then on
@@ -45,42 +42,28 @@ extension SessionDriver {
     /// An explicit disconnect and a terminal reason outlive the daemon; everything else is decided anew.
     func rememberVerdict(_ state: SessionState) {
         let reason = machine.reason
-        let verdict: Verdict?
         switch state {
-        case .failed: verdict = self.verdict(.failed, reason)
+        case .failed: remember(verdict(.failed, reason))
         // From the moment on that it is asked for: a crash while the session says goodbye does not undo it either.
         case .disconnecting where reason.code.isDisconnectAskedFor,
             .disconnected where reason.code.isDisconnectAskedFor:
-            verdict = self.verdict(.disconnected, reason)
-        case .connecting: verdict = nil
-        default: return
+            remember(verdict(.disconnected, reason))
+        case .connecting: remember(nil)
+        default: break
         }
-        memory.next = .some(verdict)
-        guard !memory.isWriting else { return }
-        memory.isWriting = true
-        Task { await writeVerdicts() }
     }
 
-    private func writeVerdicts() async {
-        while let verdict = memory.next {
-            memory.next = nil
-            do throws(StoreError) {
-                try await surroundings.store.setVerdict(name, verdict)
-                memory.failure = nil
-            } catch {
-                memory.failure = error
-                surroundings.logger.error("\(name): the state could not be remembered: \(error)")
-            }
-        }
-        memory.isWriting = false
-        for waiter in memory.waiters { waiter.resume() }
-        memory.waiters = []
+    private func remember(_ verdict: Verdict?) {
+        guard verdict != self.verdict else { return }
+        self.verdict = verdict
+        commit([.setVerdict(verdict)])
     }
 
-    func everythingRemembered() async {
-        await withCheckedContinuation { continuation in
-            if memory.isWriting { memory.waiters.append(continuation) } else { continuation.resume() }
-        }
+    func rememberRoom(_ room: String) async throws(RPCError) {
+        commit([
+            .setChosenRoom(ChosenRoom(room: room, configured: configuration.room, bootID: surroundings.bootID))
+        ])
+        try await everythingRemembered("session \(name) is in the room \(room)")
     }
 
     private func verdict(_ state: SessionState, _ reason: Reason) -> Verdict {
@@ -89,4 +72,9 @@ extension SessionDriver {
             serverCode: reason.serverCode, bootID: surroundings.bootID, since: timestamp,
             configuration: configuration.digest, credential: credentialMark?.rawValue)
     }
+}
+
+extension Verdict {
+    /// It is over when the configuration changes, as an explicit disconnect is not.
+    var isFailure: Bool { state == SessionState.failed.rawValue }
 }

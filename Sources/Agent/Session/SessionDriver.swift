@@ -124,8 +124,6 @@ actor SessionDriver {
     var isRestoring = false
     /// What the session has at the server goes with it, whatever the reason says.
     private(set) var isLeavingForGood = false
-    /// What the server was subscribed to when the daemon was started.
-    private let remembered: Set<TopicFilter>
     var looking: Looking?
     /// The addresses of the endpoints that are no names.
     let literals: [SocketAddress?]
@@ -163,7 +161,8 @@ actor SessionDriver {
     private var isOver = false
     /// How many commits were begun.
     var commitCount = 0
-    var memory = VerdictMemory()
+    /// What was decided about the session and is durable, or about to be.
+    var verdict: Verdict?
     /// What the session machine reported and nobody was told yet.
     var untold: [Untold] = []
     /// When it is told; `nil` if nothing waits for it.
@@ -181,6 +180,7 @@ actor SessionDriver {
         durableConsumers = DurableConsumers(stored.mqtt, attached: parked.attached)
         eventLoop = surroundings.eventLoop
         since = surroundings.clock.wallClock()
+        verdict = stored.verdict
         literals = configuration.hosts.map { try? SocketAddress(ipAddress: $0, port: 0) }
         machine = SessionMachine(
             policy: configuration.reconnect, timeouts: configuration.timeouts, heartbeat: configuration.heartbeat,
@@ -200,7 +200,6 @@ actor SessionDriver {
             remembered: Set(stored.presences.map { RFC3339(milliseconds: $0.rawValue) }))
         protocols = ProtocolChoice(configuration.mqtt.version)
         log = SessionLog(session: name, logger: surroundings.logger)
-        remembered = stored.mqtt.rememberedSubscriptions
         publications = Publications(stored.publications, retained: stored.retainedTopics)
         stepDetector = ClockStepDetector(
             now: surroundings.clock.now(), wallClock: surroundings.clock.wallClock().milliseconds)
@@ -211,14 +210,14 @@ actor SessionDriver {
     /// Takes up the session as the configuration, or what happened before the daemon was started, has it.
     ///
     /// - Parameters:
-    ///   - chosenRoom: the room that it was told to switch to.
+    ///   - stored: what the driver was made with.
     ///   - wasUp: it was up, or tried to be, before its configuration changed.
-    func start(verdict: Verdict?, chosenRoom: ChosenRoom? = nil, wasUp: Bool = false) {
+    func start(_ stored: StoredSession, wasUp: Bool = false) {
         // A failure is about the configuration that it had: another one since is like a reload.
-        let isFailureOver = verdict.map(isOver) ?? false
-        let isDecided = !isFailureOver && takeUp(verdict)
+        let isFailureOver = stored.verdict.map(isOver) ?? false
+        let isDecided = !isFailureOver && takeUp(stored.verdict)
         for endpoint in configuration.endpoints.indices { noteExcluded(EndpointIndex(endpoint)) }
-        enterRoom(chosenRoom, remembered: remembered)
+        enterRoom(takeUp(stored.chosenRoom), remembered: stored.mqtt.rememberedSubscriptions)
         let wasUp = wasUp || isFailureOver
         var actions: [MQTTClientMachine.Action] = []
         for filter in wantedFilters {
@@ -250,13 +249,10 @@ actor SessionDriver {
 
     private func command(_ input: SessionMachine.Input) async throws(RPCError) -> SessionState {
         try checkRunning()
-        memory.failure = nil
+        let before = verdict
         run(.session(input))
         let state = machine.status.state
-        await everythingRemembered()
-        if let failure = memory.failure {
-            throw .notRemembered("session \(name) is \(state.rawValue)", because: failure.description)
-        }
+        if verdict != before { try await everythingRemembered("session \(name) is \(state.rawValue)") }
         return state
     }
 
@@ -283,7 +279,6 @@ actor SessionDriver {
         endProtocol()
         stopLooking()
         credentialWatch = nil
-        await everythingRemembered()
         // What was committed last may be the reason for more: the next driver must find all of it, and this one decide nothing
         // after that.
         var decided = 0
@@ -302,22 +297,6 @@ actor SessionDriver {
         tell()
         subscribing.answer(consumers.connectionEnded(), nil)
         return ParkedConsumers(live: consumers, attached: durableConsumers.attached, subscribers: subscribers)
-    }
-
-    /// Returns when everything that was decided is durable, or with the reason why that takes until somebody mends
-    /// something.
-    @discardableResult
-    func everythingCommitted() async -> StoreError? {
-        runAccepted()
-        let (commits, name) = (surroundings.commits, name)
-        return await withCheckedContinuation { continuation in
-            commits.assumeIsolated { $0.barrier(name) { continuation.resume(returning: $0) } }
-        }
-    }
-
-    /// The same for what a program asks.
-    func everythingDurable(_ what: String) async throws(RPCError) {
-        if let failure = await everythingCommitted() { throw .notCommitted(what, because: failure.description) }
     }
 
     // MARK: The funnel
@@ -350,7 +329,7 @@ actor SessionDriver {
         return time
     }
 
-    private func runAccepted() {
+    func runAccepted() {
         if acceptance != nil { run([]) }
     }
 

@@ -19,6 +19,10 @@ package enum SessionChange: Hashable, Sendable {
     case rememberRetained(String)
     /// The server holds no retained message of the session on this topic (any more).
     case forgetRetained(String)
+    /// What was decided about the session, to hold within this boot; `nil` when that is over.
+    case setVerdict(Verdict?)
+    /// The room that the session was told to switch to; `nil` for the configured one.
+    case setChosenRoom(ChosenRoom?)
 
     /// Whether it is refused when there is no room. Everything else must become durable, however long that takes.
     package var needsRoom: Bool {

@@ -12,16 +12,22 @@ package struct StoredSession: Hashable, Sendable {
     package var homes: [String]
     /// Since when the session said that it was in its room.
     package var presences: Set<Timestamp>
+    /// What was decided about the session, in whatever boot.
+    package var verdict: Verdict?
+    /// The room that the session was told to switch to, in whatever boot.
+    package var chosenRoom: ChosenRoom?
 
     /// Without anything else, a session that never was.
     package init(
         mqtt: DurableSession = DurableSession(), publications: [Publication] = [], retainedTopics: Set<String> = [],
-        homes: [String] = [], presences: Set<Timestamp> = []
+        homes: [String] = [], presences: Set<Timestamp> = [], verdict: Verdict? = nil, chosenRoom: ChosenRoom? = nil
     ) {
         self.mqtt = mqtt
         self.publications = publications
         self.retainedTopics = retainedTopics
         self.homes = homes
         self.presences = presences
+        self.verdict = verdict
+        self.chosenRoom = chosenRoom
     }
 }

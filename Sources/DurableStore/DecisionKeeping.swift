@@ -1,0 +1,52 @@
+internal import MQTT
+internal import Session
+
+/// What was decided about a session and outlives the daemon: the verdict, and the room it was told to switch to.
+extension DurableStore {
+    func readDecisions(of session: Int64, into stored: inout StoredSession) throws(StoreError) {
+        let database = try opened()
+        try database.query(
+            """
+            SELECT state, reason_code, message, server_code, boot_id, since, configuration, credential
+            FROM verdict WHERE session = ?
+            """,
+            .integer(session)
+        ) { row throws(StoreError) in
+            stored.verdict = Verdict(
+                state: row.text(0), reasonCode: row.text(1), message: row.text(2),
+                serverCode: row.optionalInteger(3).flatMap { UInt8(exactly: $0) }, bootID: row.text(4),
+                since: .init(rawValue: row.integer(5)), configuration: row.optionalText(6),
+                credential: row.optionalText(7))
+            return false
+        }
+        try database.query("SELECT room, configured, boot_id FROM chosen_room WHERE session = ?", .integer(session)) {
+            row throws(StoreError) in
+            stored.chosenRoom = ChosenRoom(room: row.text(0), configured: row.text(1), bootID: row.text(2))
+            return false
+        }
+    }
+
+    func setVerdict(_ verdict: Verdict?, _ session: Int64, _ database: Database) throws(StoreError) {
+        guard let verdict else {
+            return try database.run("DELETE FROM verdict WHERE session = ?", .integer(session))
+        }
+        try database.run(
+            """
+            INSERT OR REPLACE INTO verdict
+                (session, state, reason_code, message, server_code, boot_id, since, configuration, credential)
+            VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)
+            """,
+            .integer(session), .text(verdict.state), .text(verdict.reasonCode), .text(verdict.message),
+            .optional(verdict.serverCode), .text(verdict.bootID), .integer(verdict.since.rawValue),
+            .optional(verdict.configuration), .optional(verdict.credential))
+    }
+
+    func setChosenRoom(_ chosen: ChosenRoom?, _ session: Int64, _ database: Database) throws(StoreError) {
+        guard let chosen else {
+            return try database.run("DELETE FROM chosen_room WHERE session = ?", .integer(session))
+        }
+        try database.run(
+            "INSERT OR REPLACE INTO chosen_room (session, room, configured, boot_id) VALUES (?, ?, ?, ?)",
+            .integer(session), .text(chosen.room), .text(chosen.configured), .text(chosen.bootID))
+    }
+}

@@ -111,7 +111,7 @@ let package = Package(
         tests("SessionCoreTests", ["SessionCore"]),
         tests("MQTTTests", ["MQTT", "Support", nioCore]),
         tests("ControlAPITests", ["ControlAPI"]),
-        tests("SessionTests", ["Session", "SessionCore", "MQTT", "ControlAPI", "Support", nioCore]),
+        tests("SessionTests", ["Vocabulary", "Session", "SessionCore", "MQTT", "ControlAPI", "Support", nioCore]),
         tests("NetworkPathTests", ["Vocabulary", "NetworkPath", "SessionCore", nioCore, nioPosix]),
         tests("SystemdTests", ["Systemd", "Support", "SupportLogind", nioCore, nioPosix]),
         tests("DurableStoreTests", ["DurableStore", "Session", "SessionCore", "MQTT", nioCore]),

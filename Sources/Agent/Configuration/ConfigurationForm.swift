@@ -1,4 +1,5 @@
 import ControlAPI
+import Session
 import SessionCore
 import Transport
 import Vocabulary

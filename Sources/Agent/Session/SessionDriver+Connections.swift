@@ -1,5 +1,6 @@
 import MQTT
 import NIOCore
+import Session
 import SessionCore
 import Transport
 import Vocabulary

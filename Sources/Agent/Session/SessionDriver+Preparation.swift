@@ -1,6 +1,7 @@
 import Logging
 import MQTT
 import NIOCore
+import Session
 import SessionCore
 import Transport
 

@@ -65,7 +65,7 @@ extension SessionDriver {
 extension MQTTClientMachine.Configuration {
     init(_ session: SessionConfiguration) {
         self.init(
-            version: ProtocolChoice(session.mqtt.version).first, clientID: session.clientID,
+            version: session.mqtt.version.only ?? .five, clientID: session.clientID,
             keepAlive: PresenceTiming.keepAlive(session.heartbeat.interval),
             sessionExpiry: session.mqtt.sessionExpiry.map { UInt32(clamping: $0.components.seconds) } ?? .max,
             receiveMaximum: UInt16(clamping: session.mqtt.receiveMaximum),

@@ -1,4 +1,5 @@
 import MQTT
+import Session
 import SessionCore
 import Transport
 
@@ -32,5 +33,16 @@ extension SessionDriver {
         ending.reason.message += "; it may not speak MQTT \(mqtt.version), and MQTT \(other) is tried"
         ending.triesOtherWay = true
         return ending
+    }
+}
+
+extension MQTTVersion {
+    /// `nil` when it is found out what a server speaks.
+    var only: ProtocolVersion? {
+        switch self {
+        case .five: .five
+        case .threeOneOne: .threeOneOne
+        case .automatic: nil
+        }
     }
 }

@@ -190,7 +190,9 @@ actor SessionDriver {
         mqtt = MQTTClientMachine(
             configuration: MQTTClientMachine.Configuration(configuration), restoring: stored.mqtt)
         clientID = stored.mqtt.assignedClientID ?? configuration.clientID
-        redirections = Redirections(configuration)
+        redirections = Redirections(
+            configuration.endpoints, allowed: configuration.mqtt.redirects,
+            needsEncryption: configuration.password != nil && !configuration.insecure)
         homes = SessionHomes(stored.homes)
         rooms = Rooms(
             identity: .init(
@@ -198,7 +200,7 @@ actor SessionDriver {
                 device: configuration.device.isEmpty ? surroundings.deviceID : configuration.device),
             session: name.description, willDelay: configuration.presence.willDelay,
             remembered: Set(stored.presences.map { RFC3339(milliseconds: $0.rawValue) }))
-        protocols = ProtocolChoice(configuration.mqtt.version)
+        protocols = ProtocolChoice(configuration.mqtt.version.only)
         log = SessionLog(session: name, logger: surroundings.logger)
         publications = Publications(stored.publications, retained: stored.retainedTopics)
         stepDetector = ClockStepDetector(

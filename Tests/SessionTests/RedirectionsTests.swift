@@ -1,20 +1,16 @@
+import Session
 import SessionCore
 import Testing
-import Transport
 import Vocabulary
 
-@testable import Agent
-
 struct RedirectionsTests {
-    private static func session(
-        _ endpoints: [String] = ["mqtts://a.example"], redirects: [String] = ["*.example", "192.0.2.7"],
-        _ change: (inout SessionConfiguration) -> Void = { _ in }
-    ) throws -> SessionConfiguration {
-        var session = SessionConfiguration()
-        session.endpoints = try endpoints.map { try Endpoint($0) }
-        session.mqtt.redirects = redirects.compactMap { HostPattern($0) }
-        change(&session)
-        return session
+    private static func redirections(
+        _ endpoints: [String] = ["mqtts://a.example"], allowed: [String] = ["*.example", "192.0.2.7"],
+        needsEncryption: Bool = false
+    ) throws -> Redirections {
+        Redirections(
+            try endpoints.map { try Endpoint($0) }, allowed: allowed.compactMap { HostPattern($0) },
+            needsEncryption: needsEncryption)
     }
 
     /// Follows a redirection that came from the endpoint itself.
@@ -35,20 +31,20 @@ struct RedirectionsTests {
         ])
     func `a reference that is allowed leads there, with the endpoint's scheme`(reference: String, target: String) throws
     {
-        var redirections = Redirections(try Self.session())
+        var redirections = try Self.redirections()
         #expect(Self.follow(&redirections, reference) == .followed(try Endpoint(target)))
         #expect(redirections.begin(EndpointIndex(0)) == (try Endpoint(target)))
     }
 
     @Test func `an IPv6 address stands in brackets`() throws {
-        var redirections = Redirections(try Self.session(redirects: ["2001:db8::1"]))
+        var redirections = try Self.redirections(allowed: ["2001:db8::1"])
         #expect(Self.follow(&redirections, "[2001:DB8::1]:99") == .followed(try Endpoint("mqtts://[2001:db8::1]:99")))
         #expect(Self.follow(&redirections, "2001:db8::1") == .unusable)
     }
 
     @Test(arguments: ["", " ", "b.example/path", "user@b.example", "b.example:0", "b example:x", "ü.example"])
     func `what cannot be dialed is unusable`(reference: String) throws {
-        var redirections = Redirections(try Self.session(redirects: ["*.example"]))
+        var redirections = try Self.redirections(allowed: ["*.example"])
         #expect([.unusable, .refused("")].contains(Self.verdict(Self.follow(&redirections, reference))))
     }
 
@@ -58,7 +54,7 @@ struct RedirectionsTests {
 
     @Test(arguments: ["example", "bexample", "b.example.test", "192.0.2.8", "other.test"])
     func `another host is refused with a sentence that names it`(reference: String) throws {
-        var redirections = Redirections(try Self.session())
+        var redirections = try Self.redirections()
         #expect(
             Self.follow(&redirections, reference)
                 == .refused(
@@ -67,24 +63,23 @@ struct RedirectionsTests {
     }
 
     @Test func `nothing but the servers of the list is allowed by default`() throws {
-        var redirections = Redirections(try Self.session(["mqtts://a.example", "mqtts://b.test"], redirects: []))
+        var redirections = try Self.redirections(["mqtts://a.example", "mqtts://b.test"], allowed: [])
         #expect(Self.follow(&redirections, "b.test:7") == .followed(try Endpoint("mqtts://b.test:7")))
         #expect(Self.verdict(Self.follow(&redirections, "c.test")) == .refused(""))
     }
 
     @Test func `a password does not go unencrypted to another host`() throws {
-        let session = try Self.session(["mqtt://127.0.0.1"]) { $0.password = .file("/p") }
-        var redirections = Redirections(session)
+        var redirections = try Self.redirections(["mqtt://127.0.0.1"], needsEncryption: true)
         #expect(
             Self.follow(&redirections, "b.example")
                 == .refused(
                     "the server sends the session to mqtt://b.example:1883, where the password would go unencrypted"))
-        redirections = Redirections(try Self.session(["mqtt://127.0.0.1"]) { $0.insecure = true })
+        redirections = try Self.redirections(["mqtt://127.0.0.1"])
         #expect(Self.follow(&redirections, "b.example") == .followed(try Endpoint("mqtt://b.example")))
     }
 
     @Test func `three hops are followed, and no fourth`() throws {
-        var redirections = Redirections(try Self.session())
+        var redirections = try Self.redirections()
         for host in ["b", "c", "d"] {
             #expect(Self.verdict(Self.follow(&redirections, "\(host).example")) != .tooMany)
         }
@@ -95,13 +90,13 @@ struct RedirectionsTests {
     }
 
     @Test func `a connection that lasted ends the chain`() throws {
-        var redirections = Redirections(try Self.session())
+        var redirections = try Self.redirections()
         for _ in 0..<9 { #expect(Self.follow(&redirections, "b.example", isStable: true) != .tooMany) }
     }
 
     @Test(arguments: [true, false])
     func `0x9D is remembered, 0x9C holds for one connection`(isRemembered: Bool) throws {
-        var redirections = Redirections(try Self.session())
+        var redirections = try Self.redirections()
         _ = Self.follow(&redirections, "b.example", remember: isRemembered)
         redirections.ended()
         let (own, other) = (try Endpoint("mqtts://a.example"), try Endpoint("mqtts://b.example"))
@@ -112,7 +107,7 @@ struct RedirectionsTests {
     }
 
     @Test func `where the new server cannot be reached the endpoint itself is next, in turns`() throws {
-        var redirections = Redirections(try Self.session())
+        var redirections = try Self.redirections()
         _ = Self.follow(&redirections, "b.example", remember: true)
         var hosts: [String] = []
         var follows: [Bool] = []
@@ -127,7 +122,7 @@ struct RedirectionsTests {
 
     @Test(arguments: [true, false])
     func `an attempt that never got to the new server says nothing about it`(isRemembered: Bool) throws {
-        var redirections = Redirections(try Self.session())
+        var redirections = try Self.redirections()
         _ = Self.follow(&redirections, "b.example", remember: isRemembered)
         redirections.ended()
         for _ in 0..<3 {
@@ -137,15 +132,6 @@ struct RedirectionsTests {
         #expect(Self.verdict(Self.follow(&redirections, "c.example")) != .tooMany)
         #expect(Self.verdict(Self.follow(&redirections, "d.example")) != .tooMany)
         #expect(Self.follow(&redirections, "e.example") == .tooMany, "it is a link of the same chain")
-    }
-
-    @Test func `the certificate of another server must have its own name`() throws {
-        let session = try Self.session { $0.tls.serverName = "name.example" }
-        let listed = try #require(session.endpoints.first)
-        #expect(Connection.Options(session, for: listed, proxyPassword: nil).tls.serverName == "name.example")
-        #expect(
-            Connection.Options(session, for: try Endpoint("mqtts://b.example"), proxyPassword: nil).tls.serverName
-                == nil)
     }
 
     @Test(arguments: ["*", "*.", "*.192.0.2.1", "a b", "-a", "", "https://a.example", "a.*"])

@@ -1,6 +1,5 @@
-import MQTT
-import Transport
-import Vocabulary
+package import MQTT
+package import Vocabulary
 
 /// Which version of MQTT the next connection to a server has: the configured one, or with `auto` 5 first and 3.1.1 when
 /// the server does not take 5. What is known is known of each address, and lasts as long as the session is in the daemon.
@@ -8,7 +7,7 @@ import Vocabulary
 /// A server that refuses 5 in words means it. One that closes the connection after CONNECT may mean it, or may have been
 /// restarted: 3.1.1 is used then, but remembered only when the same has happened twice. Page 0012 of the decisions has
 /// the reasons.
-struct ProtocolChoice: Sendable {
+package struct ProtocolChoice: Sendable {
     private struct Server: Sendable {
         var next = ProtocolVersion.five
         /// What the server refused in words since it took anything.
@@ -19,25 +18,23 @@ struct ProtocolChoice: Sendable {
         var isSettled = false
     }
 
-    private let configured: MQTTVersion
+    private let configured: ProtocolVersion?
     private var servers: [Endpoint: Server] = [:]
 
-    init(_ configured: MQTTVersion) {
+    /// - Parameter configured: the one version to use; `nil` for `auto`.
+    package init(_ configured: ProtocolVersion?) {
         self.configured = configured
     }
 
-    /// Before anything is known of any server.
-    var first: ProtocolVersion { configured == .threeOneOne ? .threeOneOne : .five }
-
-    func version(at address: Endpoint) -> ProtocolVersion {
-        configured == .automatic ? servers[address, default: Server()].next : first
+    package func version(at address: Endpoint) -> ProtocolVersion {
+        configured ?? servers[address, default: Server()].next
     }
 
     /// The server said that it does not speak the version.
     ///
     /// - Returns: the version to try at once; `nil` when there is none left.
-    mutating func refused(_ version: ProtocolVersion, at address: Endpoint) -> ProtocolVersion? {
-        guard configured == .automatic else { return nil }
+    package mutating func refused(_ version: ProtocolVersion, at address: Endpoint) -> ProtocolVersion? {
+        guard configured == nil else { return nil }
         var server = servers[address, default: Server()]
         defer { servers[address] = server }
         server.isSettled = false
@@ -53,17 +50,17 @@ struct ProtocolChoice: Sendable {
     /// The connection ended after CONNECT and before CONNACK, and the server did not say why.
     ///
     /// - Returns: the version to try at once; `nil` when there is nothing to hurry for.
-    mutating func closed(_ version: ProtocolVersion, at address: Endpoint) -> ProtocolVersion? {
+    package mutating func closed(_ version: ProtocolVersion, at address: Endpoint) -> ProtocolVersion? {
         var server = servers[address, default: Server()]
-        guard configured == .automatic, !server.isSettled else { return nil }
+        guard configured == nil, !server.isSettled else { return nil }
         server.next = version.other
         servers[address] = server
         return version == .five ? server.next : nil
     }
 
     /// The server accepted a connection with the version.
-    mutating func connected(_ version: ProtocolVersion, at address: Endpoint) {
-        guard configured == .automatic else { return }
+    package mutating func connected(_ version: ProtocolVersion, at address: Endpoint) {
+        guard configured == nil else { return }
         var server = servers[address, default: Server()]
         if version == .threeOneOne, !server.refused.contains(.five), !server.isSettled { server.detours += 1 }
         server.isSettled = server.isSettled || version == .five || server.refused.contains(.five) || server.detours > 1

@@ -1,5 +1,4 @@
-import Transport
-import Vocabulary
+package import Vocabulary
 
 /// Which servers may still have the session as it was before it went on elsewhere.
 ///
@@ -8,31 +7,32 @@ import Vocabulary
 /// to forget it. Servers of a cluster resume the session for one another, and keep being resumed.
 ///
 /// All of it is durable: a daemon that is started anew begins with the first server of the list, whichever has the session.
-struct SessionHomes: Hashable, Sendable {
+package struct SessionHomes: Hashable, Sendable {
     /// Old copies that are remembered. Servers end them by the session's expiry.
-    static let maximumStale = 64
+    package static let maximumStale = 64
 
     private var home: Endpoint?
     /// The oldest first.
     private var stale: [Endpoint] = []
 
     /// - Parameter addresses: as `addresses` was.
-    init(_ addresses: [String] = []) {
+    package init(_ addresses: [String] = []) {
         home = addresses.first.flatMap { try? Endpoint($0) }
         stale = addresses.dropFirst().compactMap { try? Endpoint($0) }
     }
 
     /// First the server that has the session, then those with an old copy.
-    var addresses: [String] { ([home].compactMap(\.self) + stale).map(\.description) }
+    package var addresses: [String] { ([home].compactMap(\.self) + stale).map(\.description) }
 
     /// Whether the server at this address was the last one that accepted the session.
-    func isHome(_ address: Endpoint) -> Bool { address == home }
+    package func isHome(_ address: Endpoint) -> Bool { address == home }
 
     /// Whether the server at this address must begin anew.
-    func isStale(_ address: Endpoint) -> Bool { stale.contains(address) }
+    package func isStale(_ address: Endpoint) -> Bool { stale.contains(address) }
 
     /// - Returns: whether anything is different now.
-    mutating func connected(to address: Endpoint, resumed: Bool) -> Bool {
+    @discardableResult
+    package mutating func connected(to address: Endpoint, resumed: Bool) -> Bool {
         let before = self
         stale.removeAll { $0 == address }
         if !resumed, let home, home != address {

@@ -1,35 +1,5 @@
-import SessionCore
-import Transport
-import Vocabulary
-
-/// The servers that a redirection may lead to: one host, or with `*.` every host below a domain.
-struct HostPattern: Hashable, Sendable {
-    /// As it is written, in lower case.
-    let text: String
-    /// What a host must end with, or be.
-    private let host: String
-    private let isSuffix: Bool
-
-    /// - Returns: `nil` if it is neither a host name, nor an IP address, nor `*.` and a domain.
-    init?(_ text: String) {
-        isSuffix = text.hasPrefix("*.")
-        guard let endpoint = try? Endpoint(scheme: .mqtts, host: String(text.dropFirst(isSuffix ? 2 : 0))),
-            !isSuffix || !endpoint.isLiteral
-        else { return nil }
-        host = Self.withoutRoot(endpoint.host)
-        self.text = (isSuffix ? "*." : "") + host
-    }
-
-    func matches(_ host: String) -> Bool {
-        let host = Self.withoutRoot(host)
-        return isSuffix ? host.hasSuffix("." + self.host) : host == self.host
-    }
-
-    /// The dot at the end of a name means nothing here.
-    private static func withoutRoot(_ host: String) -> String {
-        host.hasSuffix(".") ? String(host.dropLast()) : host
-    }
-}
+package import SessionCore
+package import Vocabulary
 
 /// Where servers have sent a session instead of an endpoint of its list (MQTT 5, 4.11). A value without I/O; it lasts as
 /// long as the daemon runs and the session's file stays as it is.
@@ -37,8 +7,8 @@ struct HostPattern: Hashable, Sendable {
 /// Scheme and path stay those of the endpoint: a server cannot take TLS away. 0x9C holds for the next connection, 0x9D for
 /// every later one. Where a connection to such a server cannot be made, the endpoint's own address is next, so a server
 /// that was moved to and went away does not keep the session down.
-struct Redirections {
-    enum Verdict: Hashable {
+package struct Redirections: Sendable {
+    package enum Verdict: Hashable, Sendable {
         /// The next attempt for this endpoint leads there.
         case followed(Endpoint)
         /// It must not be followed, for this reason.
@@ -50,7 +20,7 @@ struct Redirections {
     }
 
     /// Redirections that follow one another without an ordinary attempt, or a stable connection, between them.
-    static let hopLimit = 3
+    package static let hopLimit = 3
 
     private struct Target {
         let endpoint: Endpoint
@@ -61,31 +31,34 @@ struct Redirections {
 
     private let endpoints: [Endpoint]
     private let patterns: [HostPattern]
-    /// Whether a password would be sent that must not be sent unencrypted.
     private let needsEncryption: Bool
     private var targets: [EndpointIndex: Target] = [:]
     private var hops = 0
     private var isFollowing = false
     /// Whether the attempt that began last follows a redirection that was the last thing heard.
-    private(set) var hasFollowed = false
+    package private(set) var hasFollowed = false
     /// The endpoint whose target is in use.
     private var inUse: EndpointIndex?
     private var isConnected = false
 
-    init(_ session: SessionConfiguration) {
-        endpoints = session.endpoints
-        patterns = session.mqtt.redirects
-        needsEncryption = session.password != nil && !session.insecure
+    /// - Parameters:
+    ///   - endpoints: the session's list.
+    ///   - patterns: the other servers that a redirection may lead to.
+    ///   - needsEncryption: whether a password would be sent that must not be sent unencrypted.
+    package init(_ endpoints: [Endpoint], allowed patterns: [HostPattern], needsEncryption: Bool) {
+        self.endpoints = endpoints
+        self.patterns = patterns
+        self.needsEncryption = needsEncryption
     }
 
     /// Where the next attempt at an endpoint of the list will go.
-    func next(_ index: EndpointIndex) -> Endpoint {
+    package func next(_ index: EndpointIndex) -> Endpoint {
         guard let target = targets[index], !target.isSkipped else { return endpoints[index.rawValue] }
         return target.endpoint
     }
 
     /// The address for an attempt at an endpoint of the list.
-    mutating func begin(_ index: EndpointIndex) -> Endpoint {
+    package mutating func begin(_ index: EndpointIndex) -> Endpoint {
         if !isFollowing { hops = 0 }
         hasFollowed = isFollowing
         isFollowing = false
@@ -101,7 +74,7 @@ struct Redirections {
     }
 
     /// The server accepted the connection.
-    mutating func connected() {
+    package mutating func connected() {
         isConnected = true
     }
 
@@ -109,7 +82,7 @@ struct Redirections {
     ///
     /// - Parameter wasTried: whether that says anything about the server: not when the attempt never got to it, or was
     ///   ended by this host.
-    mutating func ended(wasTried: Bool = true) {
+    package mutating func ended(wasTried: Bool = true) {
         guard let index = inUse, let target = targets[index] else { return }
         inUse = nil
         guard wasTried || isConnected else {
@@ -127,7 +100,7 @@ struct Redirections {
     ///   - present: the server that says so.
     ///   - index: the endpoint of the list that led there.
     ///   - isStable: whether the connection had lasted, so that it does not count as a hop of a chain.
-    mutating func follow(
+    package mutating func follow(
         _ reference: String, from present: Endpoint, of index: EndpointIndex, isRemembered: Bool, isStable: Bool
     ) -> Verdict {
         let candidates = reference.split(separator: " ").compactMap { Self.endpoint(String($0), like: present) }

@@ -1,18 +1,15 @@
 import MQTT
+import Session
 import Testing
-import Transport
 import Vocabulary
-
-@testable import Agent
 
 @Suite struct ProtocolChoiceTests {
     private func address(_ host: String = "a") throws -> Endpoint { try Endpoint("mqtt://\(host)") }
 
-    @Test(arguments: [(MQTTVersion.five, ProtocolVersion.five), (.threeOneOne, .threeOneOne)])
-    func `a version that is configured is the only one`(_ configured: MQTTVersion, _ version: ProtocolVersion) throws {
+    @Test(arguments: ProtocolVersion.allCases)
+    func `a version that is configured is the only one`(_ version: ProtocolVersion) throws {
         let address = try address()
-        var choice = ProtocolChoice(configured)
-        #expect(choice.first == version)
+        var choice = ProtocolChoice(version)
         #expect(choice.refused(version, at: address) == nil)
         #expect(choice.closed(version, at: address) == nil)
         choice.connected(version, at: address)
@@ -20,7 +17,7 @@ import Vocabulary
     }
 
     @Test func `5 is refused in words, 3.1.1 works and is remembered, at that address`() throws {
-        var choice = ProtocolChoice(.automatic)
+        var choice = ProtocolChoice(nil)
         let (here, there) = (try address("a"), try address("b"))
         #expect(choice.version(at: here) == .five)
         #expect(choice.refused(.five, at: here) == .threeOneOne)
@@ -31,7 +28,7 @@ import Vocabulary
     }
 
     @Test func `a close alternates, and hurries from 5 to 3.1.1 only`() throws {
-        var choice = ProtocolChoice(.automatic)
+        var choice = ProtocolChoice(nil)
         let address = try address()
         for _ in 0..<3 {
             #expect(choice.closed(.five, at: address) == .threeOneOne)
@@ -42,7 +39,7 @@ import Vocabulary
     }
 
     @Test func `a close may be chance, so 5 has a second chance before 3.1.1 is remembered`() throws {
-        var choice = ProtocolChoice(.automatic)
+        var choice = ProtocolChoice(nil)
         let address = try address()
         for isRemembered in [false, true] {
             #expect(choice.closed(.five, at: address) == .threeOneOne)
@@ -54,7 +51,7 @@ import Vocabulary
     }
 
     @Test func `5 that works is remembered, whatever is closed afterwards`() throws {
-        var choice = ProtocolChoice(.automatic)
+        var choice = ProtocolChoice(nil)
         let address = try address()
         _ = choice.closed(.five, at: address)
         choice.connected(.threeOneOne, at: address)
@@ -66,7 +63,7 @@ import Vocabulary
     @Test func `a server that refuses both is not asked again, and one that refuses what it took is asked the other`()
         throws
     {
-        var choice = ProtocolChoice(.automatic)
+        var choice = ProtocolChoice(nil)
         let address = try address()
         #expect(choice.refused(.five, at: address) == .threeOneOne)
         choice.connected(.threeOneOne, at: address)

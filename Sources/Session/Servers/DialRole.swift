@@ -1,0 +1,31 @@
+package import SessionCore
+
+/// Names a connection from the moment it is dialed. Never used twice by one session.
+package struct DialID: Hashable, Sendable {
+    package let rawValue: Int
+
+    package init(rawValue: Int) {
+        self.rawValue = rawValue
+    }
+}
+
+/// What a connection is dialed for.
+package enum DialRole: Hashable, Sendable {
+    /// An attempt, and the session's connection from CONNECT on. Can become: nothing else.
+    case attempt(Attempt)
+    /// Set up beside the session's connection, to take over from it. Can become: attempt.
+    case successor(Attempt)
+    /// Reads who is present in the room, before an attempt goes on, or without one to clear our own presence.
+    case look(Attempt?)
+    /// Asks whether an endpoint answers. Can become: attempt.
+    case knock(EndpointIndex)
+
+    /// The attempt that it is a part of.
+    package var attempt: Attempt? {
+        switch self {
+        case .attempt(let attempt), .successor(let attempt): attempt
+        case .look(let attempt): attempt
+        case .knock: nil
+        }
+    }
+}

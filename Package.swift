@@ -71,6 +71,9 @@ let package = Package(
         module("ControlAPI"),
         module("Session", ["Vocabulary", "SessionCore", "MQTT", "ControlAPI", nioCore]),
 
+        // The files under /etc/holdfast.
+        module("Configuration", ["Vocabulary", "SessionCore", "MQTT", "ControlAPI", "Session"]),
+
         // Shells around one facility of the system each.
         module("NetworkPath", ["Vocabulary", "SessionCore", "CNetlink", nioCore, nioPosix]),
         module("Systemd", ["CSystemd"]),
@@ -81,8 +84,8 @@ let package = Package(
         module(
             "Agent",
             [
-                "Vocabulary", "SessionCore", "MQTT", "ControlAPI", "Session", "NetworkPath", "Systemd", "DurableStore",
-                "Transport",
+                "Vocabulary", "SessionCore", "MQTT", "ControlAPI", "Session", "Configuration", "NetworkPath", "Systemd",
+                "DurableStore", "Transport",
                 nioCore, nioPosix, nioHTTP1, logging, serviceLifecycle, subprocess,
                 systemPackage,
             ]),
@@ -112,6 +115,8 @@ let package = Package(
         tests("MQTTTests", ["MQTT", "Support", nioCore]),
         tests("ControlAPITests", ["ControlAPI"]),
         tests("SessionTests", ["Vocabulary", "Session", "SessionCore", "MQTT", "ControlAPI", "Support", nioCore]),
+        tests(
+            "ConfigurationTests", ["Configuration", "Support", "Vocabulary", "SessionCore", "ControlAPI", "Session"]),
         tests("NetworkPathTests", ["Vocabulary", "NetworkPath", "SessionCore", nioCore, nioPosix]),
         tests("SystemdTests", ["Systemd", "Support", "SupportLogind", nioCore, nioPosix]),
         tests("DurableStoreTests", ["DurableStore", "Session", "SessionCore", "MQTT", nioCore]),
@@ -123,13 +128,14 @@ let package = Package(
             "AgentTests",
             [
                 "Agent", "Support", "SupportLogind", "Vocabulary", "SessionCore", "MQTT", "ControlAPI", "Session",
-                "NetworkPath", "Systemd", "DurableStore", "Transport", nioCore, nioPosix, logging,
+                "Configuration", "NetworkPath", "Systemd", "DurableStore", "Transport", nioCore, nioPosix, logging,
             ]),
         // What bytes from outside reach first, for the fuzzer and for the suite.
         .target(
             name: "FuzzTargets",
             dependencies: [
-                "Vocabulary", "MQTT", "ControlAPI", "NetworkPath", "SessionCore", "Agent", "Support", nioCore,
+                "Vocabulary", "MQTT", "ControlAPI", "Configuration", "NetworkPath", "SessionCore", "Agent", "Support",
+                nioCore,
             ],
             path: "Tests/FuzzTargets", swiftSettings: settings),
         tests("FuzzTests", ["FuzzTargets"]),
@@ -138,9 +144,8 @@ let package = Package(
         .target(
             name: "SimulationSupport",
             dependencies: [
-                "Agent", "Support", "Vocabulary", "SessionCore", "MQTT", "ControlAPI", "Session", "NetworkPath",
-                "Systemd",
-                "DurableStore", "Transport", nioCore, logging,
+                "Agent", "Support", "Vocabulary", "SessionCore", "MQTT", "ControlAPI", "Session", "Configuration",
+                "NetworkPath", "Systemd", "DurableStore", "Transport", nioCore, logging,
             ], path: "Tests/SimulationSupport", swiftSettings: settings),
         .executableTarget(
             name: "simulate", dependencies: ["SimulationSupport", argumentParser], path: "Tests/Simulate",
@@ -149,8 +154,7 @@ let package = Package(
             "ScenarioTests",
             [
                 "Agent", "SimulationSupport", "Support", "Vocabulary", "SessionCore", "MQTT", "ControlAPI", "Session",
-                "NetworkPath",
-                "Transport", nioCore,
+                "Configuration", "NetworkPath", "Transport", nioCore,
             ]),
         .testTarget(
             name: "SimulationTests", dependencies: ["SimulationSupport"], exclude: ["Mutants", "Schedules"],

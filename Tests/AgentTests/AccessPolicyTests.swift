@@ -1,3 +1,4 @@
+import Configuration
 import ControlAPI
 import Glibc
 import Testing
@@ -10,7 +11,8 @@ struct AccessPolicyTests {
     }
 
     private static func roles(_ peer: Peer, _ change: (inout AccessConfiguration) -> Void) -> Set<Role> {
-        var configuration = AccessConfiguration(observe: [], message: [], control: [])
+        var configuration = AccessConfiguration()
+        (configuration.observe, configuration.message, configuration.control) = ([], [], [])
         change(&configuration)
         return AccessPolicy(configuration: configuration, ownUID: 900).roles(of: peer)
     }
@@ -30,7 +32,7 @@ struct AccessPolicyTests {
         ] as [Principal])
     func `each kind of principal is recognised`(principal: Principal) throws {
         let (uid, gid) = (
-            try #require(AccessPolicy.uid(ofUser: "daemon")), try #require(AccessPolicy.gid(ofGroup: "daemon"))
+            try #require(HostAccounts.uid(ofUser: "daemon")), try #require(HostAccounts.gid(ofGroup: "daemon"))
         )
         let peer = principal == .uid(1000) ? Self.peer() : Self.peer(uid: uid, groups: [1000, gid])
         #expect(Self.roles(peer) { $0.observe = [principal] } == [.observe])

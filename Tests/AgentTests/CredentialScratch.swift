@@ -1,4 +1,5 @@
 import Glibc
+import Support
 
 @testable import Agent
 
@@ -7,23 +8,12 @@ final class CredentialScratch: Sendable {
     let path: String
 
     init() throws {
-        var template = Array("/tmp/holdfast-credential-XXXXXX".utf8CString)
-        guard let directory = mkdtemp(&template) else { throw Failure() }
-        path = String(cString: directory)
+        path = try TemporaryDirectory().path
     }
 
-    deinit {
-        guard let directory = opendir(path) else { return }
-        while let entry = readdir(directory) {
-            _ = withUnsafeBytes(of: entry.pointee.d_name) { name in
-                unlink("\(path)/" + String(decoding: name.prefix { $0 != 0 }, as: UTF8.self))
-            }
-        }
-        closedir(directory)
-        rmdir(path)
-    }
+    deinit { TemporaryDirectory.remove(path) }
 
-    /// A new file; one that is there is written anew.
+    /// A new file; one that is there is overwritten.
     @discardableResult
     func write(_ name: String, _ text: String, mode: mode_t = 0o600) throws -> String {
         let file = "\(path)/\(name)"

@@ -1,3 +1,5 @@
+import Configuration
+import Support
 import Testing
 
 @testable import Agent

@@ -1,3 +1,4 @@
+import Configuration
 import ControlAPI
 import DurableStore
 import Glibc
@@ -11,45 +12,6 @@ import Synchronization
 import Systemd
 
 @testable import Agent
-
-/// A directory that lasts as long as one test.
-struct TemporaryDirectory: Sendable {
-    let path: String
-
-    init() throws {
-        var template = Array("/tmp/holdfast-agent-XXXXXX".utf8CString)
-        guard let directory = mkdtemp(&template) else { throw ConfigurationScratch.ScratchError() }
-        path = String(cString: directory)
-    }
-
-    /// Replaces the file at once: a daemon that reads it at the same time must not see half of it.
-    func write(_ name: String, _ text: String) throws {
-        guard let file = fopen("\(path)/new", "w") else { throw ConfigurationScratch.ScratchError() }
-        let bytes = Array(text.utf8)
-        let count = fwrite(bytes, 1, bytes.count, file)
-        fclose(file)
-        guard count == bytes.count, rename("\(path)/new", "\(path)/\(name)") == 0 else {
-            throw ConfigurationScratch.ScratchError()
-        }
-    }
-
-    func remove() {
-        Self.remove(path)
-    }
-
-    private static func remove(_ path: String) {
-        if let stream = opendir(path) {
-            while let entry = readdir(stream) {
-                guard let offset = MemoryLayout<dirent>.offset(of: \.d_name) else { continue }
-                let name = String(
-                    cString: UnsafeRawPointer(entry).advanced(by: offset).assumingMemoryBound(to: CChar.self))
-                if name != ".", name != ".." { remove("\(path)/\(name)") }
-            }
-            closedir(stream)
-        }
-        _ = Glibc.remove(path)
-    }
-}
 
 /// Keeps what is logged.
 final class RecordingLog: Sendable {

@@ -1,3 +1,4 @@
+import Configuration
 import ControlAPI
 import Glibc
 import MQTT
@@ -88,5 +89,5 @@ struct KnockTests {
 }
 
 func makeSessions(_ directory: TemporaryDirectory) throws {
-    guard mkdir("\(directory.path)/sessions.d", 0o700) == 0 else { throw ConfigurationScratch.ScratchError() }
+    try directory.makeFolder("sessions.d")
 }

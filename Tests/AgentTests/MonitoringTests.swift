@@ -1,5 +1,6 @@
 import ControlAPI
 import Glibc
+import Support
 import Testing
 
 @testable import Agent

@@ -1,6 +1,7 @@
 import Glibc
 import NIOCore
 import NIOPosix
+import Support
 import Testing
 
 @testable import Agent

@@ -19,6 +19,15 @@ struct SilenceTests {
         try await peer.call("session.status", #"{"session":"main"}"#)
     }
 
+    @Test(arguments: [(15, 5, 10), (5, 15, 10), (30, 10, 20), (1, 1, 6)])
+    func `the kernel gives up data sooner than the heartbeat, and later than a flap`(
+        interval: Int, timeout: Int, seconds: Int
+    ) {
+        var heartbeat = HeartbeatPolicy()
+        (heartbeat.interval, heartbeat.timeout) = (.seconds(interval), .seconds(timeout))
+        #expect(heartbeat.userTimeout == .seconds(seconds))
+    }
+
     // MARK: What is said last
 
     /// The server says 0x8E, and closes with bytes in its socket that it has not read, so that TCP resets the connection; the

@@ -1,4 +1,4 @@
-@testable import Agent
+@testable import Configuration
 
 /// A file, as a session's and as the daemon's. What is wrong with it is told with a line that it has, in a sentence.
 func readConfiguration(_ bytes: [UInt8]) {

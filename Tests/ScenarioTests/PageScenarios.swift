@@ -6,6 +6,7 @@ import Support
 import Testing
 
 @testable import Agent
+@testable import Configuration
 @testable import SimulationSupport
 
 /// The pages for people who come from another SDK: every reason that they name is brought about, and the daemon must say it

@@ -1,3 +1,4 @@
+import Configuration
 import ControlAPI
 import Glibc
 import Logging
@@ -186,20 +187,7 @@ actor Host {
 
     func end() async {
         await kill()
-        remove(directory)
-    }
-
-    private func remove(_ path: String) {
-        if let stream = opendir(path) {
-            while let entry = readdir(stream) {
-                guard let offset = MemoryLayout<dirent>.offset(of: \.d_name) else { continue }
-                let name = String(
-                    cString: UnsafeRawPointer(entry).advanced(by: offset).assumingMemoryBound(to: CChar.self))
-                if name != ".", name != ".." { remove("\(path)/\(name)") }
-            }
-            closedir(stream)
-        }
-        _ = Glibc.remove(path)
+        TemporaryDirectory.remove(directory)
     }
 
     func pathChanged(_ pathClass: PathClass, from old: Path?, to new: Path?) {

@@ -1,3 +1,4 @@
+import Configuration
 import NIOCore
 import SessionCore
 import Support

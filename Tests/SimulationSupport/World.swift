@@ -1,4 +1,5 @@
 @testable import Agent
+@testable import Configuration
 @testable import SessionCore
 
 /// What is the same throughout a run: hosts, servers and configurations, drawn from the run's seed.

@@ -1,3 +1,4 @@
+import Configuration
 import ControlAPI
 import Glibc
 
@@ -65,25 +66,9 @@ struct AccessPolicy: Hashable, Sendable {
             switch principal {
             case .anyone: true
             case .uid(let uid): peer.uid == uid
-            case .user(let name): Self.uid(ofUser: name) == peer.uid
-            case .group(let name): Self.gid(ofGroup: name).map(peer.groups.contains) ?? false
+            case .user(let name): HostAccounts.uid(ofUser: name) == peer.uid
+            case .group(let name): HostAccounts.gid(ofGroup: name).map(peer.groups.contains) ?? false
             }
         }
-    }
-
-    static func uid(ofUser name: String) -> UInt32? {
-        var entry = passwd()
-        var found: UnsafeMutablePointer<passwd>?
-        var buffer = [CChar](repeating: 0, count: 16384)
-        guard getpwnam_r(name, &entry, &buffer, buffer.count, &found) == 0, found != nil else { return nil }
-        return entry.pw_uid
-    }
-
-    static func gid(ofGroup name: String) -> UInt32? {
-        var entry = group()
-        var found: UnsafeMutablePointer<group>?
-        var buffer = [CChar](repeating: 0, count: 65536)
-        guard getgrnam_r(name, &entry, &buffer, buffer.count, &found) == 0, found != nil else { return nil }
-        return entry.gr_gid
     }
 }

@@ -1,3 +1,4 @@
+import Configuration
 import Glibc
 
 /// Makes the control socket: bind, set owner and mode, and only then listen, so that nobody connects in between who may
@@ -31,7 +32,7 @@ enum ControlSocket {
             close(descriptor)
             throw failure
         }
-        if let group = AccessPolicy.gid(ofGroup: groupName) { _ = chown(path, uid_t.max, group) }
+        if let group = HostAccounts.gid(ofGroup: groupName) { _ = chown(path, uid_t.max, group) }
         guard chmod(path, 0o660) == 0, Glibc.listen(descriptor, 128) == 0 else {
             let failure = failure("listen", path)
             close(descriptor)

@@ -1,3 +1,4 @@
+import Configuration
 import ControlAPI
 import DurableStore
 import Glibc
@@ -55,7 +56,8 @@ public func checkConfiguration(_ directory: String) -> ExitStatus {
 
 /// Prints what the files come to on standard output, as one line of JSON.
 public func showConfiguration(_ directory: String) -> ExitStatus {
-    let configuration = effectiveConfiguration(in: directory)
+    let configuration = effectiveConfiguration(
+        in: directory, deviceID: DeviceID.derived()?.description ?? "")
     var rest = (OutgoingLine.encode(configuration) ?? [])[...]
     while !rest.isEmpty {
         let written = rest.withUnsafeBytes { write(STDOUT_FILENO, $0.baseAddress, $0.count) }

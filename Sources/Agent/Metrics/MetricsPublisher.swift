@@ -1,8 +1,10 @@
+import Configuration
 import Glibc
 import Logging
 import NIOCore
 import NIOHTTP1
 import NIOPosix
+import Vocabulary
 
 /// Offers the metrics on a loopback address and in a file, as `[metrics]` says.
 actor MetricsPublisher {
@@ -48,8 +50,9 @@ actor MetricsPublisher {
     private func listen(_ text: String) async {
         try? await listener?.close()
         listener = nil
-        guard let address = MetricsConfiguration.address(text) else { return }
+        guard let (host, port) = MetricsConfiguration.address(text) else { return }
         do {
+            let address = try SocketAddress(ipAddress: host.description, port: port)
             listener = try await ServerBootstrap(group: eventLoop)
                 .serverChannelOption(.socketOption(.so_reuseaddr), value: 1)
                 .childChannelInitializer { [weak self] channel in
@@ -108,19 +111,6 @@ actor MetricsPublisher {
         }
         close(descriptor)
         return rename(new, path) == 0 ? nil : String(cString: strerror(errno))
-    }
-}
-
-extension MetricsConfiguration {
-    /// An address of this host that only this host can reach, with a port.
-    static func address(_ text: String) -> SocketAddress? {
-        guard let colon = text.lastIndex(of: ":"), let port = Int(text[text.index(after: colon)...]),
-            (0...65_535).contains(port)
-        else { return nil }
-        var host = text[..<colon]
-        if host.hasPrefix("["), host.hasSuffix("]") { host = host.dropFirst().dropLast() }
-        guard host.hasPrefix("127.") || host == "::1" else { return nil }
-        return try? SocketAddress(ipAddress: String(host), port: port)
     }
 }
 

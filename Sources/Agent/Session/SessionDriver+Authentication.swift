@@ -1,3 +1,4 @@
+import Configuration
 import Logging
 import MQTT
 import NIOCore
@@ -6,13 +7,6 @@ import SessionCore
 
 // Enhanced authentication (MQTT 5, 4.12): the password is proven and never sent, and a new one is taken to the server on
 // the connection that is up.
-
-/// How the session authenticates itself.
-enum MQTTAuthentication: String, CaseIterable, Sendable {
-    /// By user name and password in CONNECT.
-    case password = ""
-    case scramSHA256 = "SCRAM-SHA-256"
-}
 
 extension SessionDriver {
     var usesSCRAM: Bool { configuration.mqtt.authentication == .scramSHA256 }

@@ -1,3 +1,4 @@
+import Configuration
 import ControlAPI
 import SessionCore
 import Transport

@@ -1,3 +1,4 @@
+import Configuration
 import MQTT
 import Session
 import SessionCore

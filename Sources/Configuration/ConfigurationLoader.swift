@@ -1,26 +1,26 @@
 import Glibc
-import SessionCore
+package import SessionCore
 
 /// What a configuration directory holds.
-struct LoadedConfiguration: Hashable, Sendable {
+package struct LoadedConfiguration: Hashable, Sendable {
     /// A failure is fatal when the daemon starts, and makes it refuse a reload.
-    var daemon: Result<DaemonConfiguration, ConfigurationErrors>
+    package var daemon: Result<DaemonConfiguration, ConfigurationErrors>
     /// One entry per file of `sessions.d`; a failure concerns only its session.
-    var sessions: [SessionName: Result<SessionConfiguration, ConfigurationErrors>]
+    package var sessions: [SessionName: Result<SessionConfiguration, ConfigurationErrors>]
     /// Templates, with their `@`, that do not tell which instances they have.
-    var brokenTemplates: [String: ConfigurationErrors] = [:]
+    package var brokenTemplates: [String: ConfigurationErrors] = [:]
     /// Everything that is wrong, also with files that cannot be a session's because of their name.
-    var errors: [ConfigurationError]
+    package var errors: [ConfigurationError]
 
     /// What the files say of a session that runs; `nil` if it was removed.
-    subscript(name: SessionName) -> Result<SessionConfiguration, ConfigurationErrors>? {
+    package subscript(name: SessionName) -> Result<SessionConfiguration, ConfigurationErrors>? {
         if let result = sessions[name] { return result }
         guard let instance = name.instance else { return nil }
         return brokenTemplates[String(name.description.dropLast(instance.count))].map { .failure($0) }
     }
 
     /// The session whose file has this error.
-    func session(of error: ConfigurationError) -> SessionName? {
+    package func session(of error: ConfigurationError) -> SessionName? {
         sessions.first { session in
             if case .failure(let failure) = session.value { failure.list.contains(error) } else { false }
         }?.key
@@ -28,9 +28,9 @@ struct LoadedConfiguration: Hashable, Sendable {
 }
 
 /// Reads `holdfast.toml` and `sessions.d/NAME.toml`.
-enum ConfigurationLoader {
+package enum ConfigurationLoader {
     /// Never fails as a whole: what is wrong is in the result, all of it at once.
-    static func load(directory: String) -> LoadedConfiguration {
+    package static func load(directory: String) -> LoadedConfiguration {
         let (names, listingErrors) = sessionFiles(in: directory)
         var errors = listingErrors
         var daemon = result { () throws(ConfigurationErrors) in try daemonConfiguration(in: directory) }

@@ -4,7 +4,7 @@ extension SessionConfiguration {
     ///
     /// It is made of what differs from the defaults, so that a new version of the daemon, which knows more keys, makes the
     /// same of the same file. Nothing in it is secret, and it does not have to withstand anybody who wants two to be alike.
-    var digest: String {
+    package var digest: String {
         var lines: [String] = []
         Self.collect(self, Self(), at: "", into: &lines)
         // FNV-1a.

@@ -1,20 +1,20 @@
 import Glibc
 
 /// A file's text, before anything in it is understood.
-struct ConfigurationFile {
+package struct ConfigurationFile {
     /// In bytes.
     static let sizeLimit = 1 << 20
 
     let path: String
     let text: String
 
-    init(path: String, text: String) {
+    package init(path: String, text: String) {
         self.path = path
         self.text = text
     }
 
     /// Reads a regular file that is UTF-8.
-    init(path: String) throws(ReadError) {
+    package init(path: String) throws(ReadError) {
         // Without O_NONBLOCK, a FIFO would hold up the daemon.
         let descriptor = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK)
         guard descriptor >= 0 else { throw ReadError(path, errno) }
@@ -55,7 +55,7 @@ struct ConfigurationFile {
     }
 
     /// Why there is no text.
-    struct ReadError: Error {
+    package struct ReadError: Error {
         var error: ConfigurationError
         /// Whether the file is not there at all.
         var isMissing = false

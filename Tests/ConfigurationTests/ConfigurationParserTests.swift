@@ -1,7 +1,7 @@
 import Support
 import Testing
 
-@testable import Agent
+@testable import Configuration
 
 /// Every value of a tree by name, in words: its kind, its content, and where key and value stand.
 private func flat(_ value: ConfigurationValue) -> [String] {

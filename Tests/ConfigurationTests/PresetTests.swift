@@ -1,7 +1,7 @@
 import SessionCore
 import Testing
 
-@testable import Agent
+@testable import Configuration
 
 private func session(_ more: String = "") throws(ConfigurationErrors) -> SessionConfiguration {
     let text = "endpoints = [\"mqtts://broker.example\"]\nuser = \"edge-42\"\n" + more

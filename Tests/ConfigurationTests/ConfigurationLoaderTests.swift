@@ -1,8 +1,9 @@
 import Glibc
 import SessionCore
+import Support
 import Testing
 
-@testable import Agent
+@testable import Configuration
 
 private let good = "endpoints = [\"mqtts://broker.example\"]\nuser = \"u\"\n"
 

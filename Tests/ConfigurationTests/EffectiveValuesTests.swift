@@ -1,7 +1,7 @@
 import ControlAPI
 import Testing
 
-@testable import Agent
+@testable import Configuration
 
 @Suite struct EffectiveValuesTests {
     /// All of it as a file writes it.
@@ -54,7 +54,7 @@ import Testing
         try scratch.write(
             "sessions.d/main.toml", "endpoints = [\"mqtts://b.example\"]\nuser = \"u\"\npreset = \"zego\"\n")
         try scratch.write("sessions.d/broken.toml", "user = 7\n")
-        let shown = effectiveConfiguration(in: scratch.path)
+        let shown = effectiveConfiguration(in: scratch.path, deviceID: "device")
         #expect(shown.files.map(\.session) == [nil, "main"])
         #expect(shown.errors.allSatisfy { $0.session == "broken" } && shown.errors.count == 2)
         let values = try #require(shown.files.last).values

@@ -1,5 +1,4 @@
 import SessionCore
-import Transport
 import Vocabulary
 
 /// Sessions that have one client identifier at one server. The server lets only one of them be connected, so each would throw

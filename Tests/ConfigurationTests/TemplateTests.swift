@@ -1,10 +1,9 @@
 import Glibc
 import SessionCore
 import Testing
-import Transport
 import Vocabulary
 
-@testable import Agent
+@testable import Configuration
 
 @Suite struct TemplateTests {
     private static let template = """

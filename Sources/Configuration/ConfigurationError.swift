@@ -1,50 +1,50 @@
 import Glibc
 
 /// One thing that is wrong in a configuration file.
-struct ConfigurationError: Error, Hashable, Sendable {
-    var file: String
+package struct ConfigurationError: Error, Hashable, Sendable {
+    package var file: String
     /// `nil` when the file as a whole is meant.
-    var position: TextPosition?
+    package var position: TextPosition?
     /// What is wrong and what was expected.
-    var message: String
+    package var message: String
     /// The nearest valid key or value.
-    var suggestion: String?
+    package var suggestion: String?
 
-    var line: Int? { position?.line }
-    var column: Int? { position?.column }
+    package var line: Int? { position?.line }
+    package var column: Int? { position?.column }
 
     /// - Parameter code: of `errno`.
-    static func unreadable(_ path: String, _ code: Int32) -> ConfigurationError {
+    package static func unreadable(_ path: String, _ code: Int32) -> ConfigurationError {
         ConfigurationError(file: path, message: "cannot be read: \(String(cString: strerror(code)))")
     }
 }
 
 extension ConfigurationError: CustomStringConvertible {
-    var description: String {
+    package var description: String {
         let place = position.map { "\(file):\($0.line):\($0.column)" } ?? file
         return "\(place): \(message)" + (suggestion.map { "; did you mean \"\($0)\"?" } ?? "")
     }
 }
 
 extension ConfigurationError: Comparable {
-    static func < (left: ConfigurationError, right: ConfigurationError) -> Bool {
+    package static func < (left: ConfigurationError, right: ConfigurationError) -> Bool {
         let start = TextPosition(line: 0, column: 0)
         return (left.file, left.position ?? start, left.message) < (right.file, right.position ?? start, right.message)
     }
 }
 
 /// Everything that is wrong in one or more files, in the order of the text. Never empty when thrown.
-struct ConfigurationErrors: Error, Hashable, Sendable {
-    private(set) var list: [ConfigurationError]
+package struct ConfigurationErrors: Error, Hashable, Sendable {
+    package private(set) var list: [ConfigurationError]
 
-    init(_ list: [ConfigurationError]) {
+    package init(_ list: [ConfigurationError]) {
         self.list = list.sorted()
     }
 }
 
 extension ConfigurationErrors {
     /// One line: the first error, and how many more there are.
-    var summary: String {
+    package var summary: String {
         let first = list.first.map(\.description) ?? ""
         return list.count > 1 ? "\(first), and \(list.count - 1) more" : first
     }
@@ -52,16 +52,16 @@ extension ConfigurationErrors {
 
 extension ConfigurationErrors: CustomStringConvertible {
     /// One line per error.
-    var description: String { list.map(\.description).joined(separator: "\n") }
+    package var description: String { list.map(\.description).joined(separator: "\n") }
 }
 
 /// A place in a text. Lines and columns count from 1, columns in Unicode scalars.
-struct TextPosition: Hashable, Sendable {
-    var line = 1
-    var column = 1
+package struct TextPosition: Hashable, Sendable {
+    package var line = 1
+    package var column = 1
 
     /// Moves behind a character.
-    mutating func pass(_ scalar: Unicode.Scalar) {
+    package mutating func pass(_ scalar: Unicode.Scalar) {
         if scalar == "\n" {
             line += 1
             column = 1
@@ -72,7 +72,7 @@ struct TextPosition: Hashable, Sendable {
 }
 
 extension TextPosition: Comparable {
-    static func < (left: TextPosition, right: TextPosition) -> Bool {
+    package static func < (left: TextPosition, right: TextPosition) -> Bool {
         (left.line, left.column) < (right.line, right.column)
     }
 }

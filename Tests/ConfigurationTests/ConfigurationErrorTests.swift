@@ -1,6 +1,7 @@
+import Support
 import Testing
 
-@testable import Agent
+@testable import Configuration
 
 /// The errors of a session file whose first two lines are right, in their printed form; `[]` if there are none.
 private func errors(_ more: String) -> [String] {

@@ -1,6 +1,5 @@
-public import ControlAPI
-import SessionCore
-import Systemd
+package import ControlAPI
+package import SessionCore
 
 // What the files come to, key by key: for `config show`, and for what a reload would change.
 
@@ -35,13 +34,13 @@ extension ConfigurationKey {
 }
 
 extension DaemonConfiguration {
-    static func changes(from old: Self, to new: Self) -> [ConfigurationChange] {
+    package static func changes(from old: Self, to new: Self) -> [ConfigurationChange] {
         ConfigurationKey.changes(keys, from: old, to: new, of: nil)
     }
 }
 
 extension SessionConfiguration {
-    static func changes(from old: Self, to new: Self, of session: SessionName) -> [ConfigurationChange] {
+    package static func changes(from old: Self, to new: Self, of session: SessionName) -> [ConfigurationChange] {
         let changes = ConfigurationKey.changes(keys, from: old, to: new, of: session)
         // What is left out of a value is the only thing that can be different then.
         guard changes.isEmpty, old.password != new.password || old.proxy != new.proxy else { return changes }
@@ -50,12 +49,14 @@ extension SessionConfiguration {
     }
 
     /// Every key with its value, and where that comes from.
-    func values(_ content: ConfigurationValue) -> [EffectiveValue] {
+    ///
+    /// - Parameter deviceID: what `device` is derived from.
+    func values(_ content: ConfigurationValue, deviceID: String) -> [EffectiveValue] {
         let standard = Self()
         var ofPreset = Self()
         ofPreset.adopt(preset)
         var shown = self
-        if shown.device.isEmpty { shown.device = DeviceID.derived()?.description ?? "" }
+        if shown.device.isEmpty { shown.device = deviceID }
         let derived = ["device": shown.device, "client-id": clientID, "username": username ?? ""]
         let presets = Dictionary(
             uniqueKeysWithValues: Self.keys.map { ($0.name, $0.written(ofPreset) != $0.written(standard)) })
@@ -68,7 +69,7 @@ extension SessionConfiguration {
 }
 
 extension ConfigurationProblem {
-    init(_ error: ConfigurationError, of session: SessionName?) {
+    package init(_ error: ConfigurationError, of session: SessionName?) {
         self.init(
             session: session?.description, file: error.file, line: error.line, column: error.column,
             message: error.message + (error.suggestion.map { "; did you mean \"\($0)\"?" } ?? ""))
@@ -76,7 +77,9 @@ extension ConfigurationProblem {
 }
 
 /// What the files in a directory come to, without a daemon.
-public func effectiveConfiguration(in directory: String) -> EffectiveConfiguration {
+///
+/// - Parameter deviceID: of this host.
+package func effectiveConfiguration(in directory: String, deviceID: String) -> EffectiveConfiguration {
     let loaded = ConfigurationLoader.load(directory: directory)
     var files: [EffectiveConfiguration.File] = []
     let path = "\(directory)/holdfast.toml"
@@ -93,7 +96,9 @@ public func effectiveConfiguration(in directory: String) -> EffectiveConfigurati
             continue
         }
         files.append(
-            .init(session: source.name.description, file: source.path, values: session.values(content)))
+            .init(
+                session: source.name.description, file: source.path, values: session.values(content, deviceID: deviceID)
+            ))
     }
     let errors = loaded.errors.map { (loaded.session(of: $0), $0) }
     return EffectiveConfiguration(

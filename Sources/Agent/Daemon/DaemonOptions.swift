@@ -1,3 +1,4 @@
+import Configuration
 import ControlAPI
 
 /// The version of `holdfastd` and `holdfastctl`.

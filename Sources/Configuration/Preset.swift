@@ -1,14 +1,14 @@
-import SessionCore
+package import SessionCore
 
 /// The SDK whose documented timings a session starts from.
-enum Preset: String, CaseIterable, Sendable {
+package enum Preset: String, CaseIterable, Sendable {
     case `default`, livekit, nexconn, agora, zego
 }
 
 extension SessionConfiguration {
     /// Sets the timings that an SDK documents: the section PRESETS of holdfast-session(5). What an SDK does not
     /// have is off.
-    mutating func adopt(_ preset: Preset) {
+    package mutating func adopt(_ preset: Preset) {
         self.preset = preset
         switch preset {
         case .default:
@@ -46,7 +46,7 @@ extension SessionConfiguration {
     }
 
     /// When the session is down although nothing is wrong.
-    var rest: RestPolicy {
+    package var rest: RestPolicy {
         var rest = RestPolicy()
         rest.idleTimeout = onDemand ? idleTimeout : nil
         rest.onSuspend = onSuspend

@@ -1,11 +1,13 @@
 import Glibc
-import SessionCore
+package import SessionCore
 
 /// What only shows when it is looked at: the files that a key names, and users and groups. The daemon looks when it needs
 /// them, since they may come later; `config check` looks at once.
-enum ConfigurationReferences {
+package enum ConfigurationReferences {
     /// - Parameter directory: that `loaded` was read from.
-    static func errors(_ loaded: LoadedConfiguration, in directory: String) -> [(SessionName?, ConfigurationError)] {
+    package static func errors(_ loaded: LoadedConfiguration, in directory: String) -> [(
+        SessionName?, ConfigurationError
+    )] {
         var errors: [(SessionName?, ConfigurationError)] = []
         let path = "\(directory)/holdfast.toml"
         if case .success = loaded.daemon, let file = try? ConfigurationFile(path: path),
@@ -33,8 +35,8 @@ enum ConfigurationReferences {
             let name = String(text[text.index(after: colon)...])
             let isThere =
                 switch text[..<colon] {
-                case "user": AccessPolicy.uid(ofUser: name) != nil
-                case "group": AccessPolicy.gid(ofGroup: name) != nil
+                case "user": HostAccounts.uid(ofUser: name) != nil
+                case "group": HostAccounts.gid(ofGroup: name) != nil
                 default: true
                 }
             return isThere ? nil : element.problem("there is no \(text[..<colon]) \"\(name)\"")
@@ -67,10 +69,10 @@ enum ConfigurationReferences {
         }
         if status.st_mode & S_IFMT == S_IFDIR { return "is a directory" }
         if isSecret, status.st_mode & S_IROTH != 0 { return "can be read by every user of the host: chmod o-r \(path)" }
-        guard geteuid() == 0, let daemon = AccessPolicy.uid(ofUser: "holdfast") else { return nil }
+        guard geteuid() == 0, let daemon = HostAccounts.uid(ofUser: "holdfast") else { return nil }
         let bit =
             daemon == status.st_uid
-            ? S_IRUSR : AccessPolicy.gid(ofGroup: "holdfast") == status.st_gid ? S_IRGRP : S_IROTH
+            ? S_IRUSR : HostAccounts.gid(ofGroup: "holdfast") == status.st_gid ? S_IRGRP : S_IROTH
         guard status.st_mode & bit == 0 else { return nil }
         return
             "cannot be read by the user holdfast, as which the daemon runs: chgrp holdfast \(path); chmod g+r \(path)"

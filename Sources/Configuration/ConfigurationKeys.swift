@@ -1,6 +1,5 @@
 import MQTT
 import SessionCore
-import Transport
 import Vocabulary
 
 // Every key that there is, one row each: name, member, form, and what of it this version carries out. The defaults are
@@ -97,7 +96,7 @@ extension SessionConfiguration {
 }
 
 extension DaemonConfiguration {
-    init(_ file: ConfigurationFile) throws(ConfigurationErrors) {
+    package init(_ file: ConfigurationFile) throws(ConfigurationErrors) {
         self.init()
         let errors = ConfigurationKey.read(
             Self.keys, from: try ConfigurationParser.parse(file.text, file: file.path), into: &self)
@@ -106,7 +105,7 @@ extension DaemonConfiguration {
 }
 
 extension SessionConfiguration {
-    init(_ file: ConfigurationFile) throws(ConfigurationErrors) {
+    package init(_ file: ConfigurationFile) throws(ConfigurationErrors) {
         try self.init(ConfigurationParser.parse(file.text, file: file.path))
     }
 
@@ -177,7 +176,7 @@ extension SessionConfiguration {
     }
 
     /// Whether a password may be sent to every endpoint.
-    var mayCarryPassword: Bool { insecure || endpoints.allSatisfy { $0.scheme.isSecure || staysHere($0) } }
+    package var mayCarryPassword: Bool { insecure || endpoints.allSatisfy { $0.scheme.isSecure || staysHere($0) } }
 
     /// Whether bytes to the endpoint never leave the host.
     private func staysHere(_ endpoint: Endpoint) -> Bool {

@@ -1,7 +1,6 @@
 import ControlAPI
 import Session
 import SessionCore
-import Transport
 import Vocabulary
 
 /// What the value of a key must be, how it is read, and how a file would write it.
@@ -114,7 +113,7 @@ extension ConfigurationForm<Duration> {
     static func duration(_ lowest: String, to highest: String) -> Self {
         let expected = "a duration such as \"250ms\", \"15s\" or \"20min\", from \"\(lowest)\" to \"\(highest)\""
         return text(expected, write: TOML.duration) { text in
-            Agent.duration(text, from: lowest, to: highest)
+            Configuration.duration(text, from: lowest, to: highest)
         }
     }
 }
@@ -144,7 +143,7 @@ extension ConfigurationForm<Duration?> {
             write: { $0.map(TOML.duration) ?? TOML.never }
         ) { text in
             if text == "never" { return .some(nil) }
-            return Agent.duration(text, from: lowest, to: highest).map { .some($0) }
+            return Configuration.duration(text, from: lowest, to: highest).map { .some($0) }
         }
     }
 }

@@ -1,4 +1,4 @@
-import Session
+package import Session
 import SessionCore
 
 // What a session's file says about its room.
@@ -48,5 +48,5 @@ extension SessionConfiguration {
     }
 
     /// The room that the session's file names.
-    var configuredRoom: Room? { room.isEmpty ? nil : Room(prefix: roomPrefix, name: room) }
+    package var configuredRoom: Room? { room.isEmpty ? nil : Room(prefix: roomPrefix, name: room) }
 }

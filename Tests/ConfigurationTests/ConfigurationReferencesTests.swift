@@ -2,7 +2,7 @@ import ControlAPI
 import Glibc
 import Testing
 
-@testable import Agent
+@testable import Configuration
 
 /// What config check finds that loading does not.
 struct ConfigurationReferencesTests {
@@ -13,7 +13,7 @@ struct ConfigurationReferencesTests {
         for name in files.keys where name.hasPrefix("open") { chmod("\(scratch.path)/\(name)", 0o644) }
         let loaded = scratch.load()
         #expect(loaded.errors.isEmpty, "the daemon itself starts with it")
-        let configuration = effectiveConfiguration(in: scratch.path)
+        let configuration = effectiveConfiguration(in: scratch.path, deviceID: "device")
         return configuration.errors.map {
             "\($0.session ?? "-") \($0.line ?? 0):\($0.column ?? 0) \($0.message.replacing(scratch.path, with: "FOLDER"))"
         }

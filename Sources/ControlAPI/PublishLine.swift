@@ -11,7 +11,7 @@ public struct PublishLine: Hashable, Sendable {
 
     /// Reads a line, without its newline.
     public init?(scanning line: ArraySlice<UInt8>) {
-        guard line.count <= RequestLine.maximumLineLength else { return nil }
+        guard line.count <= RequestLine.maximumPayloadLineLength else { return nil }
         let scanned = line.withUnsafeBufferPointer { bytes in
             var scanner = PublishScanner(bytes: bytes)
             return scanner.request()
@@ -178,7 +178,9 @@ private struct PublishScanner {
         guard take(UInt8(ascii: "\"")) else { return nil }
         let start = position
         var (isASCII, hasEscapes) = (true, false)
-        while position < bytes.count {
+        while true {
+            skipPlainText()
+            guard position < bytes.count else { return nil }
             let byte = bytes[position]
             if byte == UInt8(ascii: "\"") {
                 defer { position += 1 }
@@ -194,7 +196,21 @@ private struct PublishScanner {
             }
             position += 1
         }
-        return nil
+    }
+
+    /// Passes over characters that stand for themselves in a string of ASCII, eight bytes at a time: payloads are long.
+    private mutating func skipPlainText() {
+        let (each, highBits): (UInt64, UInt64) = (0x0101_0101_0101_0101, 0x8080_8080_8080_8080)
+        let raw = UnsafeRawBufferPointer(bytes)
+        while bytes.count - position >= 8 {
+            let word = raw.loadUnaligned(fromByteOffset: position, as: UInt64.self)
+            let (quote, backslash) = (word ^ (each &* 0x22), word ^ (each &* 0x5C))
+            // The subtraction borrows from the high bit of the lowest byte that is a control character, or zero here.
+            let control = (word &- each &* 0x20) & ~word
+            let quoteOrBackslash = (quote &- each) & ~quote | (backslash &- each) & ~backslash
+            guard (word | control | quoteOrBackslash) & highBits == 0 else { return }
+            position += 8
+        }
     }
 
     /// The bytes that a string stands for.

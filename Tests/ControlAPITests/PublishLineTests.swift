@@ -71,6 +71,27 @@ struct PublishLineTests {
         #expect(general(line) != nil)
     }
 
+    /// Text is passed over eight bytes at a time.
+    @Test(arguments: 0..<17) func `no byte is overlooked, wherever it is`(place: Int) throws {
+        let line = Self.line(#""session":"main","topic":"t","payload":"""#)
+        let before = Array(line.utf8.dropLast(3))
+        for byte in UInt8.min...UInt8.max {
+            var payload = [UInt8](repeating: UInt8(ascii: "a"), count: 17)
+            payload[place] = byte
+            let line = before + payload + Array(line.utf8.suffix(3))
+            let scanned = PublishLine(scanning: line)
+            #expect(scanned == general(line))
+            let isPlain = (0x20..<0x80).contains(byte) && byte != UInt8(ascii: "\"") && byte != UInt8(ascii: "\\")
+            #expect(isPlain == (scanned?.parameters.payload.bytes == payload))
+        }
+    }
+
+    @Test func `a payload longer than other lines may be is read the short way, too`() throws {
+        let text = String(repeating: "long ", count: RequestLine.maximumLineLength / 4)
+        let line = Array(Self.line(#""session":"main","topic":"t","payload":"\#(text)""#).utf8)
+        #expect(try #require(PublishLine(scanning: line)).parameters.payload.text == text)
+    }
+
     @Test(arguments: 0..<20) func `a line with random damage is never read as something else`(_ seed: UInt64) {
         var random = SplitMix(state: seed)
         for text in Self.plain {

@@ -135,12 +135,8 @@ actor ControlConnection {
 
     private func parse(_ bytes: [UInt8]) {
         guard bytes.count > Self.longParse else {
-            guard let line = PublishLine(scanning: bytes) else {
-                return take(RequestLine(parsing: bytes), nil, bytes: bytes.count)
-            }
-            let request = ClientCall.request(line.id, method: MessagePublishMethod.name, parameters: nil)
-            return incoming.wait(
-                for: WaitingCall(request: request, message: .success(line.parameters), bytes: bytes.count))
+            let (line, message) = Self.scanned(bytes) ?? (RequestLine(parsing: bytes), nil)
+            return take(line, message, bytes: bytes.count)
         }
         incoming.beginParsing(bytes.count)
         Task {
@@ -152,8 +148,17 @@ actor ControlConnection {
         }
     }
 
+    /// What nearly all lines are.
+    private static func scanned(_ bytes: [UInt8]) -> (RequestLine, WaitingCall.DecodedPublish?)? {
+        PublishLine(scanning: bytes).map { line in
+            let request = ClientCall.request(line.id, method: MessagePublishMethod.name, parameters: nil)
+            return (.single(request), .success(line.parameters))
+        }
+    }
+
     /// Megabytes take a while, and the sessions must not wait for it.
     @concurrent private static func parsed(_ bytes: [UInt8]) async -> (RequestLine, WaitingCall.DecodedPublish?) {
+        if let scanned = scanned(bytes) { return scanned }
         let line = RequestLine(parsing: bytes)
         switch line {
         case .single(.request(let id, MessagePublishMethod.name, let parameters)):

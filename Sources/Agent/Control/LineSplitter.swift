@@ -1,3 +1,4 @@
+import Glibc
 import NIOCore
 
 /// Cuts a stream of bytes into lines, without ever holding more than one line of the greatest length.
@@ -56,9 +57,16 @@ struct LineSplitter {
     /// Looks for the end of the first line. What is skipped is not kept.
     private mutating func search() {
         guard found == nil, searched < buffer.readableBytes else { return }
-        let unsearched = buffer.readableBytesView.dropFirst(searched)
-        if let end = unsearched.firstIndex(of: UInt8(ascii: "\n")) {
-            found = end - buffer.readerIndex
+        // The library's own search looks at one byte at a time.
+        let end = buffer.withUnsafeReadableBytes { [searched] bytes -> Int? in
+            let unsearched = UnsafeRawBufferPointer(rebasing: bytes[searched...])
+            guard let start = unsearched.baseAddress,
+                let end = memchr(start, Int32(UInt8(ascii: "\n")), unsearched.count)
+            else { return nil }
+            return searched + (UnsafeRawPointer(end) - start)
+        }
+        if let end {
+            found = end
         } else if isSkipping {
             buffer = ByteBuffer()
             searched = 0

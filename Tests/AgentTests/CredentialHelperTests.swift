@@ -2,6 +2,7 @@ import Configuration
 import ControlAPI
 import Glibc
 import NIOPosix
+import Session
 import SessionCore
 import Testing
 

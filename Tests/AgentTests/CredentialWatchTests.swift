@@ -1,4 +1,5 @@
 import Glibc
+import Session
 import Testing
 
 @testable import Agent

@@ -235,7 +235,7 @@ actor Host {
         tokens = service
     }
 
-    func fetchCredential() async throws(Credential.Failure) -> Credential.Fetched {
+    func fetchCredential() async throws(Credential.Failure) -> SessionCredential {
         guard let tokens else { throw Credential.Failure(description: "the host has no token service") }
         return try await tokens.fetch(at: scenario.now)
     }

@@ -1,5 +1,6 @@
 import Configuration
 import NIOCore
+import Session
 import SessionCore
 import Support
 import Transport
@@ -48,7 +49,7 @@ final class ScenarioConnection: TransportConnection, Sendable {
 struct ScenarioCredentials: CredentialSource {
     var host: Host
 
-    func fetch(_ reference: SecretReference) async throws(Credential.Failure) -> Credential.Fetched {
+    func fetch(_ reference: SecretReference) async throws(Credential.Failure) -> SessionCredential {
         try await host.fetchCredential()
     }
 }

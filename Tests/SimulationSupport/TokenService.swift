@@ -1,4 +1,5 @@
 import NIOCore
+import Session
 import SessionCore
 import Support
 
@@ -21,12 +22,12 @@ actor TokenService {
     func fail(_ sentence: String?) { failure = sentence }
     func hang(_ hangs: Bool) { self.hangs = hangs }
 
-    func fetch(at now: Instant) async throws(Credential.Failure) -> Credential.Fetched {
+    func fetch(at now: Instant) async throws(Credential.Failure) -> SessionCredential {
         asked += 1
         // As long as the scenario lasts.
         if hangs { await loop.sleep(until: .distantFuture) }
         if let failure { throw Credential.Failure(description: failure) }
-        return Credential.Fetched(
+        return SessionCredential(
             secret: Array(token.utf8), end: lifetime.map { .byBootClock(now.advanced(by: $0)) }, mark: nil)
     }
 }

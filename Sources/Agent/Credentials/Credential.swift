@@ -3,6 +3,7 @@ import ControlAPI
 import Glibc
 import NIOCore
 import NIOPosix
+import Session
 import SessionCore
 import Systemd
 
@@ -15,19 +16,10 @@ enum Credential {
         var description: String
     }
 
-    /// A secret, and what its source tells of it.
-    struct Fetched: Sendable {
-        var secret: [UInt8]
-        /// `nil` if it lasts, or if nobody tells.
-        var end: CredentialEnd?
-        /// Which version of the file it comes from; `nil` if it is from no file.
-        var mark: FileMark?
-    }
-
     static func fetch(
         _ reference: SecretReference, on threadPool: NIOThreadPool,
         timeLimit: Duration = CredentialHelper.timeLimit
-    ) async throws(Failure) -> Fetched {
+    ) async throws(Failure) -> SessionCredential {
         if case .exec(let command) = reference {
             return try await CredentialHelper.fetch(command, timeLimit: timeLimit)
         }
@@ -35,7 +27,7 @@ enum Credential {
             return try await threadPool.runIfActive {
                 // Looked at before it is read: a version that comes between the two is a change.
                 let mark = try path(of: reference).flatMap { FileMark($0) }
-                return Fetched(secret: try read(reference), mark: mark)
+                return SessionCredential(secret: try read(reference), mark: mark)
             }
         } catch let failure as Failure {
             throw failure

@@ -1,6 +1,7 @@
 import ControlAPI
 import Glibc
 import NetworkPath
+import Session
 import SessionCore
 import Subprocess
 import SystemPackage
@@ -18,7 +19,7 @@ enum CredentialHelper {
     /// - Parameter command: the absolute path of the program, and its arguments.
     static func fetch(
         _ command: [String], timeLimit: Duration = timeLimit
-    ) async throws(Credential.Failure) -> Credential.Fetched {
+    ) async throws(Credential.Failure) -> SessionCredential {
         guard let program = command.first else { preconditionFailure("a helper command has at least one word") }
         let output: [UInt8]
         do {
@@ -107,7 +108,7 @@ enum CredentialHelper {
     /// `expiresIn` (seconds). Other members are for others.
     static func read(
         _ output: [UInt8], wallClock: RFC3339, bootClock: Instant
-    ) throws(Credential.Failure) -> Credential.Fetched {
+    ) throws(Credential.Failure) -> SessionCredential {
         let isSpace: (UInt8) -> Bool = { $0 == 0x20 || (0x09...0x0D).contains($0) }
         guard let first = output.firstIndex(where: { !isSpace($0) }),
             let last = output.lastIndex(where: { !isSpace($0) })
@@ -117,12 +118,12 @@ enum CredentialHelper {
         guard token.allSatisfy({ $0 >= 0x20 && $0 != 0x7F }) else {
             throw Credential.Failure(description: "it printed neither a token in one line nor a JSON object")
         }
-        return Credential.Fetched(secret: try checked(token))
+        return SessionCredential(secret: try checked(token))
     }
 
     private static func read(
         object bytes: ArraySlice<UInt8>, _ wallClock: RFC3339, _ bootClock: Instant
-    ) throws(Credential.Failure) -> Credential.Fetched {
+    ) throws(Credential.Failure) -> SessionCredential {
         let object: JSONValue
         do throws(JSONParseError) {
             object = try JSONValue(parsing: bytes)
@@ -133,7 +134,7 @@ enum CredentialHelper {
         guard let token = object["token"]?.text, !token.isEmpty else {
             throw Credential.Failure(description: "the JSON object that it printed has no text \"token\"")
         }
-        var fetched = Credential.Fetched(secret: try checked(Array(token.utf8)))
+        var fetched = SessionCredential(secret: try checked(Array(token.utf8)))
         switch (object["expires"] ?? .null, object["expiresIn"] ?? .null) {
         case (.null, .null):
             break

@@ -1,24 +1,17 @@
 import Dispatch
 import Glibc
+import Session
 
-/// What tells one version of a file from the next without reading it.
-struct FileMark: RawRepresentable, Hashable, Sendable {
-    /// Device and inode, size, and when it was modified and changed. It is kept in the state directory.
-    let rawValue: String
-
-    init(rawValue: String) {
-        self.rawValue = rawValue
-    }
-
+extension FileMark {
     /// Of the file that the path leads to, links followed; `nil` if there is none, or an empty one that is still to be
     /// written.
     init?(_ path: String) {
         var status = stat()
         guard stat(path, &status) == 0, status.st_size > 0 else { return nil }
         let (modified, changed) = (status.st_mtim, status.st_ctim)
-        rawValue =
-            "\(status.st_dev):\(status.st_ino) \(status.st_size) \(modified.tv_sec).\(modified.tv_nsec) "
-            + "\(changed.tv_sec).\(changed.tv_nsec)"
+        self.init(
+            rawValue: "\(status.st_dev):\(status.st_ino) \(status.st_size) \(modified.tv_sec).\(modified.tv_nsec) "
+                + "\(changed.tv_sec).\(changed.tv_nsec)")
     }
 }
 

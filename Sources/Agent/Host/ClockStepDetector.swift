@@ -13,6 +13,10 @@ struct ClockStepDetector {
     /// Less than this is left to those who adjust clocks slowly.
     static let threshold: Int64 = 5000
 
+    /// How often the wall clock was set.
+    private(set) var count = 0
+    /// Up to which of these times what followed from it is durable.
+    var durableCount = 0
     private var now: Instant
     private var wallClock: Int64
 
@@ -30,6 +34,7 @@ struct ClockStepDetector {
         self.wallClock = wallClock
         let step = wallClock - expected
         guard abs(step) >= Self.threshold else { return nil }
+        count += 1
         let boot = expected - max(0, now.nanoseconds / 1_000_000)
         return Step(
             milliseconds: step,

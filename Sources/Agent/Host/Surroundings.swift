@@ -156,14 +156,14 @@ extension NetworkView: PathSource {}
 
 /// Where a driver gets its session's secret.
 protocol CredentialSource: Sendable {
-    func fetch(_ reference: SecretReference) async throws(Credential.Failure) -> Credential.Fetched
+    func fetch(_ reference: SecretReference) async throws(Credential.Failure) -> SessionCredential
 }
 
 /// The files, systemd credentials and helper commands of this host.
 struct HostCredentials: CredentialSource {
     var threadPool: NIOThreadPool
 
-    func fetch(_ reference: SecretReference) async throws(Credential.Failure) -> Credential.Fetched {
+    func fetch(_ reference: SecretReference) async throws(Credential.Failure) -> SessionCredential {
         try await Credential.fetch(reference, on: threadPool)
     }
 }

@@ -19,6 +19,8 @@ struct SessionLog {
     private var refusals = HourlyCount()
     /// What was told to be refused.
     private var refusedFilters: Set<String> = []
+    /// What was told to be granted less than was asked.
+    private var toldShortfalls: [String] = []
     private var lastTLSFailure: TransportFailure?
     /// What the session was connected to, for the line that says that it was lost.
     private var lastEndpoint: String?
@@ -198,8 +200,10 @@ struct SessionLog {
         }
     }
 
-    /// What a server grants less than was asked.
-    func grants(_ shortfalls: [String]) {
+    /// What a server grants less than was asked: once for as long as it stays the same.
+    mutating func grants(_ shortfalls: [String]) {
+        guard shortfalls != toldShortfalls else { return }
+        toldShortfalls = shortfalls
         guard !shortfalls.isEmpty else {
             logger.notice("\(session): the server grants everything that is asked of it now", metadata: identity)
             return

@@ -17,6 +17,28 @@ struct PendingCalls<Answer> {
     mutating func answer(_ calls: [CallID], _ answer: Answer) {
         for call in calls { waiting.removeValue(forKey: call)?(answer) }
     }
+
+    mutating func answerAll(_ answer: Answer) { self.answer(waiting.keys.sorted(), answer) }
+}
+
+/// The programs' ends of what the session knows by ids: all of a driver's closures and continuations.
+struct Programs {
+    /// Those who wait for a message to be accepted or delivered.
+    var publishers: [MessageSequence: SessionDriver.Publisher] = [:]
+    /// The programs of live and of durable consumers.
+    var subscribers: [SubscriptionID: Subscriber] = [:]
+    /// Those who wait for the server's answer to a subscription; `nil` without one.
+    var subscribing = PendingCalls<MQTT.ReasonCode?>()
+    /// Those who wait until the session is in another room.
+    var switching = PendingCalls<Result<Void, RPCError>>()
+    /// Those who wait for what a command comes to.
+    var commanding = PendingCalls<SessionOutcome>()
+    /// Those who wait for their turn.
+    var queueing = PendingCalls<Void>()
+    /// Those who wait until the session is not on its way down any more.
+    var leaving = PendingCalls<Void>()
+    /// Whether somebody has the endpoints checked.
+    var isChecking = false
 }
 
 /// A program's end of a subscription.

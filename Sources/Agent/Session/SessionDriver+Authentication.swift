@@ -21,7 +21,7 @@ extension SessionDriver {
     }
 
     /// A password needs a name as well.
-    var username: String? { configuration.username ?? (givenCredential == nil ? nil : configuration.user) }
+    var username: String? { configuration.username ?? (credentials.given == nil ? nil : configuration.user) }
 
     private var exchange: SCRAMClient { SCRAMClient(username: configuration.username ?? configuration.user) }
 
@@ -51,7 +51,7 @@ extension SessionDriver {
 
     /// Takes a new credential to the server in place. If the server does not answer in time, it is taken there by a
     /// reconnect.
-    func reauthenticate(with credential: Credential.Fetched, _ generation: Generation) {
+    func reauthenticate(with credential: SessionCredential, _ generation: Generation) {
         let limit = configuration.timeouts.authenticate
         link?.renewal = (credential, now.advanced(by: limit))
         run(.reauthenticate(exchange))
@@ -68,7 +68,7 @@ extension SessionDriver {
         self.link?.renewal = nil
         self.link?.password = credential.secret
         lastOpened?.password = credential.secret
-        credentialMark = credential.mark
+        credentials.mark = credential.mark
         surroundings.logger.debug(
             "\(name): the server has taken the new credential", metadata: ["HOLDFAST_SESSION": "\(name)"])
         replaced(until: credential.end)

@@ -22,9 +22,9 @@ extension SessionDriver {
             }
         }
         // Each one logs in: a server may lock a user out who does that too often.
-        guard !isChecking else { throw .tooManyRequests("session \(name) is being checked already") }
-        isChecking = true
-        defer { isChecking = false }
+        guard !programs.isChecking else { throw .tooManyRequests("session \(name) is being checked already") }
+        programs.isChecking = true
+        defer { programs.isChecking = false }
         var checked: [CheckedEndpoint] = []
         for endpoint in endpoints { checked.append(await check(endpoint, until: wanted.until)) }
         return CheckRunMethod.Result(session: "\(name)", endpoints: checked)
@@ -70,7 +70,7 @@ extension SessionDriver {
             password: password.map { ByteBuffer(bytes: $0) })
         let check = EndpointCheck(
             endpoint: endpoint, until: last, hasProxy: options.proxy != nil, greeting: usesSCRAM ? nil : greeting,
-            version: protocols.version(at: endpoint), maximumPacketSize: configuration.mqtt.maximumPacketSize, at: now)
+            version: servers.version(at: endpoint), maximumPacketSize: configuration.mqtt.maximumPacketSize, at: now)
         return await withCheckedContinuation { continuation in
             let run = CheckRun(
                 check, limit: configuration.timeouts.authenticate, surroundings, of: name

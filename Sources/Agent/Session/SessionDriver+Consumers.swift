@@ -32,7 +32,7 @@ extension SessionDriver {
         if let filter, wantedQoS(of: filter) == nil {
             unsubscribe(from: filter)
             // The server's answer is not told any more.
-            subscribing.answer(consumers.answered(filter), nil)
+            programs.subscribing.answer(consumers.answered(filter), nil)
         } else {
             usesChanged()
         }
@@ -42,7 +42,7 @@ extension SessionDriver {
     func askFor(_ filter: TopicFilter, _ qos: QoS) async -> MQTT.ReasonCode? {
         await withCheckedContinuation { continuation in
             if machine.status.state == .connected {
-                consumers.await(filter, subscribing.add { continuation.resume(returning: $0) })
+                consumers.await(filter, programs.subscribing.add { continuation.resume(returning: $0) })
             } else {
                 continuation.resume(returning: nil)
             }
@@ -79,7 +79,7 @@ extension SessionDriver {
             run(.consumer(consumer, .put(filter: text, qos, matching: filter)))
         }
         takenOver(durableConsumers.attach(subscription, to: consumer))
-        subscribers[subscription] = subscriber
+        programs.subscribers[subscription] = subscriber
         // Should the daemon be killed, nobody knows how much the program was given.
         run(.consumer(consumer, .give(through: .last)))
         // A filter that the server has granted already is not asked for again: it would send what it retains again.
@@ -127,15 +127,15 @@ extension SessionDriver {
     }
 
     private func detach(_ consumer: ConsumerName) {
-        if let subscription = durableConsumers.detach(consumer) { subscribers[subscription] = nil }
+        if let subscription = durableConsumers.detach(consumer) { programs.subscribers[subscription] = nil }
     }
 
     /// Another program has the consumer now, or nobody.
     private func takenOver(_ subscription: SubscriptionID?) {
-        if let subscription { subscribers.removeValue(forKey: subscription)?.takenOver() }
+        if let subscription { programs.subscribers.removeValue(forKey: subscription)?.takenOver() }
     }
 
-    func deliver(_ message: ReceivedMessage) { subscribers[message.subscription]?.deliver(message) }
+    func deliver(_ message: ReceivedMessage) { programs.subscribers[message.subscription]?.deliver(message) }
 
     /// Ends a consumer for good, with all that waits for it.
     func endConsumer(_ consumer: ConsumerName) async throws(RPCError) {
@@ -152,7 +152,7 @@ extension SessionDriver {
 
     private func end(_ consumer: ConsumerName) {
         let filter = durableConsumers[consumer]?.filter
-        if let subscription = durableConsumers.remove(consumer) { subscribers[subscription] = nil }
+        if let subscription = durableConsumers.remove(consumer) { programs.subscribers[subscription] = nil }
         run(.consumer(consumer, .remove))
         unsubscribeIfUnwanted(filter)
     }
@@ -193,9 +193,11 @@ extension SessionDriver {
         guard !isStopping else { return }
         let atHand = durableConsumers.giveAhead(
             session: name, at: timestamp, maximumAge: maximumInboxAge,
-            hasRoom: { subscribers[$0]?.hasRoom() ?? false })
+            hasRoom: { programs.subscribers[$0]?.hasRoom() ?? false })
         for (consumer, loaded) in atHand { give(loaded, of: consumer) }
-        guard let load = durableConsumers.beginLoad(hasRoom: { subscribers[$0]?.hasRoom() ?? false }) else { return }
+        guard let load = durableConsumers.beginLoad(hasRoom: { programs.subscribers[$0]?.hasRoom() ?? false }) else {
+            return
+        }
         Task {
             let messages = await untilRead("the inbox") { store throws(StoreError) in
                 try await store.collected(

@@ -4,6 +4,7 @@ import Logging
 import MQTT
 import NIOCore
 import NetworkPath
+import Session
 import SessionCore
 
 // Where the session's credential comes from, when it ends, and how another one is noticed.
@@ -32,15 +33,15 @@ extension SessionDriver {
         guard end.map({ $0.instant(wallClock: wallClock, bootClock: now) > now }) ?? true else {
             throw .invalidParameters("the token has ended already")
         }
-        let credential = Credential.Fetched(secret: Array(token.utf8), end: end, mark: nil)
-        givenCredential = credential
+        let credential = SessionCredential(secret: Array(token.utf8), end: end, mark: nil)
+        credentials.given = credential
         switch machine.status.state {
         case .connected where credential.secret == link?.password:
             learn(end)
         case .connected:
-            renewedCredential = credential
+            credentials.beginRenewal(with: credential)
             renew(because: Reason(.credentialRenewed))
-            renewedCredential = nil
+            credentials.endRenewal()
         case .failed:
             take(.credentialChanged)
         case .connecting, .reconnecting, .disconnecting, .disconnected:
@@ -75,7 +76,7 @@ extension SessionDriver {
         if let reference = configuration.password { fetch(reference, for: .renewal(generation)) }
     }
 
-    func renewed(_ credential: Credential.Fetched, for generation: Generation) {
+    func renewed(_ credential: SessionCredential, for generation: Generation) {
         guard link?.generation == generation else { return }
         guard credential.secret != link?.password else {
             // Nothing to take to the server; but it may last longer than it did.
@@ -94,12 +95,12 @@ extension SessionDriver {
     }
 
     /// Takes a new credential to the server by a quick reconnect.
-    func reconnect(with credential: Credential.Fetched, _ generation: Generation) {
-        renewedCredential = credential
+    func reconnect(with credential: SessionCredential, _ generation: Generation) {
+        credentials.beginRenewal(with: credential)
         take(
             .credentialRenewed(
                 generation, expiresAt: credential.end?.instant(wallClock: wallClock, bootClock: now)))
-        renewedCredential = nil
+        credentials.endRenewal()
     }
 
     /// The server has taken a new credential on the connection that is up.
@@ -130,7 +131,7 @@ extension SessionDriver {
             let reference = configuration.password, let path = try? Credential.path(of: reference)
         else { return }
         do throws(Credential.Failure) {
-            credentialWatch = try CredentialWatch(path, last: credentialMark ?? FileMark(path)) { [weak self] in
+            credentialWatch = try CredentialWatch(path, last: credentials.mark ?? FileMark(path)) { [weak self] in
                 Task { await self?.credentialChanged() }
             }
         } catch {

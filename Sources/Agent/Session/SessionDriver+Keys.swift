@@ -1,57 +1,10 @@
 import ControlAPI
 import DurableStore
 import MQTT
+import Session
 import SessionCore
 
 // Messages that are published with a key: the same key is the same message.
-
-/// The keys of messages that are not on the disk yet: who asks with the same key waits until they are.
-struct KeysUnderWay {
-    /// Says whose turn it is with a key.
-    struct Turn: Hashable {
-        fileprivate var number: Int
-    }
-
-    private var turns: [PublishKey: (turn: Turn, waiters: [CheckedContinuation<Void, Never>])] = [:]
-    private var keys: [MessageSequence: (key: PublishKey, turn: Turn)] = [:]
-    private var lastTurn = 0
-
-    /// - Returns: `nil` if it is somebody else's turn.
-    mutating func take(_ key: PublishKey) -> Turn? {
-        guard turns[key] == nil else { return nil }
-        lastTurn += 1
-        let turn = Turn(number: lastTurn)
-        turns[key] = (turn, [])
-        return turn
-    }
-
-    /// Resumes the caller when the key may be free.
-    mutating func wait(for key: PublishKey, _ waiter: CheckedContinuation<Void, Never>) {
-        if turns[key] == nil { waiter.resume() } else { turns[key]?.waiters.append(waiter) }
-    }
-
-    /// Ends a turn, unless it has ended before.
-    mutating func release(_ key: PublishKey, _ turn: Turn) {
-        guard turns[key]?.turn == turn else { return }
-        for waiter in turns.removeValue(forKey: key)?.waiters ?? [] { waiter.resume() }
-    }
-
-    /// The key is the message's from now on, until that is settled.
-    mutating func published(_ key: PublishKey, as sequence: MessageSequence) {
-        if let turn = turns[key]?.turn { keys[sequence] = (key, turn) }
-    }
-
-    /// The message is on the disk, or never will be.
-    mutating func settled(_ sequence: MessageSequence) {
-        guard !keys.isEmpty, let (key, turn) = keys.removeValue(forKey: sequence) else { return }
-        release(key, turn)
-    }
-
-    mutating func end() {
-        keys = [:]
-        for (key, entry) in turns { release(key, entry.turn) }
-    }
-}
 
 extension SessionDriver {
     /// Publishes the message, unless one was published with this key: then answers what became of that one.
@@ -63,26 +16,38 @@ extension SessionDriver {
             try checkRunning()
             var taken = keys.take(key)
             while taken == nil {
-                await withCheckedContinuation { keys.wait(for: key, $0) }
+                await withCheckedContinuation { continuation in
+                    let call = programs.queueing.add { continuation.resume() }
+                    if keys.wait(for: key, call) { programs.queueing.answer([call], ()) }
+                }
                 try checkRunning()
                 taken = keys.take(key)
             }
             guard let turn = taken else { preconditionFailure("the turn was waited for") }
             // The turn of a new message ends when that is on the disk.
             var isNew = false
-            defer { if !isNew { keys.release(key, turn) } }
+            defer { if !isNew { release(key, turn) } }
             guard let known = try await message(of: key) else {
                 let result = await publishNew(parameters, key, accepted: accepted)
                 if case .success = result { isNew = true }
                 return result
             }
-            keys.release(key, turn)
+            release(key, turn)
             if let answer = Self.answer(known, parameters.wait) { return answer }
             accepted(known.sequence)
             return .success(try await delivery(of: known.sequence, key))
         } catch {
             return .failure(error)
         }
+    }
+
+    private func release(_ key: PublishKey, _ turn: KeysUnderWay.Turn) {
+        programs.queueing.answer(keys.release(key, turn), ())
+    }
+
+    /// The message is on the disk, or never will be: its key may be asked for.
+    func settle(_ sequence: MessageSequence) {
+        programs.queueing.answer(keys.settled(sequence), ())
     }
 
     private func message(of key: PublishKey) async throws(RPCError) -> KeyedMessage? {
@@ -98,15 +63,15 @@ extension SessionDriver {
     private func keyed(_ key: PublishKey) async throws(StoreError) -> KeyedMessage? {
         while true {
             checkClock()
-            let steps = clockSteps
-            if steps != durableClockSteps {
+            let steps = clockSteps.count
+            if steps != clockSteps.durableCount {
                 if let failure = await everythingCommitted() { throw failure }
-                durableClockSteps = max(durableClockSteps, steps)
+                clockSteps.durableCount = max(clockSteps.durableCount, steps)
                 continue
             }
             let found = try await surroundings.store.keyed(name, key, now: timestamp)
             checkClock()
-            if steps == clockSteps { return found }
+            if steps == clockSteps.count { return found }
         }
     }
 
@@ -149,8 +114,8 @@ extension SessionDriver {
     ) async throws(RPCError) -> MessagePublishMethod.Result {
         try checkRunning()
         let result: Result<MessagePublishMethod.Result, RPCError> = await withCheckedContinuation { continuation in
-            let before = publishers[sequence]
-            publishers[sequence] = Publisher(wait: .delivered) { step in
+            let before = programs.publishers[sequence]
+            programs.publishers[sequence] = Publisher(wait: .delivered) { step in
                 before?.told(step)
                 if case .ended(let result) = step { continuation.resume(returning: result) }
             }
@@ -163,6 +128,6 @@ extension SessionDriver {
     private func answerIfOver(_ sequence: MessageSequence, _ key: PublishKey) async {
         await everythingCommitted()
         guard let known = try? await keyed(key), let answer = Self.answer(known, .delivered) else { return }
-        publishers.removeValue(forKey: sequence)?.told(.ended(answer))
+        programs.publishers.removeValue(forKey: sequence)?.told(.ended(answer))
     }
 }

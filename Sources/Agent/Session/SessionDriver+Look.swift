@@ -70,7 +70,7 @@ extension SessionDriver {
             purpose: purpose, isSecond: isSecond,
             look: PresenceLook(
                 room: membership.room, user: configuration.user, clientID: clientID, credentials: credentials,
-                maximumPacketSize: configuration.mqtt.maximumPacketSize, version: protocols.version(at: endpoint)))
+                maximumPacketSize: configuration.mqtt.maximumPacketSize, version: servers.version(at: endpoint)))
         let options = Connection.Options(configuration, for: endpoint, proxyPassword: proxyPassword)
         looking?.connection = dial(endpoint, options, as: .look(purpose.attempt))
     }

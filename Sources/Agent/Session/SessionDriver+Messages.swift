@@ -69,12 +69,12 @@ extension SessionDriver {
         do throws(MQTTClientMachine.PublishError) {
             let sequence = try mqtt.accept(message, key: key, at: acceptanceTime())
             if let key { keys.published(key, as: sequence) }
-            publishers[sequence] = Publisher(wait: parameters.wait, told: told)
+            programs.publishers[sequence] = Publisher(wait: parameters.wait, told: told)
         } catch {
             if error == .dropped { droppedNew(parameters.topic) }
             return told(.ended(.failure(RPCError(error, session: name, topic: parameters.topic))))
         }
-        publishedCount += 1
+        counts.published += 1
         // Whatever becomes of the message, and however soon.
         if notesUses, !machine.isUsed(for: .messages) { take(.useBegan(.messages)) }
     }
@@ -87,10 +87,10 @@ extension SessionDriver {
     }
 
     func accepted(_ sequence: MessageSequence) {
-        keys.settled(sequence)
-        guard let publisher = publishers[sequence] else { return }
+        settle(sequence)
+        guard let publisher = programs.publishers[sequence] else { return }
         guard publisher.wait == .accepted else { return publisher.told(.accepted(sequence)) }
-        publishers[sequence] = nil
+        programs.publishers[sequence] = nil
         publisher.told(
             .ended(.success(.init(id: sequence.rawValue, accepted: true, delivered: false, reasonCode: nil))))
     }
@@ -98,14 +98,14 @@ extension SessionDriver {
     /// The store does not take what is new among these changes, and the rest may take its time.
     func refused(_ changes: [DurableChange], _ error: StoreError) {
         for case .insert(let stored) in changes {
-            publishers.removeValue(forKey: stored.sequence)?.told(
+            programs.publishers.removeValue(forKey: stored.sequence)?.told(
                 .ended(.failure(.notCommitted("the message", because: error.description))))
         }
     }
 
     func delivered(_ sequence: MessageSequence, _ code: MQTT.ReasonCode) {
         if publications.isHeldBack { advancePublications() }
-        publishers.removeValue(forKey: sequence)?.told(
+        programs.publishers.removeValue(forKey: sequence)?.told(
             .ended(
                 .success(
                     .init(id: sequence.rawValue, accepted: true, delivered: true, reasonCode: Int(code.rawValue)))))
@@ -120,7 +120,7 @@ extension SessionDriver {
         event.topic = message.topic
         event.reasonCode = Int(message.code.rawValue)
         report(event)
-        publishers.removeValue(forKey: message.sequence)?.told(
+        programs.publishers.removeValue(forKey: message.sequence)?.told(
             .ended(.failure(.messageRejected(sentence, reasonCode: Int(message.code.rawValue)))))
     }
 
@@ -134,7 +134,7 @@ extension SessionDriver {
 
     /// A message from the server that nobody gets.
     func refused(_ message: MQTTClientMachine.RefusedMessage) {
-        refusedCount += 1
+        counts.refused += 1
         log.refused(message, at: now)
         var event = self.event(.messageRefused)
         event.topic = message.topic
@@ -149,7 +149,7 @@ extension SessionDriver {
         try checkRunning()
         let (id, filter) = (consumer.id, consumer.filter)
         consumers.add(consumer)
-        subscribers[id] = subscriber
+        programs.subscribers[id] = subscriber
         let code = await askFor(filter, consumer.qos)
         guard let code else { return nil }
         if code.isError {
@@ -168,7 +168,7 @@ extension SessionDriver {
     }
 
     func unsubscribe(_ id: SubscriptionID) {
-        subscribers[id] = nil
+        programs.subscribers[id] = nil
         unsubscribeIfUnwanted(consumers.remove(id))
     }
 }

@@ -1,5 +1,6 @@
 import NIOCore
 import NetworkPath
+import Session
 import SessionCore
 import Transport
 
@@ -14,34 +15,22 @@ extension SessionDriver {
     }
 
     /// The endpoint's addresses are known, and are about to be dialed.
-    func watchPaths(of endpoint: EndpointIndex, to addresses: [SocketAddress]) {
-        guard let literal = literals[endpoint.rawValue] else {
-            addressesOfNames[endpoint] = addresses
-            return watch(endpoint, addresses, .name)
-        }
-        // The endpoint's own address is watched all the time.
-        guard addresses.map(\.ipAddress) != [literal.ipAddress] else { return watchAllPaths(of: endpoint) }
-        redirectedLiterals.insert(endpoint)
-        watch(endpoint, addresses, .literal)
+    func watchPaths(of endpoint: EndpointIndex, to resolved: [SocketAddress]) {
+        if let watch = addresses.dialing(endpoint, resolved) { self.watch(endpoint, watch) }
     }
 
-    /// From now on only the address in use counts: a path to the others says nothing about this connection.
+    /// From now on only the address in use counts.
     func watchPath(of endpoint: EndpointIndex, to peer: SocketAddress) {
-        watch(endpoint, [peer], literals[endpoint.rawValue] == nil ? .peer : .literal)
+        watch(endpoint, addresses.connected(endpoint, to: peer))
     }
 
-    /// The connection is over, and the endpoint's other addresses are as good as the one that was used.
+    /// The connection is over.
     func watchAllPaths(of endpoint: EndpointIndex) {
-        if let literal = literals[endpoint.rawValue] {
-            guard redirectedLiterals.remove(endpoint) != nil else { return }
-            watch(endpoint, [literal], .literal)
-        } else {
-            watch(endpoint, addressesOfNames[endpoint] ?? [], .name)
-        }
+        if let watch = addresses.disconnected(endpoint) { self.watch(endpoint, watch) }
     }
 
-    private func watch(_ endpoint: EndpointIndex, _ addresses: [SocketAddress], _ origin: AddressOrigin) {
-        let path = surroundings.paths.resolved(endpoint, of: name, to: addresses, origin: origin)
+    private func watch(_ endpoint: EndpointIndex, _ watch: EndpointAddresses.Watch) {
+        let path = surroundings.paths.resolved(endpoint, of: name, to: watch.addresses, origin: watch.origin)
         if simulation.hidesPaths { return simulation.note(path, to: endpoint) }
         noteExcluded(endpoint)
         // Nothing has changed but what is looked at, unless that ends the waiting.

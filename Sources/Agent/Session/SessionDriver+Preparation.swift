@@ -28,7 +28,7 @@ enum SecretUse: Hashable, Sendable {
     /// A credential that is about to end.
     case renewal(Generation)
     /// The proxy's, for a knock behind it.
-    case knock(EndpointIndex, number: Int)
+    case knock(EndpointIndex, Knocks.Number)
 }
 
 extension SessionDriver {
@@ -41,7 +41,7 @@ extension SessionDriver {
             take(.credentialAwaited(attempt.generation))
             fetch(reference, for: .proxy(role))
         case .credential:
-            if let credential = link.fetched ?? givenCredential(for: role) {
+            if let credential = link.fetched ?? credentials.given(for: role, wallClock: wallClock, at: now) {
                 take(.credentialAwaited(attempt.generation))
                 use(credential, for: role)
             } else if let reference = configuration.password {
@@ -92,17 +92,17 @@ extension SessionDriver {
     // MARK: Secrets
 
     func fetch(_ reference: SecretReference, for use: SecretUse) {
-        let credentials = surroundings.credentials
+        let source = surroundings.credentials
         Task {
             do throws(Credential.Failure) {
-                fetched(try await credentials.fetch(reference), for: use)
+                fetched(try await source.fetch(reference), for: use)
             } catch {
                 notFetched(error, for: use)
             }
         }
     }
 
-    private func fetched(_ credential: Credential.Fetched, for use: SecretUse) {
+    private func fetched(_ credential: SessionCredential, for use: SecretUse) {
         switch use {
         case .proxy(let role):
             guard let attempt = role.attempt, preparing(role) != nil else { return }
@@ -140,28 +140,10 @@ extension SessionDriver {
         }
     }
 
-    /// The credential that a program gave. For an attempt, what the server rejected, or has ended, gives way to the
-    /// configured one.
-    private func givenCredential(for role: DialRole) -> Credential.Fetched? {
-        guard let given = givenCredential, case .attempt(let attempt) = role, configuration.password != nil else {
-            return givenCredential
-        }
-        let isRejected = attempt.rejection != nil && given.secret == rejectedSecret
-        let hasEnded = given.end.map { $0.instant(wallClock: wallClock, bootClock: now) <= now } ?? false
-        guard isRejected || hasEnded else { return given }
-        givenCredential = nil
-        return nil
-    }
-
-    private func use(_ credential: Credential.Fetched, for role: DialRole) {
+    private func use(_ credential: SessionCredential, for role: DialRole) {
         guard preparing(role) != nil else { return }
-        if case .attempt(let attempt) = role {
-            let rejected = rejectedSecret
-            rejectedSecret = nil
-            if let rejection = attempt.rejection, credential.secret == rejected {
-                credentialMark = credential.mark
-                return abandon(role, rejection)
-            }
+        if case .attempt(let attempt) = role, let rejection = credentials.obtained(credential, for: attempt) {
+            return abandon(role, rejection)
         }
         guard !usesSCRAM || SCRAMClient.isUsable(credential.secret) else {
             return abandon(
@@ -178,8 +160,8 @@ extension SessionDriver {
     }
 
     /// The attempt has its credential.
-    func noteCredential(_ credential: Credential.Fetched) {
-        credentialMark = credential.mark
+    func noteCredential(_ credential: SessionCredential) {
+        credentials.mark = credential.mark
         learn(credential.end)
     }
 }

@@ -71,12 +71,6 @@ extension SessionDriver {
         if mqtt.hasRoomForLeftOut, machine.status.state == .connected { renew(because: Reason(.inboxRoom)) }
     }
 
-    /// It is durable before anything is sent that only this server knows.
-    private func noteHome(resumed: Bool) {
-        guard let address = link?.address, homes.connected(to: address, resumed: resumed) else { return }
-        commit([.setHomes(homes.addresses)])
-    }
-
     // MARK: Events
 
     /// What the server's reason to refuse or end the connection means for the session.
@@ -90,7 +84,7 @@ extension SessionDriver {
         let isStable =
             machine.status.state == .connected
             && machine.since.duration(to: now) >= configuration.reconnect.stableAfter
-        switch redirections.follow(
+        switch servers.follow(
             reference, from: link.address, of: link.attempt.endpoint, isRemembered: measures.contains(.remember),
             isStable: isStable)
         {
@@ -111,10 +105,11 @@ extension SessionDriver {
         switch event {
         case .connected(let connected):
             clientID = connected.clientID
-            if let link { protocols.connected(mqtt.version, at: link.address) }
             publications.connected(isKept: connected.resumed && connected.isCertain)
-            redirections.connected()
-            noteHome(resumed: connected.resumed)
+            if let link {
+                let changes = servers.connected(to: link.address, as: mqtt.version, resumed: connected.resumed)
+                if !changes.isEmpty { commit(changes) }
+            }
             noteGrant(connected)
             roomConnected(resumed: connected.resumed)
             tellSession {
@@ -163,8 +158,8 @@ extension SessionDriver {
         case .accepted(let sequence):
             accepted(sequence)
         case .notAccepted(let sequence):
-            keys.settled(sequence)
-            publishers.removeValue(forKey: sequence)?.told(.ended(.failure(.storeFull)))
+            settle(sequence)
+            programs.publishers.removeValue(forKey: sequence)?.told(.ended(.failure(.storeFull)))
         case .delivered(let sequence, let code):
             delivered(sequence, code)
         case .rejected(let message):
@@ -174,9 +169,9 @@ extension SessionDriver {
         case .serverLowersQoS:
             log.serverLowersQoS()
         case .received(let message):
-            receivedCount += 1
+            counts.received += 1
             perform(rooms.received(message))
-            for received in consumers.received(message, number: receivedCount, session: name) { deliver(received) }
+            for received in consumers.received(message, number: counts.received, session: name) { deliver(received) }
         case .messageRefused(let message):
             refused(message)
         case .collected(let messages):
@@ -191,7 +186,7 @@ extension SessionDriver {
         case .inboxDropped:
             losses.dropped(1, at: now)
         case .subscribed(let filter, let code):
-            subscribing.answer(consumers.answered(filter), code)
+            programs.subscribing.answer(consumers.answered(filter), code)
             perform(rooms.subscribed(filter, code))
         case .subscriptionChanged(let filter):
             subscriptionChanged(filter)

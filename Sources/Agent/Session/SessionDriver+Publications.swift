@@ -188,7 +188,7 @@ extension SessionDriver {
 
     /// An explicit disconnect is a leave; the daemon's end, sleep and the like are none.
     func leavePublications() {
-        guard isLeavingForGood || machine.reason.code == .userDisconnect else { return }
+        guard life == .stopping(forGood: true) || machine.reason.code == .userDisconnect else { return }
         publications.leave()
         advancePublications()
     }

@@ -12,7 +12,7 @@ extension SessionDriver {
 
     func dropped(_ dropped: MQTTClientMachine.DroppedMessage) {
         report(dropped.reason, dropped.sequence.rawValue, dropped.topic)
-        publishers.removeValue(forKey: dropped.sequence)?.told(
+        programs.publishers.removeValue(forKey: dropped.sequence)?.told(
             .ended(.failure(.messageDropped(dropped.reason.sentence))))
     }
 
@@ -23,7 +23,7 @@ extension SessionDriver {
     }
 
     private func report(_ reason: MQTTClientMachine.DropReason, _ id: Int64?, _ topic: String) {
-        droppedCount += 1
+        counts.dropped += 1
         let sentence = (id.map { "message \($0)" } ?? "a message") + " was dropped: \(reason.sentence)"
         log.dropped(sentence, at: now)
         var event = self.event(.messageDropped)
@@ -77,7 +77,7 @@ extension SessionDriver {
 
     func queueRetry(_ wanted: MessageQueueParameters) async throws(RPCError) -> MessageQueueRetryMethod.Result {
         await takeQueueTurn()
-        defer { queueTurns.end() }
+        defer { endQueueTurn() }
         let (messages, missing, more) = try await selected(wanted.selection)
         var result = MessageQueueRetryMethod.Result(retried: [], skipped: missing, more: more)
         for summary in messages {
@@ -114,7 +114,7 @@ extension SessionDriver {
 
     func queueDrop(_ wanted: MessageQueueParameters) async throws(RPCError) -> MessageQueueDropMethod.Result {
         await takeQueueTurn()
-        defer { queueTurns.end() }
+        defer { endQueueTurn() }
         let (messages, missing, more) = try await selected(wanted.selection)
         var result = MessageQueueDropMethod.Result(dropped: [], skipped: missing, more: more)
         var actions: [MQTTClientMachine.Action] = []
@@ -134,7 +134,14 @@ extension SessionDriver {
 
     /// One decision at a time: each reads what the one before it has committed.
     private func takeQueueTurn() async {
-        await withCheckedContinuation { queueTurns.begin($0) }
+        await withCheckedContinuation { continuation in
+            let call = programs.queueing.add { continuation.resume() }
+            if queueTurns.begin(call) { programs.queueing.answer([call], ()) }
+        }
+    }
+
+    private func endQueueTurn() {
+        if let next = queueTurns.end() { programs.queueing.answer([next], ()) }
     }
 
     /// The messages as they are now, and those that are not there. Nothing happens between this and the caller.
@@ -169,27 +176,6 @@ extension SessionDriver {
             checkClock()
             if version == mqtt.queueVersion { return (messages, missing, more) }
         }
-    }
-}
-
-/// Whose turn it is to decide about the messages of an outbox.
-struct QueueTurns {
-    private var isTaken = false
-    private var waiters: [CheckedContinuation<Void, Never>] = []
-
-    /// Resumes the caller when it is its turn.
-    mutating func begin(_ waiter: CheckedContinuation<Void, Never>) {
-        guard !isTaken else { return waiters.append(waiter) }
-        isTaken = true
-        waiter.resume()
-    }
-
-    mutating func end() {
-        guard !waiters.isEmpty else {
-            isTaken = false
-            return
-        }
-        waiters.removeFirst().resume()
     }
 }
 

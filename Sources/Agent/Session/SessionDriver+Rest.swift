@@ -7,14 +7,6 @@ import Transport
 
 // What keeps the session up, and the host's sleep; and the knocks at endpoints that the session does not use.
 
-/// A bare look whether an endpoint answers.
-struct Knock {
-    let connection: DialID
-    /// Whether it asks behind the proxy.
-    let isBehindProxy: Bool
-    var hasAnswered = false
-}
-
 extension SessionDriver {
     // MARK: Uses
 
@@ -49,7 +41,7 @@ extension SessionDriver {
     func untilDown() async {
         await withCheckedContinuation { continuation in
             if machine.status.state == .disconnecting {
-                stopWaiters.append(continuation)
+                _ = programs.leaving.add { continuation.resume() }
             } else {
                 continuation.resume()
             }
@@ -76,9 +68,8 @@ extension SessionDriver {
     private static let knockTimeout: Duration = .seconds(1)
 
     func knock(at endpoint: EndpointIndex) {
-        connections.letGo(of: knocks.removeValue(forKey: endpoint)?.connection, .abort)
-        lastKnock += 1
-        let number = lastKnock
+        let (number, replaced) = knocks.begin(at: endpoint)
+        connections.letGo(of: replaced, .abort)
         // A proxy answers for itself. Whether there is anything to return to shows only behind it.
         guard configuration.proxy.address != nil, machine.status.state == .connected else {
             openKnock(at: endpoint)
@@ -88,48 +79,42 @@ extension SessionDriver {
             openKnock(at: endpoint, behindProxy: true)
             return
         }
-        fetch(reference, for: .knock(endpoint, number: number))
+        fetch(reference, for: .knock(endpoint, number))
     }
 
-    func knockPrepared(_ endpoint: EndpointIndex, _ number: Int, proxyPassword: [UInt8]) {
-        guard lastKnock == number, machine.wantsKnock(at: endpoint) else { return }
+    func knockPrepared(_ endpoint: EndpointIndex, _ number: Knocks.Number, proxyPassword: [UInt8]) {
+        guard knocks.isLast(number), machine.wantsKnock(at: endpoint) else { return }
         openKnock(at: endpoint, behindProxy: true, proxyPassword: proxyPassword)
     }
 
     private func openKnock(
         at endpoint: EndpointIndex, behindProxy: Bool = false, proxyPassword: [UInt8]? = nil
     ) {
-        let address = redirections.next(endpoint)
+        let address = servers.next(endpoint)
         var options = Connection.Options(configuration, for: address, proxyPassword: proxyPassword)
         options.stop = behindProxy ? .server : .firstHop
         if !behindProxy { options.dialTimeout = min(options.dialTimeout, Self.knockTimeout) }
         options.handshakeTimeout = configuration.timeouts.dial
-        knocks[endpoint] = Knock(
-            connection: dial(address, options, as: .knock(endpoint)), isBehindProxy: behindProxy)
+        knocks.dialed(dial(address, options, as: .knock(endpoint)), at: endpoint, isBehindProxy: behindProxy)
     }
 
     func knockAnswered(_ endpoint: EndpointIndex, _ id: DialID) {
-        guard knocks[endpoint]?.connection == id else { return }
-        knocks[endpoint]?.hasAnswered = true
-        take(.knocked(endpoint, .answered))
+        if knocks.answered(endpoint, on: id) { take(.knocked(endpoint, .answered)) }
     }
 
     func knockClosed(_ endpoint: EndpointIndex, _ id: DialID, _ end: ConnectionEnd) {
-        guard let knock = knocks[endpoint], knock.connection == id else { return }
-        knocks[endpoint] = nil
-        if !knock.hasAnswered { take(.knocked(endpoint, KnockAnswer(end))) }
+        if knocks.closed(endpoint, on: id) { take(.knocked(endpoint, KnockAnswer(end))) }
     }
 
     /// The connection that the attempt goes on with; all others are of no use any more.
     func takeKnock(for attempt: Attempt) -> DialID? {
-        guard attempt.continuesKnock, let knock = knocks[attempt.endpoint], knock.hasAnswered else { return nil }
-        knocks[attempt.endpoint] = nil
-        // The proxy's password is fetched for each attempt, and a knock at the proxy itself had none.
-        guard configuration.proxy.username == nil || knock.isBehindProxy else {
-            connections.letGo(of: knock.connection, .abort)
+        switch knocks.take(for: attempt, needsLogin: configuration.proxy.username != nil) {
+        case .none: return nil
+        case .with(let connection): return connection
+        case .without(let connection):
+            connections.letGo(of: connection, .abort)
             return nil
         }
-        return knock.connection
     }
 
     /// - Returns: `false` if there is no connection to go on with.
@@ -148,9 +133,8 @@ extension SessionDriver {
     }
 
     func dropUnwantedKnocks() {
-        for (endpoint, knock) in knocks where !machine.wantsKnock(at: endpoint) {
-            knocks[endpoint] = nil
-            connections.letGo(of: knock.connection, .abort)
+        for connection in knocks.drop(unless: { machine.wantsKnock(at: $0) }) {
+            connections.letGo(of: connection, .abort)
         }
     }
 }

@@ -29,7 +29,7 @@ extension SessionDriver {
         case .restored: checkRestored()
         case .entered(let room, let old): entered(room, from: old)
         case .answer(let call, let error):
-            switching.answer([call], error.map { .failure($0) } ?? .success(()))
+            programs.switching.answer([call], error.map { .failure($0) } ?? .success(()))
             if error == nil { surroundings.report(name, nil) }
         }
     }
@@ -203,7 +203,7 @@ extension SessionDriver {
             return .init(room: room)
         }
         let result: Result<Void, RPCError> = await withCheckedContinuation { continuation in
-            let call = switching.add { continuation.resume(returning: $0) }
+            let call = programs.switching.add { continuation.resume(returning: $0) }
             perform(rooms.join(new, for: call, at: wallClock))
         }
         try result.get()

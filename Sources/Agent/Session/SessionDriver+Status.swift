@@ -41,8 +41,8 @@ extension SessionDriver {
                 attempts: Int64(counters.attempts), connects: Int64(counters.connects),
                 resumes: Int64(counters.resumes), outages: Int64(counters.outages),
                 longestOutage: counters.longestOutage > .zero ? counters.longestOutage.seconds : nil,
-                published: publishedCount, received: receivedCount, dropped: droppedCount,
-                refused: refusedCount))
+                published: self.counts.published, received: self.counts.received, dropped: self.counts.dropped,
+                refused: self.counts.refused))
     }
 
     /// Where an endpoint is, or where its attempt was redirected to.

@@ -32,12 +32,9 @@ extension SessionDriver {
         return MQTT.ReasonCode(rawValue: qos.rawValue)
     }
 
-    /// Once for as long as it stays the same: what a server grants less than was asked.
+    /// What a server grants less than was asked.
     func noteGrant(_ grant: MQTTClientMachine.Connected) {
-        let shortfalls = grant.shortfalls(from: mqtt.configuration, as: mqtt.version)
-        guard shortfalls != toldShortfalls else { return }
-        toldShortfalls = shortfalls
-        log.grants(shortfalls)
+        log.grants(grant.shortfalls(from: mqtt.configuration, as: mqtt.version))
     }
 }
 

@@ -84,7 +84,7 @@ extension SessionDriver {
             case .resumeCollecting: run(.resumeCollecting)
             }
         }
-        outcomeWaiters.timeReached(at: now)
+        programs.commanding.answer(outcomeWaiters.timeReached(at: now), .timeout)
         returnPathsIfDue()
         log.timeReached(at: now)
     }

@@ -26,7 +26,7 @@ extension SessionDriver {
             isFailed: verdict.isFailure, reason: Reason(code, verdict.message, serverCode: verdict.serverCode))
         since = RFC3339(milliseconds: verdict.since.rawValue)
         // Another version of the file than this one is noticed by the watch, also if it came before it.
-        credentialMark = verdict.credential.map { FileMark(rawValue: $0) }
+        credentials.mark = verdict.credential.map { FileMark(rawValue: $0) }
         return true
     }
 
@@ -71,7 +71,7 @@ extension SessionDriver {
         Verdict(
             state: state.rawValue, reasonCode: reason.code.rawValue, message: reason.message,
             serverCode: reason.serverCode, bootID: surroundings.bootID, since: timestamp,
-            configuration: configuration.digest, credential: credentialMark?.rawValue)
+            configuration: configuration.digest, credential: credentials.mark?.rawValue)
     }
 }
 

@@ -10,7 +10,7 @@ extension SessionDriver {
     /// The server said that it does not speak the version; `nil` if that is the end of it.
     func versionRefused(_ server: MQTTClientMachine.ServerReason) -> SessionMachine.Ending? {
         guard server.code == .unsupportedProtocolVersion, let link,
-            let other = protocols.refused(mqtt.version, at: link.address)
+            let other = servers.refused(mqtt.version, at: link.address)
         else { return nil }
         var ending = SessionMachine.Ending(
             Reason(
@@ -29,7 +29,7 @@ extension SessionDriver {
         ending.isByServer = true
         if let refusal = mqtt.reasonIfEnded { return .init(closedAfter: refusal) }
         if let finding = mqtt.findingIfEnded { return ending.considering(finding) }
-        guard mqtt.isAwaitingConnack, let other = protocols.closed(mqtt.version, at: link.address)
+        guard mqtt.isAwaitingConnack, let other = servers.closed(mqtt.version, at: link.address)
         else { return ending }
         ending.reason.message += "; it may not speak MQTT \(mqtt.version), and MQTT \(other) is tried"
         ending.triesOtherWay = true

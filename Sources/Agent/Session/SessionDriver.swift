@@ -28,13 +28,13 @@ actor SessionDriver {
         var proxyPassword: [UInt8]?
         var credentialLife: CredentialLife?
         /// The credential of this attempt. From the beginning on, if it was fetched before.
-        var fetched: Credential.Fetched?
+        var fetched: SessionCredential?
         /// Whether something was opened to the address, be it only to look.
         var isDialed = false
         /// The connection of a knock that was answered, to go on with.
         var knock: DialID?
         /// A new credential on its way to the server, and when that takes too long.
-        var renewal: (credential: Credential.Fetched, deadline: Instant)?
+        var renewal: (credential: SessionCredential, deadline: Instant)?
         var opened: Opened?
         /// Bytes that were given to the connection, and that the kernel has not taken.
         var unflushed = 0
@@ -63,6 +63,15 @@ actor SessionDriver {
         case retire(Generation, SessionMachine.Ending, MQTTClientMachine.Input = .connectionClosed)
     }
 
+    enum Life: Hashable {
+        case running
+        /// About to end, and another driver takes over what is asked from now on. What the session has at the server goes with
+        /// it `forGood`, whatever the reason says.
+        case stopping(forGood: Bool)
+        /// Whatever still arrives is ignored.
+        case over
+    }
+
     /// What the session itself asks of the protocol.
     enum RoomOrder {
         case announce(Announcement)
@@ -78,16 +87,12 @@ actor SessionDriver {
     var machine: SessionMachine
     var mqtt: MQTTClientMachine
     var link: Link?
-    /// The link was dropped, and the protocol machine has not heard of it.
-    private var mustEndProtocol = false
-    /// How that link ended, for the protocol.
-    private var protocolEnd = MQTTClientMachine.Input.connectionClosed
+    /// The link was dropped, and the protocol machine has not heard of it: how it ended.
+    private var untoldEnd: MQTTClientMachine.Input?
     var log: SessionLog
     let tlsContexts = TLSContextCache()
     var connections = DialedConnections()
-    var redirections: Redirections
-    var homes: SessionHomes
-    var protocols: ProtocolChoice
+    var servers: Servers
     private var work = CircularBuffer<Work>()
     private(set) var isWorking = false
     var timer: (deadline: Instant, scheduled: Scheduled<Void>)?
@@ -97,69 +102,32 @@ actor SessionDriver {
     var since: RFC3339
     var clientID: String
     var isFlushing = false
-    /// Fetched for the attempt that is about to begin.
-    var renewedCredential: Credential.Fetched?
-    /// What the server rejected, until there is another one.
-    var rejectedSecret: [UInt8]?
-    /// The version of the file that the last credential came from.
-    var credentialMark: FileMark?
+    var credentials: CredentialState
     var credentialWatch: CredentialWatch?
-    var publishers: [MessageSequence: Publisher] = [:]
+    var programs = Programs()
     var keys = KeysUnderWay()
     var consumers = LiveConsumers()
-    /// The programs of live and of durable consumers.
-    var subscribers: [SubscriptionID: Subscriber]
-    /// Those who wait for the server's answer to a subscription; `nil` without one.
-    var subscribing = PendingCalls<MQTT.ReasonCode?>()
     var durableConsumers: DurableConsumers
-    /// What the server grants less than was asked, as it was told last.
-    var toldShortfalls: [String] = []
     var losses = InboxLosses()
     var rooms: Rooms
-    /// Those who wait until the session is in another room.
-    var switching = PendingCalls<Result<Void, RPCError>>()
     /// Where the session was connected last, and how: for taking its presence away when it is displaced.
     var lastOpened: (endpoint: Endpoint, password: [UInt8]?, proxyPassword: [UInt8]?)?
     var publications: Publications
     /// Subscriptions are restored, and what the session itself publishes is not.
     var isRestoring = false
-    /// What the session has at the server goes with it, whatever the reason says.
-    private(set) var isLeavingForGood = false
     var looking: Looking?
-    /// The addresses of the endpoints that are no names.
-    let literals: [SocketAddress?]
-    /// Those of them that were redirected, and whose address is not the one that is watched now.
-    var redirectedLiterals: Set<EndpointIndex> = []
-    /// What the names of endpoints were resolved to last.
-    var addressesOfNames: [EndpointIndex: [SocketAddress]] = [:]
-    var knocks: [EndpointIndex: Knock] = [:]
+    var addresses: EndpointAddresses
+    var knocks = Knocks()
     /// What is set up beside the link, to take over from it.
     var successor: Link?
-    /// The knock that was begun last.
-    var lastKnock = 0
-    var publishedCount: Int64 = 0
-    var receivedCount: Int64 = 0
-    var droppedCount: Int64 = 0
-    var refusedCount: Int64 = 0
-    var queueTurns = QueueTurns()
-    /// Whether somebody has the endpoints checked.
-    var isChecking = false
-    private var stepDetector: ClockStepDetector
-    /// How often the wall clock was set, and up to which of these times that is durable.
-    private(set) var clockSteps = 0
-    var durableClockSteps = 0
-    /// Those who wait for what a command comes to.
+    var counts = MessageCounts()
+    /// Who decides about the messages of the outbox: one at a time, since each reads what the one before has committed.
+    var queueTurns = Turns()
+    var clockSteps: ClockStepDetector
     var outcomeWaiters = OutcomeWaiters()
-    /// A credential that a program has given, instead of the configured one.
-    var givenCredential: Credential.Fetched?
     /// What is simulated.
     var simulation = Simulation()
-    /// Those who wait until the session is not on its way down any more.
-    var stopWaiters: [CheckedContinuation<Void, Never>] = []
-    /// Set when the session is about to end for good: a successor takes over what is asked from now on.
-    private(set) var isStopping = false
-    /// It has stopped: whatever still arrives is ignored.
-    private var isOver = false
+    private(set) var life = Life.running
     /// How many commits were begun.
     var commitCount = 0
     /// What was decided about the session and is durable, or about to be.
@@ -177,12 +145,13 @@ actor SessionDriver {
         self.configuration = configuration
         self.surroundings = surroundings
         consumers = parked.live
-        subscribers = parked.subscribers
+        programs.subscribers = parked.subscribers
         durableConsumers = DurableConsumers(stored.mqtt, attached: parked.attached)
         eventLoop = surroundings.eventLoop
         since = surroundings.clock.wallClock()
         verdict = stored.verdict
-        literals = configuration.hosts.map { try? SocketAddress(ipAddress: $0, port: 0) }
+        addresses = EndpointAddresses(configuration.hosts)
+        credentials = CredentialState(isConfigured: configuration.password != nil)
         machine = SessionMachine(
             policy: configuration.reconnect, timeouts: configuration.timeouts, heartbeat: configuration.heartbeat,
             rest: configuration.rest, isBound: configuration.network.isBinding,
@@ -191,20 +160,20 @@ actor SessionDriver {
         mqtt = MQTTClientMachine(
             configuration: MQTTClientMachine.Configuration(configuration), restoring: stored.mqtt)
         clientID = stored.mqtt.assignedClientID ?? configuration.clientID
-        redirections = Redirections(
-            configuration.endpoints, allowed: configuration.mqtt.redirects,
-            needsEncryption: configuration.password != nil && !configuration.insecure)
-        homes = SessionHomes(stored.homes)
+        servers = Servers(
+            redirections: Redirections(
+                configuration.endpoints, allowed: configuration.mqtt.redirects,
+                needsEncryption: configuration.password != nil && !configuration.insecure),
+            protocols: ProtocolChoice(configuration.mqtt.version.only), homes: stored.homes)
         rooms = Rooms(
             identity: .init(
                 user: configuration.user,
                 device: configuration.device.isEmpty ? surroundings.deviceID : configuration.device),
             session: name.description, willDelay: configuration.presence.willDelay,
             remembered: Set(stored.presences.map { RFC3339(milliseconds: $0.rawValue) }))
-        protocols = ProtocolChoice(configuration.mqtt.version.only)
         log = SessionLog(session: name, logger: surroundings.logger)
         publications = Publications(stored.publications, retained: stored.retainedTopics)
-        stepDetector = ClockStepDetector(
+        clockSteps = ClockStepDetector(
             now: surroundings.clock.now(), wallClock: surroundings.clock.wallClock().milliseconds)
     }
 
@@ -259,6 +228,26 @@ actor SessionDriver {
         return state
     }
 
+    var isStopping: Bool { life != .running }
+
+    /// What the last command comes to.
+    ///
+    /// - Parameter limit: how long to wait; `nil`: as long as it takes.
+    func outcome(within limit: Duration?) async -> SessionStateResult {
+        let outcome: SessionOutcome
+        if let reached = SessionOutcome(machine.status.state) {
+            outcome = reached
+        } else {
+            outcome = await withCheckedContinuation { continuation in
+                let call = programs.commanding.add { continuation.resume(returning: $0) }
+                outcomeWaiters.add(call, until: limit.map { now.advanced(by: $0) })
+                schedule()
+            }
+        }
+        return SessionStateResult(
+            state: .init(machine.status.state), outcome: outcome, reason: reason(machine.status.reason))
+    }
+
     func checkRunning() throws(RPCError) {
         if isStopping { throw .wrongState(name.description, is: "about to stop", hint: "try again") }
     }
@@ -269,8 +258,7 @@ actor SessionDriver {
     ///
     /// - Parameter forGood: the server is to keep nothing of the session, as far as it is connected.
     func stop(_ code: SessionCore.ReasonCode, forGood: Bool = false) async -> ParkedConsumers {
-        isStopping = true
-        isLeavingForGood = forGood
+        life = .stopping(forGood: forGood)
         runAccepted()
         switch machine.status.state {
         case .connected, .connecting, .reconnecting: run(.session(.disconnect(Reason(code))))
@@ -289,17 +277,18 @@ actor SessionDriver {
             decided = commitCount
             if await everythingCommitted() != nil { break }
         } while decided != commitCount
-        isOver = true
-        for (sequence, publisher) in publishers {
+        life = .over
+        for (sequence, publisher) in programs.publishers {
             publisher.told(
                 .ended(.success(.init(id: sequence.rawValue, accepted: true, delivered: false, reasonCode: nil))))
         }
-        publishers = [:]
-        keys.end()
+        programs.publishers = [:]
+        programs.queueing.answer(keys.end(), ())
         surroundings.paths.forget(name)
         tell()
-        subscribing.answer(consumers.connectionEnded(), nil)
-        return ParkedConsumers(live: consumers, attached: durableConsumers.attached, subscribers: subscribers)
+        programs.subscribing.answer(consumers.connectionEnded(), nil)
+        return ParkedConsumers(
+            live: consumers, attached: durableConsumers.attached, subscribers: programs.subscribers)
     }
 
     // MARK: The funnel
@@ -345,7 +334,7 @@ actor SessionDriver {
     }
 
     func run(_ item: Work) {
-        guard !isOver else { return }
+        guard life != .over else { return }
         guard !isWorking else { return work.append(item) }
         isWorking = true
         // What the protocol machine has answered already comes before what it answers from now on: commits are in its order.
@@ -369,8 +358,7 @@ actor SessionDriver {
 
     /// What is measured by the wall clock must not change because somebody sets it.
     func checkClock() {
-        guard let step = stepDetector.check(now: now, wallClock: wallClock.milliseconds) else { return }
-        clockSteps += 1
+        guard let step = clockSteps.check(now: now, wallClock: wallClock.milliseconds) else { return }
         durableConsumers.forgetAhead()
         let input = MQTTClientMachine.Input.clockStepped(by: step.milliseconds, acceptedWithin: step.affected)
         if isWorking { handle(input) } else { run(.mqtt(input)) }
@@ -404,7 +392,7 @@ actor SessionDriver {
         case .retire(let generation, var ending, let end):
             if let link, link.generation == generation {
                 ending = link.ending ?? ending
-                redirections.ended(wasTried: link.isDialed)
+                servers.ended(wasTried: link.isDialed)
                 connections.letGo(of: link.connection)
                 connections.letGo(of: link.knock, .abort)
                 self.link = nil
@@ -460,26 +448,24 @@ actor SessionDriver {
         stopLooking()
         self.link = nil
         // What this host does, or what happens to its paths, says nothing about the server.
-        redirections.ended(wasTried: link.isDialed && !machine.reason.code.isOurOwn)
+        servers.ended(wasTried: link.isDialed && !machine.reason.code.isOurOwn)
         connections.letGo(of: link.connection, .abort)
         connections.letGo(of: link.knock, .abort)
-        mustEndProtocol = true
-        protocolEnd =
-            machine.reason.code == .restoreTimeout ? .connectionEnded(.unanswered) : .connectionClosed
+        untoldEnd = machine.reason.code == .restoreTimeout ? .connectionEnded(.unanswered) : .connectionClosed
         if link.opened != nil { watchAllPaths(of: link.attempt.endpoint) }
     }
 
     /// The protocol machine hears that its link was dropped.
     private func endProtocol() {
-        guard mustEndProtocol else { return }
-        mustEndProtocol = false
-        handle(protocolEnd)
+        guard let end = untoldEnd else { return }
+        untoldEnd = nil
+        handle(end)
     }
 
     func handle(_ input: MQTTClientMachine.Input) {
         switch input {
         case .connectionClosed, .connectionEnded:
-            subscribing.answer(consumers.connectionEnded(), nil)
+            programs.subscribing.answer(consumers.connectionEnded(), nil)
             roomConnectionClosed()
         default: break
         }
@@ -505,10 +491,10 @@ actor SessionDriver {
         precondition(link == nil, "an attempt begins when the one before it is over")
         if successor?.generation == attempt.generation { endProtocol() }
         if goOnWithSuccessor(attempt) { return }
+        let destination = servers.begin(attempt.endpoint)
         link = Link(
-            attempt: attempt, address: redirections.begin(attempt.endpoint), isRedirected: redirections.hasFollowed,
-            fetched: renewedCredential, knock: takeKnock(for: attempt))
-        renewedCredential = nil
+            attempt: attempt, address: destination.address, isRedirected: destination.isRedirected,
+            fetched: credentials.takeRenewed(), knock: takeKnock(for: attempt))
         prepareRoom()
         prepare(.attempt(attempt))
     }
@@ -563,9 +549,9 @@ actor SessionDriver {
         // The look at the path may have found that it moved, and the attempt is over.
         guard self.link?.generation == generation else { return }
         run(.session(.progressed(generation, .authenticating)))
-        mqtt.configuration.version = protocols.version(at: link.address)
-        if !homes.isHome(link.address) { mqtt.doubtSession() }
-        let discards = link.attempt.discardsSession || homes.isStale(link.address)
+        mqtt.configuration.version = servers.version(at: link.address)
+        if !servers.isHome(link.address) { mqtt.doubtSession() }
+        let discards = link.attempt.discardsSession || servers.isStale(link.address)
         run(.onLink(generation, .connectionOpened(connectCredentials, forceCleanStart: discards)))
     }
 
@@ -573,11 +559,11 @@ actor SessionDriver {
     func protocolEnded(_ ending: SessionMachine.Ending) {
         guard let link else { return }
         var ending = ending
-        if ending.reason.code.group == .auth, configuration.password != nil || givenCredential != nil {
+        if ending.reason.code.group == .auth, credentials.exists {
             ending.reason = namedByEnd(ending.reason)
             // The next attempt looks whether there is another one.
             ending.mayHaveNewCredential = true
-            rejectedSecret = link.renewal?.credential.secret ?? link.password
+            credentials.serverRejected(link.renewal?.credential.secret ?? link.password)
         }
         self.link?.ending = link.ending ?? ending
         work.append(.retire(link.generation, ending))
@@ -621,9 +607,7 @@ actor SessionDriver {
         rememberVerdict(state)
         if state == .failed { failed(because: machine.reason) }
         watchCredential()
-        outcomeWaiters.stateChanged(to: state)
-        guard state != .disconnecting else { return }
-        for waiter in stopWaiters { waiter.resume() }
-        stopWaiters = []
+        if let (calls, outcome) = outcomeWaiters.stateChanged(to: state) { programs.commanding.answer(calls, outcome) }
+        if state != .disconnecting { programs.leaving.answerAll(()) }
     }
 }

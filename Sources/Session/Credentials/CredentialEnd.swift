@@ -1,15 +1,15 @@
-import ControlAPI
-import SessionCore
+package import ControlAPI
+package import SessionCore
 
 /// When a credential ends, by the clock of whoever told it.
-enum CredentialEnd: Hashable, Sendable {
+package enum CredentialEnd: Hashable, Sendable {
     /// A date; it comes sooner or later when the host's clock is set.
     case byWallClock(RFC3339)
     /// A length of time, counted from when it was told.
     case byBootClock(Instant)
 
     /// The end on the machines' clock, given what both clocks show at one moment.
-    func instant(wallClock: RFC3339, bootClock: Instant) -> Instant {
+    package func instant(wallClock: RFC3339, bootClock: Instant) -> Instant {
         switch self {
         case .byWallClock(let end):
             let (difference, overflow) = end.milliseconds.subtractingReportingOverflow(wallClock.milliseconds)
@@ -20,7 +20,7 @@ enum CredentialEnd: Hashable, Sendable {
     }
 
     /// The end as a date, given what both clocks show at one moment.
-    func date(wallClock: RFC3339, bootClock: Instant) -> RFC3339 {
+    package func date(wallClock: RFC3339, bootClock: Instant) -> RFC3339 {
         switch self {
         case .byWallClock(let end): end
         case .byBootClock(let end):

@@ -1,0 +1,59 @@
+package import MQTT
+
+/// The keys of messages that are not on the disk yet: who asks with the same key waits until they are.
+package struct KeysUnderWay: Sendable {
+    /// Says whose turn it is with a key.
+    package struct Turn: Hashable, Sendable {
+        fileprivate var number: Int
+    }
+
+    private var turns: [PublishKey: (turn: Turn, waiting: [CallID])] = [:]
+    private var keys: [MessageSequence: (key: PublishKey, turn: Turn)] = [:]
+    private var lastTurn = 0
+
+    package init() {}
+
+    /// - Returns: `nil` if it is somebody else's turn.
+    package mutating func take(_ key: PublishKey) -> Turn? {
+        guard turns[key] == nil else { return nil }
+        lastTurn += 1
+        let turn = Turn(number: lastTurn)
+        turns[key] = (turn, [])
+        return turn
+    }
+
+    /// - Returns: whether the key may be free at once. Otherwise the call is among those of ``release(_:_:)``, ``settled(_:)``
+    ///   or ``end()``.
+    package mutating func wait(for key: PublishKey, _ call: CallID) -> Bool {
+        if turns[key] == nil { return true }
+        turns[key]?.waiting.append(call)
+        return false
+    }
+
+    /// Ends a turn, unless it has ended before.
+    ///
+    /// - Returns: those who have waited for it.
+    package mutating func release(_ key: PublishKey, _ turn: Turn) -> [CallID] {
+        guard turns[key]?.turn == turn else { return [] }
+        return turns.removeValue(forKey: key)?.waiting ?? []
+    }
+
+    /// The key is the message's from now on, until that is settled.
+    package mutating func published(_ key: PublishKey, as sequence: MessageSequence) {
+        if let turn = turns[key]?.turn { keys[sequence] = (key, turn) }
+    }
+
+    /// The message is on the disk, or never will be.
+    ///
+    /// - Returns: those who have waited for that.
+    package mutating func settled(_ sequence: MessageSequence) -> [CallID] {
+        guard !keys.isEmpty, let (key, turn) = keys.removeValue(forKey: sequence) else { return [] }
+        return release(key, turn)
+    }
+
+    /// - Returns: all who wait.
+    package mutating func end() -> [CallID] {
+        defer { (keys, turns) = ([:], [:]) }
+        return turns.values.flatMap(\.waiting).sorted()
+    }
+}

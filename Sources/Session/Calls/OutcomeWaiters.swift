@@ -1,0 +1,41 @@
+package import ControlAPI
+package import SessionCore
+
+/// Those who wait for what a command comes to: connected, failed or disconnected.
+package struct OutcomeWaiters: Sendable {
+    private var waiting: [(call: CallID, limit: Instant?)] = []
+
+    package init() {}
+
+    package var nextDeadline: Instant? { waiting.compactMap(\.limit).min() }
+
+    /// - Parameter limit: when the waiting ends without an outcome; `nil`: never.
+    package mutating func add(_ call: CallID, until limit: Instant?) { waiting.append((call, limit)) }
+
+    /// - Returns: those who have waited for long enough.
+    package mutating func timeReached(at now: Instant) -> [CallID] {
+        let isLate = { (limit: Instant?) in limit.map { $0 <= now } ?? false }
+        let late = waiting.filter { isLate($0.limit) }.map(\.call)
+        waiting.removeAll { isLate($0.limit) }
+        return late
+    }
+
+    /// - Returns: those who are answered by the new state, and with what.
+    package mutating func stateChanged(to state: SessionState) -> (calls: [CallID], outcome: SessionOutcome)? {
+        guard let outcome = SessionOutcome(state) else { return nil }
+        defer { waiting = [] }
+        return (waiting.map(\.call), outcome)
+    }
+}
+
+extension SessionOutcome {
+    /// `nil` for a state that leads on to another one.
+    package init?(_ state: SessionState) {
+        switch state {
+        case .connected: self = .connected
+        case .failed: self = .failed
+        case .disconnected: self = .disconnected
+        case .connecting, .reconnecting, .disconnecting: return nil
+        }
+    }
+}

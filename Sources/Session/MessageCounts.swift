@@ -1,0 +1,12 @@
+/// How many messages went through a session since the daemon was started.
+package struct MessageCounts: Hashable, Sendable {
+    /// Accepted from programs.
+    package var published: Int64 = 0
+    package var received: Int64 = 0
+    /// Accepted, and dropped by the configuration or by a person.
+    package var dropped: Int64 = 0
+    /// From the server, and given to nobody.
+    package var refused: Int64 = 0
+
+    package init() {}
+}

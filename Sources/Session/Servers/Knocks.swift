@@ -1,0 +1,78 @@
+package import SessionCore
+
+/// The knocks at endpoints that are under way: bare looks whether they answer.
+package struct Knocks: Sendable {
+    /// Names a knock that has to be prepared first.
+    package struct Number: Hashable, Sendable {
+        fileprivate let rawValue: Int
+    }
+
+    private struct Knock: Sendable {
+        let connection: DialID
+        /// Whether it asks behind the proxy.
+        let isBehindProxy: Bool
+        var hasAnswered = false
+    }
+
+    private var underWay: [EndpointIndex: Knock] = [:]
+    /// The one that was begun last.
+    private var last = 0
+
+    package init() {}
+
+    /// - Returns: what names it, and the connection of an earlier one at this endpoint, which is of no use any more.
+    package mutating func begin(at endpoint: EndpointIndex) -> (number: Number, replaced: DialID?) {
+        last += 1
+        return (Number(rawValue: last), underWay.removeValue(forKey: endpoint)?.connection)
+    }
+
+    /// Whether no other was begun since.
+    package func isLast(_ number: Number) -> Bool { number.rawValue == last }
+
+    package mutating func dialed(_ connection: DialID, at endpoint: EndpointIndex, isBehindProxy: Bool) {
+        underWay[endpoint] = Knock(connection: connection, isBehindProxy: isBehindProxy)
+    }
+
+    /// - Returns: whether this is what is waited for.
+    package mutating func answered(_ endpoint: EndpointIndex, on connection: DialID) -> Bool {
+        guard underWay[endpoint]?.connection == connection else { return false }
+        underWay[endpoint]?.hasAnswered = true
+        return true
+    }
+
+    /// - Returns: whether it ended without an answer.
+    package mutating func closed(_ endpoint: EndpointIndex, on connection: DialID) -> Bool {
+        guard let knock = underWay[endpoint], knock.connection == connection else { return false }
+        underWay[endpoint] = nil
+        return !knock.hasAnswered
+    }
+
+    package enum Continuation: Hashable, Sendable {
+        /// There is no knock to go on with.
+        case none
+        /// The attempt goes on with this connection.
+        case with(DialID)
+        /// The connection is of no use: it has not logged in at the proxy.
+        case without(DialID)
+    }
+
+    /// What an attempt goes on with.
+    ///
+    /// - Parameter needsLogin: the proxy wants a password. It is fetched for each attempt, and a knock at the proxy itself
+    ///   had none.
+    package mutating func take(for attempt: Attempt, needsLogin: Bool) -> Continuation {
+        guard attempt.continuesKnock, let knock = underWay[attempt.endpoint], knock.hasAnswered else { return .none }
+        underWay[attempt.endpoint] = nil
+        return needsLogin && !knock.isBehindProxy ? .without(knock.connection) : .with(knock.connection)
+    }
+
+    /// - Returns: the connections of those that are not wanted any more.
+    package mutating func drop(unless isWanted: (EndpointIndex) -> Bool) -> [DialID] {
+        var dropped: [DialID] = []
+        for (endpoint, knock) in underWay where !isWanted(endpoint) {
+            underWay[endpoint] = nil
+            dropped.append(knock.connection)
+        }
+        return dropped
+    }
+}

@@ -1,0 +1,34 @@
+import NIOCore
+import Session
+import SessionCore
+import Testing
+
+struct EndpointAddressesTests {
+    private let name = EndpointIndex(0)
+    private let literal = EndpointIndex(1)
+    private var addresses = EndpointAddresses(["server.example", "192.0.2.1"])
+    private let own: SocketAddress
+    private let other: SocketAddress
+
+    init() throws {
+        own = try SocketAddress(ipAddress: "192.0.2.1", port: 0)
+        other = try SocketAddress(ipAddress: "192.0.2.2", port: 1883)
+    }
+
+    @Test mutating func `of a name, the peer is watched while connected, and then all again`() {
+        #expect(addresses.dialing(name, [own, other]) == .init(addresses: [own, other], origin: .name))
+        #expect(addresses.connected(name, to: other) == .init(addresses: [other], origin: .peer))
+        #expect(addresses.disconnected(name) == .init(addresses: [own, other], origin: .name))
+    }
+
+    @Test mutating func `an address of its own is watched all the time`() throws {
+        #expect(addresses.dialing(literal, [try SocketAddress(ipAddress: "192.0.2.1", port: 8883)]) == nil)
+        #expect(addresses.disconnected(literal) == nil)
+    }
+
+    @Test mutating func `a redirection leads elsewhere until the connection is over`() throws {
+        #expect(addresses.dialing(literal, [other]) == .init(addresses: [other], origin: .literal))
+        #expect(addresses.disconnected(literal) == .init(addresses: [own], origin: .literal))
+        #expect(addresses.disconnected(literal) == nil)
+    }
+}

@@ -1,0 +1,58 @@
+import Session
+import Testing
+
+@testable import SessionCore
+
+struct KnocksTests {
+    private let first = EndpointIndex(0)
+
+    private func id(_ number: Int) -> DialID { DialID(rawValue: number) }
+
+    private var attempt: Attempt {
+        Attempt(
+            generation: Generation(rawValue: 1), endpoint: first, number: 1, discardsSession: false,
+            continuesKnock: true)
+    }
+
+    @Test func `an attempt goes on with a knock that was answered`() {
+        var knocks = Knocks()
+        #expect(knocks.take(for: attempt, needsLogin: false) == .none)
+        knocks.dialed(id(1), at: first, isBehindProxy: false)
+        #expect(knocks.take(for: attempt, needsLogin: false) == .none, "nobody has answered")
+        #expect(knocks.answered(first, on: id(2)) == false, "it is not the one that is waited for")
+        #expect(knocks.answered(first, on: id(1)) == true)
+        #expect(knocks.take(for: attempt, needsLogin: false) == .with(id(1)))
+        #expect(knocks.take(for: attempt, needsLogin: false) == .none)
+    }
+
+    @Test(arguments: [true, false])
+    func `a proxy that wants a login is only used behind it`(isBehindProxy: Bool) {
+        var knocks = Knocks()
+        knocks.dialed(id(1), at: first, isBehindProxy: isBehindProxy)
+        #expect(knocks.answered(first, on: id(1)) == true)
+        #expect(knocks.take(for: attempt, needsLogin: true) == (isBehindProxy ? .with(id(1)) : .without(id(1))))
+    }
+
+    @Test func `a knock that ends without an answer is told once`() {
+        var knocks = Knocks()
+        knocks.dialed(id(1), at: first, isBehindProxy: false)
+        #expect(knocks.closed(first, on: id(2)) == false)
+        #expect(knocks.closed(first, on: id(1)) == true)
+        #expect(knocks.closed(first, on: id(1)) == false)
+        knocks.dialed(id(3), at: first, isBehindProxy: false)
+        #expect(knocks.answered(first, on: id(3)) == true)
+        #expect(knocks.closed(first, on: id(3)) == false, "it had answered")
+    }
+
+    @Test func `the next knock at an endpoint replaces the one before, and unwanted ones go`() {
+        var knocks = Knocks()
+        let (number, _) = knocks.begin(at: first)
+        #expect(knocks.isLast(number))
+        knocks.dialed(id(1), at: first, isBehindProxy: false)
+        #expect(knocks.begin(at: first).replaced == id(1))
+        #expect(!knocks.isLast(number))
+        knocks.dialed(id(2), at: first, isBehindProxy: false)
+        #expect(knocks.drop { _ in true } == [])
+        #expect(knocks.drop { _ in false } == [id(2)])
+    }
+}

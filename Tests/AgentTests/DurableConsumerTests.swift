@@ -49,7 +49,7 @@ struct DurableConsumerTests {
             try await Self.acknowledged(daemon, 1)
             let driver = try await daemon.registry.driver("main")
             let name = try #require(ConsumerName("billing"))
-            while await driver.durableConsumers[name]?.attachment?.cursor != InboxSequence(rawValue: 1) {
+            while await driver.session.durableConsumers[name]?.attachment?.cursor != InboxSequence(rawValue: 1) {
                 await Task.yield()
             }
             let disconnect = try await peer.request("session.disconnect", #"{"session":"main"}"#)

@@ -4,6 +4,7 @@ import Logging
 import MQTT
 import NIOCore
 import NIOPosix
+import Session
 import SessionCore
 import Support
 import Testing
@@ -68,7 +69,7 @@ struct SilenceTests {
                     Packet.disconnect(Disconnect(reasonCode: .serverBusy)).encode(into: &flood, as: .five)
                     driver.take(.received(flood), of: connection)
                     driver.take(.closed(.closedByPeer), of: connection)
-                    return (driver.mqtt.isBehind ? 1 : 0, driver.mqtt.configuration.packetsPerInput)
+                    return (driver.session.mqtt.isBehind ? 1 : 0, driver.session.mqtt.configuration.packetsPerInput)
                 }
             }.get()
             #expect(turns == 1, "the rest waits")

@@ -225,7 +225,7 @@ actor Host {
     /// As if there were less memory for what waits for the inbox.
     func limitWaiting(to bytes: Int) {
         guard let driver = driver() else { return }
-        driver.assumeIsolated { $0.mqtt.configuration.maximumWaitingBytes = bytes }
+        driver.assumeIsolated { $0.session.mqtt.configuration.maximumWaitingBytes = bytes }
     }
 
     // MARK: What a program asks

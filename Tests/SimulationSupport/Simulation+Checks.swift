@@ -49,21 +49,23 @@ extension Simulation {
         var subscriptions: [SessionStatus.Subscription]
 
         init(_ driver: isolated SessionDriver) {
-            status = driver.machine.status
+            status = driver.session.machine.status
             subscriptions = driver.subscriptionStatus
-            if case .connected(let connected) = driver.machine.state { heartbeat = connected.heartbeat.interval }
+            if case .connected(let connected) = driver.session.machine.state {
+                heartbeat = connected.heartbeat.interval
+            }
             timeout = driver.configuration.heartbeat.timeout
-            deadline = driver.machine.nextDeadline
-            hasPath = driver.machine.hasPath
+            deadline = driver.session.machine.nextDeadline
+            hasPath = driver.session.machine.hasPath
             isSayingGoodbye = if case .farewell = driver.looking?.purpose { true } else { false }
             wire = (driver.connections[driver.link?.connection] as? ScenarioConnection)?.wire
-            undecided = driver.mqtt.acceptances.count
-            var outbox = driver.mqtt.outbox
-            readAhead = driver.mqtt.configuration.readAheadMessages
+            undecided = driver.session.mqtt.acceptances.count
+            var outbox = driver.session.mqtt.outbox
+            readAhead = driver.session.mqtt.configuration.readAheadMessages
             isReadingHead = outbox.isHeadMissing && outbox.nextLoad(messages: 1, bytes: 1) == nil
-            backlogs = driver.mqtt.intake.collectors.values.map(\.backlog.messages)
-            isInboxFull = driver.mqtt.intake.isFull
-            (counts, inbox) = (driver.mqtt.counts, driver.mqtt.inboxCounts)
+            backlogs = driver.session.mqtt.intake.collectors.values.map(\.backlog.messages)
+            isInboxFull = driver.session.mqtt.intake.isFull
+            (counts, inbox) = (driver.session.mqtt.counts, driver.session.mqtt.inboxCounts)
         }
     }
 
@@ -164,7 +166,7 @@ extension Simulation {
     /// A connection does not outlive the address that it was made from.
     func checkSource(of host: Host, without departed: Path) {
         let isConnected = host.here({ $0.driver() })?.here { driver in
-            guard case .connected(let connected) = driver.machine.state else { return false }
+            guard case .connected(let connected) = driver.session.machine.state else { return false }
             return connected.path?.sharesSource(with: departed) ?? false
         }
         if isConnected == true {
@@ -255,7 +257,7 @@ extension Simulation {
             return
         }
         let rooms = residents.compactMap { resident in
-            resident.host.here { $0.driver() }?.here { $0.rooms.membership?.room }
+            resident.host.here { $0.driver() }?.here { $0.session.rooms.membership?.room }
         }
         // Who switched to another room than the other one cannot see it there: that can only be slow, too.
         guard Set(rooms).count < 2 else {

@@ -81,14 +81,15 @@ extension Simulation {
     }
 
     private func isSending(_ resident: Resident) -> Bool {
-        let counts = resident.host.here { $0.driver() }?.here { $0.mqtt.counts }
+        let counts = resident.host.here { $0.driver() }?.here { $0.session.mqtt.counts }
         return counts.map { $0.queued + $0.inFlight > 0 } ?? false
     }
 
     private func hasRefusals(_ resident: Resident) -> Bool {
         let driver = resident.host.here { $0.driver() }
         return driver?.here { driver in
-            driver.subscriptionStatus.contains { $0.state == .refused } || driver.rooms.membership?.refusedAt != nil
+            driver.subscriptionStatus.contains { $0.state == .refused }
+                || driver.session.rooms.membership?.refusedAt != nil
         } ?? false
     }
 
@@ -150,14 +151,14 @@ extension Simulation {
     }
 
     private func isDown(_ index: Int) -> Bool {
-        let state = residents[index].host.here { $0.driver() }?.here { $0.machine.status.state }
+        let state = residents[index].host.here { $0.driver() }?.here { $0.session.machine.status.state }
         return state == .disconnected || state == .failed
     }
 
     func checkEnd() {
         guard !world.sharesIdentity else {
             let states = residents.compactMap { resident in
-                resident.host.here { $0.driver() }?.here { $0.machine.status.state }
+                resident.host.here { $0.driver() }?.here { $0.session.machine.status.state }
             }
             let isIdle = residents.contains { $0.configuration.onDemand } && states.contains(.disconnected)
             if !states.contains(.connected), !isIdle { note(.heals, "nobody is connected: \(states)") }
@@ -169,8 +170,10 @@ extension Simulation {
                 note(.heals, "\(host.name) does not run")
                 continue
             }
-            let (status, counts, rests) = driver.here { ($0.machine.status, $0.mqtt.counts, $0.machine.isResting) }
-            let inbox = driver.here { $0.mqtt.inboxCounts }
+            let (status, counts, rests) = driver.here {
+                ($0.session.machine.status, $0.session.mqtt.counts, $0.session.machine.isResting)
+            }
+            let inbox = driver.here { $0.session.mqtt.inboxCounts }
             for call in resident.openCalls.sorted(by: { $0.key < $1.key }) {
                 note(.heals, "\(host.name) has not answered \(call.value)")
             }
@@ -235,16 +238,17 @@ extension Simulation {
         var isLimited: Bool
 
         init(_ driver: isolated SessionDriver) {
-            wanted = Set(driver.wantedFilters.map(\.string))
+            wanted = Set(driver.session.wantedFilters.map(\.string))
             let states = driver.subscriptionStatus
             granted = Set(states.filter { $0.state == .granted }.map(\.filter))
             pending = Set(states.filter { $0.state == .pending }.map(\.filter))
             refused = Set(states.filter { $0.state == .refused }.map(\.filter))
-            presence = driver.rooms.membership?.topic
-            (publications, retained) = (driver.publications.entries, driver.publications.retained)
+            presence = driver.session.rooms.membership?.topic
+            (publications, retained) = (driver.session.publications.entries, driver.session.publications.retained)
             isLimited = true
-            if case .connected(let session) = driver.mqtt.connection {
-                isLimited = session.limits != MQTTClientMachine.ServerLimits(Connack.Properties(), driver.mqtt.version)
+            if case .connected(let session) = driver.session.mqtt.connection {
+                isLimited =
+                    session.limits != MQTTClientMachine.ServerLimits(Connack.Properties(), driver.session.mqtt.version)
             }
         }
     }

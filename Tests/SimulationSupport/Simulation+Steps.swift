@@ -261,7 +261,7 @@ extension Simulation {
         let mayHasten = since.map { $0.duration(to: scenario.now) > .seconds(61) } ?? false
         let driver = host.here { $0.driver() }
         residents[index].watch.isFresh =
-            mayHasten && (driver?.here { $0.machine.isWaitingForNetworkOnly(at: scenario.now) } ?? false)
+            mayHasten && (driver?.here { $0.session.machine.isWaitingForNetworkOnly(at: scenario.now) } ?? false)
         await scenario.mend(host)
     }
 }

@@ -2,6 +2,7 @@ import Configuration
 import ControlAPI
 import DurableStore
 import Logging
+import Session
 import SessionCore
 import Systemd
 import Transport
@@ -91,7 +92,7 @@ extension SessionRegistry {
                 // It goes on with the configuration that it has.
                 case .failure?: continue
                 }
-                let state = await driver.machine.status.state
+                let state = await driver.session.machine.status.state
                 wereUp[name] = state != .disconnected && state != .disconnecting
                 // Until `changed`, whoever asks for it waits.
                 changing[name] = []
@@ -148,7 +149,7 @@ extension SessionRegistry {
         defer { isReloading = false }
         var drivers: [(driver: SessionDriver, wasUp: Bool)] = []
         for case .running(let driver) in entries.values {
-            let state = await driver.machine.status.state
+            let state = await driver.session.machine.status.state
             drivers.append((driver, state != .disconnected && state != .disconnecting && state != .failed))
             changing[driver.name] = []
         }

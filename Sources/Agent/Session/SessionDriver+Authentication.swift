@@ -21,7 +21,7 @@ extension SessionDriver {
     }
 
     /// A password needs a name as well.
-    var username: String? { configuration.username ?? (credentials.given == nil ? nil : configuration.user) }
+    var username: String? { configuration.username ?? (session.credentials.given == nil ? nil : configuration.user) }
 
     private var exchange: SCRAMClient { SCRAMClient(username: configuration.username ?? configuration.user) }
 
@@ -68,7 +68,7 @@ extension SessionDriver {
         self.link?.renewal = nil
         self.link?.password = credential.secret
         lastOpened?.password = credential.secret
-        credentials.mark = credential.mark
+        session.credentials.mark = credential.mark
         surroundings.logger.debug(
             "\(name): the server has taken the new credential", metadata: ["HOLDFAST_SESSION": "\(name)"])
         replaced(until: credential.end)

@@ -66,11 +66,12 @@ extension SessionDriver {
         options.stop = .firstHop
         // With SCRAM, CONNECT is only the beginning of an exchange.
         let greeting = Connect(
-            clientID: clientID + "-check", cleanStart: true, username: configuration.username,
+            clientID: session.clientID + "-check", cleanStart: true, username: configuration.username,
             password: password.map { ByteBuffer(bytes: $0) })
         let check = EndpointCheck(
             endpoint: endpoint, until: last, hasProxy: options.proxy != nil, greeting: usesSCRAM ? nil : greeting,
-            version: servers.version(at: endpoint), maximumPacketSize: configuration.mqtt.maximumPacketSize, at: now)
+            version: session.servers.version(at: endpoint), maximumPacketSize: configuration.mqtt.maximumPacketSize,
+            at: now)
         return await withCheckedContinuation { continuation in
             let run = CheckRun(
                 check, limit: configuration.timeouts.authenticate, surroundings, of: name

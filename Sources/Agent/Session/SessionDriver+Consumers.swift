@@ -12,27 +12,11 @@ import SessionCore
 extension SessionDriver {
     // MARK: Subscriptions, of everybody
 
-    /// The QoS with which a filter is wanted by consumers of both kinds and by the session itself; `nil` if by nobody.
-    func wantedQoS(of filter: TopicFilter) -> QoS? {
-        [
-            consumers.qos(of: filter), durableConsumers.qos(of: filter),
-            // The session's own, to the room that it is in and to the one that it is joining.
-            rooms.wants(filter) ? .atLeastOnce : nil,
-        ].compactMap { $0 }.max()
-    }
-
-    /// Everything that the server has to be subscribed to.
-    var wantedFilters: Set<TopicFilter> {
-        var filters = durableConsumers.filters.union(consumers.filters)
-        if let presence = rooms.membership?.filter { filters.insert(presence) }
-        return filters
-    }
-
     func unsubscribeIfUnwanted(_ filter: TopicFilter?) {
-        if let filter, wantedQoS(of: filter) == nil {
+        if let filter, session.wantedQoS(of: filter) == nil {
             unsubscribe(from: filter)
             // The server's answer is not told any more.
-            programs.subscribing.answer(consumers.answered(filter), nil)
+            programs.subscribing.answer(session.consumers.answered(filter), nil)
         } else {
             usesChanged()
         }
@@ -41,13 +25,13 @@ extension SessionDriver {
     /// Asks the server, and waits for its answer while connected; `nil` without one.
     func askFor(_ filter: TopicFilter, _ qos: QoS) async -> MQTT.ReasonCode? {
         await withCheckedContinuation { continuation in
-            if machine.status.state == .connected {
-                consumers.await(filter, programs.subscribing.add { continuation.resume(returning: $0) })
+            if session.machine.status.state == .connected {
+                session.consumers.await(filter, programs.subscribing.add { continuation.resume(returning: $0) })
             } else {
                 continuation.resume(returning: nil)
             }
             var actions: [MQTTClientMachine.Action] = []
-            subscribe(to: filter, qos: wantedQoS(of: filter) ?? qos, into: &actions)
+            subscribe(to: filter, qos: session.wantedQoS(of: filter) ?? qos, into: &actions)
             run(actions)
         }
     }
@@ -69,16 +53,16 @@ extension SessionDriver {
         _ filter: TopicFilter, _ qos: QoS
     ) async throws(RPCError) -> Attached {
         try checkRunning()
-        let before = durableConsumers[consumer]
-        guard before != nil || durableConsumers.consumers.count < DurableConsumers.maximum else {
+        let before = session.durableConsumers[consumer]
+        guard before != nil || session.durableConsumers.consumers.count < DurableConsumers.maximum else {
             throw .tooManyConsumers(name.description, DurableConsumers.maximum)
         }
         let isChanged = before?.text != text || before?.filter != filter || before?.qos != qos
         if isChanged {
-            durableConsumers.put(consumer, text, filter, qos)
+            session.durableConsumers.put(consumer, text, filter, qos)
             run(.consumer(consumer, .put(filter: text, qos, matching: filter)))
         }
-        takenOver(durableConsumers.attach(subscription, to: consumer))
+        takenOver(session.durableConsumers.attach(subscription, to: consumer))
         programs.subscribers[subscription] = subscriber
         // Should the daemon be killed, nobody knows how much the program was given.
         run(.consumer(consumer, .give(through: .last)))
@@ -86,7 +70,7 @@ extension SessionDriver {
         var code = isChanged ? nil : grantedCode(of: filter)
         if code == nil { code = await askFor(filter, qos) }
         // Another program may have it by now, and has made of it what it wants.
-        let isOurs = durableConsumers[consumer]?.attachment?.subscription == subscription
+        let isOurs = session.durableConsumers[consumer]?.attachment?.subscription == subscription
         if let code, code.isError {
             if isOurs { undo(consumer, before, refused: filter) }
             throw .subscriptionRefused(filter.string, code.description, reasonCode: Int(code.rawValue))
@@ -96,13 +80,13 @@ extension SessionDriver {
         do throws(RPCError) {
             try await everythingDurable("the consumer")
         } catch {
-            if durableConsumers[consumer]?.attachment?.subscription == subscription { detach(consumer) }
+            if session.durableConsumers[consumer]?.attachment?.subscription == subscription { detach(consumer) }
             throw error
         }
         let epoch = await surroundings.store.epoch
-        durableConsumers.ready(consumer, subscription)
+        session.durableConsumers.ready(consumer, subscription)
         loadConsumers()
-        let missed = mqtt.missed(by: consumer)
+        let missed = session.mqtt.missed(by: consumer)
         // Should the daemon be killed before it has answered, the next program is told.
         if missed > 0 { run(.consumer(consumer, .toldMissed(missed))) }
         return Attached(
@@ -113,21 +97,25 @@ extension SessionDriver {
     private func undo(_ consumer: ConsumerName, _ before: DurableConsumers.Consumer?, refused filter: TopicFilter) {
         guard let before else { return end(consumer) }
         detach(consumer)
-        guard let old = before.filter, old != filter || before.qos != durableConsumers[consumer]?.qos else { return }
-        durableConsumers.put(consumer, before.text, old, before.qos)
+        guard let old = before.filter, old != filter || before.qos != session.durableConsumers[consumer]?.qos else {
+            return
+        }
+        session.durableConsumers.put(consumer, before.text, old, before.qos)
         run(.consumer(consumer, .put(filter: before.text, before.qos, matching: old)))
         unsubscribeIfUnwanted(filter)
     }
 
     /// The program is gone; its consumer goes on collecting.
     func detach(_ subscription: SubscriptionID) {
-        guard let consumer = durableConsumers.name(of: subscription) else { return }
+        guard let consumer = session.durableConsumers.name(of: subscription) else { return }
         detach(consumer)
-        if let given = durableConsumers[consumer]?.givenThrough { run(.consumer(consumer, .give(through: given))) }
+        if let given = session.durableConsumers[consumer]?.givenThrough {
+            run(.consumer(consumer, .give(through: given)))
+        }
     }
 
     private func detach(_ consumer: ConsumerName) {
-        if let subscription = durableConsumers.detach(consumer) { programs.subscribers[subscription] = nil }
+        if let subscription = session.durableConsumers.detach(consumer) { programs.subscribers[subscription] = nil }
     }
 
     /// Another program has the consumer now, or nobody.
@@ -140,19 +128,19 @@ extension SessionDriver {
     /// Ends a consumer for good, with all that waits for it.
     func endConsumer(_ consumer: ConsumerName) async throws(RPCError) {
         try checkRunning()
-        guard durableConsumers[consumer] != nil else {
+        guard session.durableConsumers[consumer] != nil else {
             throw .unknownConsumer(
                 consumer.description, of: name.description,
-                among: durableConsumers.consumers.keys.map(\.description))
+                among: session.durableConsumers.consumers.keys.map(\.description))
         }
-        takenOver(durableConsumers[consumer]?.attachment?.subscription)
+        takenOver(session.durableConsumers[consumer]?.attachment?.subscription)
         end(consumer)
         try await everythingDurable("the end of the consumer")
     }
 
     private func end(_ consumer: ConsumerName) {
-        let filter = durableConsumers[consumer]?.filter
-        if let subscription = durableConsumers.remove(consumer) { programs.subscribers[subscription] = nil }
+        let filter = session.durableConsumers[consumer]?.filter
+        if let subscription = session.durableConsumers.remove(consumer) { programs.subscribers[subscription] = nil }
         run(.consumer(consumer, .remove))
         unsubscribeIfUnwanted(filter)
     }
@@ -161,7 +149,7 @@ extension SessionDriver {
     ///
     /// - Returns: what has to be subscribed to, and what nobody may want any more.
     func followWithDurables(to room: Room?) -> [(old: TopicFilter?, new: TopicFilter?)] {
-        durableConsumers.follow(to: room).map { move in
+        session.durableConsumers.follow(to: room).map { move in
             run(.consumer(move.name, .matching(move.new)))
             return (move.old, move.new)
         }
@@ -174,8 +162,8 @@ extension SessionDriver {
         _ id: InboxSequence, upTo: Bool, by subscription: SubscriptionID
     ) async throws(RPCError) -> MessageAckMethod.Result {
         try checkRunning()
-        guard durableConsumers.name(of: subscription) != nil else { throw .unknownSubscription(subscription) }
-        guard let taken = durableConsumers.acknowledge(id, upTo: upTo, by: subscription) else {
+        guard session.durableConsumers.name(of: subscription) != nil else { throw .unknownSubscription(subscription) }
+        guard let taken = session.durableConsumers.acknowledge(id, upTo: upTo, by: subscription) else {
             throw .invalidParameters(
                 "\(id) was not given to subscription \(subscription.rawValue)", hint: "acknowledge the id of a message")
         }
@@ -191,11 +179,12 @@ extension SessionDriver {
     /// Gives programs what is at hand for them, and reads what is not.
     func loadConsumers() {
         guard !isStopping else { return }
-        let atHand = durableConsumers.giveAhead(
+        let atHand = session.durableConsumers.giveAhead(
             session: name, at: timestamp, maximumAge: maximumInboxAge,
             hasRoom: { programs.subscribers[$0]?.hasRoom() ?? false })
         for (consumer, loaded) in atHand { give(loaded, of: consumer) }
-        guard let load = durableConsumers.beginLoad(hasRoom: { programs.subscribers[$0]?.hasRoom() ?? false }) else {
+        guard let load = session.durableConsumers.beginLoad(hasRoom: { programs.subscribers[$0]?.hasRoom() ?? false })
+        else {
             return
         }
         Task {
@@ -205,7 +194,7 @@ extension SessionDriver {
             }
             // Another driver has the consumers then.
             guard !isStopping else { return }
-            let loaded = durableConsumers.loaded(
+            let loaded = session.durableConsumers.loaded(
                 messages ?? [], for: load, session: name, at: timestamp, maximumAge: maximumInboxAge)
             give(loaded, of: load.name)
             loadConsumers()
@@ -224,7 +213,7 @@ extension SessionDriver {
 
     /// The disk had no room: again in a moment.
     func collectingPaused() {
-        losses.collectingPaused(for: CommitQueue.retryInterval, at: now)
+        session.losses.collectingPaused(for: CommitQueue.retryInterval, at: now)
     }
 
     func inboxFull(_ isFull: Bool) {
@@ -236,9 +225,9 @@ extension SessionDriver {
 
     /// The oldest messages of a consumer had to go.
     func consumerMissed(_ consumer: ConsumerName, through sequence: InboxSequence, count: Int) {
-        durableConsumers.dropped(through: sequence, of: consumer)
+        session.durableConsumers.dropped(through: sequence, of: consumer)
         log.dropped("the consumer \(consumer) is full: its oldest messages are dropped", at: now)
-        losses.dropped(count, at: now)
+        session.losses.dropped(count, at: now)
     }
 
     /// Messages that were dropped on their way to a consumer.
@@ -249,20 +238,22 @@ extension SessionDriver {
     }
 
     var inboxStatus: SessionStatus.Inbox {
-        let counts = mqtt.inboxCounts
+        let counts = session.mqtt.inboxCounts
         return .init(
             messages: counts.messages, bytes: Int64(counts.bytes), withheld: counts.withheld,
-            dropped: losses.dropped,
-            consumers: durableConsumers.consumers.sorted { $0.key < $1.key }.map { name, consumer in
-                let backlog = mqtt.backlog(of: name)
+            dropped: session.losses.dropped,
+            consumers: session.durableConsumers.consumers.sorted { $0.key < $1.key }.map { name, consumer in
+                let backlog = session.mqtt.backlog(of: name)
                 let subscription = consumer.filter.flatMap { filter in
-                    mqtt.subscriptionState(of: filter).map { SessionStatus.Subscription(filter, consumer.qos, $0) }
+                    session.mqtt.subscriptionState(of: filter).map {
+                        SessionStatus.Subscription(filter, consumer.qos, $0)
+                    }
                 }
                 return .init(
                     name: name.description, filter: consumer.text, qos: MessageQoS(consumer.qos),
                     attached: consumer.attachment != nil, messages: backlog.messages, bytes: Int64(backlog.bytes),
                     refused: subscription?.state == .refused ? subscription?.message : nil,
-                    missed: mqtt.missed(by: name))
+                    missed: session.mqtt.missed(by: name))
             })
     }
 }

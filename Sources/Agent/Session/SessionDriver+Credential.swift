@@ -34,20 +34,20 @@ extension SessionDriver {
             throw .invalidParameters("the token has ended already")
         }
         let credential = SessionCredential(secret: Array(token.utf8), end: end, mark: nil)
-        credentials.given = credential
-        switch machine.status.state {
+        session.credentials.given = credential
+        switch session.machine.status.state {
         case .connected where credential.secret == link?.password:
             learn(end)
         case .connected:
-            credentials.beginRenewal(with: credential)
+            session.credentials.beginRenewal(with: credential)
             renew(because: Reason(.credentialRenewed))
-            credentials.endRenewal()
+            session.credentials.endRenewal()
         case .failed:
             take(.credentialChanged)
         case .connecting, .reconnecting, .disconnecting, .disconnected:
             break
         }
-        return machine.status.state
+        return session.machine.status.state
     }
 
     func learn(_ end: CredentialEnd?) {
@@ -87,7 +87,7 @@ extension SessionDriver {
         // One that ends no later is no gain, and not worth an exchange.
         let end = credential.end?.instant(wallClock: wallClock, bootClock: now)
         let isLonger = end.map { end in link?.credentialLife.map { end > $0.told } ?? true } ?? true
-        if isLonger, mqtt.canReauthenticate, SCRAMClient.isUsable(credential.secret) {
+        if isLonger, session.mqtt.canReauthenticate, SCRAMClient.isUsable(credential.secret) {
             reauthenticate(with: credential, generation)
         } else {
             reconnect(with: credential, generation)
@@ -96,11 +96,11 @@ extension SessionDriver {
 
     /// Takes a new credential to the server by a quick reconnect.
     func reconnect(with credential: SessionCredential, _ generation: Generation) {
-        credentials.beginRenewal(with: credential)
+        session.credentials.beginRenewal(with: credential)
         take(
             .credentialRenewed(
                 generation, expiresAt: credential.end?.instant(wallClock: wallClock, bootClock: now)))
-        credentials.endRenewal()
+        session.credentials.endRenewal()
     }
 
     /// The server has taken a new credential on the connection that is up.
@@ -127,11 +127,12 @@ extension SessionDriver {
     /// A session that failed because of its credential starts again when the file with it changes.
     func watchCredential() {
         credentialWatch = nil
-        guard machine.status.state == .failed, machine.reason.code.group == .auth,
+        guard session.machine.status.state == .failed, session.machine.reason.code.group == .auth,
             let reference = configuration.password, let path = try? Credential.path(of: reference)
         else { return }
         do throws(Credential.Failure) {
-            credentialWatch = try CredentialWatch(path, last: credentials.mark ?? FileMark(path)) { [weak self] in
+            credentialWatch = try CredentialWatch(path, last: session.credentials.mark ?? FileMark(path)) {
+                [weak self] in
                 Task { await self?.credentialChanged() }
             }
         } catch {

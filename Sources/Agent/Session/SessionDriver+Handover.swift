@@ -30,7 +30,7 @@ extension SessionDriver {
     func leave(_ generation: Generation) {
         guard let link, link.generation == generation else { return }
         // MQTT 3.1.1 knows one way to leave, and a connection that is closed without it publishes the will at once.
-        let keepsWill = mqtt.version == .five && rooms.membership != nil
+        let keepsWill = session.mqtt.version == .five && session.rooms.membership != nil
         handle(.disconnect(keepsWill ? .disconnectWithWill : .normalDisconnection))
         connections.letGo(of: link.connection, .afterFlush)
         self.link = nil
@@ -56,13 +56,13 @@ extension SessionDriver {
 
     /// Asked after every step, so that whatever ends a hand-over need not say so.
     func dropUnwantedSuccessor() {
-        guard let successor, successor.generation != machine.successor else { return }
+        guard let successor, successor.generation != session.machine.successor else { return }
         self.successor = nil
         connections.letGo(of: successor.connection, .abort)
     }
 
     /// The same for the connection in use: what was held back goes on, if it stays.
     func endSettling() {
-        if mqtt.isSettling, !machine.isSettling { run(.goOn) }
+        if session.mqtt.isSettling, !session.machine.isSettling { run(.goOn) }
     }
 }

@@ -37,7 +37,9 @@ extension SessionDriver {
     ///
     /// - Returns: `false` if nothing is awaited.
     func looks(_ role: DialRole) -> Bool {
-        guard case .attempt(let attempt) = role, let look = attempt.look, rooms.membership != nil else { return false }
+        guard case .attempt(let attempt) = role, let look = attempt.look, session.rooms.membership != nil else {
+            return false
+        }
         guard !usesSCRAM else {
             // It would send the password itself.
             log.cannotLook("that is not done with SCRAM-SHA-256 in this version")
@@ -54,7 +56,7 @@ extension SessionDriver {
 
     /// Removes our presence, if it is still the one that we published.
     func sayFarewell() {
-        guard rooms.membership != nil, !usesSCRAM, let last = lastOpened else { return }
+        guard session.rooms.membership != nil, !usesSCRAM, let last = lastOpened else { return }
         lastOpened = nil
         look(for: .farewell, at: last.endpoint, last.password, last.proxyPassword)
     }
@@ -63,14 +65,15 @@ extension SessionDriver {
         for purpose: Looking.Purpose, at endpoint: Endpoint, _ password: [UInt8]?, _ proxyPassword: [UInt8]?,
         isSecond: Bool = false
     ) {
-        guard let membership = rooms.membership else { return }
-        let credentials = MQTTCredentials(
+        guard let membership = session.rooms.membership else { return }
+        let login = MQTTCredentials(
             username: username, password: password.map { ByteBuffer(bytes: $0) })
         looking = Looking(
             purpose: purpose, isSecond: isSecond,
             look: PresenceLook(
-                room: membership.room, user: configuration.user, clientID: clientID, credentials: credentials,
-                maximumPacketSize: configuration.mqtt.maximumPacketSize, version: servers.version(at: endpoint)))
+                room: membership.room, user: configuration.user, clientID: session.clientID, credentials: login,
+                maximumPacketSize: configuration.mqtt.maximumPacketSize, version: session.servers.version(at: endpoint))
+        )
         let options = Connection.Options(configuration, for: endpoint, proxyPassword: proxyPassword)
         looking?.connection = dial(endpoint, options, as: .look(purpose.attempt))
     }
@@ -125,7 +128,7 @@ extension SessionDriver {
     private func lookEnded(_ outcome: PresenceLook.Outcome) {
         guard outcome != .unfinished, let looking else { return }
         self.looking = nil
-        guard case .seen(let seen) = outcome, let membership = rooms.membership else {
+        guard case .seen(let seen) = outcome, let membership = session.rooms.membership else {
             if case .impossible(let sentence) = outcome { log.cannotLook(sentence) }
             connections.letGo(of: looking.connection, .abort)
             if let attempt = looking.purpose.attempt { prepare(.attempt(attempt), from: .dial) }
@@ -137,7 +140,7 @@ extension SessionDriver {
             let looks = attempt.followsSuddenClose ? [.forNewer, look] : [look]
             verdict = looks.lazy.compactMap { PresenceLook.verdict($0, seen: seen, own: membership.presence) }.first
         }
-        for message in seen { rooms.membership?.presence.noteSeen(message) }
+        for message in seen { session.rooms.membership?.presence.noteSeen(message) }
         // Nobody would take it away otherwise; but what another device says under the same name stays.
         let mustClear =
             seen.contains { membership.presence.wasOwn($0) }

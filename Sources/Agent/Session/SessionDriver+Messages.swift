@@ -67,22 +67,22 @@ extension SessionDriver {
         let message = OutboundMessage(parameters, at: acceptanceTime())
         makeRoom(for: message)
         do throws(MQTTClientMachine.PublishError) {
-            let sequence = try mqtt.accept(message, key: key, at: acceptanceTime())
-            if let key { keys.published(key, as: sequence) }
+            let sequence = try session.mqtt.accept(message, key: key, at: acceptanceTime())
+            if let key { session.keys.published(key, as: sequence) }
             programs.publishers[sequence] = Publisher(wait: parameters.wait, told: told)
         } catch {
             if error == .dropped { droppedNew(parameters.topic) }
             return told(.ended(.failure(RPCError(error, session: name, topic: parameters.topic))))
         }
-        counts.published += 1
+        session.counts.published += 1
         // Whatever becomes of the message, and however soon.
-        if notesUses, !machine.isUsed(for: .messages) { take(.useBegan(.messages)) }
+        if notesUses, !session.machine.isUsed(for: .messages) { take(.useBegan(.messages)) }
     }
 
     private func makeRoom(for message: OutboundMessage) {
-        guard !mqtt.hasRoom(for: message.size) else { return }
+        guard !session.mqtt.hasRoom(for: message.size) else { return }
         var actions: [MQTTClientMachine.Action] = []
-        mqtt.makeRoom(for: message.size, at: timestamp, into: &actions)
+        session.mqtt.makeRoom(for: message.size, at: timestamp, into: &actions)
         run(actions)
     }
 
@@ -104,7 +104,7 @@ extension SessionDriver {
     }
 
     func delivered(_ sequence: MessageSequence, _ code: MQTT.ReasonCode) {
-        if publications.isHeldBack { advancePublications() }
+        if session.publications.isHeldBack { advancePublications() }
         programs.publishers.removeValue(forKey: sequence)?.told(
             .ended(
                 .success(
@@ -112,7 +112,7 @@ extension SessionDriver {
     }
 
     func rejected(_ message: MQTTClientMachine.RejectedMessage) {
-        if publications.isHeldBack { advancePublications() }
+        if session.publications.isHeldBack { advancePublications() }
         let sentence = message.code.description + (message.words.map { ", “\($0)”" } ?? "")
         log.quarantined(message.sequence, sentence, at: now)
         var event = self.event(.messageRejected)
@@ -134,7 +134,7 @@ extension SessionDriver {
 
     /// A message from the server that nobody gets.
     func refused(_ message: MQTTClientMachine.RefusedMessage) {
-        counts.refused += 1
+        session.counts.refused += 1
         log.refused(message, at: now)
         var event = self.event(.messageRefused)
         event.topic = message.topic
@@ -148,7 +148,7 @@ extension SessionDriver {
     func subscribe(_ consumer: LiveConsumer, _ subscriber: Subscriber) async throws(RPCError) -> MessageQoS? {
         try checkRunning()
         let (id, filter) = (consumer.id, consumer.filter)
-        consumers.add(consumer)
+        session.consumers.add(consumer)
         programs.subscribers[id] = subscriber
         let code = await askFor(filter, consumer.qos)
         guard let code else { return nil }
@@ -161,7 +161,7 @@ extension SessionDriver {
 
     func subscribe(to filter: TopicFilter, qos: QoS, into actions: inout [MQTTClientMachine.Action]) {
         do throws(InvalidTopic) {
-            try mqtt.subscribe(Subscription(filter: filter.string, qos: qos), at: timestamp, into: &actions)
+            try session.mqtt.subscribe(Subscription(filter: filter.string, qos: qos), at: timestamp, into: &actions)
         } catch {
             preconditionFailure("a filter was checked when it was made: \(error)")
         }
@@ -169,7 +169,7 @@ extension SessionDriver {
 
     func unsubscribe(_ id: SubscriptionID) {
         programs.subscribers[id] = nil
-        unsubscribeIfUnwanted(consumers.remove(id))
+        unsubscribeIfUnwanted(session.consumers.remove(id))
     }
 }
 

@@ -16,17 +16,17 @@ extension SessionDriver {
 
     /// The endpoint's addresses are known, and are about to be dialed.
     func watchPaths(of endpoint: EndpointIndex, to resolved: [SocketAddress]) {
-        if let watch = addresses.dialing(endpoint, resolved) { self.watch(endpoint, watch) }
+        if let watch = session.addresses.dialing(endpoint, resolved) { self.watch(endpoint, watch) }
     }
 
     /// From now on only the address in use counts.
     func watchPath(of endpoint: EndpointIndex, to peer: SocketAddress) {
-        watch(endpoint, addresses.connected(endpoint, to: peer))
+        watch(endpoint, session.addresses.connected(endpoint, to: peer))
     }
 
     /// The connection is over.
     func watchAllPaths(of endpoint: EndpointIndex) {
-        if let watch = addresses.disconnected(endpoint) { self.watch(endpoint, watch) }
+        if let watch = session.addresses.disconnected(endpoint) { self.watch(endpoint, watch) }
     }
 
     private func watch(_ endpoint: EndpointIndex, _ watch: EndpointAddresses.Watch) {
@@ -34,7 +34,7 @@ extension SessionDriver {
         if simulation.hidesPaths { return simulation.note(path, to: endpoint) }
         noteExcluded(endpoint)
         // Nothing has changed but what is looked at, unless that ends the waiting.
-        let isGained = path != nil && machine.status.phase == .waitingForNetwork
+        let isGained = path != nil && session.machine.status.phase == .waitingForNetwork
         take(.pathChanged(endpoint, to: path, isGained ? .gained : .none))
     }
 }

@@ -41,7 +41,7 @@ extension SessionDriver {
             take(.credentialAwaited(attempt.generation))
             fetch(reference, for: .proxy(role))
         case .credential:
-            if let credential = link.fetched ?? credentials.given(for: role, wallClock: wallClock, at: now) {
+            if let credential = link.fetched ?? session.credentials.given(for: role, wallClock: wallClock, at: now) {
                 take(.credentialAwaited(attempt.generation))
                 use(credential, for: role)
             } else if let reference = configuration.password {
@@ -142,7 +142,7 @@ extension SessionDriver {
 
     private func use(_ credential: SessionCredential, for role: DialRole) {
         guard preparing(role) != nil else { return }
-        if case .attempt(let attempt) = role, let rejection = credentials.obtained(credential, for: attempt) {
+        if case .attempt(let attempt) = role, let rejection = session.credentials.obtained(credential, for: attempt) {
             return abandon(role, rejection)
         }
         guard !usesSCRAM || SCRAMClient.isUsable(credential.secret) else {
@@ -161,7 +161,7 @@ extension SessionDriver {
 
     /// The attempt has its credential.
     func noteCredential(_ credential: SessionCredential) {
-        credentials.mark = credential.mark
+        session.credentials.mark = credential.mark
         learn(credential.end)
     }
 }

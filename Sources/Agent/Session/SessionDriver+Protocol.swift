@@ -34,7 +34,7 @@ extension SessionDriver {
 
     private func send(_ bytes: ByteBuffer, _ flush: FlushNumber?) {
         guard let link, let connection = connections[link.connection] else { return }
-        machine.sent(link.generation, at: now)
+        session.machine.sent(link.generation, at: now)
         let (generation, count) = (link.generation, bytes.readableBytes)
         self.link?.unflushed += count
         if simulation.isSilent(generation) {
@@ -60,7 +60,7 @@ extension SessionDriver {
     func adjustReading() {
         guard let link, let connection = connections[link.connection] else { return }
         let limit = link.isReading ? Self.maximumUnflushedAnswers : Self.maximumUnflushedAnswers / 2
-        let reads = link.unflushed - mqtt.unflushedMessageBytes <= limit && mqtt.wantsToRead
+        let reads = link.unflushed - session.mqtt.unflushedMessageBytes <= limit && session.mqtt.wantsToRead
         guard reads != link.isReading else { return }
         self.link?.isReading = reads
         if reads { connection.resumeReading() } else { connection.pauseReading() }
@@ -68,7 +68,9 @@ extension SessionDriver {
 
     /// Messages that had no room even to wait come again on another connection, when there is room.
     func fetchLeftOut() {
-        if mqtt.hasRoomForLeftOut, machine.status.state == .connected { renew(because: Reason(.inboxRoom)) }
+        if session.mqtt.hasRoomForLeftOut, session.machine.status.state == .connected {
+            renew(because: Reason(.inboxRoom))
+        }
     }
 
     // MARK: Events
@@ -82,9 +84,9 @@ extension SessionDriver {
         let measures = Consequence(of: server.code, in: place).measures
         guard measures.contains(.follow), let reference = server.serverReference, let link else { return ending }
         let isStable =
-            machine.status.state == .connected
-            && machine.since.duration(to: now) >= configuration.reconnect.stableAfter
-        switch servers.follow(
+            session.machine.status.state == .connected
+            && session.machine.since.duration(to: now) >= configuration.reconnect.stableAfter
+        switch session.servers.follow(
             reference, from: link.address, of: link.attempt.endpoint, isRemembered: measures.contains(.remember),
             isStable: isStable)
         {
@@ -104,10 +106,11 @@ extension SessionDriver {
     private func handle(_ event: MQTTClientMachine.Event) {
         switch event {
         case .connected(let connected):
-            clientID = connected.clientID
-            publications.connected(isKept: connected.resumed && connected.isCertain)
+            session.clientID = connected.clientID
+            session.publications.connected(isKept: connected.resumed && connected.isCertain)
             if let link {
-                let changes = servers.connected(to: link.address, as: mqtt.version, resumed: connected.resumed)
+                let changes = session.servers.connected(
+                    to: link.address, as: session.mqtt.version, resumed: connected.resumed)
                 if !changes.isEmpty { commit(changes) }
             }
             noteGrant(connected)
@@ -169,13 +172,15 @@ extension SessionDriver {
         case .serverLowersQoS:
             log.serverLowersQoS()
         case .received(let message):
-            counts.received += 1
-            perform(rooms.received(message))
-            for received in consumers.received(message, number: counts.received, session: name) { deliver(received) }
+            session.counts.received += 1
+            perform(session.rooms.received(message))
+            for received in session.consumers.received(message, number: session.counts.received, session: name) {
+                deliver(received)
+            }
         case .messageRefused(let message):
             refused(message)
         case .collected(let messages):
-            durableConsumers.collected(messages)
+            session.durableConsumers.collected(messages)
             loadConsumers()
         case .collectingPaused:
             collectingPaused()
@@ -184,10 +189,10 @@ extension SessionDriver {
         case .consumerMissed(let consumer, let sequence, let count):
             consumerMissed(consumer, through: sequence, count: count)
         case .inboxDropped:
-            losses.dropped(1, at: now)
+            session.losses.dropped(1, at: now)
         case .subscribed(let filter, let code):
-            programs.subscribing.answer(consumers.answered(filter), code)
-            perform(rooms.subscribed(filter, code))
+            programs.subscribing.answer(session.consumers.answered(filter), code)
+            perform(session.rooms.subscribed(filter, code))
         case .subscriptionChanged(let filter):
             subscriptionChanged(filter)
         case .announced(let announcement, let code):

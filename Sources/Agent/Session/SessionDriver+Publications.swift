@@ -22,20 +22,20 @@ extension SessionDriver {
         if let failure = await store(.putPublication(publication)) {
             throw .notCommitted("the publication", because: failure.description)
         }
-        return .init(state: publications[publication.topic].map { .init($0.state) } ?? .pending)
+        return .init(state: session.publications[publication.topic].map { .init($0.state) } ?? .pending)
     }
 
     private func publication(_ parameters: PublicationPutMethod.Parameters) throws(RPCError) -> Publication {
         let topic = parameters.topic
         // What is relative to a room may be put before the session is in one.
-        let resolved = Room.isRelative(topic) && rooms.membership == nil ? nil : try resolve(topic)
+        let resolved = Room.isRelative(topic) && session.rooms.membership == nil ? nil : try resolve(topic)
         var properties = parameters.properties
         if let responseTopic = properties?.responseTopic { properties?.responseTopic = try resolve(responseTopic) }
         let publication = Publication(
             topic: topic, payload: ByteBuffer(bytes: parameters.payload.bytes), qos: QoS(parameters.qos),
             properties: Publish.Properties(properties), since: timestamp)
         do throws(MQTTClientMachine.PublishError) {
-            try mqtt.checkContent(
+            try session.mqtt.checkContent(
                 of: OutboundMessage(
                     topic: resolved ?? topic, payload: publication.payload, qos: publication.qos, retain: true,
                     properties: publication.properties))
@@ -43,7 +43,7 @@ extension SessionDriver {
             throw RPCError(error, session: name, topic: topic)
         }
         if let resolved { try checkTopic(topic, resolved) }
-        guard publications.hasRoom(for: publication) else {
+        guard session.publications.hasRoom(for: publication) else {
             throw RPCError(
                 .publicationsFull,
                 "session \(name) may have \(Publications.maximumCount) publications of \(Publications.maximumBytes >> 20) "
@@ -55,13 +55,13 @@ extension SessionDriver {
 
     private func checkTopic(_ topic: String, _ resolved: String) throws(RPCError) {
         // Strings are equal that look the same; topics are their bytes (4.7.3).
-        if let same = publications[topic]?.publication.topic, !same.utf8.elementsEqual(topic.utf8) {
+        if let same = session.publications[topic]?.publication.topic, !same.utf8.elementsEqual(topic.utf8) {
             throw .invalidTopic(topic, "it looks the same as one that the session publishes already, in other bytes")
         }
-        if rooms.membership?.room.participant(ofPresence: resolved) != nil {
+        if session.rooms.membership?.room.participant(ofPresence: resolved) != nil {
             throw .invalidTopic(topic, "presence is the business of the sessions in the room")
         }
-        if let twin = publications.twin(of: topic, resolved: resolved) {
+        if let twin = session.publications.twin(of: topic, resolved: resolved) {
             throw .invalidTopic(topic, "it is the same as \(twin.topic), which the session publishes already")
         }
     }
@@ -71,18 +71,18 @@ extension SessionDriver {
         _ parameters: PublicationRemoveMethod.Parameters
     ) async throws(RPCError) -> PublicationRemoveMethod.Result {
         try checkRunning()
-        guard let entry = publications[parameters.topic] else {
+        guard let entry = session.publications[parameters.topic] else {
             throw .unknownPublication(
-                parameters.topic, of: name.description, among: publications.entries.map(\.publication.topic))
+                parameters.topic, of: name.description, among: session.publications.entries.map(\.publication.topic))
         }
         store([.removePublication(parameters.topic)])
         try await everythingDurable("the removal")
-        let isHeld = entry.topic.map { publications.removing.contains($0) } ?? false
+        let isHeld = entry.topic.map { session.publications.removing.contains($0) } ?? false
         return .init(state: isHeld ? .removing : .removed)
     }
 
     func publicationList() -> PublicationListMethod.Result {
-        let wanted = publications.entries.map { entry in
+        let wanted = session.publications.entries.map { entry in
             var listed = ListedPublication(
                 topic: entry.publication.topic, qos: .init(entry.publication.qos), state: .init(entry.state),
                 since: RFC3339(milliseconds: entry.publication.since.rawValue))
@@ -95,7 +95,7 @@ extension SessionDriver {
             }
             return listed
         }
-        let removing = publications.removing.map { topic in
+        let removing = session.publications.removing.map { topic in
             var listed = ListedPublication(topic: topic, qos: nil, state: .removing, since: nil)
             listed.serverTopic = topic
             return listed
@@ -121,7 +121,7 @@ extension SessionDriver {
     private func store(
         _ changes: [SessionChange], _ completion: @escaping @Sendable (StoreError?) -> Void = { _ in }
     ) {
-        for case .putPublication(let publication) in changes { publications.arrive(publication) }
+        for case .putPublication(let publication) in changes { session.publications.arrive(publication) }
         commit(changes, refused: completion) { [weak self] outcome in
             self?.assumeIsolated { $0.stored(changes, outcome) }
             completion(nil)
@@ -132,10 +132,10 @@ extension SessionDriver {
         for change in changes {
             switch change {
             case .putPublication(let publication):
-                publications.arrived(publication)
-                if outcome == .committed { publications.put(publication) }
-            case .removePublication(let topic): publications.remove(topic)
-            case .rememberRetained(let topic): publications.remembered(topic)
+                session.publications.arrived(publication)
+                if outcome == .committed { session.publications.put(publication) }
+            case .removePublication(let topic): session.publications.remove(topic)
+            case .rememberRetained(let topic): session.publications.remembered(topic)
             default: break
             }
         }
@@ -147,7 +147,7 @@ extension SessionDriver {
 
     /// Sends what can be sent now.
     func advancePublications() {
-        let step = publications.next(isolatesMessages: mqtt.isIsolating)
+        let step = session.publications.next(isolatesMessages: session.mqtt.isIsolating)
         if !step.remember.isEmpty { store(step.remember.map { .rememberRetained($0) }) }
         for announcement in step.announcements { order(.announce(announcement)) }
         tellPublications()
@@ -155,7 +155,7 @@ extension SessionDriver {
     }
 
     private func tellPublications() {
-        for change in publications.takeChanges() {
+        for change in session.publications.takeChanges() {
             var event = event(.publicationChanged)
             event.topic = change.topic
             event.publication = change.state
@@ -166,7 +166,7 @@ extension SessionDriver {
 
     /// - Returns: whether the answer was about a publication.
     func publicationAnswered(_ announcement: Announcement, _ code: MQTT.ReasonCode) -> Bool {
-        guard let answer = publications.answered(announcement, code) else { return false }
+        guard let answer = session.publications.answered(announcement, code) else { return false }
         tell(answer)
         switch answer {
         case .cleared(let topic), .refused(_, _, _, nothingOn: let topic?): store([.forgetRetained(topic)])
@@ -178,7 +178,7 @@ extension SessionDriver {
 
     /// The server ended the connection, maybe for a publication.
     func serverEnded(_ code: MQTT.ReasonCode) {
-        tell(publications.serverEnded(code, isAlone: mqtt.counts.inFlight == 0))
+        tell(session.publications.serverEnded(code, isAlone: session.mqtt.counts.inFlight == 0))
     }
 
     private func tell(_ answer: Publications.Answer) {
@@ -188,8 +188,8 @@ extension SessionDriver {
 
     /// An explicit disconnect is a leave; the daemon's end, sleep and the like are none.
     func leavePublications() {
-        guard life == .stopping(forGood: true) || machine.reason.code == .userDisconnect else { return }
-        publications.leave()
+        guard life == .stopping(forGood: true) || session.machine.reason.code == .userDisconnect else { return }
+        session.publications.leave()
         advancePublications()
     }
 }

@@ -23,7 +23,7 @@ extension SessionDriver {
     }
 
     private func report(_ reason: MQTTClientMachine.DropReason, _ id: Int64?, _ topic: String) {
-        counts.dropped += 1
+        session.counts.dropped += 1
         let sentence = (id.map { "message \($0)" } ?? "a message") + " was dropped: \(reason.sentence)"
         log.dropped(sentence, at: now)
         var event = self.event(.messageDropped)
@@ -93,7 +93,7 @@ extension SessionDriver {
             try checkRunning()
             var actions: [MQTTClientMachine.Action] = []
             do throws(MQTTClientMachine.PublishError) {
-                let sequence = try mqtt.retry(stored, at: timestamp, into: &actions)
+                let sequence = try session.mqtt.retry(stored, at: timestamp, into: &actions)
                 result.retried.append(.init(id: summary.sequence.rawValue, newID: sequence.rawValue))
                 run(actions)
             } catch .expired {
@@ -119,7 +119,7 @@ extension SessionDriver {
         var result = MessageQueueDropMethod.Result(dropped: [], skipped: missing, more: more)
         var actions: [MQTTClientMachine.Action] = []
         for summary in messages {
-            switch mqtt.discard(summary, at: timestamp, into: &actions) {
+            switch session.mqtt.discard(summary, at: timestamp, into: &actions) {
             case .dropped, .delivered: result.dropped.append(summary.sequence.rawValue)
             case .isWithTransport: result.skipped.append(.inFlight(summary.sequence))
             case .isGone: result.skipped.append(.unknown(summary.sequence.rawValue))
@@ -136,12 +136,12 @@ extension SessionDriver {
     private func takeQueueTurn() async {
         await withCheckedContinuation { continuation in
             let call = programs.queueing.add { continuation.resume() }
-            if queueTurns.begin(call) { programs.queueing.answer([call], ()) }
+            if session.queueTurns.begin(call) { programs.queueing.answer([call], ()) }
         }
     }
 
     private func endQueueTurn() {
-        if let next = queueTurns.end() { programs.queueing.answer([next], ()) }
+        if let next = session.queueTurns.end() { programs.queueing.answer([next], ()) }
     }
 
     /// The messages as they are now, and those that are not there. Nothing happens between this and the caller.
@@ -150,7 +150,7 @@ extension SessionDriver {
     ) async throws(RPCError) -> (messages: [StoredMessageSummary], missing: [SkippedMessage], more: Bool) {
         while true {
             try checkRunning()
-            let version = mqtt.queueVersion
+            let version = session.mqtt.queueVersion
             // Nothing is decided that could not be made durable: after a restart it would be undone.
             try await everythingDurable("the decision")
             var missing: [SkippedMessage] = []
@@ -174,7 +174,7 @@ extension SessionDriver {
             let more = messages.count > Self.decisions
             if more { messages.removeLast(messages.count - Self.decisions) }
             checkClock()
-            if version == mqtt.queueVersion { return (messages, missing, more) }
+            if version == session.mqtt.queueVersion { return (messages, missing, more) }
         }
     }
 }

@@ -16,18 +16,11 @@ extension SessionDriver {
     /// Tells the machine what uses the session began and ended since it was told last.
     func noteUses() {
         guard notesUses else { return }
-        let counts = mqtt.counts
-        note(.messages, counts.queued + counts.inFlight > 0 || publications.needsServer)
-        note(.subscriptions, !consumers.isEmpty || durableConsumers.isAttached)
+        for use in session.changedUses { tellSessionLater(use) }
     }
 
     /// Looks at the uses, where nothing else is to be done.
     func usesChanged() { run([]) }
-
-    private func note(_ use: Use, _ isUsed: Bool) {
-        guard machine.isUsed(for: use) != isUsed else { return }
-        tellSessionLater(isUsed ? .useBegan(use) : .useEnded(use))
-    }
 
     // MARK: Sleep
 
@@ -40,7 +33,7 @@ extension SessionDriver {
     /// Returns when the session is not on its way down any more.
     func untilDown() async {
         await withCheckedContinuation { continuation in
-            if machine.status.state == .disconnecting {
+            if session.machine.status.state == .disconnecting {
                 _ = programs.leaving.add { continuation.resume() }
             } else {
                 continuation.resume()
@@ -68,10 +61,10 @@ extension SessionDriver {
     private static let knockTimeout: Duration = .seconds(1)
 
     func knock(at endpoint: EndpointIndex) {
-        let (number, replaced) = knocks.begin(at: endpoint)
+        let (number, replaced) = session.knocks.begin(at: endpoint)
         connections.letGo(of: replaced, .abort)
         // A proxy answers for itself. Whether there is anything to return to shows only behind it.
-        guard configuration.proxy.address != nil, machine.status.state == .connected else {
+        guard configuration.proxy.address != nil, session.machine.status.state == .connected else {
             openKnock(at: endpoint)
             return
         }
@@ -83,32 +76,32 @@ extension SessionDriver {
     }
 
     func knockPrepared(_ endpoint: EndpointIndex, _ number: Knocks.Number, proxyPassword: [UInt8]) {
-        guard knocks.isLast(number), machine.wantsKnock(at: endpoint) else { return }
+        guard session.knocks.isLast(number), session.machine.wantsKnock(at: endpoint) else { return }
         openKnock(at: endpoint, behindProxy: true, proxyPassword: proxyPassword)
     }
 
     private func openKnock(
         at endpoint: EndpointIndex, behindProxy: Bool = false, proxyPassword: [UInt8]? = nil
     ) {
-        let address = servers.next(endpoint)
+        let address = session.servers.next(endpoint)
         var options = Connection.Options(configuration, for: address, proxyPassword: proxyPassword)
         options.stop = behindProxy ? .server : .firstHop
         if !behindProxy { options.dialTimeout = min(options.dialTimeout, Self.knockTimeout) }
         options.handshakeTimeout = configuration.timeouts.dial
-        knocks.dialed(dial(address, options, as: .knock(endpoint)), at: endpoint, isBehindProxy: behindProxy)
+        session.knocks.dialed(dial(address, options, as: .knock(endpoint)), at: endpoint, isBehindProxy: behindProxy)
     }
 
     func knockAnswered(_ endpoint: EndpointIndex, _ id: DialID) {
-        if knocks.answered(endpoint, on: id) { take(.knocked(endpoint, .answered)) }
+        if session.knocks.answered(endpoint, on: id) { take(.knocked(endpoint, .answered)) }
     }
 
     func knockClosed(_ endpoint: EndpointIndex, _ id: DialID, _ end: ConnectionEnd) {
-        if knocks.closed(endpoint, on: id) { take(.knocked(endpoint, KnockAnswer(end))) }
+        if session.knocks.closed(endpoint, on: id) { take(.knocked(endpoint, KnockAnswer(end))) }
     }
 
     /// The connection that the attempt goes on with; all others are of no use any more.
     func takeKnock(for attempt: Attempt) -> DialID? {
-        switch knocks.take(for: attempt, needsLogin: configuration.proxy.username != nil) {
+        switch session.knocks.take(for: attempt, needsLogin: configuration.proxy.username != nil) {
         case .none: return nil
         case .with(let connection): return connection
         case .without(let connection):
@@ -133,9 +126,7 @@ extension SessionDriver {
     }
 
     func dropUnwantedKnocks() {
-        for connection in knocks.drop(unless: { machine.wantsKnock(at: $0) }) {
-            connections.letGo(of: connection, .abort)
-        }
+        for connection in session.dropUnwantedKnocks() { connections.letGo(of: connection, .abort) }
     }
 }
 

@@ -41,19 +41,19 @@ extension SessionDriver {
     /// session was in when the daemon was killed, and is not in any more, is left.
     func enterRoom(_ chosen: ChosenRoom?, remembered: Set<TopicFilter>) {
         let room = chosen.map { Room(prefix: configuration.roomPrefix, name: $0.room) } ?? configuration.configuredRoom
-        rooms.begin(in: room, subscribedTo: remembered, at: wallClock)
-        machine.rivalry.strategy = configuration.kick
-        machine.rivalry.canLook = rooms.membership != nil
-        publications.enter(room)
+        session.rooms.begin(in: room, subscribedTo: remembered, at: wallClock)
+        session.machine.rivalry.strategy = configuration.kick
+        session.machine.rivalry.canLook = session.rooms.membership != nil
+        session.publications.enter(room)
         _ = followWithDurables(to: room)
-        if let room { _ = consumers.follow(to: room) }
+        if let room { _ = session.consumers.follow(to: room) }
     }
 
     /// The topic or filter as the server has it.
     func resolve(_ text: String) throws(RPCError) -> String {
         guard Room.isRelative(text) else { return text }
         do throws(Room.Unresolved) {
-            return try Room.resolve(text, in: rooms.membership?.room)
+            return try Room.resolve(text, in: session.rooms.membership?.room)
         } catch {
             switch error {
             case .noRoom:
@@ -70,20 +70,18 @@ extension SessionDriver {
 
     /// Before an attempt: what CONNECT says of the room.
     func prepareRoom() {
-        rooms.willConnect(
-            as: ConnectionMark(clientID: clientID, time: wallClock, random: surroundings.seed()),
-            isFirst: machine.status.state == .connecting && !machine.wasAccepted, at: wallClock)
-        mqtt.configuration.will = rooms.membership?.will
-        mqtt.configuration.keepAlive =
-            rooms.membership == nil
-            ? PresenceTiming.keepAlive(configuration.heartbeat.interval) : configuration.presence.keepAlive
+        session.prepareConnect(
+            as: ConnectionMark(clientID: session.clientID, time: wallClock, random: surroundings.seed()),
+            keepAlive: session.rooms.membership == nil
+                ? PresenceTiming.keepAlive(configuration.heartbeat.interval) : configuration.presence.keepAlive,
+            wallClock: wallClock)
     }
 
     func roomConnected(resumed: Bool) {
         guard let link else { return }
         perform(
-            rooms.connected(
-                to: link.address.description, resumed: resumed, isWillDelayed: mqtt.version == .five, at: now,
+            session.rooms.connected(
+                to: link.address.description, resumed: resumed, isWillDelayed: session.mqtt.version == .five, at: now,
                 time: wallClock))
     }
 
@@ -91,47 +89,42 @@ extension SessionDriver {
     /// too.
     func roomRestored() {
         isRestoring = true
-        perform(rooms.subscriptionsRestored())
-        publications.open()
+        perform(session.rooms.subscriptionsRestored())
+        session.publications.open()
         advancePublications()
     }
 
     func checkRestored() {
-        guard isRestoring, !rooms.isAnnouncing, publications.isSettled else { return }
+        guard isRestoring, session.isRestored else { return }
         isRestoring = false
         tellSession { .restored($0) }
     }
 
     func roomConnectionClosed() {
         isRestoring = false
-        publications.connectionClosed()
-        perform(rooms.connectionClosed())
-    }
-
-    /// How to say goodbye: when the room does not know yet that we left, the will tells it.
-    var goodbye: MQTT.ReasonCode {
-        rooms.isLeaving ? .disconnectWithWill : .normalDisconnection
+        session.publications.connectionClosed()
+        perform(session.rooms.connectionClosed())
     }
 
     // MARK: Messages
 
     func announced(_ announcement: Announcement, _ code: MQTT.ReasonCode) {
-        perform(rooms.announced(announcement, code, by: link?.address.description, at: now))
+        perform(session.rooms.announced(announcement, code, by: link?.address.description, at: now))
     }
 
     /// After a change of rooms, the server is told whose end to announce where when nothing is under way any more.
     func renewIfRoomChanged() {
-        if rooms.takeRenewal(isQuiet: publications.isQuiet) { renew(because: Reason(.switchRoom)) }
+        if session.rooms.takeRenewal(isQuiet: session.publications.isQuiet) { renew(because: Reason(.switchRoom)) }
     }
 
     /// At a heartbeat.
     func announceRefusedPresence() {
-        perform(rooms.announceRefused(at: now))
+        perform(session.rooms.announceRefused(at: now))
     }
 
     /// The others in the room are told how good this session's connection is.
     func tellQuality(_ quality: Quality) {
-        perform(rooms.qualityChanged(quality, isConnected: machine.status.state == .connected))
+        perform(session.rooms.qualityChanged(quality, isConnected: session.machine.status.state == .connected))
     }
 
     private func tell(_ changes: [Participants.Change]) {
@@ -158,12 +151,12 @@ extension SessionDriver {
 
     /// Who is in the room.
     func participants() throws(RPCError) -> RoomParticipantsMethod.Result {
-        guard let membership = rooms.membership else {
+        guard let membership = session.rooms.membership else {
             throw .wrongState(
                 name.description, is: "in no room",
                 hint: "set room in the session's file, or: holdfastctl switch-room \(name) ROOM")
         }
-        let state = machine.status.state
+        let state = session.machine.status.state
         guard state == .connected || state == .reconnecting else { throw .notConnected(name.description) }
         guard membership.participants.hasList else {
             throw .wrongState(
@@ -191,20 +184,20 @@ extension SessionDriver {
         guard Room.isLevel(configuration.user), Room.isLevel(device) else {
             throw .badConfiguration("in a room, user and device are levels of a topic: without /, + and #")
         }
-        guard machine.status.state == .connected else {
+        guard session.machine.status.state == .connected else {
             throw .notConnected(name.description, hint: "a session changes its room while it is connected")
         }
-        guard !rooms.isChanging else {
+        guard !session.rooms.isChanging else {
             throw .tooManyRequests("session \(name) is changing its room")
         }
-        guard new != rooms.membership?.room else {
+        guard new != session.rooms.membership?.room else {
             // It may be asked for again because it could not be remembered.
             try await rememberRoom(room)
             return .init(room: room)
         }
         let result: Result<Void, RPCError> = await withCheckedContinuation { continuation in
             let call = programs.switching.add { continuation.resume(returning: $0) }
-            perform(rooms.join(new, for: call, at: wallClock))
+            perform(session.rooms.join(new, for: call, at: wallClock))
         }
         try result.get()
         try await rememberRoom(room)
@@ -212,12 +205,12 @@ extension SessionDriver {
     }
 
     private func entered(_ room: Room, from old: Room?) {
-        for move in consumers.follow(to: room) + followWithDurables(to: room) {
+        for move in session.consumers.follow(to: room) + followWithDurables(to: room) {
             unsubscribeIfUnwanted(move.old)
-            if let new = move.new, let qos = wantedQoS(of: new) { order(.subscribe(new, qos)) }
+            if let new = move.new, let qos = session.wantedQoS(of: new) { order(.subscribe(new, qos)) }
         }
-        machine.rivalry.canLook = true
-        publications.enter(room)
+        session.machine.rivalry.canLook = true
+        session.publications.enter(room)
         advancePublications()
         renewIfRoomChanged()
         var event = self.event(.roomChanged)

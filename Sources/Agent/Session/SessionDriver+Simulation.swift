@@ -4,6 +4,7 @@ import Logging
 import MQTT
 import NIOCore
 import NetworkPath
+import Session
 import SessionCore
 import Transport
 
@@ -47,7 +48,7 @@ extension SessionDriver {
         guard parameters.duration == nil || parameters.fault == .pathLost else {
             throw .invalidParameters("only path-lost has a duration")
         }
-        guard machine.status.state == .connected, let link else {
+        guard session.machine.status.state == .connected, let link else {
             throw .notConnected(name.description, hint: "a fault is simulated while the session is connected")
         }
         surroundings.logger.notice(
@@ -65,7 +66,7 @@ extension SessionDriver {
         case .pathLost:
             try losePaths(for: .seconds(duration))
         }
-        return machine.status.state
+        return session.machine.status.state
     }
 
     private func losePaths(for duration: Duration) throws(RPCError) {
@@ -75,7 +76,7 @@ extension SessionDriver {
         var paths: [EndpointIndex: Path?] = [:]
         for index in configuration.endpoints.indices {
             let endpoint = EndpointIndex(index)
-            paths[endpoint] = .some(machine.path(to: endpoint))
+            paths[endpoint] = .some(session.machine.path(to: endpoint))
         }
         simulation.hide(paths, until: now.advanced(by: duration))
         for (endpoint, path) in paths.sorted(by: { $0.key < $1.key }) where path != nil {
@@ -90,7 +91,7 @@ extension SessionDriver {
         guard !isStopping else { return }
         for (endpoint, path) in paths.sorted(by: { $0.key < $1.key }) {
             guard let path else { continue }
-            take(.pathChanged(endpoint, to: path, machine.status.doubt == .pathLost ? .returned : .gained))
+            take(.pathChanged(endpoint, to: path, session.machine.status.doubt == .pathLost ? .returned : .gained))
         }
     }
 }

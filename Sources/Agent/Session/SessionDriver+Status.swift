@@ -13,10 +13,10 @@ extension SessionDriver {
     /// Everything that `session.status` shows, as of now.
     func status() -> SessionStatus {
         let now = now
-        let status = machine.status
-        let liveness = machine.liveness
-        let counts = mqtt.counts
-        let counters = machine.counters
+        let status = session.machine.status
+        let liveness = session.machine.liveness
+        let counts = session.mqtt.counts
+        let counters = session.machine.counters
         return SessionStatus(
             session: name.description, state: .init(status.state), since: since,
             phase: status.phase.map { .init($0) }, mode: status.mode.map { .init($0) }, resumed: status.resumed,
@@ -24,25 +24,26 @@ extension SessionDriver {
             lost: status.isLost, doubt: status.doubt.map { $0 == .pathLost ? .pathLost : .probing },
             reason: reason(status.reason), endpoint: status.endpoint.map { address(of: $0).description },
             proxy: configuration.proxy.address?.description, peer: link?.opened?.peerAddress,
-            tls: link?.opened?.tlsVersion, protocol: mqtt.isConnected ? mqtt.version.description : nil,
+            tls: link?.opened?.tlsVersion, protocol: session.mqtt.isConnected ? session.mqtt.version.description : nil,
             path: status.path.map { .init($0) }, network: .init(configuration.network),
             user: configuration.user, device: device,
-            room: rooms.membership?.room.name, clientID: clientID, quality: machine.quality.map { .init($0) },
+            room: session.rooms.membership?.room.name, clientID: session.clientID,
+            quality: session.machine.quality.map { .init($0) },
             rtt: liveness?.roundTrip?.seconds,
             jitter: liveness?.jitter?.seconds,
             lastHeard: liveness.map { max(0, $0.lastHeard.duration(to: now).seconds) },
-            granted: mqtt.grant.map { .init($0) }, subscriptions: subscriptionStatus,
+            granted: session.mqtt.grant.map { .init($0) }, subscriptions: subscriptionStatus,
             outbox: .init(
                 queued: counts.queued, inFlight: counts.inFlight, quarantined: counts.quarantined,
                 bytes: Int64(counts.bytes),
-                oldest: mqtt.oldestAcceptance.map { RFC3339(milliseconds: $0.rawValue) }),
+                oldest: session.mqtt.oldestAcceptance.map { RFC3339(milliseconds: $0.rawValue) }),
             inbox: inboxStatus,
             counters: .init(
                 attempts: Int64(counters.attempts), connects: Int64(counters.connects),
                 resumes: Int64(counters.resumes), outages: Int64(counters.outages),
                 longestOutage: counters.longestOutage > .zero ? counters.longestOutage.seconds : nil,
-                published: self.counts.published, received: self.counts.received, dropped: self.counts.dropped,
-                refused: self.counts.refused))
+                published: session.counts.published, received: session.counts.received, dropped: session.counts.dropped,
+                refused: session.counts.refused))
     }
 
     /// Where an endpoint is, or where its attempt was redirected to.
@@ -55,7 +56,7 @@ extension SessionDriver {
     func event(_ kind: SessionEvent.Kind) -> SessionEvent {
         var event = SessionEvent(
             watch: .init(rawValue: ""), sequence: 0, time: wallClock, session: name.description, event: kind)
-        event.room = rooms.membership?.room.name
+        event.room = session.rooms.membership?.room.name
         return event
     }
 

@@ -11,7 +11,7 @@ extension SessionDriver {
     /// The server's answer to a subscription is another one than before.
     func subscriptionChanged(_ filter: TopicFilter) {
         guard let subscription = subscriptionStatus(of: filter) else { return }
-        log.subscriptionChanged(subscription, ofConsumers: durableConsumers.names(for: filter))
+        log.subscriptionChanged(subscription, ofConsumers: session.durableConsumers.names(for: filter))
         var event = self.event(.subscriptionChanged)
         event.subscription = subscription
         report(event)
@@ -19,22 +19,22 @@ extension SessionDriver {
 
     /// Everything that the server is to be subscribed to, and what it has made of that.
     var subscriptionStatus: [SessionStatus.Subscription] {
-        mqtt.subscriptionStates.map { .init($0.filter, $0.qos, $0.state) }
+        session.mqtt.subscriptionStates.map { .init($0.filter, $0.qos, $0.state) }
     }
 
     private func subscriptionStatus(of filter: TopicFilter) -> SessionStatus.Subscription? {
-        mqtt.subscriptionStates.first { $0.filter == filter }.map { .init($0.filter, $0.qos, $0.state) }
+        session.mqtt.subscriptionStates.first { $0.filter == filter }.map { .init($0.filter, $0.qos, $0.state) }
     }
 
     /// The code of the server's answer, as long as the subscription is in force.
     func grantedCode(of filter: TopicFilter) -> MQTT.ReasonCode? {
-        guard case .granted(let qos)? = mqtt.subscriptionState(of: filter) else { return nil }
+        guard case .granted(let qos)? = session.mqtt.subscriptionState(of: filter) else { return nil }
         return MQTT.ReasonCode(rawValue: qos.rawValue)
     }
 
     /// What a server grants less than was asked.
     func noteGrant(_ grant: MQTTClientMachine.Connected) {
-        log.grants(grant.shortfalls(from: mqtt.configuration, as: mqtt.version))
+        log.grants(grant.shortfalls(from: session.mqtt.configuration, as: session.mqtt.version))
     }
 }
 

@@ -43,7 +43,7 @@ extension SessionDriver {
 
     /// Tells watchers and the journal what the session machine reports.
     func report(_ event: SessionMachine.Event) {
-        let status = machine.status
+        let status = session.machine.status
         var eventAddress: Endpoint?
         if case .pathChanged(_, let endpoint, _, _) = event { eventAddress = address(of: endpoint) }
         if case .stateChanged(let from, _) = event { stateChanged(from: from, to: status.state) }
@@ -51,13 +51,14 @@ extension SessionDriver {
             Untold(
                 event: event, instant: now, time: wallClock, status: status,
                 address: status.endpoint.map { address(of: $0) }, eventAddress: eventAddress,
-                liveness: machine.liveness, credentialEnd: credentialEnd, room: rooms.membership?.room.name))
+                liveness: session.machine.liveness, credentialEnd: credentialEnd,
+                room: session.rooms.membership?.room.name))
         if case .qualityChanged(let quality) = event { tellQuality(quality) }
     }
 
     func tellLater() {
         guard !untold.isEmpty else { return }
-        let isHurrying = link?.isDialed == true && machine.status.state != .connected
+        let isHurrying = link?.isDialed == true && session.machine.status.state != .connected
         switch telling {
         case .soon?: return
         case .later?: if isHurrying { return }

@@ -18,16 +18,12 @@ extension SessionDriver {
 
     /// `nil` when there is nothing to wait for.
     private var nextDeadline: Instant? {
-        var earliest = machine.nextDeadline
+        var earliest = session.nextDeadline(at: now, wallClock: timestamp)
         func consider(_ deadline: Instant?) {
             if let deadline { earliest = earliest.map { min($0, deadline) } ?? deadline }
         }
-        // The protocol counts by the wall clock.
-        consider(mqtt.nextDeadline.map { now.advanced(by: .milliseconds(max(0, $0.rawValue - timestamp.rawValue))) })
         consider(looking?.deadline)
         consider(link?.renewal?.deadline)
-        consider(losses.nextDeadline)
-        consider(outcomeWaiters.nextDeadline)
         consider(simulation.pathsReturn)
         consider(log.nextDeadline)
         if case .later(let time)? = telling { consider(time) }
@@ -67,7 +63,7 @@ extension SessionDriver {
     private func timeReached() {
         timer = nil
         surroundings.noteAlive()
-        if machine.status.state == .connected { measure() }
+        if session.machine.status.state == .connected { measure() }
         checkCredentialEnd()
         // All before the next timer is set: what is due is not due any more then.
         run(.timeReached)
@@ -78,13 +74,13 @@ extension SessionDriver {
         if case .later(let time)? = telling, time <= now { tell() }
         lookIsDue()
         reauthenticationIsDue()
-        for due in losses.timeReached(at: now) {
+        for due in session.losses.timeReached(at: now) {
             switch due {
             case .tellDropped(let count): tellDropped(count)
             case .resumeCollecting: run(.resumeCollecting)
             }
         }
-        programs.commanding.answer(outcomeWaiters.timeReached(at: now), .timeout)
+        programs.commanding.answer(session.outcomeWaiters.timeReached(at: now), .timeout)
         returnPathsIfDue()
         log.timeReached(at: now)
     }

@@ -22,11 +22,11 @@ extension SessionDriver {
     func takeUp(_ verdict: Verdict?) -> Bool {
         guard let verdict, verdict.bootID == surroundings.bootID else { return false }
         let code = SessionCore.ReasonCode(rawValue: verdict.reasonCode) ?? .unknown
-        machine.restore(
+        session.machine.restore(
             isFailed: verdict.isFailure, reason: Reason(code, verdict.message, serverCode: verdict.serverCode))
         since = RFC3339(milliseconds: verdict.since.rawValue)
         // Another version of the file than this one is noticed by the watch, also if it came before it.
-        credentials.mark = verdict.credential.map { FileMark(rawValue: $0) }
+        session.credentials.mark = verdict.credential.map { FileMark(rawValue: $0) }
         return true
     }
 
@@ -42,7 +42,7 @@ extension SessionDriver {
 
     /// An explicit disconnect and a terminal reason outlive the daemon; everything else is decided anew.
     func rememberVerdict(_ state: SessionState) {
-        let reason = machine.reason
+        let reason = session.machine.reason
         switch state {
         case .failed: remember(verdict(.failed, reason))
         // From the moment on that it is asked for: a crash while the session says goodbye does not undo it either.
@@ -55,8 +55,8 @@ extension SessionDriver {
     }
 
     private func remember(_ verdict: Verdict?) {
-        guard verdict != self.verdict else { return }
-        self.verdict = verdict
+        guard verdict != session.verdict else { return }
+        session.verdict = verdict
         commit([.setVerdict(verdict)])
     }
 
@@ -71,7 +71,7 @@ extension SessionDriver {
         Verdict(
             state: state.rawValue, reasonCode: reason.code.rawValue, message: reason.message,
             serverCode: reason.serverCode, bootID: surroundings.bootID, since: timestamp,
-            configuration: configuration.digest, credential: credentials.mark?.rawValue)
+            configuration: configuration.digest, credential: session.credentials.mark?.rawValue)
     }
 }
 

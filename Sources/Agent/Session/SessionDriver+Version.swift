@@ -10,11 +10,11 @@ extension SessionDriver {
     /// The server said that it does not speak the version; `nil` if that is the end of it.
     func versionRefused(_ server: MQTTClientMachine.ServerReason) -> SessionMachine.Ending? {
         guard server.code == .unsupportedProtocolVersion, let link,
-            let other = servers.refused(mqtt.version, at: link.address)
+            let other = session.servers.refused(session.mqtt.version, at: link.address)
         else { return nil }
         var ending = SessionMachine.Ending(
             Reason(
-                .serverClosed, "the server does not speak MQTT \(mqtt.version), and MQTT \(other) is tried",
+                .serverClosed, "the server does not speak MQTT \(session.mqtt.version), and MQTT \(other) is tried",
                 serverCode: server.code.rawValue))
         ending.triesOtherWay = true
         return ending
@@ -27,11 +27,11 @@ extension SessionDriver {
         ending.isElsewhere = link.isRedirected
         guard ending.reason.code == .serverClosed || ending.reason.code == .reset else { return ending }
         ending.isByServer = true
-        if let refusal = mqtt.reasonIfEnded { return .init(closedAfter: refusal) }
-        if let finding = mqtt.findingIfEnded { return ending.considering(finding) }
-        guard mqtt.isAwaitingConnack, let other = servers.closed(mqtt.version, at: link.address)
+        if let refusal = session.mqtt.reasonIfEnded { return .init(closedAfter: refusal) }
+        if let finding = session.mqtt.findingIfEnded { return ending.considering(finding) }
+        guard session.mqtt.isAwaitingConnack, let other = session.servers.closed(session.mqtt.version, at: link.address)
         else { return ending }
-        ending.reason.message += "; it may not speak MQTT \(mqtt.version), and MQTT \(other) is tried"
+        ending.reason.message += "; it may not speak MQTT \(session.mqtt.version), and MQTT \(other) is tried"
         ending.triesOtherWay = true
         return ending
     }

@@ -84,15 +84,14 @@ actor SessionDriver {
     nonisolated let eventLoop: any EventLoop
     nonisolated var unownedExecutor: UnownedSerialExecutor { eventLoop.executor.asUnownedSerialExecutor() }
 
-    var machine: SessionMachine
-    var mqtt: MQTTClientMachine
+    /// All that decides.
+    var session: Session
     var link: Link?
     /// The link was dropped, and the protocol machine has not heard of it: how it ended.
     private var untoldEnd: MQTTClientMachine.Input?
     var log: SessionLog
     let tlsContexts = TLSContextCache()
     var connections = DialedConnections()
-    var servers: Servers
     private var work = CircularBuffer<Work>()
     private(set) var isWorking = false
     var timer: (deadline: Instant, scheduled: Scheduled<Void>)?
@@ -100,38 +99,22 @@ actor SessionDriver {
     private var acceptance: Timestamp?
     /// Since when the present state is, by the wall clock.
     var since: RFC3339
-    var clientID: String
     var isFlushing = false
-    var credentials: CredentialState
     var credentialWatch: CredentialWatch?
     var programs = Programs()
-    var keys = KeysUnderWay()
-    var consumers = LiveConsumers()
-    var durableConsumers: DurableConsumers
-    var losses = InboxLosses()
-    var rooms: Rooms
     /// Where the session was connected last, and how: for taking its presence away when it is displaced.
     var lastOpened: (endpoint: Endpoint, password: [UInt8]?, proxyPassword: [UInt8]?)?
-    var publications: Publications
     /// Subscriptions are restored, and what the session itself publishes is not.
     var isRestoring = false
     var looking: Looking?
-    var addresses: EndpointAddresses
-    var knocks = Knocks()
     /// What is set up beside the link, to take over from it.
     var successor: Link?
-    var counts = MessageCounts()
-    /// Who decides about the messages of the outbox: one at a time, since each reads what the one before has committed.
-    var queueTurns = Turns()
     var clockSteps: ClockStepDetector
-    var outcomeWaiters = OutcomeWaiters()
     /// What is simulated.
     var simulation = Simulation()
     private(set) var life = Life.running
     /// How many commits were begun.
     var commitCount = 0
-    /// What was decided about the session and is durable, or about to be.
-    var verdict: Verdict?
     /// What the session machine reported and nobody was told yet.
     var untold: [Untold] = []
     /// When it is told; `nil` if nothing waits for it.
@@ -144,35 +127,34 @@ actor SessionDriver {
         self.name = name
         self.configuration = configuration
         self.surroundings = surroundings
-        consumers = parked.live
         programs.subscribers = parked.subscribers
-        durableConsumers = DurableConsumers(stored.mqtt, attached: parked.attached)
         eventLoop = surroundings.eventLoop
         since = surroundings.clock.wallClock()
-        verdict = stored.verdict
-        addresses = EndpointAddresses(configuration.hosts)
-        credentials = CredentialState(isConfigured: configuration.password != nil)
-        machine = SessionMachine(
-            policy: configuration.reconnect, timeouts: configuration.timeouts, heartbeat: configuration.heartbeat,
-            rest: configuration.rest, isBound: configuration.network.isBinding,
-            paths: surroundings.paths.watch(configuration.hosts, of: name, for: configuration.network),
-            seed: surroundings.seed(), at: surroundings.clock.now())
-        mqtt = MQTTClientMachine(
-            configuration: MQTTClientMachine.Configuration(configuration), restoring: stored.mqtt)
-        clientID = stored.mqtt.assignedClientID ?? configuration.clientID
-        servers = Servers(
-            redirections: Redirections(
-                configuration.endpoints, allowed: configuration.mqtt.redirects,
-                needsEncryption: configuration.password != nil && !configuration.insecure),
-            protocols: ProtocolChoice(configuration.mqtt.version.only), homes: stored.homes)
-        rooms = Rooms(
-            identity: .init(
-                user: configuration.user,
-                device: configuration.device.isEmpty ? surroundings.deviceID : configuration.device),
-            session: name.description, willDelay: configuration.presence.willDelay,
-            remembered: Set(stored.presences.map { RFC3339(milliseconds: $0.rawValue) }))
         log = SessionLog(session: name, logger: surroundings.logger)
-        publications = Publications(stored.publications, retained: stored.retainedTopics)
+        session = Session(
+            machine: SessionMachine(
+                policy: configuration.reconnect, timeouts: configuration.timeouts, heartbeat: configuration.heartbeat,
+                rest: configuration.rest, isBound: configuration.network.isBinding,
+                paths: surroundings.paths.watch(configuration.hosts, of: name, for: configuration.network),
+                seed: surroundings.seed(), at: surroundings.clock.now()),
+            mqtt: MQTTClientMachine(
+                configuration: MQTTClientMachine.Configuration(configuration), restoring: stored.mqtt),
+            servers: Servers(
+                redirections: Redirections(
+                    configuration.endpoints, allowed: configuration.mqtt.redirects,
+                    needsEncryption: configuration.password != nil && !configuration.insecure),
+                protocols: ProtocolChoice(configuration.mqtt.version.only), homes: stored.homes),
+            addresses: EndpointAddresses(configuration.hosts),
+            credentials: CredentialState(isConfigured: configuration.password != nil),
+            rooms: Rooms(
+                identity: .init(
+                    user: configuration.user,
+                    device: configuration.device.isEmpty ? surroundings.deviceID : configuration.device),
+                session: name.description, willDelay: configuration.presence.willDelay,
+                remembered: Set(stored.presences.map { RFC3339(milliseconds: $0.rawValue) })),
+            publications: Publications(stored.publications, retained: stored.retainedTopics),
+            consumers: parked.live, durableConsumers: DurableConsumers(stored.mqtt, attached: parked.attached),
+            clientID: stored.mqtt.assignedClientID ?? configuration.clientID, verdict: stored.verdict)
         clockSteps = ClockStepDetector(
             now: surroundings.clock.now(), wallClock: surroundings.clock.wallClock().milliseconds)
     }
@@ -192,8 +174,8 @@ actor SessionDriver {
         enterRoom(takeUp(stored.chosenRoom), remembered: stored.mqtt.rememberedSubscriptions)
         let wasUp = wasUp || isFailureOver
         var actions: [MQTTClientMachine.Action] = []
-        for filter in wantedFilters {
-            subscribe(to: filter, qos: wantedQoS(of: filter) ?? .atLeastOnce, into: &actions)
+        for filter in session.wantedFilters {
+            subscribe(to: filter, qos: session.wantedQoS(of: filter) ?? .atLeastOnce, into: &actions)
         }
         run(.perform(actions))
         loadConsumers()
@@ -221,10 +203,10 @@ actor SessionDriver {
 
     private func command(_ input: SessionMachine.Input) async throws(RPCError) -> SessionState {
         try checkRunning()
-        let before = verdict
+        let before = session.verdict
         run(.session(input))
-        let state = machine.status.state
-        if verdict != before { try await everythingRemembered("session \(name) is \(state.rawValue)") }
+        let state = session.machine.status.state
+        if session.verdict != before { try await everythingRemembered("session \(name) is \(state.rawValue)") }
         return state
     }
 
@@ -235,17 +217,17 @@ actor SessionDriver {
     /// - Parameter limit: how long to wait; `nil`: as long as it takes.
     func outcome(within limit: Duration?) async -> SessionStateResult {
         let outcome: SessionOutcome
-        if let reached = SessionOutcome(machine.status.state) {
+        if let reached = SessionOutcome(session.machine.status.state) {
             outcome = reached
         } else {
             outcome = await withCheckedContinuation { continuation in
                 let call = programs.commanding.add { continuation.resume(returning: $0) }
-                outcomeWaiters.add(call, until: limit.map { now.advanced(by: $0) })
+                session.outcomeWaiters.add(call, until: limit.map { now.advanced(by: $0) })
                 schedule()
             }
         }
         return SessionStateResult(
-            state: .init(machine.status.state), outcome: outcome, reason: reason(machine.status.reason))
+            state: .init(session.machine.status.state), outcome: outcome, reason: reason(session.machine.status.reason))
     }
 
     func checkRunning() throws(RPCError) {
@@ -260,9 +242,9 @@ actor SessionDriver {
     func stop(_ code: SessionCore.ReasonCode, forGood: Bool = false) async -> ParkedConsumers {
         life = .stopping(forGood: forGood)
         runAccepted()
-        switch machine.status.state {
+        switch session.machine.status.state {
         case .connected, .connecting, .reconnecting: run(.session(.disconnect(Reason(code))))
-        case .disconnecting where machine.isResting: run(.session(.disconnect(Reason(code))))
+        case .disconnecting where session.machine.isResting: run(.session(.disconnect(Reason(code))))
         case .disconnecting, .disconnected, .failed: break
         }
         await untilDown()
@@ -283,12 +265,12 @@ actor SessionDriver {
                 .ended(.success(.init(id: sequence.rawValue, accepted: true, delivered: false, reasonCode: nil))))
         }
         programs.publishers = [:]
-        programs.queueing.answer(keys.end(), ())
+        programs.queueing.answer(session.keys.end(), ())
         surroundings.paths.forget(name)
         tell()
-        programs.subscribing.answer(consumers.connectionEnded(), nil)
+        programs.subscribing.answer(session.consumers.connectionEnded(), nil)
         return ParkedConsumers(
-            live: consumers, attached: durableConsumers.attached, subscribers: programs.subscribers)
+            live: session.consumers, attached: session.durableConsumers.attached, subscribers: programs.subscribers)
     }
 
     // MARK: The funnel
@@ -329,7 +311,7 @@ actor SessionDriver {
         guard let time = acceptance else { return }
         acceptance = nil
         var actions: [MQTTClientMachine.Action] = []
-        mqtt.goOnWithAccepted(at: time, into: &actions)
+        session.mqtt.goOnWithAccepted(at: time, into: &actions)
         perform(actions)
     }
 
@@ -359,7 +341,7 @@ actor SessionDriver {
     /// What is measured by the wall clock must not change because somebody sets it.
     func checkClock() {
         guard let step = clockSteps.check(now: now, wallClock: wallClock.milliseconds) else { return }
-        durableConsumers.forgetAhead()
+        session.durableConsumers.forgetAhead()
         let input = MQTTClientMachine.Input.clockStepped(by: step.milliseconds, acceptedWithin: step.affected)
         if isWorking { handle(input) } else { run(.mqtt(input)) }
     }
@@ -368,8 +350,9 @@ actor SessionDriver {
         switch item {
         case .session(let input):
             var actions: [SessionMachine.Action] = []
-            machine.lingering = rooms.membership?.presence.lingering(keepAlive: mqtt.configuration.keepAlive)
-            machine.handle(input, at: now, into: &actions)
+            session.machine.lingering = session.rooms.membership?.presence.lingering(
+                keepAlive: session.mqtt.configuration.keepAlive)
+            session.machine.handle(input, at: now, into: &actions)
             for action in actions { perform(action) }
             endProtocol()
         case .mqtt(let input):
@@ -379,7 +362,7 @@ actor SessionDriver {
         case .room(let order):
             var actions: [MQTTClientMachine.Action] = []
             switch order {
-            case .announce(let announcement): mqtt.announce(announcement, at: timestamp, into: &actions)
+            case .announce(let announcement): session.mqtt.announce(announcement, at: timestamp, into: &actions)
             case .subscribe(let filter, let qos): subscribe(to: filter, qos: qos, into: &actions)
             }
             perform(actions)
@@ -392,7 +375,7 @@ actor SessionDriver {
         case .retire(let generation, var ending, let end):
             if let link, link.generation == generation {
                 ending = link.ending ?? ending
-                servers.ended(wasTried: link.isDialed)
+                session.servers.ended(wasTried: link.isDialed)
                 connections.letGo(of: link.connection)
                 connections.letGo(of: link.knock, .abort)
                 self.link = nil
@@ -424,12 +407,12 @@ actor SessionDriver {
             leave(generation)
         case .flush:
             isFlushing = true
-            perform(rooms.leave())
+            perform(session.rooms.leave())
             leavePublications()
             checkFlushed()
         case .sayGoodbye:
             isFlushing = false
-            work.append(.mqtt(.disconnect(goodbye)))
+            work.append(.mqtt(.disconnect(session.goodbye)))
         case .sendHeartbeat:
             work.append(.mqtt(.ping))
         case .renewCredential(let generation):
@@ -448,10 +431,10 @@ actor SessionDriver {
         stopLooking()
         self.link = nil
         // What this host does, or what happens to its paths, says nothing about the server.
-        servers.ended(wasTried: link.isDialed && !machine.reason.code.isOurOwn)
+        session.servers.ended(wasTried: link.isDialed && !session.machine.reason.code.isOurOwn)
         connections.letGo(of: link.connection, .abort)
         connections.letGo(of: link.knock, .abort)
-        untoldEnd = machine.reason.code == .restoreTimeout ? .connectionEnded(.unanswered) : .connectionClosed
+        untoldEnd = session.machine.reason.code == .restoreTimeout ? .connectionEnded(.unanswered) : .connectionClosed
         if link.opened != nil { watchAllPaths(of: link.attempt.endpoint) }
     }
 
@@ -465,23 +448,23 @@ actor SessionDriver {
     func handle(_ input: MQTTClientMachine.Input) {
         switch input {
         case .connectionClosed, .connectionEnded:
-            programs.subscribing.answer(consumers.connectionEnded(), nil)
+            programs.subscribing.answer(session.consumers.connectionEnded(), nil)
             roomConnectionClosed()
         default: break
         }
         var actions: [MQTTClientMachine.Action] = []
-        let signsOfLife = mqtt.signsOfLife
-        mqtt.handle(input, at: timestamp, into: &actions)
-        if let link, mqtt.signsOfLife != signsOfLife {
-            machine.heard(link.generation, at: now)
-            rooms.membership?.presence.heard(at: now)
+        let signsOfLife = session.mqtt.signsOfLife
+        session.mqtt.handle(input, at: timestamp, into: &actions)
+        if let link, session.mqtt.signsOfLife != signsOfLife {
+            session.machine.heard(link.generation, at: now)
+            session.rooms.membership?.presence.heard(at: now)
         }
         perform(actions)
     }
 
     func checkFlushed() {
-        guard isFlushing, let link, mqtt.counts.queued == 0, mqtt.counts.inFlight == 0,
-            !mqtt.isAnnouncing, !work.contains(where: { if case .room = $0 { true } else { false } })
+        guard isFlushing, let link, session.isFlushed,
+            !work.contains(where: { if case .room = $0 { true } else { false } })
         else { return }
         isFlushing = false
         work.append(.session(.flushed(link.generation)))
@@ -491,10 +474,10 @@ actor SessionDriver {
         precondition(link == nil, "an attempt begins when the one before it is over")
         if successor?.generation == attempt.generation { endProtocol() }
         if goOnWithSuccessor(attempt) { return }
-        let destination = servers.begin(attempt.endpoint)
+        let destination = session.servers.begin(attempt.endpoint)
         link = Link(
             attempt: attempt, address: destination.address, isRedirected: destination.isRedirected,
-            fetched: credentials.takeRenewed(), knock: takeKnock(for: attempt))
+            fetched: session.credentials.takeRenewed(), knock: takeKnock(for: attempt))
         prepareRoom()
         prepare(.attempt(attempt))
     }
@@ -505,7 +488,7 @@ actor SessionDriver {
         guard let link else { return }
         if end == .closedLocally { run(.session(.closed(generation))) }
         // What the server said before it closed comes first.
-        guard !mqtt.isBehind else {
+        guard !session.mqtt.isBehind else {
             self.link?.end = end
             return
         }
@@ -521,7 +504,7 @@ actor SessionDriver {
     private func readOn() {
         guard let link, !link.readsOn else { return }
         let generation = link.generation
-        if mqtt.isBehind {
+        if session.mqtt.isBehind {
             self.link?.readsOn = true
             _ = eventLoop.scheduleTask(in: Self.othersTurn) { [weak self] in
                 self?.assumeIsolated { driver in
@@ -549,9 +532,7 @@ actor SessionDriver {
         // The look at the path may have found that it moved, and the attempt is over.
         guard self.link?.generation == generation else { return }
         run(.session(.progressed(generation, .authenticating)))
-        mqtt.configuration.version = servers.version(at: link.address)
-        if !servers.isHome(link.address) { mqtt.doubtSession() }
-        let discards = link.attempt.discardsSession || servers.isStale(link.address)
+        let discards = session.connecting(to: link.address, for: link.attempt)
         run(.onLink(generation, .connectionOpened(connectCredentials, forceCleanStart: discards)))
     }
 
@@ -559,11 +540,11 @@ actor SessionDriver {
     func protocolEnded(_ ending: SessionMachine.Ending) {
         guard let link else { return }
         var ending = ending
-        if ending.reason.code.group == .auth, credentials.exists {
+        if ending.reason.code.group == .auth, session.credentials.exists {
             ending.reason = namedByEnd(ending.reason)
             // The next attempt looks whether there is another one.
             ending.mayHaveNewCredential = true
-            credentials.serverRejected(link.renewal?.credential.secret ?? link.password)
+            session.credentials.serverRejected(link.renewal?.credential.secret ?? link.password)
         }
         self.link?.ending = link.ending ?? ending
         work.append(.retire(link.generation, ending))
@@ -605,9 +586,11 @@ actor SessionDriver {
         since = wallClock
         if state == .disconnected { lastOpened = nil }
         rememberVerdict(state)
-        if state == .failed { failed(because: machine.reason) }
+        if state == .failed { failed(because: session.machine.reason) }
         watchCredential()
-        if let (calls, outcome) = outcomeWaiters.stateChanged(to: state) { programs.commanding.answer(calls, outcome) }
+        if let (calls, outcome) = session.outcomeWaiters.stateChanged(to: state) {
+            programs.commanding.answer(calls, outcome)
+        }
         if state != .disconnecting { programs.leaving.answerAll(()) }
     }
 }

@@ -20,6 +20,8 @@ package struct Knocks: Sendable {
 
     package init() {}
 
+    package var isEmpty: Bool { underWay.isEmpty }
+
     /// - Returns: what names it, and the connection of an earlier one at this endpoint, which is of no use any more.
     package mutating func begin(at endpoint: EndpointIndex) -> (number: Number, replaced: DialID?) {
         last += 1

@@ -3,7 +3,7 @@ import Vocabulary
 
 /// Says what the difference between two looks means for one target.
 ///
-/// It remembers a lost path, so that a flap within the hold time is recognised as one, and those that were left while
+/// It remembers a lost path, so that a flap within ``PathClass/hold`` is recognised as one, and those that were left while
 /// their source address stayed, for that may leave later: pure, the time is given.
 struct PathClassifier: Hashable {
     /// What a look found.
@@ -15,9 +15,6 @@ struct PathClassifier: Hashable {
         /// Without a path: the one that the kernel has, and the session must not use.
         var excluded: Path?
     }
-
-    /// How long a lost path is remembered.
-    static let hold: Duration = .seconds(5)
 
     /// How many paths that were left are remembered. A connection is on one of them, hardly ever the oldest of so many.
     static let mostLeftBehind = 4
@@ -61,7 +58,7 @@ struct PathClassifier: Hashable {
         case (nil, let new?):
             let loss = lost
             lost = nil
-            guard let loss, loss.at.duration(to: now) <= Self.hold else {
+            guard let loss, loss.at.duration(to: now) <= PathClass.hold else {
                 leftBehind = []
                 return .gained
             }

@@ -54,9 +54,12 @@ public enum PathClass: String, Sendable, CaseIterable {
     case movedSourceKept = "moved-source-kept"
     /// No route any more, or no carrier.
     case lost
-    /// Lost, and back within the hold time with the same path and source.
+    /// Lost, and back within ``hold`` with the same path and source.
     case returned
     /// Something changed that may matter: resolver configuration, a new address family, the default route of a name
     /// that does not resolve yet.
     case maybe
+
+    /// How long a connection is kept after its path was lost, so that a flap costs nothing.
+    public static let hold: Duration = .seconds(5)
 }

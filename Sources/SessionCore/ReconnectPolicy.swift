@@ -20,8 +20,6 @@ public struct ReconnectPolicy: Hashable, Sendable {
     /// How often an endpoint that did not answer, or refused, is looked at while the session waits; `nil` is never.
     public var watch: Duration? = .seconds(1)
 
-    /// How long a connection is kept after its path was lost, so that a flap costs nothing.
-    public var hold: Duration = .seconds(5)
     /// How often an attempt is made without any path, in case a kernel event was missed.
     public var safetyInterval: Duration = .seconds(300)
     /// How soon a session that is connected to a later endpoint looks for the first one; doubles with each return that
@@ -62,6 +60,10 @@ public struct HeartbeatPolicy: Hashable, Sendable {
     public var probeTimeout: Duration = .seconds(3)
 
     public init() {}
+
+    /// How long what was sent may stay unacknowledged: half of what the heartbeat takes at the most to notice a dead
+    /// connection, so that one with data under way is noticed earlier. A connection that is held must survive it.
+    public var userTimeout: Duration { max(PathClass.hold + .seconds(1), (interval + timeout) / 2) }
 }
 
 /// When a session is down although nothing is wrong.

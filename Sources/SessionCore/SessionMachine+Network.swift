@@ -62,7 +62,7 @@ extension SessionMachine {
             actions.append(.abandon(connected.attempt.generation))
             lose(connected, because: Reason(.pathMoved), at: now, into: &actions)
         case .lost:
-            connected.heldUntil = connected.heldUntil ?? now.advanced(by: policy.hold)
+            connected.heldUntil = connected.heldUntil ?? now.advanced(by: PathClass.hold)
             connected.quality.nothingCameBack()
             connected.handover = nil
             state = .connected(connected)

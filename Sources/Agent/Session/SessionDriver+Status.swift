@@ -114,10 +114,3 @@ extension Connection.Options {
             keepAlive: session.heartbeat.interval + session.heartbeat.timeout)
     }
 }
-
-extension HeartbeatPolicy {
-    /// How long what was sent may stay unacknowledged: half of what the heartbeat takes at the most to notice a dead
-    /// connection, so that one with data under way is noticed earlier. Not below 6 s: a path that is lost for less than
-    /// 5 s is held, and must cost no connection then.
-    var userTimeout: Duration { max(.seconds(6), (interval + timeout) / 2) }
-}

@@ -7,7 +7,8 @@ import Transport
 import Vocabulary
 
 // Telling watchers, the journal and the history what happened. It takes longer than dialing, and must not delay the
-// reconnect: while an attempt hurries, what the session machine reports is told a moment later, with its time.
+// reconnect: while an attempt hurries, what the session machine reports is told a moment later, with its time. What that
+// brings is in Documentation/decisions/0018-to-dial-comes-first.md.
 // What becomes of messages is told at once, after everything that happened before.
 
 /// What the session machine reported and is not told yet, and what was so at that moment.
@@ -25,8 +26,9 @@ struct Untold: Sendable {
     let room: String?
 }
 
-extension SessionDriver {
-    enum Telling {
+/// What nobody was told yet, in order, and when it is told.
+struct UntoldEvents {
+    private enum Time {
         /// As soon as the loop has done what it has been asked to do until now.
         case soon
         /// When the attempt has had its time.
@@ -34,8 +36,37 @@ extension SessionDriver {
     }
 
     /// For so long an attempt is not disturbed.
-    private static let hurry = Duration.milliseconds(5)
+    static let hurry = Duration.milliseconds(5)
 
+    private var events: [Untold] = []
+    private var time: Time?
+
+    var nextDeadline: Instant? { if case .later(let time)? = time { time } else { nil } }
+
+    mutating func append(_ event: Untold) { events.append(event) }
+
+    /// - Returns: whether the loop has to be asked for a turn to tell it.
+    mutating func tellLater(isHurrying: Bool, at now: Instant) -> Bool {
+        guard !events.isEmpty else { return false }
+        switch (time, isHurrying) {
+        case (.soon?, _), (.later?, true):
+            return false
+        case (nil, true):
+            time = .later(now.advanced(by: Self.hurry))
+            return false
+        case (_, false):
+            time = .soon
+            return true
+        }
+    }
+
+    mutating func take() -> [Untold] {
+        defer { self = UntoldEvents() }
+        return events
+    }
+}
+
+extension SessionDriver {
     func report(_ event: SessionEvent) {
         tell()
         surroundings.report(name, event)
@@ -57,27 +88,14 @@ extension SessionDriver {
     }
 
     func tellLater() {
-        guard !untold.isEmpty else { return }
         let isHurrying = link?.isDialed == true && session.machine.status.state != .connected
-        switch telling {
-        case .soon?: return
-        case .later?: if isHurrying { return }
-        case nil: break
-        }
-        if isHurrying {
-            telling = .later(now.advanced(by: Self.hurry))
-        } else {
-            telling = .soon
-            eventLoop.execute { self.assumeIsolated { $0.tell() } }
-        }
+        guard untold.tellLater(isHurrying: isHurrying, at: now) else { return }
+        eventLoop.execute { self.assumeIsolated { $0.tell() } }
     }
 
     /// Tells everything that is not told yet.
     func tell() {
-        telling = nil
-        let reports = untold
-        untold = []
-        for report in reports {
+        for report in untold.take() {
             log.tell(report.event, status: report.status, endpoint: report.address?.description, at: report.instant)
             surroundings.report(name, event(report))
         }

@@ -26,7 +26,7 @@ extension SessionDriver {
         consider(link?.renewal?.deadline)
         consider(simulation.pathsReturn)
         consider(log.nextDeadline)
-        if case .later(let time)? = telling { consider(time) }
+        consider(untold.nextDeadline)
         return earliest
     }
 
@@ -71,7 +71,7 @@ extension SessionDriver {
 
     /// What is due of all but the two machines.
     func carryOutDue() {
-        if case .later(let time)? = telling, time <= now { tell() }
+        if let time = untold.nextDeadline, time <= now { tell() }
         lookIsDue()
         reauthenticationIsDue()
         for due in session.losses.timeReached(at: now) {

@@ -16,40 +16,6 @@ import Vocabulary
 /// Everything runs on the daemon's event loop. Inputs wait in one queue: each is handled to its end, actions included,
 /// before the next one is looked at, so that carrying out an action never calls back into a machine.
 actor SessionDriver {
-    /// The attempt under way and the connection that it becomes.
-    struct Link {
-        let attempt: Attempt
-        /// Where the attempt leads: its endpoint, or the server that one was redirected to.
-        let address: Endpoint
-        /// Whether the endpoint itself has led there just now.
-        var isRedirected = false
-        var connection: DialID?
-        var password: [UInt8]?
-        var proxyPassword: [UInt8]?
-        var credentialLife: CredentialLife?
-        /// The credential of this attempt. From the beginning on, if it was fetched before.
-        var fetched: SessionCredential?
-        /// Whether something was opened to the address, be it only to look.
-        var isDialed = false
-        /// The connection of a knock that was answered, to go on with.
-        var knock: DialID?
-        /// A new credential on its way to the server, and when that takes too long.
-        var renewal: (credential: SessionCredential, deadline: Instant)?
-        var opened: Opened?
-        /// Bytes that were given to the connection, and that the kernel has not taken.
-        var unflushed = 0
-        /// Whether the server is read, or has to wait.
-        var isReading = true
-        /// How the protocol ended it. The transport's own end follows from that, and says less.
-        var ending: SessionMachine.Ending?
-        /// The transport is gone, and some of what the server had sent is not read yet.
-        var end: ConnectionEnd?
-        /// Whether the rest of what the server has sent is about to be read.
-        var readsOn = false
-
-        var generation: Generation { attempt.generation }
-    }
-
     enum Work {
         case session(SessionMachine.Input)
         case mqtt(MQTTClientMachine.Input)
@@ -88,11 +54,11 @@ actor SessionDriver {
     var session: Session
     var link: Link?
     /// The link was dropped, and the protocol machine has not heard of it: how it ended.
-    private var untoldEnd: MQTTClientMachine.Input?
+    var untoldEnd: MQTTClientMachine.Input?
     var log: SessionLog
     let tlsContexts = TLSContextCache()
     var connections = DialedConnections()
-    private var work = CircularBuffer<Work>()
+    var work = CircularBuffer<Work>()
     private(set) var isWorking = false
     var timer: (deadline: Instant, scheduled: Scheduled<Void>)?
     /// Set while messages were accepted that nothing has followed from yet: see ``acceptanceTime()``.
@@ -112,13 +78,11 @@ actor SessionDriver {
     var clockSteps: ClockStepDetector
     /// What is simulated.
     var simulation = Simulation()
-    private(set) var life = Life.running
+    var life = Life.running
     /// How many commits were begun.
     var commitCount = 0
     /// What the session machine reported and nobody was told yet.
-    var untold: [Untold] = []
-    /// When it is told; `nil` if nothing waits for it.
-    var telling: Telling?
+    var untold = UntoldEvents()
 
     init(
         name: SessionName, configuration: SessionConfiguration, stored: StoredSession,
@@ -157,120 +121,6 @@ actor SessionDriver {
             clientID: stored.mqtt.assignedClientID ?? configuration.clientID, verdict: stored.verdict)
         clockSteps = ClockStepDetector(
             now: surroundings.clock.now(), wallClock: surroundings.clock.wallClock().milliseconds)
-    }
-
-    // MARK: Commands
-
-    /// Takes up the session as the configuration, or what happened before the daemon was started, has it.
-    ///
-    /// - Parameters:
-    ///   - stored: what the driver was made with.
-    ///   - wasUp: it was up, or tried to be, before its configuration changed.
-    func start(_ stored: StoredSession, wasUp: Bool = false) {
-        // A failure is about the configuration that it had: another one since is like a reload.
-        let isFailureOver = stored.verdict.map(isOver) ?? false
-        let isDecided = !isFailureOver && takeUp(stored.verdict)
-        for endpoint in configuration.endpoints.indices { noteExcluded(EndpointIndex(endpoint)) }
-        enterRoom(takeUp(stored.chosenRoom), remembered: stored.mqtt.rememberedSubscriptions)
-        let wasUp = wasUp || isFailureOver
-        var actions: [MQTTClientMachine.Action] = []
-        for filter in session.wantedFilters {
-            subscribe(to: filter, qos: session.wantedQoS(of: filter) ?? .atLeastOnce, into: &actions)
-        }
-        run(.perform(actions))
-        loadConsumers()
-        run(.timePassed)
-        if !isDecided, wasUp || configuration.autoconnect {
-            run(.session(.connect(Reason(wasUp ? .configurationChanged : .autoconnect))))
-        }
-        watchCredential()
-        surroundings.report(name, nil)
-    }
-
-    /// Returns, as the other commands do, when what was asked is remembered: what is answered must not be undone by a
-    /// crash.
-    func connect() async throws(RPCError) -> SessionState {
-        try await command(.connect(Reason(.userConnect)))
-    }
-
-    func disconnect() async throws(RPCError) -> SessionState {
-        try await command(.disconnect(Reason(.userDisconnect)))
-    }
-
-    func reconnect(_ mode: ReconnectMode?) async throws(RPCError) -> SessionState {
-        try await command(.reconnect(mode))
-    }
-
-    private func command(_ input: SessionMachine.Input) async throws(RPCError) -> SessionState {
-        try checkRunning()
-        let before = session.verdict
-        run(.session(input))
-        let state = session.machine.status.state
-        if session.verdict != before { try await everythingRemembered("session \(name) is \(state.rawValue)") }
-        return state
-    }
-
-    var isStopping: Bool { life != .running }
-
-    /// What the last command comes to.
-    ///
-    /// - Parameter limit: how long to wait; `nil`: as long as it takes.
-    func outcome(within limit: Duration?) async -> SessionStateResult {
-        let outcome: SessionOutcome
-        if let reached = SessionOutcome(session.machine.status.state) {
-            outcome = reached
-        } else {
-            outcome = await withCheckedContinuation { continuation in
-                let call = programs.commanding.add { continuation.resume(returning: $0) }
-                session.outcomeWaiters.add(call, until: limit.map { now.advanced(by: $0) })
-                schedule()
-            }
-        }
-        return SessionStateResult(
-            state: .init(session.machine.status.state), outcome: outcome, reason: reason(session.machine.status.reason))
-    }
-
-    func checkRunning() throws(RPCError) {
-        if isStopping { throw .wrongState(name.description, is: "about to stop", hint: "try again") }
-    }
-
-    /// Leaves the server and returns when the session is down; nothing happens afterwards.
-    ///
-    /// What was accepted stays in the store. Those who wait for a delivery are told that it has not happened yet.
-    ///
-    /// - Parameter forGood: the server is to keep nothing of the session, as far as it is connected.
-    func stop(_ code: SessionCore.ReasonCode, forGood: Bool = false) async -> ParkedConsumers {
-        life = .stopping(forGood: forGood)
-        runAccepted()
-        switch session.machine.status.state {
-        case .connected, .connecting, .reconnecting: run(.session(.disconnect(Reason(code))))
-        case .disconnecting where session.machine.isResting: run(.session(.disconnect(Reason(code))))
-        case .disconnecting, .disconnected, .failed: break
-        }
-        await untilDown()
-        dropLink()
-        endProtocol()
-        stopLooking()
-        credentialWatch = nil
-        // What was committed last may be the reason for more: the next driver must find all of it, and this one decide nothing
-        // after that.
-        var decided = 0
-        repeat {
-            decided = commitCount
-            if await everythingCommitted() != nil { break }
-        } while decided != commitCount
-        life = .over
-        for (sequence, publisher) in programs.publishers {
-            publisher.told(
-                .ended(.success(.init(id: sequence.rawValue, accepted: true, delivered: false, reasonCode: nil))))
-        }
-        programs.publishers = [:]
-        programs.queueing.answer(session.keys.end(), ())
-        surroundings.paths.forget(name)
-        tell()
-        programs.subscribing.answer(session.consumers.connectionEnded(), nil)
-        return ParkedConsumers(
-            live: session.consumers, attached: session.durableConsumers.attached, subscribers: programs.subscribers)
     }
 
     // MARK: The funnel
@@ -424,27 +274,6 @@ actor SessionDriver {
         }
     }
 
-    /// Drops the connection without a word, and lets the protocol know before anything happens but that another is dialed.
-    private func dropLink() {
-        isFlushing = false
-        guard let link else { return }
-        stopLooking()
-        self.link = nil
-        // What this host does, or what happens to its paths, says nothing about the server.
-        session.servers.ended(wasTried: link.isDialed && !session.machine.reason.code.isOurOwn)
-        connections.letGo(of: link.connection, .abort)
-        connections.letGo(of: link.knock, .abort)
-        untoldEnd = session.machine.reason.code == .restoreTimeout ? .connectionEnded(.unanswered) : .connectionClosed
-        if link.opened != nil { watchAllPaths(of: link.attempt.endpoint) }
-    }
-
-    /// The protocol machine hears that its link was dropped.
-    private func endProtocol() {
-        guard let end = untoldEnd else { return }
-        untoldEnd = nil
-        handle(end)
-    }
-
     func handle(_ input: MQTTClientMachine.Input) {
         switch input {
         case .connectionClosed, .connectionEnded:
@@ -468,99 +297,6 @@ actor SessionDriver {
         else { return }
         isFlushing = false
         work.append(.session(.flushed(link.generation)))
-    }
-
-    private func open(_ attempt: Attempt) {
-        precondition(link == nil, "an attempt begins when the one before it is over")
-        if successor?.generation == attempt.generation { endProtocol() }
-        if goOnWithSuccessor(attempt) { return }
-        let destination = session.servers.begin(attempt.endpoint)
-        link = Link(
-            attempt: attempt, address: destination.address, isRedirected: destination.isRedirected,
-            fetched: session.credentials.takeRenewed(), knock: takeKnock(for: attempt))
-        prepareRoom()
-        prepare(.attempt(attempt))
-    }
-
-    // MARK: The link
-
-    func linkClosed(_ end: ConnectionEnd, _ generation: Generation) {
-        guard let link else { return }
-        if end == .closedLocally { run(.session(.closed(generation))) }
-        // What the server said before it closed comes first.
-        guard !session.mqtt.isBehind else {
-            self.link?.end = end
-            return
-        }
-        retire(link, because: end)
-    }
-
-    private func retire(_ link: Link, because end: ConnectionEnd) {
-        let ending = ending(end, of: link)
-        run(.retire(link.generation, ending, ending.isByServer ? .connectionEnded(.byServer) : .connectionClosed))
-    }
-
-    /// A server that sends more than is worked on in one turn waits for the others: for a moment the loop looks at them.
-    private func readOn() {
-        guard let link, !link.readsOn else { return }
-        let generation = link.generation
-        if session.mqtt.isBehind {
-            self.link?.readsOn = true
-            _ = eventLoop.scheduleTask(in: Self.othersTurn) { [weak self] in
-                self?.assumeIsolated { driver in
-                    guard driver.link?.generation == generation else { return }
-                    driver.link?.readsOn = false
-                    driver.run(.onLink(generation, .readOn))
-                }
-            }
-        } else if let end = link.end {
-            self.link?.end = nil
-            retire(link, because: end)
-        }
-    }
-
-    /// The loop runs everything that is due before it looks at its sockets, so this must not be due at once.
-    private static let othersTurn = TimeAmount.microseconds(500)
-
-    /// The link is ready for CONNECT.
-    func linkOpened(_ opened: Opened) {
-        guard let link else { return }
-        let generation = link.generation
-        self.link?.opened = opened
-        lastOpened = (link.address, link.password, link.proxyPassword)
-        watchPath(of: link.attempt.endpoint, to: opened.peer)
-        // The look at the path may have found that it moved, and the attempt is over.
-        guard self.link?.generation == generation else { return }
-        run(.session(.progressed(generation, .authenticating)))
-        let discards = session.connecting(to: link.address, for: link.attempt)
-        run(.onLink(generation, .connectionOpened(connectCredentials, forceCleanStart: discards)))
-    }
-
-    /// Ends the connection because of what the server said or did; what the machine still sends goes out first.
-    func protocolEnded(_ ending: SessionMachine.Ending) {
-        guard let link else { return }
-        var ending = ending
-        if ending.reason.code.group == .auth, session.credentials.exists {
-            ending.reason = namedByEnd(ending.reason)
-            // The next attempt looks whether there is another one.
-            ending.mayHaveNewCredential = true
-            session.credentials.serverRejected(link.renewal?.credential.secret ?? link.password)
-        }
-        self.link?.ending = link.ending ?? ending
-        work.append(.retire(link.generation, ending))
-    }
-
-    /// Gives the session machine the kernel's view of the connection.
-    func measure() {
-        guard let link, let measured = connections[link.connection]?.measure() else { return }
-        work.append(
-            .session(
-                .measured(
-                    link.generation,
-                    TransportMeasurement(
-                        roundTrip: measured.roundTrip, variation: measured.variation,
-                        retransmissions: measured.retransmissions, unacknowledged: measured.unacknowledged,
-                        retries: measured.retries, sinceAcknowledgement: measured.sinceAcknowledgement))))
     }
 
     func take(_ input: SessionMachine.Input) { run(.session(input)) }

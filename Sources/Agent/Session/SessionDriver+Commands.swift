@@ -1,0 +1,126 @@
+import Configuration
+import ControlAPI
+import Logging
+import MQTT
+import NIOCore
+import NetworkPath
+import Session
+import SessionCore
+import Transport
+import Vocabulary
+
+// The life of a driver, and what people ask of its session.
+
+extension SessionDriver {
+    /// Takes up the session as the configuration, or what happened before the daemon was started, has it.
+    ///
+    /// - Parameters:
+    ///   - stored: what the driver was made with.
+    ///   - wasUp: it was up, or tried to be, before its configuration changed.
+    func start(_ stored: StoredSession, wasUp: Bool = false) {
+        // A failure is about the configuration that it had: another one since is like a reload.
+        let isFailureOver = stored.verdict.map(isOver) ?? false
+        let isDecided = !isFailureOver && takeUp(stored.verdict)
+        for endpoint in configuration.endpoints.indices { noteExcluded(EndpointIndex(endpoint)) }
+        enterRoom(takeUp(stored.chosenRoom), remembered: stored.mqtt.rememberedSubscriptions)
+        let wasUp = wasUp || isFailureOver
+        var actions: [MQTTClientMachine.Action] = []
+        for filter in session.wantedFilters {
+            subscribe(to: filter, qos: session.wantedQoS(of: filter) ?? .atLeastOnce, into: &actions)
+        }
+        run(.perform(actions))
+        loadConsumers()
+        run(.timePassed)
+        if !isDecided, wasUp || configuration.autoconnect {
+            run(.session(.connect(Reason(wasUp ? .configurationChanged : .autoconnect))))
+        }
+        watchCredential()
+        surroundings.report(name, nil)
+    }
+
+    /// Returns, as the other commands do, when what was asked is remembered: what is answered must not be undone by a
+    /// crash.
+    func connect() async throws(RPCError) -> SessionState {
+        try await command(.connect(Reason(.userConnect)))
+    }
+
+    func disconnect() async throws(RPCError) -> SessionState {
+        try await command(.disconnect(Reason(.userDisconnect)))
+    }
+
+    func reconnect(_ mode: ReconnectMode?) async throws(RPCError) -> SessionState {
+        try await command(.reconnect(mode))
+    }
+
+    private func command(_ input: SessionMachine.Input) async throws(RPCError) -> SessionState {
+        try checkRunning()
+        let before = session.verdict
+        run(.session(input))
+        let state = session.machine.status.state
+        if session.verdict != before { try await everythingRemembered("session \(name) is \(state.rawValue)") }
+        return state
+    }
+
+    var isStopping: Bool { life != .running }
+
+    /// What the last command comes to.
+    ///
+    /// - Parameter limit: how long to wait; `nil`: as long as it takes.
+    func outcome(within limit: Duration?) async -> SessionStateResult {
+        let outcome: SessionOutcome
+        if let reached = SessionOutcome(session.machine.status.state) {
+            outcome = reached
+        } else {
+            outcome = await withCheckedContinuation { continuation in
+                let call = programs.commanding.add { continuation.resume(returning: $0) }
+                session.outcomeWaiters.add(call, until: limit.map { now.advanced(by: $0) })
+                schedule()
+            }
+        }
+        return SessionStateResult(
+            state: .init(session.machine.status.state), outcome: outcome, reason: reason(session.machine.status.reason))
+    }
+
+    func checkRunning() throws(RPCError) {
+        if isStopping { throw .wrongState(name.description, is: "about to stop", hint: "try again") }
+    }
+
+    /// Leaves the server and returns when the session is down; nothing happens afterwards.
+    ///
+    /// What was accepted stays in the store. Those who wait for a delivery are told that it has not happened yet.
+    ///
+    /// - Parameter forGood: the server is to keep nothing of the session, as far as it is connected.
+    func stop(_ code: SessionCore.ReasonCode, forGood: Bool = false) async -> ParkedConsumers {
+        life = .stopping(forGood: forGood)
+        runAccepted()
+        switch session.machine.status.state {
+        case .connected, .connecting, .reconnecting: run(.session(.disconnect(Reason(code))))
+        case .disconnecting where session.machine.isResting: run(.session(.disconnect(Reason(code))))
+        case .disconnecting, .disconnected, .failed: break
+        }
+        await untilDown()
+        dropLink()
+        endProtocol()
+        stopLooking()
+        credentialWatch = nil
+        // What was committed last may be the reason for more: the next driver must find all of it, and this one decide nothing
+        // after that.
+        var decided = 0
+        repeat {
+            decided = commitCount
+            if await everythingCommitted() != nil { break }
+        } while decided != commitCount
+        life = .over
+        for (sequence, publisher) in programs.publishers {
+            publisher.told(
+                .ended(.success(.init(id: sequence.rawValue, accepted: true, delivered: false, reasonCode: nil))))
+        }
+        programs.publishers = [:]
+        programs.queueing.answer(session.keys.end(), ())
+        surroundings.paths.forget(name)
+        tell()
+        programs.subscribing.answer(session.consumers.connectionEnded(), nil)
+        return ParkedConsumers(
+            live: session.consumers, attached: session.durableConsumers.attached, subscribers: programs.subscribers)
+    }
+}

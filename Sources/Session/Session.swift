@@ -17,6 +17,8 @@ package struct Session {
     package var credentials: CredentialState
     package var knocks = Knocks()
     package var rooms: Rooms
+    /// A look into the room that is under way.
+    package var looking: PresenceLook?
     package var publications: Publications
     package var consumers: LiveConsumers
     package var durableConsumers: DurableConsumers
@@ -56,7 +58,8 @@ package struct Session {
     /// - Parameter wallClock: by which the protocol counts.
     package func nextDeadline(at now: Instant, wallClock: Timestamp) -> Instant? {
         let mqtt = mqtt.nextDeadline.map { now.advanced(by: .milliseconds(max(0, $0.rawValue - wallClock.rawValue))) }
-        return [machine.nextDeadline, mqtt, losses.nextDeadline, outcomeWaiters.nextDeadline].compactMap(\.self).min()
+        return [machine.nextDeadline, mqtt, looking?.deadline, losses.nextDeadline, outcomeWaiters.nextDeadline]
+            .compactMap(\.self).min()
     }
 
     // MARK: Subscriptions

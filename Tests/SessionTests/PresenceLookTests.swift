@@ -1,11 +1,11 @@
 import ControlAPI
 import MQTT
 import NIOCore
-import SessionCore
 import Support
 import Testing
 
 @testable import Session
+@testable import SessionCore
 
 /// Two devices of one user: what is looked at, and what follows from it.
 @Suite struct PresenceLookTests {
@@ -100,11 +100,81 @@ import Testing
         #expect(PresenceLook.verdict(.forAny, seen: [Self.message("m", 1000)], own: Self.own) == nil)
     }
 
+    // MARK: What follows
+
+    private static let now = Instant(nanoseconds: 1_000_000_000)
+
+    private static func attempt(afterSuddenClose followsSuddenClose: Bool = false) -> Attempt {
+        Attempt(
+            generation: Generation(rawValue: 1), endpoint: EndpointIndex(0), number: 1, discardsSession: false,
+            followsSuddenClose: followsSuddenClose)
+    }
+
+    private func look(_ purpose: PresenceLook.Purpose) -> PresenceLook {
+        PresenceLook(
+            for: purpose, room: RoomTests.room, user: "twin", clientID: "twin", credentials: MQTTCredentials(),
+            maximumPacketSize: 1 << 20)
+    }
+
+    @Test func `an attempt goes on when nobody else is there`() {
+        let (look, seen) = (look(.attempt(Self.attempt(), .forAny)), [Self.message("m", 1000)])
+        let conclusion = look.conclusion(from: seen, own: Self.own)
+        #expect(conclusion == .goOn(Self.attempt()))
+        #expect(!look.mustClear(seen, own: Self.own, after: conclusion), "the session is about to say it again")
+    }
+
+    @Test func `a session that must not connect takes its own presence away`() {
+        let look = look(.attempt(Self.attempt(), .forAny))
+        let seen = [Self.message("m", 1000), Self.message("a", 1)]
+        let conclusion = look.conclusion(from: seen, own: Self.own)
+        guard case .stayAway(Self.attempt(), let reason) = conclusion else {
+            Issue.record("\(conclusion)")
+            return
+        }
+        #expect(reason.code == .yielded)
+        #expect(look.mustClear(seen, own: Self.own, after: conclusion))
+        #expect(!look.mustClear([Self.message("a", 1)], own: Self.own, after: conclusion), "another device's stays")
+    }
+
+    @Test func `after a sudden close it is looked twice, and a taken identity is no yielding`() {
+        let attempt = Self.attempt(afterSuddenClose: true)
+        let first = look(.attempt(attempt, .forAny))
+        #expect(first.conclusion(from: [], own: Self.own) == .lookAgain)
+        var second = first.again(at: Self.now)
+        #expect(second.deadline == Self.now.advanced(by: .seconds(1)))
+        #expect(second.timeReached(at: Self.now) == nil)
+        #expect(second.timeReached(at: Self.now.advanced(by: .seconds(1))) == .dial)
+        #expect(second.conclusion(from: [], own: Self.own) == .goOn(attempt))
+        let taken = [Self.message("a", 1, connection: Self.mark("twin", 3))]
+        guard case .stayAway(_, let reason) = first.conclusion(from: taken, own: Self.own) else {
+            Issue.record("it must not connect")
+            return
+        }
+        #expect(reason.code == .displaced)
+    }
+
+    @Test func `a farewell clears what is the session's own, and no more`() {
+        let look = look(.farewell)
+        #expect(look.conclusion(from: [], own: Self.own) == .done)
+        #expect(look.mustClear([Self.message("m", 1000)], own: Self.own, after: .done))
+        #expect(!look.mustClear([Self.message("a", 1)], own: Self.own, after: .done))
+    }
+
+    @Test func `a server that does not answer is not waited for`() {
+        var look = look(.farewell)
+        look.connection = DialID(rawValue: 1)
+        #expect(look.timeReached(at: Self.now) == nil)
+        _ = look.opened(answeredWithin: .seconds(5), at: Self.now)
+        #expect(look.isOpen && look.deadline == Self.now.advanced(by: .seconds(5)))
+        #expect(look.timeReached(at: Self.now.advanced(by: .seconds(5))) == .end)
+        #expect(look.deadline == nil)
+    }
+
     // MARK: The exchange
 
     private func look(_ version: ProtocolVersion = .five) -> PresenceLook {
         PresenceLook(
-            room: RoomTests.room, user: "twin", clientID: "twin", credentials: MQTTCredentials(),
+            for: .farewell, room: RoomTests.room, user: "twin", clientID: "twin", credentials: MQTTCredentials(),
             maximumPacketSize: 1 << 20, version: version)
     }
 
@@ -173,7 +243,8 @@ import Testing
 
     @Test func `greets as another client that leaves nothing behind`() {
         var decoder = PacketDecoder(sender: .client)
-        decoder.append(look().greeting)
+        var look = look()
+        decoder.append(look.opened(answeredWithin: .seconds(1), at: Self.now))
         guard case .connect(let connect)? = try? decoder.next() else {
             Issue.record("no CONNECT")
             return

@@ -57,7 +57,7 @@ extension Simulation {
             timeout = driver.configuration.heartbeat.timeout
             deadline = driver.session.machine.nextDeadline
             hasPath = driver.session.machine.hasPath
-            isSayingGoodbye = if case .farewell = driver.looking?.purpose { true } else { false }
+            isSayingGoodbye = if case .farewell = driver.session.looking?.purpose { true } else { false }
             wire = (driver.connections[driver.link?.connection] as? ScenarioConnection)?.wire
             undecided = driver.session.mqtt.acceptances.count
             var outbox = driver.session.mqtt.outbox

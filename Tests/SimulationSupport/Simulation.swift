@@ -362,7 +362,7 @@ actor Simulation {
     private func checkDial(of index: Int) {
         let host = residents[index].host
         guard let rest = residents[index].rest, let driver = host.here({ $0.driver() }),
-            !driver.here({ if case .farewell = $0.looking?.purpose { true } else { false } })
+            !driver.here({ if case .farewell = $0.session.looking?.purpose { true } else { false } })
         else { return }
         note(.terminalIsTerminal, "\(host.name) dials, and it is \(rest)")
     }

@@ -11,27 +11,6 @@ import Vocabulary
 // Looking into the room before CONNECT, so that two devices of one identity do not kick each other for ever; and taking
 // our own presence away when we were kicked, because no will does that: the session at the server lives on.
 
-/// A look that is under way.
-struct Looking {
-    enum Purpose {
-        /// An attempt that goes on with CONNECT if nothing speaks against it.
-        case attempt(Attempt, Look)
-        /// The session is displaced.
-        case farewell
-
-        var attempt: Attempt? { if case .attempt(let attempt, _) = self { attempt } else { nil } }
-    }
-
-    let purpose: Purpose
-    /// Whether an earlier look for the same attempt has found nobody.
-    var isSecond = false
-    var look: PresenceLook
-    var connection: DialID?
-    var isOpen = false
-    /// When it is given up; before it is dialed, when it is.
-    var deadline: Instant?
-}
-
 extension SessionDriver {
     /// Looks, if the attempt has to.
     ///
@@ -49,7 +28,7 @@ extension SessionDriver {
         return true
     }
 
-    private func look(for purpose: Looking.Purpose, isSecond: Bool = false) {
+    private func look(for purpose: PresenceLook.Purpose, isSecond: Bool = false) {
         guard let link else { return }
         look(for: purpose, at: link.address, link.password, link.proxyPassword, isSecond: isSecond)
     }
@@ -62,59 +41,53 @@ extension SessionDriver {
     }
 
     private func look(
-        for purpose: Looking.Purpose, at endpoint: Endpoint, _ password: [UInt8]?, _ proxyPassword: [UInt8]?,
+        for purpose: PresenceLook.Purpose, at endpoint: Endpoint, _ password: [UInt8]?, _ proxyPassword: [UInt8]?,
         isSecond: Bool = false
     ) {
         guard let membership = session.rooms.membership else { return }
-        let login = MQTTCredentials(
-            username: username, password: password.map { ByteBuffer(bytes: $0) })
-        looking = Looking(
-            purpose: purpose, isSecond: isSecond,
-            look: PresenceLook(
-                room: membership.room, user: configuration.user, clientID: session.clientID, credentials: login,
-                maximumPacketSize: configuration.mqtt.maximumPacketSize, version: session.servers.version(at: endpoint))
-        )
+        let login = MQTTCredentials(username: username, password: password.map { ByteBuffer(bytes: $0) })
+        session.looking = PresenceLook(
+            for: purpose, isSecond: isSecond, room: membership.room, user: configuration.user,
+            clientID: session.clientID, credentials: login, maximumPacketSize: configuration.mqtt.maximumPacketSize,
+            version: session.servers.version(at: endpoint))
         let options = Connection.Options(configuration, for: endpoint, proxyPassword: proxyPassword)
-        looking?.connection = dial(endpoint, options, as: .look(purpose.attempt))
+        session.looking?.connection = dial(endpoint, options, as: .look(purpose.attempt))
     }
 
     func stopLooking() {
-        connections.letGo(of: looking?.connection, .abort)
-        looking = nil
+        connections.letGo(of: session.looking?.connection, .abort)
+        session.looking = nil
     }
 
     func lookOpened() {
-        guard let looking else { return }
-        self.looking?.isOpen = true
-        if let attempt = looking.purpose.attempt { progressed(attempt.generation, .authenticating) }
-        connections[looking.connection]?.send(looking.look.greeting)
-        // A server that does not answer a second client must not keep the first one away.
+        guard let look = session.looking else { return }
+        if let attempt = look.purpose.attempt { progressed(attempt.generation, .authenticating) }
         let limit = min(configuration.timeouts.dial, configuration.timeouts.authenticate) / 2
-        self.looking?.deadline = now.advanced(by: limit)
+        guard let greeting = session.looking?.opened(answeredWithin: limit, at: now) else { return }
+        connections[look.connection]?.send(greeting)
         schedule()
     }
 
     func lookIsDue() {
-        guard let looking, let deadline = looking.deadline, deadline <= now else { return }
-        self.looking?.deadline = nil
-        if looking.connection == nil {
-            look(for: looking.purpose, isSecond: true)
-        } else {
-            lookEnded(.impossible("no answer"))
+        guard let look = session.looking else { return }
+        switch session.looking?.timeReached(at: now) {
+        case .dial?: self.look(for: look.purpose, isSecond: true)
+        case .end?: lookEnded(.impossible("no answer"))
+        case nil: break
         }
     }
 
     func lookReceived(_ bytes: ByteBuffer) {
-        guard let looking else { return }
+        guard let look = session.looking else { return }
         var output = ByteBuffer()
-        let outcome = self.looking?.look.received(bytes, into: &output) ?? .unfinished
-        if output.readableBytes > 0 { connections[looking.connection]?.send(output) }
+        let outcome = session.looking?.received(bytes, into: &output) ?? .unfinished
+        if output.readableBytes > 0 { connections[look.connection]?.send(output) }
         lookEnded(outcome)
     }
 
     func lookClosed(_ end: ConnectionEnd) {
-        guard let looking else { return }
-        if !looking.isOpen, case .attempt(let attempt, _) = looking.purpose {
+        guard let look = session.looking else { return }
+        if !look.isOpen, let attempt = look.purpose.attempt {
             // As it would have happened to the attempt itself.
             stopLooking()
             var ending = SessionMachine.Ending(Reason(end))
@@ -126,50 +99,31 @@ extension SessionDriver {
     }
 
     private func lookEnded(_ outcome: PresenceLook.Outcome) {
-        guard outcome != .unfinished, let looking else { return }
-        self.looking = nil
+        guard outcome != .unfinished, let look = session.looking else { return }
+        session.looking = nil
         guard case .seen(let seen) = outcome, let membership = session.rooms.membership else {
             if case .impossible(let sentence) = outcome { log.cannotLook(sentence) }
-            connections.letGo(of: looking.connection, .abort)
-            if let attempt = looking.purpose.attempt { prepare(.attempt(attempt), from: .dial) }
+            connections.letGo(of: look.connection, .abort)
+            if let attempt = look.purpose.attempt { prepare(.attempt(attempt), from: .dial) }
             return
         }
-        var verdict: Reason?
-        if case .attempt(let attempt, let look) = looking.purpose {
-            // A connection that was closed without a reason may have been taken over: that is no yielding.
-            let looks = attempt.followsSuddenClose ? [.forNewer, look] : [look]
-            verdict = looks.lazy.compactMap { PresenceLook.verdict($0, seen: seen, own: membership.presence) }.first
-        }
+        let conclusion = look.conclusion(from: seen, own: membership.presence)
+        let mustClear = look.mustClear(seen, own: membership.presence, after: conclusion)
         for message in seen { session.rooms.membership?.presence.noteSeen(message) }
-        // Nobody would take it away otherwise; but what another device says under the same name stays.
-        let mustClear =
-            seen.contains { membership.presence.wasOwn($0) }
-            && (verdict != nil || { if case .farewell = looking.purpose { true } else { false } }())
-        connections[looking.connection]?.send(looking.look.farewell(clearing: mustClear ? membership.topic : nil))
-        connections.letGo(of: looking.connection, .afterFlush)
-        guard case .attempt(let attempt, _) = looking.purpose else { return }
-        if let verdict {
-            lastOpened = nil
-            retire(attempt.generation, verdict)
-        } else if mayBeTooEarly(looking) {
-            lookAgain(looking)
-        } else {
+        connections[look.connection]?.send(look.farewell(clearing: mustClear ? membership.topic : nil))
+        connections.letGo(of: look.connection, .afterFlush)
+        switch conclusion {
+        case .goOn(let attempt):
             prepare(.attempt(attempt), from: .dial)
+        case .lookAgain:
+            session.looking = look.again(at: now)
+            schedule()
+        case .stayAway(let attempt, let reason):
+            lastOpened = nil
+            retire(attempt.generation, reason)
+        case .done:
+            break
         }
-    }
-
-    /// Whether another device may have taken over just now and not have said yet that it is there: a server that gives no
-    /// reason closes the connection of the older device first. To come back then would throw the newer one out again.
-    private func mayBeTooEarly(_ looking: Looking) -> Bool {
-        guard case .attempt(let attempt, _) = looking.purpose else { return false }
-        return attempt.followsSuddenClose && !looking.isSecond
-    }
-
-    /// Looks a second time in a moment.
-    private func lookAgain(_ first: Looking) {
-        looking = Looking(
-            purpose: first.purpose, isSecond: true, look: first.look, deadline: now.advanced(by: .seconds(1)))
-        schedule()
     }
 
     /// The session failed; if another device has its identity now, that is told, and our presence goes.

@@ -22,7 +22,6 @@ extension SessionDriver {
         func consider(_ deadline: Instant?) {
             if let deadline { earliest = earliest.map { min($0, deadline) } ?? deadline }
         }
-        consider(looking?.deadline)
         consider(link?.renewal?.deadline)
         consider(simulation.pathsReturn)
         consider(log.nextDeadline)

@@ -72,7 +72,6 @@ actor SessionDriver {
     var lastOpened: (endpoint: Endpoint, password: [UInt8]?, proxyPassword: [UInt8]?)?
     /// Subscriptions are restored, and what the session itself publishes is not.
     var isRestoring = false
-    var looking: Looking?
     /// What is set up beside the link, to take over from it.
     var successor: Link?
     var clockSteps: ClockStepDetector

@@ -10,6 +10,15 @@ package import SessionCore
 /// Servers send the retained messages when they answer the SUBSCRIBE, so all of them are there before the PINGRESP.
 /// A value without I/O: the driver moves the bytes.
 package struct PresenceLook: Sendable {
+    package enum Purpose: Hashable, Sendable {
+        /// An attempt that goes on with CONNECT if nothing speaks against it.
+        case attempt(Attempt, Look)
+        /// The session is displaced, and its presence is taken away.
+        case farewell
+
+        package var attempt: Attempt? { if case .attempt(let attempt, _) = self { attempt } else { nil } }
+    }
+
     package enum Outcome: Hashable, Sendable {
         case unfinished
         /// Every presence of the user.
@@ -28,6 +37,14 @@ package struct PresenceLook: Sendable {
         case over
     }
 
+    package let purpose: Purpose
+    /// Whether an earlier look for the same attempt has found nobody.
+    package let isSecond: Bool
+    /// `nil` before it is dialed.
+    package var connection: DialID?
+    package private(set) var isOpen = false
+    /// When it is given up; before it is dialed, when it is.
+    package private(set) var deadline: Instant?
     private let room: Room
     private let user: String
     private let connect: Connect
@@ -42,9 +59,11 @@ package struct PresenceLook: Sendable {
     ///   - clientID: the session's own.
     ///   - version: as which MQTT it is done.
     package init(
-        room: Room, user: String, clientID: String, credentials: MQTTCredentials, maximumPacketSize: Int,
-        version: ProtocolVersion = .five
+        for purpose: Purpose, isSecond: Bool = false, room: Room, user: String, clientID: String,
+        credentials: MQTTCredentials, maximumPacketSize: Int, version: ProtocolVersion = .five
     ) {
+        self.purpose = purpose
+        self.isSecond = isSecond
         self.room = room
         self.user = user
         connect = Connect(
@@ -55,8 +74,43 @@ package struct PresenceLook: Sendable {
             sender: .server, version: version, setsContentAside: true, maximumPacketSize: maximumPacketSize)
     }
 
-    /// What is sent first.
-    package var greeting: ByteBuffer {
+    /// The connection is there.
+    ///
+    /// - Parameter limit: a server that does not answer a second client must not keep the first one away for longer.
+    /// - Returns: what is sent first.
+    package mutating func opened(answeredWithin limit: Duration, at now: Instant) -> ByteBuffer {
+        isOpen = true
+        deadline = now.advanced(by: limit)
+        return greeting
+    }
+
+    package enum Due: Hashable, Sendable {
+        /// It is dialed for the second time.
+        case dial
+        /// It took too long.
+        case end
+    }
+
+    package mutating func timeReached(at now: Instant) -> Due? {
+        guard let time = deadline, time <= now else { return nil }
+        deadline = nil
+        return connection == nil ? .dial : .end
+    }
+
+    /// The same look a second time, in a moment.
+    package func again(at now: Instant) -> PresenceLook {
+        var look = PresenceLook(second: self)
+        look.deadline = now.advanced(by: .seconds(1))
+        return look
+    }
+
+    private init(second first: PresenceLook) {
+        purpose = first.purpose
+        isSecond = true
+        (room, user, connect, version, decoder) = (first.room, first.user, first.connect, first.version, first.decoder)
+    }
+
+    private var greeting: ByteBuffer {
         var output = ByteBuffer()
         Packet.connect(connect).encode(into: &output, as: version)
         return output
@@ -136,6 +190,39 @@ package struct PresenceLook: Sendable {
 // MARK: What it means
 
 extension PresenceLook {
+    /// What follows from the presences that were seen.
+    package enum Conclusion: Hashable, Sendable {
+        /// The attempt goes on: nothing speaks against it.
+        case goOn(Attempt)
+        /// The attempt goes on if a second look, in a moment, finds nobody either.
+        case lookAgain
+        /// The session must not connect, for this reason.
+        case stayAway(Attempt, Reason)
+        /// The farewell is said.
+        case done
+    }
+
+    package func conclusion(from seen: [PresenceMessage], own: OwnPresence) -> Conclusion {
+        guard case .attempt(let attempt, let look) = purpose else { return .done }
+        // A connection that was closed without a reason may have been taken over: that is no yielding.
+        let looks = attempt.followsSuddenClose ? [.forNewer, look] : [look]
+        if let reason = looks.lazy.compactMap({ Self.verdict($0, seen: seen, own: own) }).first {
+            return .stayAway(attempt, reason)
+        }
+        // Another device may have taken over just now and not have said yet that it is there: a server that gives no reason
+        // closes the connection of the older device first. To come back then would throw the newer one out again.
+        return attempt.followsSuddenClose && !isSecond ? .lookAgain : .goOn(attempt)
+    }
+
+    /// Whether our own presence must go: nobody would take it away otherwise. What another device says under the same name
+    /// stays.
+    package func mustClear(_ seen: [PresenceMessage], own: OwnPresence, after conclusion: Conclusion) -> Bool {
+        switch conclusion {
+        case .stayAway, .done: seen.contains { own.wasOwn($0) }
+        case .goOn, .lookAgain: false
+        }
+    }
+
     /// Why the session must not connect, by what was seen; `nil` when it may.
     ///
     /// A device that has taken over shows a connection that this session had not seen when it was up. The other one had seen

@@ -1,4 +1,4 @@
-public import Glibc
+import Glibc
 
 /// A directory for one test. It stays until it is removed.
 public struct TemporaryDirectory: Sendable {
@@ -17,7 +17,7 @@ public struct TemporaryDirectory: Sendable {
     /// Replaces the file at once: a program that reads it at the same time must not see half of it.
     ///
     /// - Parameter name: relative to the directory.
-    public func write(_ name: String, _ bytes: [UInt8], mode: mode_t = 0o600) throws {
+    public func write(_ name: String, _ bytes: [UInt8], mode: UInt32 = 0o600) throws {
         let new = "\(path)/\(name.split(separator: "/").last ?? "").new"
         let descriptor = open(new, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, mode)
         guard descriptor >= 0 else { throw Failure() }

@@ -43,8 +43,8 @@ UNITS = systemd/holdfast.service systemd/holdfast.socket systemd/holdfast-wait-o
 
 .DEFAULT_GOAL = help
 .PHONY: help demo test scenarios test-servers soak-kills soak sanitize fuzz simulate simulate-mutants bench-recovery \
-        bench-fairness bench-throughput bench-idle bench-sessions docs lint build install uninstall deb apt-repo \
-        test-package clean
+        bench-fairness bench-throughput bench-idle bench-sessions docs lint build install uninstall image deb \
+        apt-repo test-package clean
 
 help: ## list these targets
 	@echo 'Holdfast. Targets:'
@@ -230,6 +230,17 @@ uninstall: ## remove what install installed, but not configuration and state
 	rm -rf $(DESTDIR)$(docdir)
 	@echo 'Kept: $(DESTDIR)$(SYSCONFDIR)/holdfast, $(DESTDIR)/var/lib/holdfast, the user and the groups.'
 
+IMAGE = .build-image
+# podman or docker, and the name of the image.
+ENGINE     ?= $(or $(shell command -v podman),docker)
+IMAGE_NAME ?= holdfast
+
+# Without the format, podman leaves the health check out.
+image: build ## make an image for containers of the release, with podman or docker; Examples/Container says how to run it
+	install -D -m 755 --strip --target-directory $(IMAGE) $(RELEASE)/holdfastd $(RELEASE)/holdfastctl
+	$(ENGINE) build $(if $(findstring podman,$(ENGINE)),--format docker) --file Examples/Container/Containerfile \
+	    --tag '$(IMAGE_NAME)' $(IMAGE)
+
 DEB      = .build-deb
 APT_REPO = .build-apt
 
@@ -251,4 +262,4 @@ test-package: deb ## the package of the release, installed, upgraded, downgraded
 
 clean: ## remove everything that was built
 	rm -rf .build .build-servers .build-container $(RELEASE_SCRATCH) $(FUZZ_SCRATCH) $(SIMULATE_SCRATCH) .build-mutants \
-	    .build-address .build-thread $(DEB) $(APT_REPO)
+	    .build-address .build-thread $(IMAGE) $(DEB) $(APT_REPO)

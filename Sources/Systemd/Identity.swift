@@ -62,6 +62,24 @@ public struct DeviceID: Hashable, Sendable, CustomStringConvertible {
         guard sd_id128_get_machine_app_specific(application, &id) >= 0 else { return nil }
         return DeviceID(description: text(id))
     }
+
+    /// One that nobody else has; `nil` when the kernel gives no random bytes.
+    public static func random() -> DeviceID? {
+        var id = sd_id128_t()
+        return sd_id128_randomize(&id) >= 0 ? DeviceID(description: text(id)) : nil
+    }
+
+    /// Reads what ``description`` has written; `nil` when it is anything else.
+    public init?(_ text: String) {
+        guard text.utf8.count == 32, text.allSatisfy({ $0.isASCII && $0.isHexDigit && !$0.isUppercase }) else {
+            return nil
+        }
+        description = text
+    }
+
+    private init(description: String) {
+        self.description = description
+    }
 }
 
 private func text(_ id: sd_id128_t) -> String {

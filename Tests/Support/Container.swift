@@ -8,7 +8,7 @@ import Glibc
 /// its packages, in `/packages`.
 public struct Container: Sendable {
     /// What every container is a copy of.
-    private static let tree = repository + "/.build-container/tree"
+    static let tree = repository + "/.build-container/tree"
     private static let repository = URL(filePath: #filePath).deletingLastPathComponent().deletingLastPathComponent()
         .deletingLastPathComponent().path
     /// Why there can be none here; `nil` when one can be made.
@@ -82,7 +82,7 @@ public struct Container: Sendable {
     }
 
     /// The folders of the shared libraries that Debian has not: those of Swift, unless they are linked in.
-    private static func runtime(of programs: String) async throws -> Set<String> {
+    public static func runtime(of programs: String) async throws -> Set<String> {
         let libraries = try await LabProcess.run(
             ["ldd", "\(programs)/holdfastd"], files: "/tmp/holdfast-ldd-\(UUID())")
         return Set(

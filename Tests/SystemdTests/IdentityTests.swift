@@ -34,6 +34,17 @@ import Testing
         #expect(DeviceID.derived() == device)
     }
 
+    @Test func `a device id is read as it is written, and nothing else is one`() throws {
+        let id = try #require(DeviceID.random())
+        #expect(DeviceID(id.description) == id)
+        #expect(DeviceID.random() != id)
+        for text in [
+            "", "abc", id.description.uppercased() + "F", id.description + "0", String(repeating: "g", count: 32),
+        ] {
+            #expect(DeviceID(text) == nil)
+        }
+    }
+
     /// The first line of a small file.
     private func line(_ path: String) -> String? {
         guard let file = fopen(path, "r") else { return nil }

@@ -173,7 +173,7 @@ private struct DaemonStart {
         let surroundings = SessionDriver.Surroundings(
             eventLoop: loop, threadPool: threadPool, store: store, commits: commits(to: store, on: loop),
             network: daemon.network, logger: logger, bootID: BootID.current()?.description ?? "",
-            deviceID: DeviceID.derived()?.description ?? "")
+            deviceID: DeviceID.ofThisHost(keptIn: options.stateDirectory)?.description ?? "")
         do throws(StoreError) {
             try await registry.start(loaded.sessions, in: surroundings)
         } catch {

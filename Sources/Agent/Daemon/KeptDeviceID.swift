@@ -1,0 +1,32 @@
+import Glibc
+import Systemd
+
+extension DeviceID {
+    /// Derived from the machine id. Without one, as in most containers, a random one that is kept in the daemon's directory:
+    /// two of them must not be one device.
+    static func ofThisHost(keptIn directory: String) -> DeviceID? {
+        derived() ?? kept(in: directory)
+    }
+
+    /// - Returns: also one that could not be written, which is good until the daemon ends.
+    static func kept(in directory: String) -> DeviceID? {
+        let path = "\(directory)/device"
+        if let file = fopen(path, "re") {
+            defer { fclose(file) }
+            var buffer = [UInt8](repeating: 0, count: 64)
+            let count = fread(&buffer, 1, buffer.count, file)
+            let line = buffer[..<count].prefix { $0 != UInt8(ascii: "\n") }
+            if let id = DeviceID(String(decoding: line, as: UTF8.self)) { return id }
+        }
+        guard let id = random() else { return nil }
+        // There as a whole or not at all, also after a power loss.
+        let draft = "\(path).new"
+        let descriptor = open(draft, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC | O_NOFOLLOW, 0o600)
+        guard descriptor >= 0 else { return id }
+        let text = Array("\(id)\n".utf8)
+        let isWritten = write(descriptor, text, text.count) == text.count && fsync(descriptor) == 0
+        close(descriptor)
+        if !isWritten || rename(draft, path) != 0 { unlink(draft) }
+        return id
+    }
+}

@@ -1,0 +1,27 @@
+import Foundation
+import Systemd
+import Testing
+
+@testable import Agent
+
+/// The device id of a host without a machine id, as most containers are.
+struct KeptDeviceIDTests {
+    @Test func `it is random, stays what it is, and is made again when somebody has damaged it`() throws {
+        let folder = NSTemporaryDirectory() + "holdfast-device-\(UUID())"
+        try FileManager.default.createDirectory(atPath: folder, withIntermediateDirectories: true)
+        defer { try? FileManager.default.removeItem(atPath: folder) }
+        let first = try #require(DeviceID.kept(in: folder))
+        #expect(DeviceID.kept(in: folder) == first)
+        #expect(try FileManager.default.contentsOfDirectory(atPath: folder) == ["device"])
+        let mode = try FileManager.default.attributesOfItem(atPath: "\(folder)/device")[.posixPermissions] as? Int
+        #expect(mode == 0o600)
+        for damage in ["", "abc\n", "\(first)0\n"] {
+            try damage.write(toFile: "\(folder)/device", atomically: false, encoding: .utf8)
+            let next = try #require(DeviceID.kept(in: folder))
+            #expect(next != first)
+            #expect(DeviceID.kept(in: folder) == next)
+        }
+        // Where nothing can be written there is one all the same.
+        #expect(DeviceID.kept(in: "\(folder)/nowhere") != nil)
+    }
+}

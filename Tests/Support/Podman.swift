@@ -1,0 +1,98 @@
+import Foundation
+import Glibc
+
+/// podman, for one test: with storage of its own, and in namespaces of its own, with which everything ends that it started.
+/// A container with `--network host` is in the network of the lab's namespace.
+public struct Podman: Sendable {
+    /// Why there can be none here; `nil` when there can.
+    public static var obstacle: String? {
+        let missing = ["podman", "crun", "conmon"].filter { access("/usr/bin/\($0)", X_OK) != 0 }
+        return missing.isEmpty
+            ? Container.obstacle : "there is no \(missing.joined(separator: ", ")): scripts/setup container installs it"
+    }
+
+    private let lab: Lab
+    private let storage: String
+    /// The first process in the namespaces, as the host counts.
+    private let first: pid_t
+
+    public init(_ lab: Lab, in namespace: Namespace) async throws {
+        if let obstacle = Self.obstacle { throw Lab.Failure(obstacle) }
+        self.lab = lab
+        storage = "\(lab.directory)/podman"
+        // What podman keeps outside of its storage stays in here. crun refuses cgroups of two versions beside each other.
+        let prepare = """
+            umount /sys/fs/cgroup/unified 2>/dev/null
+            mkdir -p /var/lib/containers
+            mount -t tmpfs tmpfs /dev/shm && mount -t tmpfs tmpfs /var/lib/containers || exit
+            echo ready
+            while :; do sleep 3600; done
+            """
+        let process = try await lab.start(
+            "namespaces",
+            [
+                "nsenter", "--net=/run/netns/\(namespace.name)", "--", "unshare", "--mount", "--pid", "--fork",
+                "--kill-child", "--mount-proc", "sh", "-c", prepare,
+            ], in: nil)
+        try await until("podman's namespaces are made") {
+            guard await process.isRunning else { throw Lab.Failure("podman has no namespaces: \(process.errors)") }
+            return process.output == "ready\n"
+        }
+        let children = try String(contentsOfFile: "/proc/\(process.pid)/task/\(process.pid)/children", encoding: .utf8)
+        guard let child = children.split(separator: " ").first.flatMap({ pid_t($0) }) else {
+            throw Lab.Failure("podman's namespaces are gone")
+        }
+        first = child
+    }
+
+    /// Runs podman; any ending is right.
+    public func finish(
+        _ words: [String]
+    ) async throws -> (ending: LabProcess.Ending, output: String, errors: String) {
+        // It leaves the host's cgroups alone.
+        let engine = [
+            "nsenter", "--target", "\(first)", "--mount", "--pid", "--net", "--", "podman", "--root", "\(storage)/root",
+            "--runroot", "\(storage)/run", "--tmpdir", "\(storage)/tmp", "--cgroup-manager", "cgroupfs",
+            "--events-backend", "file", "--log-level", "fatal",
+        ]
+        return try await lab.finish(engine + words, in: nil)
+    }
+
+    /// Runs podman, which must end with 0.
+    ///
+    /// - Returns: its standard output.
+    @discardableResult
+    public func callAsFunction(_ words: String...) async throws -> String {
+        let (ending, output, errors) = try await finish(words)
+        guard ending == .exited(0) else {
+            throw Lab.Failure("podman \(words.joined(separator: " ")): \(ending): \(output)\(errors)")
+        }
+        return output
+    }
+
+    /// podman asks for more than this process may have, unless it is told.
+    public static let limits: [String] = {
+        var files = rlimit()
+        getrlimit(__rlimit_resource_t(RLIMIT_NOFILE.rawValue), &files)
+        let most = min(files.rlim_max, 16384)
+        return ["--ulimit", "nofile=\(most):\(most)", "--ulimit", "nproc=4096:4096"]
+    }()
+
+    /// Makes an image of the Debian that the containers with systemd are copies of.
+    public func importDebian(as name: String) async throws {
+        let file = "\(lab.directory)/debian.tar"
+        try await LabProcess.run(
+            ["tar", "--directory", Container.tree, "--exclude", "./dev/*", "--create", "--file", file, "."],
+            files: "\(lab.directory)/tar")
+        try await callAsFunction("import", "--quiet", file, name)
+        unlink(file)
+    }
+
+    /// Builds an image of a recipe; nothing can be fetched from elsewhere.
+    public func build(_ name: String, recipe: String, base: String, context: String) async throws {
+        let result = try await finish(
+            ["build", "--format", "docker", "--network", "host", "--build-arg", "BASE=\(base)", "--file", recipe]
+                + Self.limits + ["--tag", name, context])
+        guard result.ending == .exited(0) else { throw Lab.Failure("no image: \(result.output)\(result.errors)") }
+    }
+}

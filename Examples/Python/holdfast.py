@@ -19,7 +19,7 @@ import uuid
 from dataclasses import dataclass
 from typing import Any, AsyncIterator, Optional, Union
 
-__all__ = ["Client", "Error", "Message", "NotRunning"]
+__all__ = ["Client", "ConsumerEnded", "Error", "Message", "NotRunning"]
 
 PROTOCOL = 1
 DEFAULT_SOCKET = "/run/holdfast/control.sock"
@@ -37,7 +37,11 @@ class Error(Exception):
 
 
 class NotRunning(ConnectionError):
-    """There is no daemon at the socket, or it went away before it answered."""
+    """There is no daemon at the socket, it is stopping, or it went away before it answered."""
+
+
+class ConsumerEnded(Error):
+    """Another program has taken the durable consumer over, or it was ended."""
 
 
 @dataclass(frozen=True)
@@ -111,7 +115,8 @@ class Client:
         self, session: str, filter: str, *, consumer: str, qos: int = 1
     ) -> AsyncIterator[Message]:
         """Every message of a durable consumer, from where it left off. One is acknowledged when the next is asked for, so
-        one that the program was killed with comes again. Goes on when the daemon is restarted."""
+        one that the program was killed with comes again. Goes on when the daemon is restarted, and raises ConsumerEnded when
+        another program takes the consumer over."""
         while True:
             try:
                 connection = await self._connect()
@@ -120,6 +125,10 @@ class Client:
                     {"session": session, "filter": filter, "qos": qos, "consumer": consumer})
                 subscription = answer["subscription"]
                 async for parameters in connection.feed(subscription):
+                    if parameters.get("event") == "consumer-ended":
+                        raise ConsumerEnded(f"another program has the durable consumer {consumer} now, or it was ended")
+                    if "topic" not in parameters:
+                        continue
                     yield _message(parameters)
                     # Of the connection that gave it: on another one, the subscription's name means something else.
                     await connection.request("message.ack", {"subscription": subscription, "id": parameters["id"]})
@@ -135,7 +144,9 @@ class Client:
                 answer = await connection.request(
                     "message.subscribe", {"session": session, "filter": filter, "qos": qos})
                 async for parameters in connection.feed(answer["subscription"]):
-                    yield _message(parameters)
+                    # Or how many were dropped, because this program is too slow.
+                    if "topic" in parameters:
+                        yield _message(parameters)
             except NotRunning:
                 pass
             await asyncio.sleep(1)
@@ -237,6 +248,9 @@ class _Connection:
         if "error" in value:
             error = value["error"]
             data = error.get("data") or {}
+            if data.get("code") == "shutting-down":
+                answer.set_exception(NotRunning(error["message"]))
+                return
             answer.set_exception(Error(error["message"], data.get("code"), data.get("hint")))
         else:
             answer.set_result(value["result"])

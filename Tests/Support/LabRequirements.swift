@@ -9,6 +9,7 @@ public enum LabRequirements {
         let tools = [
             "ip", "nft", "sysctl", "setpriv", "stdbuf", "mosquitto", "mosquitto_sub", "mosquitto_pub",
             "mosquitto_passwd", "openssl", "tcpdump", "tinyproxy", "microsocks", "tmux", "prometheus", "promtool",
+            "python3", "go",
         ]
         let directories = (getenv("PATH").map { String(cString: $0) } ?? "").split(separator: ":")
         var missing = tools.filter { tool in !directories.contains { access("\($0)/\(tool)", X_OK) == 0 } }

@@ -1,0 +1,560 @@
+// Package holdfast is a client of holdfastd, in one file, with nothing but Go's standard library.
+//
+//	client := holdfast.New("")
+//	defer client.Close()
+//	_, err := client.Publish(ctx, holdfast.Publication{Session: "main", Topic: "plant/7/temperature", Payload: []byte("21.5")})
+//	err = client.Consume(ctx, holdfast.Subscription{Session: "main", Filter: "plant/7/orders/#", Consumer: "billing"},
+//		func(ctx context.Context, message holdfast.Message) error {
+//			fmt.Println(message.Topic, string(message.Payload))
+//			return nil
+//		})
+//
+// Calls are JSON-RPC 2.0 on the daemon's Unix socket; holdfast-rpc(7) has every method, and Call takes any of them. A message
+// that Publish has returned for is on disk. Publish, Consume, Subscribe and Watch go on when the daemon is restarted.
+package holdfast
+
+import (
+	"bufio"
+	"context"
+	"crypto/rand"
+	"encoding/base64"
+	"encoding/hex"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net"
+	"os"
+	"sync"
+	"syscall"
+	"time"
+	"unicode/utf8"
+)
+
+// DefaultSocket is where the daemon listens, unless $HOLDFAST_SOCKET says otherwise.
+const DefaultSocket = "/run/holdfast/control.sock"
+
+const protocolVersion = 1
+
+// ErrNotRunning says that there is no daemon at the socket, that it is stopping, or that it went away before it answered.
+// Whether a call that was not answered was carried out is not known.
+var ErrNotRunning = errors.New("holdfastd does not run")
+
+// ErrConsumerEnded says that another program has taken the durable consumer over, or that it was ended.
+var ErrConsumerEnded = errors.New("another program has the durable consumer now, or it was ended")
+
+// Error is a call that the daemon refused.
+type Error struct {
+	// Message says what is wrong, in one sentence.
+	Message string
+	// Code is stable: see ERRORS in holdfast-rpc(7).
+	Code string
+	// Hint says what to do about it; it may be empty.
+	Hint string
+}
+
+func (e *Error) Error() string {
+	if e.Hint == "" {
+		return e.Message
+	}
+	return e.Message + "; " + e.Hint
+}
+
+// Message is one that a session received.
+type Message struct {
+	Session string
+	Topic   string
+	Payload []byte
+	QoS     int
+	Retain  bool
+	// Duplicate says that a program may have had it already.
+	Duplicate bool
+	// ID is what the acknowledgement of a durable consumer names.
+	ID int64
+}
+
+// Publication is a message to publish.
+type Publication struct {
+	Session string
+	Topic   string
+	Payload []byte
+	// QoS is 1 unless it is given: 0, 1 or 2.
+	QoS    *int
+	Retain bool
+	// Expiry is for how long it is worth delivering; 0 is for ever.
+	Expiry time.Duration
+	// UntilDelivered waits until the server has acknowledged it, instead of until it is on disk.
+	UntilDelivered bool
+	// Key makes calls with the same key within 24 hours the same message; by default every call is a message of its own.
+	Key string
+}
+
+// Published is what became of a publication.
+type Published struct {
+	ID        int64 `json:"id"`
+	Accepted  bool  `json:"accepted"`
+	Delivered bool  `json:"delivered"`
+	// ReasonCode is that of the server's acknowledgement.
+	ReasonCode *int `json:"reasonCode"`
+}
+
+// Subscription is what to receive.
+type Subscription struct {
+	Session string
+	Filter  string
+	// QoS is 1 unless it is given: 0, 1 or 2.
+	QoS *int
+	// Consumer names a durable consumer: for Consume only.
+	Consumer string
+}
+
+// Event is a snapshot or an event of Watch, with its name and all its members.
+type Event struct {
+	// Name is "snapshot", or one of EVENTS in holdfast-rpc(7).
+	Name string
+	// Session is empty in a snapshot.
+	Session string
+	// Members is the JSON object.
+	Members json.RawMessage
+}
+
+// Client calls the daemon. It may be used by several goroutines at once.
+type Client struct {
+	socket string
+	// Name is what the daemon's log calls this program; set it before the first call.
+	Name string
+
+	lock    sync.Mutex
+	current *connection
+}
+
+// New makes a client. An empty socket is $HOLDFAST_SOCKET, or DefaultSocket. Nothing is connected before the first call.
+func New(socket string) *Client {
+	if socket == "" {
+		socket = os.Getenv("HOLDFAST_SOCKET")
+	}
+	if socket == "" {
+		socket = DefaultSocket
+	}
+	return &Client{socket: socket, Name: "holdfast.go"}
+}
+
+// Close ends the connection of the calls. Consume, Subscribe and Watch end with their contexts.
+func (c *Client) Close() {
+	c.lock.Lock()
+	defer c.lock.Unlock()
+	if c.current != nil {
+		c.current.close()
+	}
+	c.current = nil
+}
+
+// Call calls a method of holdfast-rpc(7). Params is anything that is a JSON object, result a pointer to what the answer is
+// decoded into, or nil. The error is an *Error when the daemon refuses, and ErrNotRunning when it does not answer.
+func (c *Client) Call(ctx context.Context, method string, params any, result any) error {
+	connection, err := c.connection(ctx)
+	if err != nil {
+		return err
+	}
+	return connection.call(ctx, method, params, result)
+}
+
+// Publish publishes a message, once, also when the daemon is restarted in between: until then it is tried again.
+func (c *Client) Publish(ctx context.Context, publication Publication) (Published, error) {
+	params := map[string]any{
+		"session": publication.Session, "topic": publication.Topic, "retain": publication.Retain,
+		"key": publication.Key,
+	}
+	if utf8.Valid(publication.Payload) {
+		params["payload"] = string(publication.Payload)
+	} else {
+		params["payloadBase64"] = base64.StdEncoding.EncodeToString(publication.Payload)
+	}
+	if publication.QoS != nil {
+		params["qos"] = *publication.QoS
+	}
+	if publication.Expiry > 0 {
+		params["expiry"] = publication.Expiry.Seconds()
+	}
+	if publication.UntilDelivered {
+		params["wait"] = "delivered"
+	}
+	if publication.Key == "" {
+		key := make([]byte, 16)
+		if _, err := rand.Read(key); err != nil {
+			return Published{}, err
+		}
+		params["key"] = hex.EncodeToString(key)
+	}
+	var published Published
+	err := again(ctx, func() error { return c.Call(ctx, "message.publish", params, &published) })
+	return published, err
+}
+
+// Consume hands every message of a durable consumer to handle, one after the other, from where the consumer left off. A
+// message is acknowledged when handle returns nil; one that it returns an error for, or that the program was killed with,
+// comes again. It returns when the context is done, when handle returns an error, and when the daemon refuses.
+func (c *Client) Consume(
+	ctx context.Context, subscription Subscription, handle func(context.Context, Message) error,
+) error {
+	if subscription.Consumer == "" {
+		return errors.New("a durable consumer has a name")
+	}
+	return c.receive(ctx, subscription, handle)
+}
+
+// Subscribe hands the messages from now on to handle, until the context is done, handle returns an error or the daemon
+// refuses. What comes while the daemon does not run is not seen.
+func (c *Client) Subscribe(
+	ctx context.Context, subscription Subscription, handle func(context.Context, Message) error,
+) error {
+	subscription.Consumer = ""
+	return c.receive(ctx, subscription, handle)
+}
+
+// Watch hands a snapshot and every event behind it to handle, and a snapshot again after each restart of the daemon. An empty
+// session is all of them.
+func (c *Client) Watch(ctx context.Context, session string, handle func(context.Context, Event) error) error {
+	params := map[string]any{}
+	if session != "" {
+		params["session"] = session
+	}
+	return c.feed(ctx, "session.watch", params, func(_ *connection, line incoming) error {
+		if line.Method == "" {
+			var answer struct {
+				Snapshot json.RawMessage `json:"snapshot"`
+			}
+			if err := json.Unmarshal(line.Result, &answer); err != nil {
+				return err
+			}
+			return handle(ctx, Event{Name: "snapshot", Members: answer.Snapshot})
+		}
+		var event struct {
+			Event   string `json:"event"`
+			Session string `json:"session"`
+		}
+		if err := json.Unmarshal(line.Params, &event); err != nil {
+			return err
+		}
+		return handle(ctx, Event{Name: event.Event, Session: event.Session, Members: line.Params})
+	})
+}
+
+func (c *Client) receive(
+	ctx context.Context, subscription Subscription, handle func(context.Context, Message) error,
+) error {
+	params := map[string]any{"session": subscription.Session, "filter": subscription.Filter}
+	if subscription.QoS != nil {
+		params["qos"] = *subscription.QoS
+	}
+	if subscription.Consumer != "" {
+		params["consumer"] = subscription.Consumer
+	}
+	return c.feed(ctx, "message.subscribe", params, func(connection *connection, line incoming) error {
+		switch line.Method {
+		case "message.received":
+			message, id, err := line.message()
+			if err != nil {
+				return err
+			}
+			if err := handle(ctx, message); err != nil || subscription.Consumer == "" {
+				return err
+			}
+			// The answer comes between the messages; what it could refuse ends the feed.
+			return connection.send("message.ack", map[string]any{"subscription": id, "id": message.ID}, 0)
+		case "session.event":
+			var event struct {
+				Event string `json:"event"`
+			}
+			if json.Unmarshal(line.Params, &event) == nil && event.Event == "consumer-ended" {
+				return ErrConsumerEnded
+			}
+		}
+		return nil
+	})
+}
+
+// feed runs a method whose answer is followed by notifications, on a connection of its own: a program that is slow with them
+// is not read on, and what it calls meanwhile is answered all the same. It goes on when the daemon is restarted.
+func (c *Client) feed(
+	ctx context.Context, method string, params any, take func(*connection, incoming) error,
+) error {
+	return again(ctx, func() error {
+		connection, err := c.dial(ctx)
+		if err != nil {
+			return err
+		}
+		defer connection.close()
+		// Reading does not know of contexts.
+		over := make(chan struct{})
+		defer close(over)
+		go func() {
+			select {
+			case <-ctx.Done():
+				connection.close()
+			case <-over:
+			}
+		}()
+		const number = 2
+		if err := connection.send(method, params, number); err != nil {
+			return err
+		}
+		for {
+			line, err := connection.read()
+			if err != nil {
+				return err
+			}
+			if err := line.refusal(); err != nil {
+				return err
+			}
+			if line.Method != "" || line.ID == number {
+				if err := take(connection, line); err != nil {
+					return err
+				}
+			}
+		}
+	})
+}
+
+// again tries until it is no restart of the daemon that is in the way.
+func again(ctx context.Context, try func() error) error {
+	for pause := 50 * time.Millisecond; ; pause = min(2*pause, time.Second) {
+		began := time.Now()
+		err := try()
+		if ctx.Err() != nil {
+			return ctx.Err()
+		}
+		if !errors.Is(err, ErrNotRunning) {
+			return err
+		}
+		// What went well for a while begins anew.
+		if time.Since(began) > time.Second {
+			pause = 50 * time.Millisecond
+		}
+		select {
+		case <-ctx.Done():
+			return ctx.Err()
+		case <-time.After(pause):
+		}
+	}
+}
+
+func min(a, b time.Duration) time.Duration {
+	if a < b {
+		return a
+	}
+	return b
+}
+
+// connection returns that of the calls, and makes it if there is none.
+func (c *Client) connection(ctx context.Context) (*connection, error) {
+	c.lock.Lock()
+	defer c.lock.Unlock()
+	if c.current != nil && !c.current.hasEnded() {
+		return c.current, nil
+	}
+	connection, err := c.dial(ctx)
+	if err != nil {
+		return nil, err
+	}
+	c.current = connection
+	go connection.readAnswers()
+	return connection, nil
+}
+
+func (c *Client) dial(ctx context.Context) (*connection, error) {
+	var dialer net.Dialer
+	socket, err := dialer.DialContext(ctx, "unix", c.socket)
+	if errors.Is(err, os.ErrNotExist) || errors.Is(err, syscall.ECONNREFUSED) {
+		return nil, fmt.Errorf("%w: nothing listens on %s", ErrNotRunning, c.socket)
+	}
+	if err != nil {
+		return nil, err
+	}
+	connection := &connection{
+		socket: socket, reader: bufio.NewReaderSize(socket, 64<<10), last: 2, waiting: map[int64]chan incoming{},
+		over: make(chan struct{}),
+	}
+	if deadline, ok := ctx.Deadline(); ok {
+		socket.SetReadDeadline(deadline)
+		defer socket.SetReadDeadline(time.Time{})
+	}
+	if err := connection.send("rpc.hello", map[string]any{"client": c.Name, "protocol": protocolVersion}, 1); err != nil {
+		return nil, err
+	}
+	line, err := connection.read()
+	if err == nil {
+		err = line.refusal()
+	}
+	if err != nil {
+		connection.close()
+		return nil, err
+	}
+	return connection, nil
+}
+
+// connection is one to the daemon: either its answers are read by readAnswers, or a feed reads everything itself.
+type connection struct {
+	socket net.Conn
+	reader *bufio.Reader
+	// writing is held for one line.
+	writing sync.Mutex
+
+	lock    sync.Mutex
+	last    int64
+	waiting map[int64]chan incoming
+	once    sync.Once
+	over    chan struct{}
+}
+
+// incoming is a line of the daemon: an answer, or a notification.
+type incoming struct {
+	ID     int64           `json:"id"`
+	Method string          `json:"method"`
+	Params json.RawMessage `json:"params"`
+	Result json.RawMessage `json:"result"`
+	Failed *struct {
+		Message string `json:"message"`
+		Data    struct {
+			Code string `json:"code"`
+			Hint string `json:"hint"`
+		} `json:"data"`
+	} `json:"error"`
+}
+
+func (l incoming) refusal() error {
+	switch {
+	case l.Failed == nil:
+		return nil
+	case l.Failed.Data.Code == "shutting-down":
+		return fmt.Errorf("%w: it is stopping", ErrNotRunning)
+	default:
+		return &Error{Message: l.Failed.Message, Code: l.Failed.Data.Code, Hint: l.Failed.Data.Hint}
+	}
+}
+
+func (l incoming) message() (Message, string, error) {
+	var received struct {
+		Subscription  string  `json:"subscription"`
+		Session       string  `json:"session"`
+		Topic         string  `json:"topic"`
+		Payload       *string `json:"payload"`
+		PayloadBase64 []byte  `json:"payloadBase64"`
+		QoS           int     `json:"qos"`
+		Retain        bool    `json:"retain"`
+		Duplicate     bool    `json:"duplicate"`
+		ID            int64   `json:"id"`
+	}
+	if err := json.Unmarshal(l.Params, &received); err != nil {
+		return Message{}, "", err
+	}
+	payload := received.PayloadBase64
+	if received.Payload != nil {
+		payload = []byte(*received.Payload)
+	}
+	return Message{
+		Session: received.Session, Topic: received.Topic, Payload: payload, QoS: received.QoS, Retain: received.Retain,
+		Duplicate: received.Duplicate, ID: received.ID,
+	}, received.Subscription, nil
+}
+
+func (c *connection) close() {
+	c.once.Do(func() {
+		close(c.over)
+		c.socket.Close()
+	})
+}
+
+func (c *connection) hasEnded() bool {
+	select {
+	case <-c.over:
+		return true
+	default:
+		return false
+	}
+}
+
+var errEnded = fmt.Errorf("%w: the connection to it has ended", ErrNotRunning)
+
+// send writes a call. The number 0 stands for one whose answer only matters if it is an error.
+func (c *connection) send(method string, params any, number int64) error {
+	if params == nil {
+		params = map[string]any{}
+	}
+	if number == 0 {
+		c.lock.Lock()
+		c.last++
+		number = c.last
+		c.lock.Unlock()
+	}
+	line, err := json.Marshal(map[string]any{"jsonrpc": "2.0", "id": number, "method": method, "params": params})
+	if err != nil {
+		return err
+	}
+	c.writing.Lock()
+	defer c.writing.Unlock()
+	if _, err := c.socket.Write(append(line, '\n')); err != nil {
+		c.close()
+		return errEnded
+	}
+	return nil
+}
+
+func (c *connection) read() (incoming, error) {
+	var line incoming
+	text, err := c.reader.ReadBytes('\n')
+	if err != nil {
+		return line, errEnded
+	}
+	return line, json.Unmarshal(text, &line)
+}
+
+func (c *connection) readAnswers() {
+	defer c.close()
+	for {
+		line, err := c.read()
+		if err != nil {
+			return
+		}
+		c.lock.Lock()
+		answer := c.waiting[line.ID]
+		delete(c.waiting, line.ID)
+		c.lock.Unlock()
+		if answer != nil {
+			answer <- line
+		}
+	}
+}
+
+func (c *connection) call(ctx context.Context, method string, params any, result any) error {
+	answer := make(chan incoming, 1)
+	c.lock.Lock()
+	c.last++
+	number := c.last
+	c.waiting[number] = answer
+	c.lock.Unlock()
+	defer func() {
+		c.lock.Lock()
+		delete(c.waiting, number)
+		c.lock.Unlock()
+	}()
+	if err := c.send(method, params, number); err != nil {
+		return err
+	}
+	var line incoming
+	select {
+	case line = <-answer:
+	case <-ctx.Done():
+		return ctx.Err()
+	case <-c.over:
+		// It may have come just before.
+		select {
+		case line = <-answer:
+		default:
+			return errEnded
+		}
+	}
+	if err := line.refusal(); err != nil || result == nil {
+		return err
+	}
+	return json.Unmarshal(line.Result, result)
+}

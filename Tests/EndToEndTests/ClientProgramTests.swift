@@ -1,0 +1,98 @@
+import ControlAPI
+import Foundation
+import Support
+import Testing
+
+/// The clients for other languages in Examples, against a real daemon.
+extension EndToEnd {
+    enum ClientLanguage: String, CaseIterable, Sendable {
+        case python, go
+
+        private static let examples = URL(filePath: #filePath).deletingLastPathComponent().deletingLastPathComponent()
+            .deletingLastPathComponent().appending(path: "Examples").path
+
+        /// The command of the program that answers every message, without its session.
+        func echo(_ lab: Lab) async throws -> [String] {
+            switch self {
+            case .python: return ["python3", "-B", "\(Self.examples)/Python/echo.py"]
+            case .go:
+                let program = "\(lab.directory)/echo"
+                _ = try await Self.go("build", "-o", program, "./echo", in: lab)
+                return [program]
+            }
+        }
+
+        /// It fetches nothing, and compiles the standard library once.
+        static func go(_ words: String..., in lab: Lab) async throws -> String {
+            let cache = URL(filePath: examples).deletingLastPathComponent().appending(path: ".build/go").path
+            let result = try await lab.finish(
+                [
+                    "env", "--chdir=\(examples)/Go", "GOCACHE=\(cache)", "GOPATH=\(cache)/path", "GOPROXY=off",
+                    "GOFLAGS=-trimpath", "CGO_ENABLED=0", "go",
+                ] + words, in: nil)
+            guard result.ending == .exited(0) else { throw Lab.Failure("go \(words): \(result.errors)") }
+            return result.output
+        }
+    }
+
+    @Test(arguments: ClientLanguage.allCases)
+    func `a client loses no message when the daemon is killed or stopped, and leaves its consumer to the next`(
+        _ language: ClientLanguage
+    ) async throws {
+        try await withLab { lab, daemon in
+            let server = try await LabServer(lab)
+            try await server.start()
+            try daemon.session()
+            try await daemon.start()
+            try await daemon.events().until(.connected)
+            let command = ["env", "HOLDFAST_SOCKET=\(daemon.socket)"] + (try await language.echo(lab)) + ["main"]
+            let far = try await LabSubscriber(lab, filter: "replies/1")
+            let echo = try await lab.start("echo", command, in: nil)
+            try await until("it consumes") { try await daemon.status().inbox.consumers.map(\.name) == ["echo"] }
+            let near = LabClient(lab)
+            func send(_ numbers: ClosedRange<Int>) async throws {
+                for number in numbers { try await near.publish("\(number)", to: "orders/1") }
+            }
+            try await send(1...20)
+            try await until("some are answered") { echo.output.contains("orders/1 3 is answered") }
+            try await daemon.kill()
+            try await send(21...40)
+            try await daemon.start()
+            try await until("some more are answered") { echo.output.contains("orders/1 23 is answered") }
+            _ = try await daemon.stop()
+            try await send(41...60)
+            try await daemon.start()
+            try await until("all are answered") { echo.output.contains("orders/1 60 is answered") }
+            let answered = echo.output.split(separator: "\n").compactMap { line in
+                line.hasPrefix("orders/1 ") ? Int(line.split(separator: " ")[1]) : nil
+            }
+            // One may come again after a kill; the first of each are all, and in order.
+            var first: [Int] = []
+            for number in answered where !first.contains(number) { first.append(number) }
+            #expect(first == Array(1...60))
+            try await far.received("the last answer") { $0.contains { $0.payload == "60" } }
+            #expect(Set(far.messages.compactMap { Int($0.payload) }) == Set(1...60))
+
+            // One program at a time has a consumer.
+            let next = try await lab.start("echo", command, in: nil)
+            #expect(try await echo.ended(within: .seconds(180)) == .exited(1))
+            #expect(echo.errors.contains("another program has the durable consumer"))
+            try await send(61...61)
+            try await until("the next one goes on") { next.output.contains("orders/1 61 is answered") }
+            await next.signal(SIGINT)
+            #expect(try await next.ended(within: .seconds(180)) == .exited(0))
+            #expect(next.errors.isEmpty)
+        }
+    }
+
+    @Test func `the client for Go is as its tools want it, and needs nothing but them`() async throws {
+        try await Lab.run { lab in
+            #expect(try await ClientLanguage.go("vet", "./...", in: lab).isEmpty)
+            #expect(try await ClientLanguage.go("list", "-m", "all", in: lab) == "holdfast\n")
+            let folder = URL(filePath: #filePath).deletingLastPathComponent().deletingLastPathComponent()
+                .deletingLastPathComponent().appending(path: "Examples/Go").path
+            let unformatted = try await lab.finish(["gofmt", "-l", folder], in: nil)
+            #expect(unformatted.ending == .exited(0) && unformatted.output.isEmpty, "\(unformatted)")
+        }
+    }
+}

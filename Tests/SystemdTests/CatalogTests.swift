@@ -24,6 +24,13 @@ import Testing
         }
     }
 
+    @Test func `no entry says anything twice`() {
+        for (id, entry) in entries {
+            let lines = entry.text.split(separator: "\n")
+            #expect(Set(lines).count == lines.count, "\(id)")
+        }
+    }
+
     @Test func `refers only to fields that Holdfast writes`() {
         let known = Set(JournalFieldName.all.map(\.description))
         var found = 0

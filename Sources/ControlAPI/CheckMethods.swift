@@ -1,9 +1,11 @@
 /// `check.run`: tries a connection of its own to each endpoint of a session, step by step, without touching the live one.
 ///
-/// It needs the role that may connect and disconnect, because it logs in at the server with the session's credential.
+/// Up to TCP it needs the role that may look. Further on it needs the one that may connect and disconnect, because it uses
+/// the session's credential; and only root and the daemon's own user may try a configuration of their own, because that can
+/// name any file and command of the daemon's.
 public enum CheckRunMethod: ControlMethod {
     public static let name = "check.run"
-    public static let role: Role? = .control
+    public static let role: Role? = .observe
 
     public struct Parameters: ClosedObject {
         public var session: String
@@ -11,22 +13,31 @@ public enum CheckRunMethod: ControlMethod {
         public var endpoint: String?
         /// The last step that is tried.
         public var until: CheckStep
+        /// The text of a session's file, for a session that there is not yet.
+        public var configuration: String?
 
-        public init(session: String, endpoint: String? = nil, until: CheckStep = .connect) {
+        public init(
+            session: String, endpoint: String? = nil, until: CheckStep = .connect, configuration: String? = nil
+        ) {
             self.session = session
             self.endpoint = endpoint
             self.until = until
+            self.configuration = configuration
         }
+
+        /// What the caller must be allowed beside the method's own role.
+        public var role: Role { [.dns, .route, .tcp].contains(until) ? .observe : .control }
 
         public init(from decoder: any Decoder) throws {
             let container = try decoder.container(keyedBy: CodingKeys.self)
             session = try container.decode(String.self, forKey: .session)
             endpoint = try container.decodeIfPresent(String.self, forKey: .endpoint)
             until = try container.decodeIfPresent(CheckStep.self, forKey: .until) ?? .connect
+            configuration = try container.decodeIfPresent(String.self, forKey: .configuration)
         }
 
         enum CodingKeys: String, CodingKey, CaseIterable {
-            case session, endpoint, until
+            case session, endpoint, until, configuration
         }
         public static var members: [String] { CodingKeys.allCases.map(\.stringValue) }
     }

@@ -259,6 +259,12 @@ extension RPCError {
                 : "members of the group holdfast may, unless [access] in holdfast.toml says otherwise")
     }
 
+    /// - Parameter what: for example "try a configuration that is not written".
+    public static func onlyForRoot(_ what: String) -> RPCError {
+        RPCError(
+            .notPermitted, "only root and the user of the daemon may \(what)", hint: "try it with sudo")
+    }
+
     /// - Parameter what: for example "more than 64 requests are in flight".
     public static func tooManyRequests(_ what: String) -> RPCError {
         RPCError(.tooManyRequests, what, hint: "wait for answers before sending more")

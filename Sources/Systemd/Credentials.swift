@@ -44,11 +44,11 @@ public enum CredentialError: Error, Hashable, Sendable, CustomStringConvertible 
     public var description: String {
         switch self {
         case .noDirectory:
-            "there are no credentials: the daemon was started without LoadCredential= or SetCredential= in its unit"
+            "there are no credentials: the daemon was started without LoadCredential= or SetCredential= in its unit, which a restart of it reads"
         case .invalidName(let name):
             "\"\(name)\" cannot be the name of a credential"
         case .missing(let name, let directory):
-            "there is no credential \"\(name)\" in \(directory): add LoadCredential=\(name):PATH to the unit"
+            "there is no credential \"\(name)\" in \(directory): add LoadCredential=\(name):PATH to the unit, and restart it"
         }
     }
 }

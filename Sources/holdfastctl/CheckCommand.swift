@@ -60,10 +60,12 @@ struct CheckCommand: AsyncParsableCommand {
         if common.json {
             terminal.print(json: answer)
         } else {
-            terminal.print(CheckText.lines(for: result, isColoured: terminal.isColoured))
+            terminal.print(
+                CheckText.lines(for: result, width: terminal.wrap, isColoured: terminal.isColoured))
             if status.state != .connected {
                 let sentence = StatusText.sentence(for: status, times: Terminal.times())
-                terminal.print(terminal.marked(sentence, status.state))
+                terminal.print(
+                    Columns.wrapped(terminal.marked(sentence, status.state), to: terminal.wrap, indent: 2))
             }
         }
         return result.endpoints.contains { $0.ok }
@@ -72,17 +74,21 @@ struct CheckCommand: AsyncParsableCommand {
 
 /// `check` in words.
 enum CheckText {
-    static func lines(for result: CheckRunMethod.Result, isColoured: Bool) -> [String] {
+    static func lines(for result: CheckRunMethod.Result, width: Int? = nil, isColoured: Bool) -> [String] {
         result.endpoints.flatMap { endpoint in
             let rows = Columns.details(
                 endpoint.steps.map { step in
                     (name(of: step.step), "\(mark(step.ok)) \(TimeText.duration(step.duration))  \(step.detail ?? "")")
                 })
+            let indent = (endpoint.steps.map { name(of: $0.step).count }.max() ?? 0) + 4
             var lines = [printable("\(result.session), \(endpoint.endpoint):")]
             for (row, step) in zip(rows, endpoint.steps) {
-                lines.append(isColoured ? "\u{1B}[\(step.ok ? "32" : "31")m\(row)\u{1B}[0m" : row)
+                lines += Columns.wrapped(row, to: width, indent: indent).map { part in
+                    isColoured ? "\u{1B}[\(step.ok ? "32" : "31")m\(part)\u{1B}[0m" : part
+                }
                 if !step.ok, let hint = step.hint {
-                    lines.append(printable("    → \(hint.replacing("SESSION", with: result.session))"))
+                    let text = printable("    → \(hint.replacing("SESSION", with: result.session))")
+                    lines += Columns.wrapped(text, to: width, indent: 6)
                 }
             }
             return lines + [verdict(endpoint)]
@@ -123,7 +129,8 @@ struct PingCommand: AsyncParsableCommand {
             """)
 
     @OptionGroup var common: CommonOptions
-    @Argument(help: "The session.", completion: .sessions) var session: String
+    @Argument(help: "The session; it may be left out where there is only one.", completion: .sessions) var session:
+        String?
     @Option(help: ArgumentHelp("This endpoint of the session; by default the first one.", valueName: "url"))
     var endpoint: String?
     @Option(name: [.short, .long], help: "How many times; without it, until it is interrupted.") var count: Int?
@@ -140,7 +147,9 @@ struct PingCommand: AsyncParsableCommand {
         let client = common.client()
         let terminal = Terminal()
         terminal.endWithReader()
-        var wanted = CheckRunMethod.Parameters(session: session, endpoint: endpoint, until: .tcp)
+        let name: String
+        if let session { name = session } else { name = try await Self.onlySession(client) }
+        var wanted = CheckRunMethod.Parameters(session: name, endpoint: endpoint, until: .tcp)
         var answered = 0
         var sent = 0
         while sent < count ?? .max {
@@ -160,6 +169,19 @@ struct PingCommand: AsyncParsableCommand {
         guard answered == sent else {
             throw CommandFailure(.failed, "\(sent - answered) of \(sent) were not answered")
         }
+    }
+
+    private static func onlySession(_ client: HoldfastClient) async throws -> String {
+        let names = try await client.call(
+            SessionListMethod.self, NoParameters(), timeout: CommonOptions.answerTimeout
+        ).sessions.inNaturalOrder.map(\.session)
+        guard names.count < 2 else {
+            throw CommandFailure(.usage, "there are \(names.count) sessions", advice: "name one: \(listed(names))")
+        }
+        guard let name = names.first else {
+            throw CommandFailure(.failed, "no session is configured", advice: "holdfastctl config init NAME begins one")
+        }
+        return name
     }
 }
 

@@ -11,8 +11,35 @@ enum Columns {
     }
 
     /// Names and values below each other.
-    static func details(_ rows: [(String, String)]) -> [String] {
-        align(rows.map { [$0.0, $0.1] }, gap: 2).map { "  " + $0 }
+    /// - Parameter width: of the lines, where a longer value goes on in the next one.
+    static func details(_ rows: [(String, String)], width: Int? = nil) -> [String] {
+        let names = rows.map { printable($0.0).count }.max() ?? 0
+        return align(rows.map { [$0.0, $0.1] }, gap: 2).flatMap { wrapped("  " + $0, to: width, indent: names + 4) }
+    }
+
+    /// A line in parts that a terminal has room for, cut between words. A word that is too long for a line has one to itself.
+    /// - Parameters:
+    ///   - width: `nil` leaves the line as it is.
+    ///   - indent: of the parts behind the first; what would leave them little room is left out.
+    static func wrapped(_ line: String, to width: Int?, indent: Int) -> [String] {
+        guard let width, Terminal.room(for: line) > width else { return [line] }
+        let indent = String(repeating: " ", count: indent <= width / 2 ? indent : 2)
+        // The blanks in front of a line and the alignment in it stay with the word behind them.
+        var parts: [String] = []
+        var part = ""
+        var blanks = ""
+        for word in line.split(separator: " ", omittingEmptySubsequences: false) {
+            let longer = part + blanks + word
+            if word.isEmpty || part.allSatisfy({ $0 == " " }) || Terminal.room(for: longer) <= width {
+                part = word.isEmpty ? part : longer
+                blanks = word.isEmpty ? blanks + " " : " "
+            } else {
+                parts.append(part)
+                part = indent + word
+                blanks = " "
+            }
+        }
+        return parts + [part]
     }
 
     private static func align(_ rows: [[String]], gap: Int) -> [String] {

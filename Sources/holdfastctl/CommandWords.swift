@@ -58,8 +58,20 @@ struct CommandWords: Equatable {
             advice: didYouMean(near.map { "\(command) \($0)" }) ?? "there is: \(parts.joined(separator: ", "))")
     }
 
+    /// What other tools call it.
+    static let known: [String: String] = [
+        "up": "connect", "start": "connect", "down": "disconnect", "stop": "disconnect", "restart": "reconnect",
+        "pub": "publish", "send": "publish", "sub": "subscribe", "receive": "subscribe", "consume": "subscribe",
+        "ls": "list", "sessions": "list", "show": "status", "info": "status", "state": "status", "logs": "log",
+        "journal": "log", "monitor": "watch", "events": "watch", "follow": "watch", "add": "config init",
+        "new": "config init", "create": "config init", "init": "config init", "edit": "config edit",
+        "doctor": "check", "diagnose": "check", "test": "check", "netcheck": "check", "outbox": "queue",
+        "messages": "queue", "route": "network", "ip": "network", "who": "participants", "members": "participants",
+        "room": "switch-room", "join": "switch-room", "dashboard": "top", "stats": "metrics", "report": "bugreport",
+    ]
+
     private static func unknown(_ command: String) -> CommandFailure {
-        let near = nearest(to: command, among: Array(names))
+        let near = known[command].map { [$0] } ?? nearest(to: command, among: Array(names))
         return CommandFailure(
             .usage, "there is no command \"\(command)\"",
             advice: didYouMean(near) ?? "holdfastctl help lists the commands")

@@ -93,77 +93,6 @@ struct ConfigCommand: AsyncParsableCommand {
         }
     }
 
-    struct Init: AsyncParsableCommand {
-        static let configuration = CommandConfiguration(
-            commandName: "init",
-            abstract: "Begin the file of a session, with every key explained.",
-            discussion: """
-                The file is checked; after "holdfastctl reload" the session connects. A file that is there already is left \
-                as it is.
-                """)
-
-        @OptionGroup var common: CommonOptions
-        @OptionGroup var place: Place
-        @Argument(help: "The name of the session: lower-case letters, digits and hyphens.") var name: String
-        @Option(
-            help: ArgumentHelp(
-                "The server, like mqtts://broker.example:8883; more than one may follow.", valueName: "url"))
-        var endpoint: [String] = []
-        @Option(help: "The user at the server.") var user: String?
-        @Option(
-            help: ArgumentHelp(
-                "Where the password is: file:PATH, credential:NAME or exec:COMMAND.", valueName: "reference"))
-        var password: String?
-        @Flag(help: "Print the file instead of writing it.") var stdout = false
-
-        func validate() throws {
-            // A template's name ends with @.
-            guard SessionWord.isValid(name.hasSuffix("@") ? String(name.dropLast()) : name) else {
-                throw ValidationError(SessionWord.rule)
-            }
-            if let password, !["file:", "credential:", "exec:"].contains(where: password.hasPrefix) {
-                throw ValidationError(
-                    "a password is never written into the file: say where it is with file:PATH, credential:NAME or exec:COMMAND"
-                )
-            }
-        }
-
-        func run() async throws {
-            let text = SessionTemplate(endpoints: endpoint, user: user, password: password).text
-            if stdout {
-                Terminal().print(text)
-                return
-            }
-            let path = "\(place.configDirectory)/sessions.d/\(name).toml"
-            try Self.create(path, text)
-            // What is wrong with what was given is told at once. Without holdfastd, nobody knows.
-            let errors = ((try? ConfigCommand.effective(place))?.errors ?? []).filter { $0.file == path }
-            let isRight = errors.isEmpty
-            if common.json {
-                Terminal().print(json: .object(["file": .string(path)]))
-            } else {
-                Terminal().print("\(path) is written. Next: \(isRight ? "" : "correct it, then ")holdfastctl reload")
-            }
-            Terminal.complain(errors.map(ReloadText.problem))
-            guard isRight else { throw CommandFailure(.failed, "") }
-        }
-
-        private static func create(_ path: String, _ text: String) throws(CommandFailure) {
-            let descriptor = open(path, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0o644)
-            guard descriptor >= 0 else {
-                switch errno {
-                case EEXIST:
-                    throw CommandFailure(.failed, "\(path) is there already", advice: "edit it, or choose another name")
-                case EACCES:
-                    throw CommandFailure(.notPermitted, "\(path) cannot be written", advice: "try it with sudo")
-                default: throw CommandFailure(.failed, "\(path) cannot be written: \(String(cString: strerror(errno)))")
-                }
-            }
-            close(descriptor)
-            try OutputFile.write(text, to: path)
-        }
-    }
-
     struct Edit: AsyncParsableCommand {
         static let configuration = CommandConfiguration(
             commandName: "edit",
@@ -255,49 +184,5 @@ enum ConfigText {
         case .derived: value.key == "device" ? "the machine id" : "the user"
         case .default: "default"
         }
-    }
-}
-
-/// The file of a session that begins.
-struct SessionTemplate {
-    var endpoints: [String]
-    var user: String?
-    var password: String?
-
-    var text: String {
-        let servers = endpoints.isEmpty ? ["mqtts://broker.example:8883"] : endpoints
-        let reference = password.map { "password = \(Self.quoted($0))" }
-        return """
-            # A session; holdfast-session(5) explains every key, and example.toml.disabled has them all with their defaults.
-            # After a change: holdfastctl config check, then holdfastctl reload.
-
-            # The server, or several, in the order in which they are tried.
-            endpoints = [\(servers.map(Self.quoted).joined(separator: ", "))]
-
-            # Who this session is at the server.
-            user = \(Self.quoted(user ?? "edge-42"))
-
-            # Where the password is, which is never written here: "file:PATH", "credential:NAME" or "exec:COMMAND".
-            \(reference ?? "# password = \"file:/etc/holdfast/broker.secret\"")
-
-            # The room to join, for topics that begin with ~/ and for presence.
-            # room = "plant-7"
-
-            # The certificates to trust; without it those of the system.
-            # [tls]
-            # ca = "/etc/holdfast/ca.pem"
-            """
-    }
-
-    /// As TOML writes a text.
-    private static func quoted(_ text: String) -> String {
-        var quoted = ""
-        for scalar in text.unicodeScalars {
-            switch scalar {
-            case "\"", "\\": quoted += "\\\(scalar)"
-            default: quoted.unicodeScalars.append(scalar)
-            }
-        }
-        return "\"\(quoted)\""
     }
 }

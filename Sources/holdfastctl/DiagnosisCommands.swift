@@ -34,12 +34,42 @@ struct LogCommand: AsyncParsableCommand {
             }
             return
         }
+        if let obstacle = Journal.obstacle { throw obstacle }
         var words = ["journalctl", "SYSLOG_IDENTIFIER=holdfastd", "--lines=\(lines)"]
         if let session { words.append("HOLDFAST_SESSION=\(session)") }
         if follow { words.append("--follow") }
         if explain { words.append("--catalog") }
         if common.json { words.append("--output=json") }
         throw ExternalProgram.become(words)
+    }
+}
+
+/// The journal of the system.
+enum Journal {
+    /// Why it cannot be read here: journalctl would show nothing, and say that there is nothing. `nil` if it can.
+    static var obstacle: CommandFailure? {
+        var isThere = false
+        for folder in ["/var/log/journal", "/run/log/journal"] {
+            for machine in Folder.names(in: folder) ?? [] {
+                guard let files = Folder.names(in: "\(folder)/\(machine)") else {
+                    isThere = true
+                    continue
+                }
+                for file in files where file.hasPrefix("system") && file.hasSuffix(".journal") {
+                    if access("\(folder)/\(machine)/\(file)", R_OK) == 0 { return nil }
+                    isThere = true
+                }
+            }
+        }
+        guard isThere else {
+            return CommandFailure(
+                .failed, "there is no journal of systemd here",
+                advice: "what a daemon in a container writes is in: podman logs NAME, or docker logs NAME")
+        }
+        return CommandFailure(
+            .notPermitted, "you may not read the system's journal",
+            advice:
+                "try it with sudo, or join its group with: sudo usermod -aG systemd-journal $USER, then log in again")
     }
 }
 
@@ -110,24 +140,16 @@ struct BugreportCommand: AsyncParsableCommand {
         let words = [
             "journalctl", "SYSLOG_IDENTIFIER=holdfastd", "--lines=300", "--no-pager", "--output=short-iso", "--quiet",
         ]
-        let journal = ExternalProgram.output(of: words)?.text ?? "journalctl cannot be started"
-        report.add(
-            "Journal",
-            journal.isEmpty ? "nothing that this user may read: root and the group systemd-journal may" : journal)
+        let journal =
+            Journal.obstacle.map { $0.lines.joined(separator: "\n") }
+            ?? ExternalProgram.output(of: words)?.text ?? "journalctl cannot be started"
+        report.add("Journal", journal.isEmpty ? "nothing" : journal)
         return report.text
     }
 
     private func sessionFiles() -> [String] {
         let folder = "\(place.configDirectory)/sessions.d"
-        guard let stream = opendir(folder) else { return [] }
-        defer { closedir(stream) }
-        var names: [String] = []
-        while let entry = readdir(stream) {
-            guard let offset = MemoryLayout<dirent>.offset(of: \.d_name) else { continue }
-            let name = UnsafeRawPointer(entry).advanced(by: offset).assumingMemoryBound(to: CChar.self)
-            names.append(String(cString: name))
-        }
-        return names.filter { $0.hasSuffix(".toml") }.sorted().map { "\(folder)/\($0)" }
+        return (Folder.names(in: folder) ?? []).filter { $0.hasSuffix(".toml") }.sorted().map { "\(folder)/\($0)" }
     }
 }
 

@@ -74,6 +74,15 @@ extension CommandFailure {
         }
     }
 
+    /// What went wrong, without what to do about it.
+    static func sentence(of error: any Error) -> String {
+        switch error {
+        case let error as CommandFailure: error.sentence
+        case let error as ClientError: CommandFailure(error).sentence
+        default: "\(error)"
+        }
+    }
+
     init(_ refusal: RPCError) {
         let status: EndStatus =
             switch refusal.known {

@@ -7,6 +7,12 @@ enum ExternalProgram {
     /// Goes on as another program, which gets the terminal, the signals and the exit status. - Returns: only on failure.
     static func become(_ words: [String]) -> CommandFailure {
         let arguments = words.map { strdup($0) } + [nil]
+        // The threads that Swift's tasks run on have all signals blocked, and what is blocked or ignored here stays so there:
+        // Control-C would not end it.
+        var none = sigset_t()
+        sigemptyset(&none)
+        pthread_sigmask(SIG_SETMASK, &none, nil)
+        signal(SIGPIPE, SIG_DFL)
         execvp(words[0], arguments)
         let reason = String(cString: strerror(errno))
         for argument in arguments { free(argument) }
@@ -24,10 +30,12 @@ enum ExternalProgram {
         posix_spawn_file_actions_init(&actions)
         posix_spawn_file_actions_adddup2(&actions, ends[1], STDOUT_FILENO)
         defer { posix_spawn_file_actions_destroy(&actions) }
+        var attributes = usualSignals([])
+        defer { posix_spawnattr_destroy(&attributes) }
         let arguments = words.map { strdup($0) } + [nil]
         defer { for argument in arguments { free(argument) } }
         var pid = pid_t()
-        let result = posix_spawnp(&pid, words[0], &actions, nil, arguments, environ)
+        let result = posix_spawnp(&pid, words[0], &actions, &attributes, arguments, environ)
         close(ends[1])
         defer { close(ends[0]) }
         guard result == 0 else { return nil }
@@ -47,14 +55,8 @@ enum ExternalProgram {
     /// Runs a program on this terminal to its end; meanwhile the keys that end programs are for that one only.
     /// - Returns: its exit status; `nil` when it cannot be started or is killed.
     static func run(_ words: [String]) -> Int32? {
-        var attributes = posix_spawnattr_t()
-        posix_spawnattr_init(&attributes)
+        var attributes = usualSignals([SIGINT, SIGQUIT])
         defer { posix_spawnattr_destroy(&attributes) }
-        var keys = sigset_t()
-        sigemptyset(&keys)
-        for key in [SIGINT, SIGQUIT] { sigaddset(&keys, key) }
-        posix_spawnattr_setsigdefault(&attributes, &keys)
-        posix_spawnattr_setflags(&attributes, Int16(POSIX_SPAWN_SETSIGDEF))
         let before = [signal(SIGINT, SIG_IGN), signal(SIGQUIT, SIG_IGN)]
         defer {
             signal(SIGINT, before[0])
@@ -67,6 +69,20 @@ enum ExternalProgram {
         var status: Int32 = 0
         while waitpid(pid, &status, 0) < 0, errno == EINTR {}
         return status & 0x7F == 0 ? status >> 8 & 0xFF : nil
+    }
+
+    /// A program begins with no signal blocked, though the threads that Swift's tasks run on have all of them blocked, and none
+    /// of these ignored, nor that of a broken pipe.
+    private static func usualSignals(_ numbers: [Int32]) -> posix_spawnattr_t {
+        var attributes = posix_spawnattr_t()
+        posix_spawnattr_init(&attributes)
+        var signals = sigset_t()
+        sigemptyset(&signals)
+        posix_spawnattr_setsigmask(&attributes, &signals)
+        for number in numbers + [SIGPIPE] { sigaddset(&signals, number) }
+        posix_spawnattr_setsigdefault(&attributes, &signals)
+        posix_spawnattr_setflags(&attributes, Int16(POSIX_SPAWN_SETSIGDEF | POSIX_SPAWN_SETSIGMASK))
+        return attributes
     }
 
     /// Where `holdfastd` is: beside this program, or where a package puts it.

@@ -4,8 +4,8 @@
 
 /// Files and standard input.
 enum InputFile {
-    /// No message may be longer than a line of the control socket, so no more is read.
-    static let maximumLength = 1 << 20
+    /// No message has a longer payload, so no more is read.
+    static let maximumLength = 16 << 20
 
     /// The contents. - Parameter path: `-` is standard input.
     static func read(_ path: String) throws(CommandFailure) -> [UInt8] {
@@ -18,7 +18,8 @@ enum InputFile {
             if part.isEmpty { return contents }
             contents += part
         }
-        throw CommandFailure(.failed, "\(path) is longer than \(maximumLength) bytes")
+        throw CommandFailure(
+            .failed, "\(path) is longer than 16 MiB, and no message may be", advice: "send it in parts")
     }
 
     /// What standard input has now, at least a byte; nothing at its end.

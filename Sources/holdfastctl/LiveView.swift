@@ -12,6 +12,8 @@ enum LiveInput: Sendable, Equatable {
     /// Something happened to a session.
     case changed
     case key(LiveKey)
+    /// The terminal has another size.
+    case resized
     /// The daemon cannot be reached: the sentence.
     case detached(String)
 }
@@ -72,46 +74,72 @@ enum LiveInputs {
                     continuation.yield(.tick)
                 }
             }
-            if readsKeys { readKeys { continuation.yield(.key($0)) } }
+            LiveReader.start(readsKeys: readsKeys) { continuation.yield($0) }
             continuation.onTermination = { _ in
                 events.cancel()
                 ticks.cancel()
             }
         }
     }
+}
 
-    /// On a thread of its own, because reading waits. It ends with the terminal.
-    private static func readKeys(_ take: @escaping @Sendable (LiveKey) -> Void) {
-        let box = Unmanaged.passRetained(KeyReader(take: take))
+/// What a person does to the terminal: keys, and another size. On a thread of its own, because reading waits.
+private final class LiveReader: Sendable {
+    private let readsKeys: Bool
+    private let take: @Sendable (LiveInput) -> Void
+    /// A byte for each SIGWINCH. Static, since a signal's handler writes it; written before the handler is there.
+    nonisolated(unsafe) private static var sizes: [Int32] = [-1, -1]
+
+    private init(readsKeys: Bool, take: @escaping @Sendable (LiveInput) -> Void) {
+        self.readsKeys = readsKeys
+        self.take = take
+    }
+
+    /// It ends with the terminal.
+    static func start(readsKeys: Bool, _ take: @escaping @Sendable (LiveInput) -> Void) {
+        if sizes[0] < 0, pipe(&sizes) == 0 {
+            for end in sizes {
+                _ = fcntl(end, F_SETFD, FD_CLOEXEC)
+                _ = fcntl(end, F_SETFL, O_NONBLOCK)
+            }
+            signal(SIGWINCH) { _ in
+                let byte: UInt8 = 0
+                _ = withUnsafePointer(to: byte) { Glibc.write(LiveReader.sizes[1], $0, 1) }
+            }
+        }
+        let box = Unmanaged.passRetained(LiveReader(readsKeys: readsKeys, take: take))
         var thread = pthread_t()
         pthread_create(
             &thread, nil,
             { argument in
                 guard let argument else { return nil }
-                Unmanaged<KeyReader>.fromOpaque(argument).takeRetainedValue().run()
+                Unmanaged<LiveReader>.fromOpaque(argument).takeRetainedValue().run()
                 return nil
             }, box.toOpaque())
         pthread_detach(thread)
     }
-}
 
-private final class KeyReader: Sendable {
-    private let take: @Sendable (LiveKey) -> Void
-
-    init(take: @escaping @Sendable (LiveKey) -> Void) {
-        self.take = take
-    }
-
-    func run() {
+    private func run() {
         var buffer = [UInt8](repeating: 0, count: 64)
         while true {
+            // A negative descriptor is not looked at.
+            var waiting = [
+                pollfd(fd: readsKeys ? STDIN_FILENO : -1, events: Int16(POLLIN), revents: 0),
+                pollfd(fd: Self.sizes[0], events: Int16(POLLIN), revents: 0),
+            ]
+            if poll(&waiting, 2, -1) < 0, errno == EINTR { continue }
+            if waiting[1].revents != 0 {
+                while read(Self.sizes[0], &buffer, buffer.count) > 0 {}
+                take(.resized)
+            }
+            guard waiting[0].revents != 0 else { continue }
             let count = read(STDIN_FILENO, &buffer, buffer.count)
             if count < 0, errno == EINTR { continue }
             guard count > 0 else {
-                take(.letter("q"))
+                take(.key(.letter("q")))
                 return
             }
-            for key in LiveKey.keys(buffer[..<count]) { take(key) }
+            for key in LiveKey.keys(buffer[..<count]) { take(.key(key)) }
         }
     }
 }
@@ -119,7 +147,8 @@ private final class KeyReader: Sendable {
 /// Some lines of a terminal that are drawn again and again in the same place.
 struct LiveLines {
     private let terminal: Terminal
-    private var count = 0
+    /// How long each line is that stands there.
+    private var drawn: [Int] = []
 
     init(_ terminal: Terminal) {
         self.terminal = terminal
@@ -129,10 +158,12 @@ struct LiveLines {
     mutating func show(_ lines: [String]) {
         let (width, height) = (terminal.width, terminal.height)
         let shown = lines.prefix(max(height - 1, 1)).map { Terminal.fitted($0, to: width) }
-        let home = count > 0 ? "\u{1B}[\(count)F" : ""
+        // In a terminal that has become narrower, a line may have become several.
+        let rows = drawn.reduce(0) { $0 + max(1, ($1 + width - 1) / width) }
+        let home = rows > 0 ? "\u{1B}[\(rows)F" : ""
         let text = home + shown.map { $0 + "\u{1B}[K\n" }.joined() + "\u{1B}[J"
         terminal.write(Array(text.utf8))
-        count = shown.count
+        drawn = shown.map { Terminal.room(for: $0) }
     }
 }
 

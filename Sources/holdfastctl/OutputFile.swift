@@ -2,6 +2,23 @@
     import Glibc
 #endif
 
+/// A folder that the command looks into.
+enum Folder {
+    /// The names of what is in it, the hidden ones left out; `nil` when it is there and cannot be read.
+    static func names(in folder: String) -> [String]? {
+        guard let stream = opendir(folder) else { return errno == ENOENT ? [] : nil }
+        defer { closedir(stream) }
+        var names: [String] = []
+        while let entry = readdir(stream) {
+            // A record is shorter than its type where the name is short, so the name is read in place.
+            guard let offset = MemoryLayout<dirent>.offset(of: \.d_name) else { continue }
+            let name = UnsafeRawPointer(entry).advanced(by: offset).assumingMemoryBound(to: CChar.self)
+            names.append(String(cString: name))
+        }
+        return names.filter { !$0.hasPrefix(".") }
+    }
+}
+
 /// A file that the command writes.
 enum OutputFile {
     /// Replaces the contents. - Parameter path: `-` is standard output.

@@ -17,7 +17,7 @@ struct QueueCommand: AsyncParsableCommand {
             abstract: "List the messages that were accepted and not delivered yet. This is the default.")
 
         @OptionGroup var common: CommonOptions
-        @Argument(help: "The session.", completion: .sessions) var session: String
+        @Argument(help: "The session; without it, all that have messages.", completion: .sessions) var session: String?
         @Option(help: "Only messages that are queued, in-flight or quarantined.") var state: QueuedMessageState?
         @Option(help: ArgumentHelp("Only messages after this one.", valueName: "id")) var after: Int64?
         @Option(help: ArgumentHelp("How many at most, from 1 to 1000.", valueName: "number")) var limit = 100
@@ -29,10 +29,30 @@ struct QueueCommand: AsyncParsableCommand {
             guard MessageQueueListMethod.Parameters.limits.contains(limit) else {
                 throw ValidationError("--limit must be from 1 to 1000.")
             }
+            if after != nil, session == nil { throw ValidationError("--after needs SESSION.") }
         }
 
         func run() async throws {
-            let answer = try await common.client().callUndecoded(
+            let client = common.client()
+            if let session {
+                try await show(session, client)
+                return
+            }
+            let sessions = try await client.call(
+                SessionListMethod.self, NoParameters(), timeout: CommonOptions.answerTimeout
+            ).sessions.inNaturalOrder
+            let busy = sessions.filter { $0.outbox.queued + $0.outbox.inFlight + $0.outbox.quarantined > 0 }
+            for status in busy { try await show(status.session, client) }
+            if busy.isEmpty, !common.json, selection.fields == nil {
+                Terminal().print(
+                    sessions.isEmpty
+                        ? "No session is configured; holdfastctl config init NAME begins one."
+                        : "Nothing waits: the outbox of every session is empty.")
+            }
+        }
+
+        private func show(_ session: String, _ client: HoldfastClient) async throws {
+            let answer = try await client.callUndecoded(
                 MessageQueueListMethod.self, .init(session: session, state: state, after: after, limit: limit),
                 timeout: CommonOptions.answerTimeout)
             let terminal = Terminal()

@@ -33,7 +33,7 @@ struct StatusCommand: AsyncParsableCommand {
         let terminal = Terminal()
         if follow {
             terminal.endWithReader()
-            if terminal.isColoured, !common.json {
+            if terminal.canDraw, !common.json {
                 await followInPlace(client, terminal)
                 return
             }
@@ -58,7 +58,8 @@ struct StatusCommand: AsyncParsableCommand {
             terminal.print(json: answer)
         } else {
             let times = Terminal.times(isAbsolute: verbose)
-            terminal.print(Self.lines(sessions, times: times, verbose: verbose, marked: terminal.marked))
+            terminal.print(
+                Self.lines(sessions, times: times, verbose: verbose, width: terminal.wrap, marked: terminal.marked))
         }
         if check, let failure = Self.failure(sessions) { throw failure }
     }
@@ -79,20 +80,23 @@ struct StatusCommand: AsyncParsableCommand {
             }
             view.show(
                 Self.lines(
-                    shown, times: Terminal.times(isAbsolute: verbose), verbose: verbose, marked: terminal.marked) + note
-            )
+                    shown, times: Terminal.times(isAbsolute: verbose), verbose: verbose, width: terminal.wrap,
+                    marked: terminal.marked) + note)
         }
     }
 
     static func lines(
-        _ sessions: [SessionStatus], times: TimeText, verbose: Bool,
+        _ sessions: [SessionStatus], times: TimeText, verbose: Bool, width: Int? = nil,
         marked: (String, SessionStatus.State) -> String
     ) -> [String] {
         var lines: [String] = []
-        if sessions.count != 1 { lines.append(StatusText.overview(of: sessions)) }
+        if sessions.count != 1 {
+            lines += Columns.wrapped(StatusText.overview(of: sessions), to: width, indent: 2)
+        }
         for status in sessions {
-            lines.append(marked(StatusText.sentence(for: status, times: times), status.state))
-            if sessions.count == 1 || verbose { lines += StatusDetails.lines(for: status, times: times) }
+            let sentence = marked(StatusText.sentence(for: status, times: times), status.state)
+            lines += Columns.wrapped(sentence, to: width, indent: 2)
+            if sessions.count == 1 || verbose { lines += StatusDetails.lines(for: status, times: times, width: width) }
         }
         return lines
     }

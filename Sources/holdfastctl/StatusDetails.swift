@@ -2,7 +2,7 @@ import ControlAPI
 
 /// Everything else about a session, in aligned lines.
 enum StatusDetails {
-    static func lines(for status: SessionStatus, times: TimeText) -> [String] {
+    static func lines(for status: SessionStatus, times: TimeText, width: Int? = nil) -> [String] {
         var rows: [(String, String)] = []
         var state = [status.state.rawValue]
         if let resumed = status.resumed { state.append(resumed ? "resumed" : "new session at the server") }
@@ -57,7 +57,7 @@ enum StatusDetails {
         if let inbox = inbox(status.inbox) { rows.append(("Inbox", inbox)) }
         for consumer in status.inbox.consumers { rows.append(("Consumer", Self.consumer(consumer))) }
         rows.append(("Counters", counters(status.counters)))
-        return Columns.details(rows)
+        return Columns.details(rows, width: width)
     }
 
     private static func only(_ network: SessionStatus.Network) -> String {

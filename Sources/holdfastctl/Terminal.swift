@@ -10,13 +10,19 @@ struct Terminal {
     /// Colour and glyphs: on a terminal, unless NO_COLOR is set to something.
     var isColoured: Bool
     var isTerminal: Bool
+    /// Whether lines that were written can be written again in their place.
+    var canDraw: Bool
 
     init() {
         isTerminal = isatty(STDOUT_FILENO) == 1
         let refused = getenv("NO_COLOR").map { $0.pointee != 0 } ?? false
-        let isDumb = getenv("TERM").map { String(cString: $0) == "dumb" } ?? false
-        isColoured = isTerminal && !refused && !isDumb
+        let kind = getenv("TERM").map { String(cString: $0) } ?? ""
+        isColoured = isTerminal && !refused && kind != "dumb"
+        canDraw = isTerminal && kind != "dumb" && !kind.isEmpty
     }
+
+    /// How many characters a line has, where somebody reads it; a program gets whole lines.
+    var wrap: Int? { isTerminal ? width : nil }
 
     /// How many characters a line has; 80 when nobody knows.
     var width: Int {
@@ -32,20 +38,24 @@ struct Terminal {
         return 24
     }
 
-    /// As much of a line as there is room for; colours take none.
-    static func fitted(_ line: String, to width: Int) -> String {
+    /// How many characters a line takes; colours take none.
+    static func room(for line: String) -> Int {
         var isEscape = false
-        let count = line.count { character in
+        return line.count { character in
             if character == "\u{1B}" { isEscape = true }
             guard isEscape else { return true }
             if character.isLetter { isEscape = false }
             return false
         }
-        guard count > width else { return line }
+    }
+
+    /// As much of a line as there is room for; colours take none.
+    static func fitted(_ line: String, to width: Int) -> String {
+        guard room(for: line) > width else { return line }
         // The last one that fits gives way to the mark.
         var left = max(width - 1, 1)
         var fitted = ""
-        isEscape = false
+        var isEscape = false
         let hasColours = line.contains("\u{1B}")
         for character in line {
             if character == "\u{1B}" { isEscape = true }
@@ -116,7 +126,13 @@ struct Terminal {
     }
 
     static func complain(_ lines: [String]) {
-        _ = write(Array(lines.map(shown).joined().utf8), to: STDERR_FILENO)
+        var size = winsize()
+        let isTerminal = isatty(STDERR_FILENO) == 1 && ioctl(STDERR_FILENO, UInt(TIOCGWINSZ), &size) == 0
+        let width = isTerminal && size.ws_col > 0 ? Int(size.ws_col) : nil
+        let shown = lines.flatMap { $0.split(separator: "\n", omittingEmptySubsequences: false) }.flatMap { line in
+            Columns.wrapped(String(line), to: width, indent: line.prefix { $0 == " " }.count + 2)
+        }
+        _ = write(Array(shown.map(Self.shown).joined().utf8), to: STDERR_FILENO)
     }
 
     /// An error as one JSON object.

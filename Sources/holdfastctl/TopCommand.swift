@@ -18,10 +18,15 @@ struct TopCommand: AsyncParsableCommand {
         let client = common.client()
         // Whoever may not ask is told so on a screen that stays.
         let first = try await Self.sessions(client)
-        guard terminal.isTerminal, !common.json, let screen = FullScreen(terminal) else {
+        guard terminal.isTerminal, !common.json else {
             throw CommandFailure(
                 .usage, "top needs a terminal, and prints no JSON",
                 advice: "for programs: holdfastctl list --json, or watch")
+        }
+        guard terminal.canDraw, let screen = FullScreen(terminal) else {
+            throw CommandFailure(
+                .usage, "this terminal cannot be drawn on: TERM says what it can, and is dumb or not set",
+                advice: "line by line: holdfastctl watch, or status --follow")
         }
         var model = TopModel()
         model.take(first, at: Terminal.times().now)
@@ -38,6 +43,7 @@ struct TopCommand: AsyncParsableCommand {
                 } else {
                     model.message = await Self.carryOut(request, client)
                 }
+            case .resized: break
             case .detached(let sentence): model.message = "\(sentence); waiting for the daemon"
             case .tick, .changed:
                 guard let sessions = try? await Self.sessions(client) else { break }
@@ -52,10 +58,14 @@ struct TopCommand: AsyncParsableCommand {
         _ model: TopModel, _ history: [String]?, _ terminal: Terminal, _ screen: borrowing FullScreen
     ) {
         if let history {
-            screen.show(history + ["", "Any key goes back."])
+            // The key that goes back is worth more than the end of the list.
+            let room = max(terminal.height - 2, 0)
+            screen.show(history.prefix(room) + (terminal.height > 2 ? [""] : []) + ["Any key goes back."])
         } else {
             screen.show(
-                model.lines(times: Terminal.times(), height: terminal.height, isColoured: terminal.isColoured))
+                model.lines(
+                    times: Terminal.times(), width: terminal.width, height: terminal.height,
+                    isColoured: terminal.isColoured))
         }
     }
 

@@ -65,25 +65,68 @@ struct TopModel {
 
     // MARK: What it looks like
 
+    /// A column of the table.
+    private struct Column {
+        var heading: String
+        /// The narrower the terminal, the fewer are shown: those with the highest numbers go first.
+        var rank: Int
+    }
+
+    private static let columns: [Column] = [
+        Column(heading: "SESSION", rank: 0), Column(heading: "STATE", rank: 0), Column(heading: "TIME", rank: 3),
+        Column(heading: "PATH", rank: 6), Column(heading: "QUALITY", rank: 7), Column(heading: "RTT", rank: 4),
+        Column(heading: "", rank: 8), Column(heading: "QUEUE", rank: 2), Column(heading: "OUT/s", rank: 5),
+        Column(heading: "IN/s", rank: 5), Column(heading: "WHY", rank: 1),
+    ]
+    /// As much of the last column as it is worth to be shown for.
+    private static let least = 16
+
     /// - Parameters:
-    ///   - height: how many lines there are.
+    ///   - width: how many characters a line has.
+    ///   - height: how many lines there are. Of few, the selected session has the first, then the keys, the heading and the
+    ///     overview.
     ///   - isColoured: whether the selection and the states have colours.
-    func lines(times: TimeText, height: Int, isColoured: Bool) -> [String] {
-        let heading = ["SESSION", "STATE", "TIME", "PATH", "QUALITY", "RTT", "", "QUEUE", "OUT/s", "IN/s", "WHY"]
-        let table = Columns.table(heading, sessions.map { row($0, times) })
+    func lines(times: TimeText, width: Int, height: Int, isColoured: Bool) -> [String] {
+        let table = table(times, width: width)
         let body = table.dropFirst()
-        let room = max(height - 5, 1)
+        var frame: [String] = []
+        if height > 3 { frame.append(StatusText.overview(of: sessions)) }
+        if height > 5 { frame.append("") }
+        if height > 2 { frame.append("  " + (table.first ?? "")) }
+        let room = max(height - frame.count - (height > 1 ? 1 : 0), 1)
         let index = sessions.firstIndex { $0.session == selection } ?? 0
         let start = max(0, min(index - room / 2, body.count - room))
-        var lines = ["\(StatusText.overview(of: sessions))", ""]
-        lines.append("  " + (table.first ?? ""))
+        var lines = frame
         for (offset, text) in body.enumerated().dropFirst(start).prefix(room) {
             lines.append(drawn(text, sessions[offset], isColoured: isColoured))
         }
+        guard height > 1 else { return lines }
         while lines.count < height - 1 { lines.append("") }
-        lines.append(
-            message.map(printable) ?? "↑↓ select  r reconnect  c connect  d disconnect  h history  q quit")
+        let keys =
+            width >= 67
+            ? "↑↓ select  r reconnect  c connect  d disconnect  h history  q quit" : "↑↓  keys: r c d h, q quits"
+        lines.append(message.map(printable) ?? keys)
         return lines
+    }
+
+    /// The heading and a row for each session, with the columns that there is room for.
+    private func table(_ times: TimeText, width: Int) -> [String] {
+        let rows = sessions.map { row($0, times) }
+        var shown = Array(Self.columns.indices)
+        func room() -> Int {
+            // The mark of the selection, and a gap behind each column.
+            shown.reduce(2) { sum, column in
+                let cells = [Self.columns[column].heading] + rows.map { $0[column] }
+                let widest = cells.map(\.count).max() ?? 0
+                return sum + (column == Self.columns.count - 1 ? min(widest, Self.least) : widest + 2)
+            }
+        }
+        while room() > width, let last = shown.map({ Self.columns[$0].rank }).max(), last > 0 {
+            shown.removeAll { Self.columns[$0].rank == last }
+        }
+        let table = Columns.table(
+            shown.map { Self.columns[$0].heading }, rows.map { row in shown.map { row[$0] } })
+        return table.map { Columns.fitted($0, to: max(width - 2, 1)) }
     }
 
     private func drawn(_ text: String, _ session: SessionStatus, isColoured: Bool) -> String {

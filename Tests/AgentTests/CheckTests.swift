@@ -103,6 +103,15 @@ struct EndpointCheckTests {
         #expect(rejected.steps.last?.step == .connect)
         #expect(rejected.steps.last?.code == "credential-rejected")
         #expect(rejected.farewell == nil)
+        #expect(rejected.steps.last?.hint?.hasPrefix("the session has no password") == true)
+
+        var wrong = try check(
+            "mqtt://broker.example", greeting: Connect(clientID: "a-check", password: ByteBuffer(string: "wrong")))
+        _ = wrong.resolved([address], via: "eth0", at: at(5))
+        _ = wrong.take(.reached(address), at: at(6))
+        _ = wrong.take(opened(nil), at: at(7))
+        #expect(wrong.take(connack(.badUserNameOrPassword), at: at(9)) == .finish)
+        #expect(wrong.steps.last?.hint == SessionCore.ReasonCode.credentialRejected.hint)
     }
 
     @Test func `a web server on the port is told from a broker`() throws {

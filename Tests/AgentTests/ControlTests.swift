@@ -242,4 +242,48 @@ struct ControlTests {
             #expect(denials.allSatisfy { $0.fields["HOLDFAST_PEER_UID"] == "4242" && $0.message.contains("pid 77") })
         }
     }
+
+    @Test func `who may only look may try TCP, and nothing with the session's credential`() async throws {
+        try await DaemonUnderTest.run(autoconnect: false) { daemon in
+            let peer = try await peer([.observe], of: daemon)
+            let checked = try await peer.call("check.run", #"{"session":"main","until":"tcp"}"#)
+            let steps = try ParameterDecoder.decodeLeniently(CheckRunMethod.Result.self, from: checked).endpoints[0]
+                .steps
+            #expect(steps.map(\.step) == [.dns, .route, .tcp] && steps.allSatisfy(\.ok))
+            for until in CheckStep.allCases where ![.dns, .route, .tcp].contains(until) {
+                await #expect(throws: ControlPeer.CallFailure(code: "not-permitted"), "\(until)") {
+                    try await peer.call("check.run", #"{"session":"main","until":"\#(until.rawValue)"}"#)
+                }
+            }
+        }
+    }
+
+    @Test func `a configuration that is not written is tried for root, and for nobody else`() async throws {
+        try await DaemonUnderTest.run(autoconnect: false) { daemon in
+            let port = await daemon.server.port
+            func wanted(_ file: String) -> String {
+                let text = file.replacing("\n", with: "\\n").replacing("\"", with: "\\\"")
+                return #"{"session":"new","configuration":"\#(text)"}"#
+            }
+            let file = "endpoints = [\"mqtt://127.0.0.1:\(port)\"]\nuser = \"edge-43\"\n"
+            let root = try await daemon.peer()
+            let answer = try await root.call("check.run", wanted(file))
+            let result = try ParameterDecoder.decodeLeniently(CheckRunMethod.Result.self, from: answer)
+            #expect(result.session == "new" && result.endpoints.map(\.ok) == [true])
+            #expect(try await daemon.server.connect().clientID == "edge-43-check")
+            await #expect(throws: ControlPeer.CallFailure(code: "bad-configuration")) {
+                try await root.call("check.run", wanted("user = 3\n"))
+            }
+            let listed = try await root.call("session.list")
+            #expect(
+                try ParameterDecoder.decodeLeniently(SessionSnapshot.self, from: listed).sessions.map(\.session) == [
+                    "main"
+                ])
+            // It could name any file and command: whoever may only control has no business with that.
+            let admin = try await peer(Set(Role.allCases), of: daemon)
+            await #expect(throws: ControlPeer.CallFailure(code: "not-permitted")) {
+                try await admin.call("check.run", wanted(file))
+            }
+        }
+    }
 }

@@ -270,7 +270,7 @@ struct RoundTripTests {
                 "session.unwatch": .observe, "publication.list": .observe, "publication.put": .message,
                 "publication.remove": .message, "network.status": .observe, "message.queue.list": .observe,
                 "message.queue.retry": .message, "message.queue.drop": .control,
-                "check.run": .control, "daemon.metrics": .observe, "daemon.logLevel": .control,
+                "check.run": .observe, "daemon.metrics": .observe, "daemon.logLevel": .control,
             ])
     }
 }

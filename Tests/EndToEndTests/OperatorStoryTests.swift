@@ -54,6 +54,11 @@ extension EndToEnd {
             #expect(wrong.0 == .exited(1))
             #expect(wrong.1.contains("there is no key \"usr\"; did you mean \"user\"?"))
             #expect(try await edit("false").0 == .exited(1))
+            // The editor gets Control-C, and is told of another size.
+            let signals = try await edit("grep ^Sig...: /proc/self/status #").1
+            #expect(signals.contains("SigBlk:\t0000000000000000\n"), "\(signals)")
+            // But for the two of glibc's own, 32 and 33.
+            #expect(signals.contains(/SigIgn:\t0000000[01][08]0000000\n/), "\(signals)")
             let none = try await edit("true", "other")
             #expect(none.1.contains("holdfastctl config init other begins one"))
         }
@@ -268,7 +273,7 @@ extension OperatorStory {
         },
         OperatorStory(
             title: "The server is away: messages wait",
-            commands: ["holdfastctl publish main plant/7/door open", "holdfastctl queue main"]
+            commands: ["holdfastctl publish main plant/7/door open", "holdfastctl queue"]
         ) { _, daemon in
             try file(daemon, plain, user, "autoconnect = false")
             try await daemon.start()

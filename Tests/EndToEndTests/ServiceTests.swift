@@ -335,6 +335,19 @@ extension EndToEnd {
                 let told = try #require(try await journal(container, .accessDenied).first)
                 #expect(told["HOLDFAST_PEER_UID"] == id)
 
+                // Those who may look may see how far the server is; the journal belongs to others.
+                #expect(try await alice("holdfastctl ping --count 1").ending == .exited(0))
+                #expect(try await alice("holdfastctl check main").ending == .exited(5))
+                let log = try await alice("holdfastctl log")
+                #expect(log.ending == .exited(5) && log.errors.contains("usermod -aG systemd-journal"), "\(log)")
+                // What shows it can be ended: nothing of what this program does to signals is left.
+                let signals =
+                    "holdfastctl log --follow >/tmp/log & until grep -q ready /tmp/log; do :; done; "
+                    + "cat /proc/$!/comm; grep ^SigBlk /proc/$!/status; kill $!; wait $!; echo $?"
+                #expect(try await container.shell(signals) == "journalctl\nSigBlk:\t0000000000000000\n143\n")
+                try await container.run("usermod", "-aG", "systemd-journal", "alice")
+                #expect(try await alice("holdfastctl log").output.contains("ready: 1 session"))
+
                 try await container.run("usermod", "-aG", "holdfast-admin", "alice")
                 #expect(try await alice("holdfastctl reload").ending == .exited(0))
                 #expect(try await alice("holdfastctl disconnect main").ending == .exited(0))

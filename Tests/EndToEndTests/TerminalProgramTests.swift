@@ -5,7 +5,7 @@ import HoldfastClient
 import Support
 import Testing
 
-/// What people and programs in other languages use, against a real daemon: a terminal (tmux), and the client for Python.
+/// What people use, against a real daemon, in a real terminal (tmux).
 extension EndToEnd {
     @Test func `top shows the sessions in a real terminal, and its keys do what they say`() async throws {
         try await withLab { lab, daemon in
@@ -16,8 +16,7 @@ extension EndToEnd {
             let events = try await daemon.events(of: "gw-10")
             try await events.until(.connected)
             let terminal = TerminalUnderTest(lab)
-            try await terminal.start(
-                ["\(Daemon.programs)/holdfastctl", "top", "--socket", daemon.socket], within: daemon)
+            try await terminal.start(["\(Daemon.programs)/holdfastctl", "top", "--socket", daemon.socket])
             let first = try await terminal.screen("shows both, in their natural order") { lines in
                 lines.contains { $0.hasPrefix("● gw-2 ") } && lines.contains { $0.hasPrefix("● gw-10 ") }
             }
@@ -39,43 +38,96 @@ extension EndToEnd {
             try await terminal.screen("is back") { $0.contains { $0.hasPrefix("● gw-2 ") } }
             try await terminal.press("q")
             try await terminal.screen("has left the terminal as it was") { $0.contains { $0.contains("ended with 0") } }
-            await terminal.end()
         }
     }
 
-    @Test func `the client for Python loses no message when the daemon is killed`() async throws {
+    @Test func `top has something to say in any terminal, and draws again when that has another size`() async throws {
+        try await withLab { lab, daemon in
+            let server = try await LabServer(lab)
+            try await server.start()
+            for name in ["gw-1", "gw-2", "gw-3"] { try daemon.session(name) }
+            try await daemon.start()
+            for name in ["gw-1", "gw-2", "gw-3"] { try await daemon.events(of: name).until(.connected) }
+            let terminal = TerminalUnderTest(lab)
+            let top = ["\(Daemon.programs)/holdfastctl", "top", "--socket", daemon.socket]
+            try await terminal.start(top, columns: 50, rows: 12)
+            // The longer the line, the less of it is worth its room: whole columns go, and no line is wrapped.
+            let narrow = try await terminal.screen("shows the columns that matter most") { lines in
+                lines.filter { $0.hasPrefix("● gw-") }.count == 3
+            }
+            #expect(narrow.contains { $0.contains("SESSION") && $0.contains("STATE") && $0.contains("WHY") })
+            #expect(!narrow.contains { $0.contains("QUALITY") })
+            #expect(narrow.contains { $0.contains("q quits") })
+            try await terminal.press("Down")
+            try await terminal.press("Down")
+            try await terminal.resize(columns: 20, rows: 2)
+            try await terminal.screen("shows the selected one, and the keys") { lines in
+                lines.count <= 3 && lines[0].hasPrefix("● gw-3") && lines[1].contains("keys")
+            }
+            try await terminal.resize(columns: 140, rows: 24)
+            try await terminal.screen("shows everything") { lines in
+                lines.contains { $0.contains("QUALITY") } && lines.contains { $0.hasPrefix("● gw-1 ") }
+            }
+            try await terminal.press("q")
+            try await terminal.screen("is as it was") { $0.contains { $0.contains("ended with 0") } }
+            try await terminal.close()
+            for kind in ["dumb", ""] {
+                try await terminal.start(top, kind: kind)
+                try await terminal.screen("says what to do in one that cannot be drawn on") { lines in
+                    lines.contains { $0.contains("holdfastctl watch") } && lines.contains("ended with 2")
+                }
+                try await terminal.close()
+            }
+        }
+    }
+
+    @Test func `status is wrapped between words, and follows a terminal that becomes narrower`() async throws {
         try await withLab { lab, daemon in
             let server = try await LabServer(lab)
             try await server.start()
             try daemon.session()
             try await daemon.start()
             try await daemon.events().until(.connected)
-            let folder = URL(fileURLWithPath: #filePath).deletingLastPathComponent().deletingLastPathComponent()
-                .deletingLastPathComponent().appendingPathComponent("Examples/Python")
-            let echo = try await lab.start(
-                "echo.py",
-                [
-                    "env", "HOLDFAST_SOCKET=\(daemon.socket)", "python3", "-B",
-                    folder.appendingPathComponent("echo.py").path,
-                    "main",
-                ], in: nil)
-            try await until("it consumes") { try await daemon.status().inbox.consumers.map(\.name) == ["echo"] }
-            let near = LabClient(lab)
-            for number in 1...20 { try await near.publish("\(number)", to: "orders/1") }
-            try await until("some are answered") { echo.output.contains("orders/1 3 is answered") }
-            try await daemon.kill()
-            for number in 21...40 { try await near.publish("\(number)", to: "orders/1") }
-            try await daemon.start()
-            try await until("all are answered") { echo.output.contains("orders/1 40 is answered") }
-            let answered = echo.output.split(separator: "\n").compactMap { line in
-                line.hasPrefix("orders/1 ") ? Int(line.split(separator: " ")[1]) : nil
+            let terminal = TerminalUnderTest(lab)
+            let wide = try await terminal.run("holdfastctl status main", as: .root, within: daemon)
+            let narrow = try await terminal.run("holdfastctl status main", as: .root, within: daemon, columns: 50)
+            func words(_ screen: [String], of name: String) -> [Substring] {
+                let text = screen.joined(separator: " ")
+                let rest = text.range(of: "  \(name) ").map { text[$0.upperBound...] } ?? ""
+                return (rest.range(of: "  Protocol ").map { rest[..<$0.lowerBound] } ?? rest).split(separator: " ")
             }
-            // One may come again after a kill; the first of each are all, and in order.
-            var first: [Int] = []
-            for number in answered where !first.contains(number) { first.append(number) }
-            #expect(first == Array(1...40))
-            await echo.signal(SIGINT)
-            #expect(try await echo.ended(within: .seconds(180)) == .exited(0))
+            #expect(narrow.count > wide.count)
+            #expect(narrow.allSatisfy { $0.count <= 50 })
+            // Below the value, not below the name.
+            #expect(narrow.contains { $0.hasPrefix("            ") })
+            #expect(words(narrow, of: "Endpoint") == words(wide, of: "Endpoint"))
+
+            let follow = ["\(Daemon.programs)/holdfastctl", "status", "main", "--follow", "--socket", daemon.socket]
+            try await terminal.start(follow, columns: 110, rows: 40)
+            try await terminal.screen("follows") { $0.contains { $0.hasPrefix("  Counters ") } }
+            try await terminal.resize(columns: 50, rows: 40)
+            try await terminal.screen("shows it once") { lines in
+                lines.count { $0.hasPrefix("  State ") } == 1 && lines.count { $0.hasPrefix("  Counters ") } == 1
+                    && lines.contains { $0.hasPrefix("            ") }
+            }
         }
+    }
+
+    @Test func `a terminal does not outlive a test that fails`() async throws {
+        struct Given: Error {}
+        var socket = ""
+        do {
+            try await Lab.run { lab in
+                let terminal = TerminalUnderTest(lab)
+                try await terminal.start(["sleep", "600"])
+                socket = "\(lab.directory)/tmux.sock"
+                throw Given()
+            }
+        } catch is Given {}
+        let processes = try FileManager.default.contentsOfDirectory(atPath: "/proc").compactMap { pid in
+            try? String(contentsOfFile: "/proc/\(pid)/cmdline", encoding: .utf8)
+        }
+        #expect(!socket.isEmpty)
+        #expect(!processes.contains { $0.contains(socket) })
     }
 }

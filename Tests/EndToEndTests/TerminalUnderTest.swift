@@ -1,10 +1,11 @@
 import Foundation
 import Support
 
-/// A terminal of its own, by tmux.
-struct TerminalUnderTest {
+/// A terminal of its own, by tmux, whose server ends with the lab at the latest.
+actor TerminalUnderTest {
     private let lab: Lab
     private let socket: String
+    private var server: LabProcess?
 
     init(_ lab: Lab) {
         self.lab = lab
@@ -12,15 +13,19 @@ struct TerminalUnderTest {
     }
 
     /// Runs a command, and a line behind it that says how it ended.
-    func start(_ words: [String], within daemon: Daemon) async throws {
+    func start(
+        _ words: [String], columns: Int = 120, rows: Int = 24, kind: String = "screen-256color"
+    ) async throws {
         let quoted = words.map { "'\($0)'" }.joined(separator: " ")
-        try await tmux(
-            "-f", "/dev/null", "-u", "new-session", "-d", "-x", "120", "-y", "24",
-            "env TERM=screen-256color \(quoted); echo ended with $?; sleep 600")
+        try await open(columns, rows, "env TERM=\(kind) \(quoted); echo ended with $?; sleep 600")
     }
 
-    /// Runs a line of the shell in a terminal of 110 columns, as somebody with the programs installed. - Returns: the screen.
-    func run(_ line: String, as user: OperatorStory.Person, within daemon: Daemon) async throws -> [String] {
+    /// Runs a line of the shell in a terminal, as somebody with the programs installed. - Returns: the screen.
+    ///
+    /// - Parameter columns: so many, unless it is given, that what has the paths of a test in it is not wrapped because of them.
+    func run(
+        _ line: String, as user: OperatorStory.Person, within daemon: Daemon, columns: Int = 400
+    ) async throws -> [String] {
         // The configuration of this daemon is that of the command.
         let script = try lab.write(
             "screen.sh",
@@ -38,21 +43,19 @@ struct TerminalUnderTest {
             """)
         let person = ["setpriv", "--reuid", "65534", "--regid", "65534", "--clear-groups", "--"]
         let words = (user == .root ? [] : person) + ["sh", script]
-        try await tmux(
-            "-f", "/dev/null", "-u", "new-session", "-d", "-x", "110", "-y", "60",
-            words.map { "'\($0)'" }.joined(separator: " "))
-        var lines: [String] = []
-        try await until("the command has ended") {
-            lines = try await tmux("-u", "capture-pane", "-p", "-J").components(separatedBy: "\n")
-            return lines.contains("[end]")
-        }
-        await end()
+        try await open(columns, 60, words.map { "'\($0)'" }.joined(separator: " "))
+        let lines = try await screen("shows the command's end") { $0.contains("[end]") }
+        try await close()
         return lines.prefix { $0 != "[end]" }.map { line in
             String(line.reversed().drop { $0 == " " }.reversed())
         }
     }
 
     func press(_ key: String) async throws { try await tmux("send-keys", key) }
+
+    func resize(columns: Int, rows: Int) async throws {
+        try await tmux("resize-window", "-x", "\(columns)", "-y", "\(rows)")
+    }
 
     /// Waits until the screen is so. - Returns: its lines.
     @discardableResult
@@ -69,13 +72,31 @@ struct TerminalUnderTest {
         return lines
     }
 
-    func end() async { _ = try? await tmux("kill-server") }
+    func close() async throws { try await tmux("kill-session") }
+
+    private func open(_ columns: Int, _ rows: Int, _ command: String) async throws {
+        try await begin()
+        try await tmux("-u", "new-session", "-d", "-x", "\(columns)", "-y", "\(rows)", command)
+    }
+
+    /// In the foreground, so that it is a process of the lab.
+    private func begin() async throws {
+        guard server == nil else { return }
+        let server = try await lab.start(
+            "tmux", Self.environment + ["tmux", "-S", socket, "-f", "/dev/null", "-u", "-D"], in: nil)
+        self.server = server
+        try await until("tmux runs") {
+            guard await server.isRunning else { throw Lab.Failure("tmux ended: \(server.errors)") }
+            return try await lab.finish(["tmux", "-S", socket, "list-sessions"], in: nil).ending == .exited(0)
+        }
+    }
+
+    /// That of the terminals, too.
+    private static let environment = ["env", "-u", "NO_COLOR", "LC_ALL=C.UTF-8"]
 
     @discardableResult
     private func tmux(_ words: String...) async throws -> String {
-        // The terminals of its server have the environment of the first command.
-        let result = try await lab.finish(
-            ["env", "-u", "NO_COLOR", "LC_ALL=C.UTF-8", "tmux", "-S", socket] + words, in: nil)
+        let result = try await lab.finish(Self.environment + ["tmux", "-S", socket] + words, in: nil)
         guard result.ending == .exited(0) else { throw Lab.Failure("tmux \(words): \(result.errors)") }
         return result.output
     }

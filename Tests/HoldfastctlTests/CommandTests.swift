@@ -116,11 +116,21 @@ struct EndingTests {
         #expect(CommandWords(words).failure == nil)
     }
 
-    @Test(arguments: [("statsu", "did you mean status?"), ("qwertyuiop", "holdfastctl help lists the commands")])
+    @Test(arguments: [
+        ("statsu", "did you mean status?"), ("qwertyuiop", "holdfastctl help lists the commands"),
+        ("up", "did you mean connect?"), ("add", "did you mean config init?"), ("logs", "did you mean log?"),
+    ])
     func `a command that there is not gets the nearest one`(_ word: String, _ advice: String) {
         let failure = CommandWords(["--json", word]).failure
         #expect(failure?.status == .usage)
         #expect(failure?.advice == advice)
+    }
+
+    @Test func `what other tools call a command leads to one`() {
+        for (word, command) in CommandWords.known {
+            #expect(CommandWords(command.split(separator: " ").map(String.init)).failure == nil, "\(command)")
+            #expect(CommandWords([word]).failure?.status == .usage, "\(word) is no command itself")
+        }
     }
 
     @Test func `an error is told to programs as JSON, with its code and hint`() throws {

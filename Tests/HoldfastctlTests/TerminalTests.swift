@@ -24,4 +24,20 @@ struct TerminalTests {
         #expect(serverCode(0x8E) == "0x8E")
         #expect(serverCode(4) == "0x04")
     }
+
+    @Test(
+        arguments: [
+            ("short", 10, 2, ["short"]),
+            ("one two three four", 9, 2, ["one two", "  three", "  four"]),
+            ("  Name  a value that is long", 16, 8, ["  Name  a value", "        that is", "        long"]),
+            // No room for the indent.
+            ("  Name  a value", 12, 8, ["  Name  a", "  value"]),
+            ("a mqtts://broker.example:8883 b", 10, 2, ["a", "  mqtts://broker.example:8883", "  b"]),
+            ("\u{1B}[32m●\u{1B}[0m one two", 6, 2, ["\u{1B}[32m●\u{1B}[0m one", "  two"]),
+            ("    → one two", 9, 6, ["    → one", "  two"]),
+        ] as [(String, Int, Int, [String])])
+    func `lines are cut between words`(_ line: String, _ width: Int, _ indent: Int, _ parts: [String]) {
+        #expect(Columns.wrapped(line, to: width, indent: indent) == parts)
+        #expect(Columns.wrapped(line, to: nil, indent: indent) == [line])
+    }
 }

@@ -20,8 +20,10 @@ struct TopModelTests {
         RFC3339(milliseconds: start + Int64(seconds * 1000))
     }
 
-    private static func lines(_ model: TopModel, height: Int = 10, isColoured: Bool = false) -> [String] {
-        model.lines(times: TimeText(now: time(0)), height: height, isColoured: isColoured)
+    private static func lines(
+        _ model: TopModel, width: Int = 140, height: Int = 10, isColoured: Bool = false
+    ) -> [String] {
+        model.lines(times: TimeText(now: time(0)), width: width, height: height, isColoured: isColoured)
     }
 
     @Test func `sessions stand in their natural order, the selected one marked`() {
@@ -83,6 +85,33 @@ struct TopModelTests {
         let lines = Self.lines(model)
         #expect(lines.count == 10)
         #expect(lines.contains { $0.hasPrefix("> s-41 ") })
+    }
+
+    @Test(arguments: [
+        (200, ["SESSION", "STATE", "TIME", "PATH", "QUALITY", "RTT", "QUEUE", "OUT/s", "IN/s", "WHY"]),
+        (80, ["SESSION", "STATE", "TIME", "PATH", "RTT", "QUEUE", "OUT/s", "IN/s", "WHY"]),
+        (50, ["SESSION", "STATE", "QUEUE", "WHY"]), (30, ["SESSION", "STATE"]),
+    ])
+    func `a narrow terminal has the columns that matter most`(_ width: Int, _ headings: [String]) {
+        var model = TopModel()
+        model.take([Self.status("gw-1"), Self.status("gw-2", .reconnecting, rtt: nil)], at: Self.time(0))
+        let lines = Self.lines(model, width: width)
+        #expect(lines[2].split(separator: " ").map(String.init).filter { $0 != "…" } == headings)
+        #expect(lines.dropFirst(2).dropLast().allSatisfy { $0.count <= max(width, 3) })
+    }
+
+    @Test func `of few lines the selected session has the first`() {
+        var model = TopModel()
+        model.take((1...9).map { Self.status("s-\($0)") }, at: Self.time(0))
+        for _ in 0..<4 { _ = model.press(.down) }
+        for height in 1...9 {
+            let lines = Self.lines(model, height: height)
+            #expect(lines.count == height)
+            #expect(lines.contains { $0.hasPrefix("> s-5 ") }, "\(height)")
+            #expect(lines.contains { $0.contains("q quit") } == (height > 1))
+            #expect(lines.contains { $0.contains("SESSION") } == (height > 2))
+            #expect(lines.contains { $0.hasPrefix("9 sessions") } == (height > 3))
+        }
     }
 
     @Test func `no session is no crash`() {

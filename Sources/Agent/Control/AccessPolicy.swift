@@ -52,8 +52,11 @@ struct AccessPolicy: Hashable, Sendable {
     var configuration: AccessConfiguration
     var ownUID: UInt32 = geteuid()
 
+    /// Whether a peer can do without the socket whatever the daemon can.
+    func isMaster(_ peer: Peer) -> Bool { peer.uid == 0 || peer.uid == ownUID }
+
     func roles(of peer: Peer) -> Set<Role> {
-        if peer.uid == 0 || peer.uid == ownUID { return Set(Role.allCases) }
+        if isMaster(peer) { return Set(Role.allCases) }
         var roles: Set<Role> = []
         if permits(configuration.observe, peer) { roles.insert(.observe) }
         if permits(configuration.message, peer) { roles.insert(.message) }

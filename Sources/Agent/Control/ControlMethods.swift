@@ -48,14 +48,28 @@ extension ControlConnection {
     func take<Method: ControlMethod>(
         _ method: Method.Type, _ parameters: JSONValue?, _ decoded: Result<Method.Parameters, RPCError>? = nil
     ) throws(RPCError) -> Method.Parameters {
-        if let role = Method.role, !roles.contains(role) {
-            daemon.assumeIsolated { $0.calls.denied(Method.name) }
-            daemon.denials.assumeIsolated { $0.denied(Method.name, to: peer, needs: role) }
-            throw .notPermitted(Method.name, role: role)
-        }
+        if let role = Method.role { try demand(role, for: Method.name) }
         daemon.assumeIsolated { $0.calls.called(Method.name) }
         if let decoded { return try decoded.get() }
         return try ParameterDecoder.decode(Method.Parameters.self, from: parameters)
+    }
+
+    private func demand(_ role: Role, for method: String) throws(RPCError) {
+        guard !roles.contains(role) else { return }
+        daemon.assumeIsolated { $0.calls.denied(method) }
+        daemon.denials.assumeIsolated { $0.denied(method, to: peer, needs: role) }
+        throw .notPermitted(method, role: role)
+    }
+
+    private func check(_ wanted: CheckRunMethod.Parameters) async throws(RPCError) -> CheckRunMethod.Result {
+        try demand(wanted.role, for: CheckRunMethod.name)
+        guard let text = wanted.configuration else {
+            return try await registry.driver(wanted.session).check(wanted)
+        }
+        guard let peer, daemon.access.isMaster(peer) else {
+            throw .onlyForRoot("try a configuration that is not written")
+        }
+        return try await registry.check(wanted, of: text)
     }
 }
 
@@ -137,8 +151,7 @@ extension ControlConnection {
             let driver = try await registry.driver(take(RoomParticipantsMethod.self, parameters).session)
             return OutgoingLine.answer(id, result: try await driver.participants())
         case CheckRunMethod.name:
-            let parameters = try take(CheckRunMethod.self, parameters)
-            return OutgoingLine.answer(id, result: try await registry.driver(parameters.session).check(parameters))
+            return OutgoingLine.answer(id, result: try await check(take(CheckRunMethod.self, parameters)))
         default:
             throw .unknownMethod(method)
         }

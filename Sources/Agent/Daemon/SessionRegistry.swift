@@ -57,6 +57,8 @@ actor SessionRegistry {
     private var watchers: [WatchID: Watcher] = [:]
     private var lastWatch = 0
     private var lastSubscription = 0
+    /// How many configurations were tried that are no session's.
+    var drafts = 0
     var isStopping = false
     var isReloading = false
     /// Called when the sessions are others than before.

@@ -145,11 +145,14 @@ struct SessionLog {
         summaries = max(due, summaries)
         if isFirstFailure { summaries = max(summaries, 1) }
         let attempts = status.attempt - (status.phase.map(Self.isPause) ?? false ? 1 : 0)
-        let wait = status.retryAt.map { ", next attempt in \(Self.text(now.duration(to: $0)))" } ?? ""
+        let wait = status.retryAt.map { retry in
+            let pause = now.duration(to: retry)
+            return pause < .milliseconds(50) ? ", next attempt at once" : ", next attempt in \(Self.text(pause))"
+        }
         write(
             .notice, .stillTrying, status: status, endpoint: nil,
             (attempts > 0 ? "not connected after \(attempts) attempt\(attempts == 1 ? "" : "s"): " : "not connected: ")
-                + "\(status.reason.message)\(wait)",
+                + "\(status.reason.message)\(wait ?? "")",
             Self.retry(status, at: now).merging([.attempt: String(max(0, attempts))]) { $1 })
     }
 

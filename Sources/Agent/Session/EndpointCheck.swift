@@ -109,6 +109,14 @@ struct EndpointCheck: Sendable {
         }
     }
 
+    private static let passwordHint =
+        "the session has no password, and the server may want one: password in the session's file says where it is, "
+        + "as --password of holdfastctl config init does"
+
+    private func isWithoutPassword(_ reason: Reason) -> Bool {
+        [.credentialRejected, .notAuthorized].contains(reason.code) && greeting?.password == nil
+    }
+
     private var stepAfterTCP: CheckStep {
         if hasProxy { return .proxy }
         return endpoint.scheme.isSecure ? .tls : endpoint.scheme.isWebSocket ? .webSocket : .connect
@@ -144,11 +152,11 @@ struct EndpointCheck: Sendable {
                 return fail(Reason(.wrongProtocol, "the server sent \(packet.kind) before CONNACK"), at: now)
             }
             guard !connack.reasonCode.isError else {
-                return fail(
-                    Reason(
-                        MQTTClientMachine.ServerReason(
-                            code: connack.reasonCode, reasonString: connack.properties.reasonString,
-                            serverReference: connack.properties.serverReference)), at: now)
+                let reason = Reason(
+                    MQTTClientMachine.ServerReason(
+                        code: connack.reasonCode, reasonString: connack.properties.reasonString,
+                        serverReference: connack.properties.serverReference))
+                return fail(reason, hint: isWithoutPassword(reason) ? Self.passwordHint : nil, at: now)
             }
             _ = pass("MQTT \(version)", next: .connect, at: now)
             isOver = true

@@ -39,6 +39,8 @@ struct Programs {
     var leaving = PendingCalls<Void>()
     /// Whether somebody has the endpoints checked.
     var isChecking = false
+    /// How many see how far a server is, which logs nobody in.
+    var looksUnderWay = 0
 }
 
 /// A program's end of a subscription.

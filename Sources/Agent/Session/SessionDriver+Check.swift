@@ -21,10 +21,18 @@ extension SessionDriver {
                     hint: "its endpoints are \(configuration.endpoints.map(\.description).joined(separator: ", "))")
             }
         }
-        // Each one logs in: a server may lock a user out who does that too often.
-        guard !programs.isChecking else { throw .tooManyRequests("session \(name) is being checked already") }
-        programs.isChecking = true
-        defer { programs.isChecking = false }
+        // Who may only look gets no further than TCP, and is not in the way of those who may do more.
+        if wanted.role == .control {
+            // Each one logs in: a server may lock a user out who does that too often.
+            guard !programs.isChecking else { throw .tooManyRequests("session \(name) is being checked already") }
+            programs.isChecking = true
+        } else {
+            guard programs.looksUnderWay < 4 else {
+                throw .tooManyRequests("session \(name) is being looked at already")
+            }
+            programs.looksUnderWay += 1
+        }
+        defer { if wanted.role == .control { programs.isChecking = false } else { programs.looksUnderWay -= 1 } }
         var checked: [CheckedEndpoint] = []
         for endpoint in endpoints { checked.append(await check(endpoint, until: wanted.until)) }
         return CheckRunMethod.Result(session: "\(name)", endpoints: checked)
@@ -35,9 +43,10 @@ extension SessionDriver {
         var secrets: (own: [UInt8]?, proxy: [UInt8]?) = (nil, nil)
         let begin = now
         let needsPassword = configuration.password != nil && (last == .connect || last == .credential)
-        if needsPassword || configuration.proxy.password != nil {
+        let proxyPassword = [.dns, .route, .tcp].contains(last) ? nil : configuration.proxy.password
+        if needsPassword || proxyPassword != nil {
             do throws(Credential.Failure) {
-                if let reference = configuration.proxy.password {
+                if let reference = proxyPassword {
                     secrets.proxy = try await surroundings.credentials.fetch(reference).secret
                 }
                 if needsPassword, let reference = configuration.password {

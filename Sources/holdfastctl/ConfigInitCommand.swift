@@ -1,0 +1,245 @@
+import ArgumentParser
+import ControlAPI
+import HoldfastClient
+
+#if canImport(Glibc)
+    import Glibc
+#endif
+
+extension ConfigCommand {
+    struct Init: AsyncParsableCommand {
+        static let configuration = CommandConfiguration(
+            commandName: "init",
+            abstract: "Begin the file of a session, with every key explained.",
+            discussion: """
+                With --endpoint and --user, the daemon first tries the way to the server, and the file is only written when \
+                the server lets the session in; --untried leaves that out. After "holdfastctl reload" the session connects. A \
+                file that is there already is left as it is.
+                """)
+
+        @OptionGroup var common: CommonOptions
+        @OptionGroup var place: Place
+        @Argument(help: "The name of the session: lower-case letters, digits and hyphens.") var name: String
+        @Option(
+            help: ArgumentHelp(
+                "The server, like mqtts://broker.example:8883; more than one may follow.", valueName: "url"))
+        var endpoint: [String] = []
+        @Option(help: "The user at the server.") var user: String?
+        @Option(
+            help: ArgumentHelp(
+                "Where the password is: file:PATH, credential:NAME or exec:COMMAND.", valueName: "reference"))
+        var password: String?
+        @Option(help: ArgumentHelp("The authority to trust, instead of the system's.", valueName: "file"))
+        var ca: String?
+        @Option(help: "The client identifier; by default the user.") var clientID: String?
+        @Flag(help: "Write the file without trying the server.") var untried = false
+        @Flag(help: "Print the file instead of writing it.") var stdout = false
+
+        private var isTemplate: Bool { name.hasSuffix("@") }
+        private var path: String { "\(place.configDirectory)/sessions.d/\(name).toml" }
+
+        func validate() throws {
+            guard SessionWord.isValid(isTemplate ? String(name.dropLast()) : name) else {
+                throw ValidationError(SessionWord.rule)
+            }
+            if let password, !["file:", "credential:", "exec:"].contains(where: password.hasPrefix) {
+                throw ValidationError(
+                    "a password is never written into the file: say where it is with file:PATH, credential:NAME or exec:COMMAND"
+                )
+            }
+        }
+
+        func run() async throws {
+            let text = SessionTemplate(
+                endpoints: endpoint, user: user, clientID: clientID, password: password, ca: ca
+            ).text
+            if stdout {
+                Terminal().print(text)
+                return
+            }
+            let new = NewFile(path: path)
+            try new.checkPlace()
+            let errors = DraftConfiguration.errors(of: text, as: name, in: place)
+            guard errors.isEmpty else {
+                Terminal.complain(errors.map(ReloadText.problem))
+                throw CommandFailure(.failed, "\(path) is not written", advice: "correct what was given, and try again")
+            }
+            // What is not said yet stands in the file as an example.
+            let trial: Trial? =
+                endpoint.isEmpty || user == nil || untried || isTemplate ? nil : try await self.trial(of: text)
+            try new.write(text)
+            tell(trial)
+        }
+
+        private func tell(_ trial: Trial?) {
+            let terminal = Terminal()
+            guard !common.json else {
+                var members: [String: JSONValue] = ["file": .string(path)]
+                if case .passed(let result)? = trial { members["endpoints"] = JSONText.value(result)["endpoints"] }
+                terminal.print(json: .object(members))
+                return
+            }
+            var load = "holdfastctl reload"
+            if case .impossible(let why, let isRunning)? = trial {
+                terminal.print("It could not be tried: \(printable(why)).")
+                if !isRunning { load = "systemctl start holdfast" }
+            }
+            let next =
+                endpoint.isEmpty || user == nil
+                ? "holdfastctl config edit \(name), then \(load)"
+                : isTemplate ? "holdfastctl instance add \(name)INSTANCE" : load
+            terminal.print("\(path) is written. Next: \(next)")
+        }
+
+        // MARK: Trying
+
+        private enum Trial {
+            case passed(CheckRunMethod.Result)
+            /// There is nobody to try it: the sentence, without the final full stop.
+            case impossible(String, isRunning: Bool)
+        }
+
+        /// - Throws: when it was tried and does not work.
+        private func trial(of text: String) async throws -> Trial {
+            let wanted = CheckRunMethod.Parameters(session: name, configuration: text)
+            let result: CheckRunMethod.Result
+            do {
+                result = try await common.client().call(CheckRunMethod.self, wanted, timeout: nil)
+            } catch ClientError.refused(let refusal) where refusal.known == .badConfiguration {
+                throw CommandFailure(.failed, "\(refusal.message); \(path) is not written", advice: refusal.data?.hint)
+            } catch {
+                // A daemon that does not run, or that is older than this.
+                let isRunning = if case ClientError.notRunning = error { false } else { true }
+                return .impossible(CommandFailure.sentence(of: error), isRunning: isRunning)
+            }
+            let terminal = Terminal()
+            if !common.json {
+                terminal.print(CheckText.lines(for: result, width: terminal.wrap, isColoured: terminal.isColoured))
+            }
+            guard result.endpoints.contains(where: \.ok) else {
+                throw CommandFailure(
+                    .failed, "\(path) is not written, because the server cannot be used so",
+                    advice: "correct what was given, or write it all the same with --untried")
+            }
+            return .passed(result)
+        }
+    }
+}
+
+/// A file that must not be there yet, and is there as a whole or not at all.
+private struct NewFile {
+    var path: String
+
+    private var folder: String { String(path.prefix(upTo: path.lastIndex(of: "/") ?? path.startIndex)) }
+
+    /// - Throws: when it could not be written anyway.
+    func checkPlace() throws(CommandFailure) {
+        if access(path, F_OK) == 0 { throw failure(EEXIST) }
+        guard access(folder, W_OK) == 0 else { throw failure(errno) }
+    }
+
+    func write(_ text: String) throws(CommandFailure) {
+        // The daemon does not read what begins with a dot.
+        let draft = "\(folder)/.\(path.dropFirst(folder.count + 1)).\(getpid())"
+        defer { unlink(draft) }
+        let descriptor = open(draft, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0o644)
+        guard descriptor >= 0 else { throw failure(errno) }
+        close(descriptor)
+        try OutputFile.write(text, to: draft)
+        guard link(draft, path) == 0 else { throw failure(errno) }
+    }
+
+    private func failure(_ code: Int32) -> CommandFailure {
+        switch code {
+        case EEXIST:
+            CommandFailure(
+                .failed, "\(path) is there already",
+                advice: "holdfastctl config edit changes it; or choose another name")
+        case EACCES: CommandFailure(.notPermitted, "\(path) cannot be written", advice: "try it with sudo")
+        case ENOENT:
+            CommandFailure(
+                .failed, "\(path) cannot be written: there is no folder \(folder)",
+                advice: "is the package holdfast installed? --config-directory names another place")
+        default: CommandFailure(.failed, "\(path) cannot be written: \(String(cString: strerror(code)))")
+        }
+    }
+}
+
+/// The configuration as it would be with one more file.
+private enum DraftConfiguration {
+    /// What is wrong with the file, also beside the others. Empty where nobody knows, because there is no `holdfastd`.
+    static func errors(of text: String, as name: String, in place: ConfigCommand.Place) -> [ConfigurationProblem] {
+        var template = Array("/tmp/holdfastctl-XXXXXX".utf8CString)
+        guard let made = mkdtemp(&template) else { return [] }
+        let folder = String(cString: made)
+        let sessions = "\(folder)/sessions.d"
+        mkdir(sessions, 0o700)
+        let others = (Folder.names(in: "\(place.configDirectory)/sessions.d") ?? []).map { "sessions.d/\($0)" }
+        let linked = (others + ["holdfast.toml"]).filter {
+            symlink("\(place.configDirectory)/\($0)", "\(folder)/\($0)") == 0
+        }
+        let draft = "\(sessions)/\(name).toml"
+        defer {
+            for name in linked { unlink("\(folder)/\(name)") }
+            unlink(draft)
+            rmdir(sessions)
+            rmdir(folder)
+        }
+        var here = place
+        here.configDirectory = folder
+        guard (try? OutputFile.write(text, to: draft)) != nil, let found = try? ConfigCommand.effective(here) else {
+            return []
+        }
+        return found.errors.filter { $0.file == draft }.map { problem in
+            var problem = problem
+            problem.file = "\(place.configDirectory)/sessions.d/\(name).toml"
+            return problem
+        }
+    }
+}
+
+/// The file of a session that begins.
+struct SessionTemplate {
+    var endpoints: [String]
+    var user: String?
+    var clientID: String?
+    var password: String?
+    var ca: String?
+
+    var text: String {
+        let servers = endpoints.isEmpty ? ["mqtts://broker.example:8883"] : endpoints
+        let reference = password.map { "password = \(Self.quoted($0))" }
+        return """
+            # A session; holdfast-session(5) explains every key, and example.toml.disabled has them all with their defaults.
+            # After a change: holdfastctl config check, then holdfastctl reload.
+
+            # The server, or several, in the order in which they are tried.
+            endpoints = [\(servers.map(Self.quoted).joined(separator: ", "))]
+
+            # Who this session is at the server.
+            user = \(Self.quoted(user ?? "edge-42"))
+            \(clientID.map { "client-id = \(Self.quoted($0))" } ?? "# client-id = \"edge-42-main\"")
+
+            # Where the password is, which is never written here: "file:PATH", "credential:NAME" or "exec:COMMAND".
+            \(reference ?? "# password = \"file:/etc/holdfast/broker.secret\"")
+
+            # The room to join, for topics that begin with ~/ and for presence.
+            # room = "plant-7"
+
+            # The certificates to trust; without it those of the system.
+            \(ca.map { "[tls]\nca = \(Self.quoted($0))" } ?? "# [tls]\n# ca = \"/etc/holdfast/ca.pem\"")
+            """
+    }
+
+    /// As TOML writes a text.
+    private static func quoted(_ text: String) -> String {
+        var quoted = ""
+        for scalar in text.unicodeScalars {
+            switch scalar {
+            case "\"", "\\": quoted += "\\\(scalar)"
+            default: quoted.unicodeScalars.append(scalar)
+            }
+        }
+        return "\"\(quoted)\""
+    }
+}

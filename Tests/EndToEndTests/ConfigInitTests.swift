@@ -1,0 +1,134 @@
+import Foundation
+import Glibc
+import Support
+import Testing
+
+/// `config init`: tried before it is written, and nothing written when it is refused.
+extension EndToEnd {
+    private struct Beginning {
+        var lab: Lab
+        var daemon: Daemon
+        var folder: String { "\(daemon.configuration)/sessions.d" }
+
+        init(_ lab: Lab, _ daemon: Daemon) throws {
+            self.lab = lab
+            self.daemon = daemon
+            try FileManager.default.createDirectory(atPath: folder, withIntermediateDirectories: true)
+        }
+
+        var files: [String] {
+            get throws { try FileManager.default.contentsOfDirectory(atPath: folder).sorted() }
+        }
+
+        func begin(
+            _ name: String, _ options: String..., endpoint: String = "mqtt://\(Lab.serverAddress)", user: String? = nil
+        ) async throws -> (status: Int32, text: String) {
+            let place = ["--config-directory", daemon.configuration, "--socket", daemon.socket]
+            let words =
+                ["\(Daemon.programs)/holdfastctl", "config", "init", name, "--endpoint", endpoint, "--user", "edge-42"]
+            let person = user.map { ["setpriv", "--reuid", $0, "--regid", $0, "--clear-groups", "--"] } ?? []
+            let result = try await lab.finish(person + words + options + place, in: lab.host)
+            guard case .exited(let status) = result.ending else { throw Lab.Failure("\(result)") }
+            return (status, result.output + result.errors)
+        }
+    }
+
+    @Test func `config init writes what the server lets in, and a reload connects it`() async throws {
+        try await withLab { lab, daemon in
+            let server = try await LabServer(lab)
+            try await server.start()
+            let beginning = try Beginning(lab, daemon)
+            try await daemon.start()
+            let made = try await beginning.begin("main")
+            #expect(made.status == 0, "\(made.text)")
+            #expect(made.text.contains("The server lets this session in."))
+            #expect(made.text.hasSuffix("/sessions.d/main.toml is written. Next: holdfastctl reload\n"))
+            #expect(try beginning.files == ["main.toml"])
+            #expect(try await daemon.ctl("reload").ending == .exited(0))
+            #expect(try await daemon.ctl("wait", "main", "--timeout", "3min").ending == .exited(0))
+
+            let again = try await beginning.begin("main")
+            #expect(again.status == 1 && again.text.contains("main.toml is there already"), "\(again.text)")
+            // The server would throw one of the two out.
+            let twin = try await beginning.begin("twin")
+            #expect(twin.status == 1 && twin.text.contains("client-id"), "\(twin.text)")
+            let named = try await beginning.begin("named", "--client-id", "edge-42-named")
+            #expect(named.status == 0, "\(named.text)")
+            let stranger = try await beginning.begin("other", user: "65534")
+            #expect(stranger.status == 5 && stranger.text.contains("sudo"), "\(stranger.text)")
+            #expect(try beginning.files == ["main.toml", "named.toml"])
+        }
+    }
+
+    @Test func `config init writes nothing that is wrong or that the server refuses`() async throws {
+        try await withLab { lab, daemon in
+            var options = LabServer.Options()
+            options.users = ["edge-42": "right"]
+            let server = try await LabServer(lab, options)
+            try await server.start()
+            let beginning = try Beginning(lab, daemon)
+            try await daemon.start()
+            let secret = try lab.write("secret", "wrong\n")
+            chmod(secret, 0o600)
+
+            let scheme = try await beginning.begin("main", endpoint: "htp://broker")
+            #expect(scheme.status == 1 && scheme.text.contains("/sessions.d/main.toml:5:"), "\(scheme.text)")
+            #expect(!scheme.text.contains("/tmp/holdfastctl-"))
+            let clear = try await beginning.begin("main", "--password", "file:\(secret)")
+            #expect(clear.status == 1 && clear.text.contains("insecure"), "\(clear.text)")
+            let absent = try await beginning.begin(
+                "main", "--password", "file:/nowhere/secret", endpoint: "mqtts://\(Lab.serverAddress)")
+            #expect(absent.status == 1 && absent.text.contains("/nowhere/secret"), "\(absent.text)")
+            let nobody = try await beginning.begin("main")
+            #expect(nobody.status == 1 && nobody.text.contains("--untried"), "\(nobody.text)")
+            #expect(nobody.text.contains("The way ends at the step Login."))
+            #expect(nobody.text.contains("the session has no password"))
+            let elsewhere = try await beginning.begin("main", endpoint: "mqtt://\(Lab.serverAddress):1")
+            #expect(
+                elsewhere.status == 1 && elsewhere.text.contains("The way ends at the step TCP."), "\(elsewhere.text)")
+            #expect(try beginning.files.isEmpty)
+
+            let untried = try await beginning.begin("main", "--untried")
+            #expect(untried.status == 0, "\(untried.text)")
+            let template = try await beginning.begin("gw@")
+            #expect(template.status == 0 && template.text.contains("instance add"), "\(template.text)")
+            #expect(try beginning.files == ["gw@.toml", "main.toml"])
+        }
+    }
+
+    @Test func `config init says what it could not try, and leaves nothing on a full disk`() async throws {
+        try await withLab { lab, daemon in
+            let beginning = try Beginning(lab, daemon)
+            let made = try await beginning.begin("main")
+            #expect(made.status == 0 && made.text.contains("It could not be tried"), "\(made.text)")
+            #expect(made.text.hasSuffix("Next: systemctl start holdfast\n"))
+            #expect(try beginning.files == ["main.toml"])
+
+            // A disk with room for the name of a file, and for nothing in it.
+            let full = """
+                mount -t tmpfs -o size=4k tmpfs '\(beginning.folder)' && head -c 4096 /dev/zero >'\(beginning.folder)/x'
+                '\(Daemon.programs)/holdfastctl' config init main --endpoint mqtt://a.example --user a \
+                --config-directory '\(daemon.configuration)' --socket '\(daemon.socket)'; echo $?
+                ls -A '\(beginning.folder)'
+                """
+            let result = try await lab.finish(["unshare", "--mount", "sh", "-c", full], in: nil)
+            #expect(result.errors.contains("No space left on device"), "\(result)")
+            #expect(result.output.hasSuffix("1\nx\n"), "\(result)")
+        }
+    }
+
+    @Test func `a file as long as a message may be is published, and a longer one says so`() async throws {
+        try await withLab { lab, daemon in
+            let server = try await LabServer(lab)
+            try await server.start()
+            try daemon.session(tables: "[mqtt]\nmaximum-packet-size = \"17MiB\"")
+            try await daemon.start()
+            let file = try lab.write("long", String(repeating: "0123456789abcdef", count: 1 << 20))
+            let sent = try await daemon.ctl("publish", "main", "long", "--file", file, "--wait", "delivered")
+            #expect(sent.ending == .exited(0), "\(sent)")
+            try lab.write("long", String(repeating: "0123456789abcdef", count: 1 << 20) + "!")
+            let refused = try await daemon.ctl("publish", "main", "long", "--file", file)
+            #expect(refused.ending == .exited(1) && refused.errors.contains("longer than 16 MiB"), "\(refused)")
+        }
+    }
+}

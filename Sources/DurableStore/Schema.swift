@@ -217,7 +217,6 @@ enum Schema {
             UNIQUE (session, key)
         ) STRICT;
         CREATE INDEX publish_key_sequence ON publish_key (session, sequence);
-        CREATE INDEX publish_key_time ON publish_key (time);
         """
 
     /// From this version on numbers and identifiers are reserved ahead.

@@ -208,7 +208,15 @@ import Testing
         #expect(client.announce(announcement).last?.hasPrefix("PUBLISH here") == true)
     }
 
-    @Test func `a filter that the server ends connections for is refused, and the others are granted`() throws {
+    static let codesAtFilter: [ReasonCode?] = [
+        nil, .malformedPacket, .protocolError, .implementationSpecificError, .notAuthorized, .topicNameInvalid,
+        .packetTooLarge, .payloadFormatInvalid, .qosNotSupported,
+    ]
+
+    @Test(arguments: codesAtFilter)
+    func `a filter that the server ends connections for is refused, and the others are granted`(
+        _ code: ReasonCode?
+    ) throws {
         var client = MQTTClientHarness { $0.filtersPerPacket = 8 }
         for filter in ["a", "bad", "c"] { try client.subscribe(filter) }
         var ends = 0
@@ -222,7 +230,12 @@ import Testing
                 let filters = word.split(separator: " ").dropFirst().map(String.init)
                 if filters.contains("bad") {
                     ends += 1
-                    client.handle(.connectionEnded(.byServer))
+                    if let code {
+                        client.server(.disconnect(Disconnect(reasonCode: code)))
+                        client.handle(.connectionClosed)
+                    } else {
+                        client.handle(.connectionEnded(.byServer))
+                    }
                     isEnded = true
                 } else {
                     granted.formUnion(filters)

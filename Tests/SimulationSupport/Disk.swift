@@ -38,12 +38,14 @@ actor Disk {
 
     init(_ loop: VirtualLoop) { self.loop = loop }
 
-    /// What was on the disk since it was flushed last: after a loss of power it may be any of these.
-    private var past: [[SessionName: ModelSession]] = []
+    /// What was on the disk when it was flushed last, and what was written since: after a loss of power there is any part
+    /// of that.
+    private var flushedSessions: [SessionName: ModelSession] = [:]
+    private var unflushed: [[(session: SessionName, changes: [SessionChange])]] = []
 
     func apply(_ batch: [(session: SessionName, changes: [SessionChange])]) {
         commits += 1
-        if past.count < 8 || commits % 8 == 0 { past.append(sessions) }
+        unflushed.append(batch)
         defer { if sessions.values.contains(where: \.mqtt.mustFlush) { flushed() } }
         for (session, changes) in batch {
             for change in changes {
@@ -54,14 +56,20 @@ actor Disk {
     }
 
     private func flushed() {
-        past = []
         for name in sessions.keys { sessions[name]?.flushed() }
+        flushedSessions = sessions
+        unflushed = []
     }
 
     /// The power fails, and what was written since the last flush is lost, or some of it.
     func losePower(_ number: Int) {
-        guard !past.isEmpty else { return }
-        sessions = past[number % past.count]
+        guard !unflushed.isEmpty else { return }
+        sessions = flushedSessions
+        for batch in unflushed.prefix(unflushed.count * (number % 8) / 8) {
+            for (session, changes) in batch {
+                for change in changes { sessions[session, default: ModelSession()].apply(change) }
+            }
+        }
         flushed()
     }
 
@@ -154,6 +162,8 @@ actor DiskAccess: SessionStore {
         try check(isFor: inserts ? .inserting : .writing)
         if isRefused, disk.here({ $0.fault }) == .choosy { throw .inconsistent("the model says so") }
         try await real?.commit(batch)
+        // A killed daemon writes nothing any more.
+        guard real != nil || !isDead else { return }
         disk.here { $0.apply(batch) }
     }
 

@@ -380,6 +380,8 @@ struct Ledger {
     mutating func lostPower(_ host: String, keeping kept: Set<String>) {
         time += 1
         for (number, message) in outgoing where message.host == host { outgoing[number]?.isForgiven = true }
+        finished = finished.filter { $0.key.host != host }
+        finishing = finishing.filter { $0.key.host != host }
         incoming = incoming.filter { $0.key.host != host }
         copies = copies.filter { $0.key.host != host }
         for (place, consumer) in consumers where place.host == host {

@@ -93,6 +93,7 @@ extension Scenario {
             digest.mix(2, bytes, at: now)
             wires[id]?.heardAt = now
             wire.onEvent(.received(bytes))
+            onArrival(wire.host, id, bytes)
         case .close:
             wires[id]?.isOpenAtHost = false
             if wires[id]?.broker == nil { wires[id] = nil }

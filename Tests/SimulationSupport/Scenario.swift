@@ -154,6 +154,8 @@ actor Scenario {
     var onFact: (ServerName, ModelBroker.Fact) -> Void = { _, _ in }
     /// Nothing that hosts send leaves them.
     var holdsFlushes = false
+    /// Called with a host and its connection when bytes have arrived, and what came of them at once is done.
+    var onArrival: (String, Int, ByteBuffer) -> Void = { _, _, _ in }
     /// Called with the name of a host that dials, and whether it is only to look whether a server answers.
     var onDial: (String, Bool) -> Void = { _, _ in }
     /// Everything that happened, in one number.
@@ -198,7 +200,7 @@ actor Scenario {
         // They know the scenario, and would keep it for ever.
         hosts = []
         wires = [:]
-        (onFact, onDial) = ({ _, _ in }, { _, _ in })
+        (onFact, onDial, onArrival) = ({ _, _ in }, { _, _ in }, { _, _, _ in })
         return try result.get()
     }
 
@@ -304,12 +306,9 @@ actor Scenario {
     func with<Result: Sendable>(
         _ server: ServerName = .one, _ change: (inout ModelBroker, ModelBroker.Time) throws -> Result
     ) rethrows -> Result {
-        var broker = servers[server]?.broker ?? ModelBroker()
-        defer {
-            servers[server]?.broker = broker
-            carryOut(server)
-        }
-        return try change(&broker, milliseconds)
+        defer { carryOut(server) }
+        // In its place: a copy would copy everything that the server has ever been sent.
+        return try change(&servers[server, default: Server()].broker, milliseconds)
     }
 
     func broker(_ server: ServerName = .one) -> ModelBroker { servers[server]?.broker ?? ModelBroker() }

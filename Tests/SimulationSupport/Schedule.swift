@@ -116,7 +116,7 @@ public struct Step: Hashable, Sendable {
         (.attach, 10, [0...1, 0...1]), (.detach, 4, [0...1, 0...1]), (.acknowledge, 20, [0...1, 0...1, 0...3]),
         (.endConsumer, 1, [0...1, 0...1]), (.putPublication, 4, [0...1, 0...2]),
         (.removePublication, 2, [0...1, 0...2]), (.retry, 3, [0...1]), (.drop, 2, [0...1]),
-        (.dropInFlight, 3, [0...1, 0...2]),
+        (.dropInFlight, 8, [0...1, 0...2]),
         (.connect, 12, [0...1]), (.disconnect, 4, [0...1]), (.reconnect, 6, [0...1, 0...2]),
         (.switchRoom, 3, [0...1, 0...1]),
 
@@ -137,7 +137,8 @@ public struct Step: Hashable, Sendable {
         (.releaseAnswers, 16, [0...1, 1...3]), (.nonsense, 6, [0...1, 0...1, 0...9]),
         (.garbage, 2, [0...1, 0...1, 0...9]), (.wrongAnswer, 3, [0...1, 0...1]), (.again, 5, [0...1, 0...1]),
         (.token, 5, [0...1, 0...9]),
-        (.dislike, 3, [0...1, 0...5]), (.dislikeFilter, 2, [0...1, 0...6]), (.flood, 2, [0...1, 0...3, 300...2000]),
+        (.dislike, 4, [0...1, 0...8, 1...3]), (.dislikeFilter, 4, [0...1, 0...8, 0...1]),
+        (.flood, 2, [0...1, 0...3, 300...2000]),
 
         (.diskFault, 8, [0...1, 0...4]), (.diskMended, 14, [0...1]), (.diskDelay, 6, [0...1, 0...3]),
         (.kill, 7, [0...1, 0...1]), (.killAfter, 7, [0...1, 1...12, 0...1]), (.start, 40, [0...1]),

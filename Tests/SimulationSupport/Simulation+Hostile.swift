@@ -14,13 +14,15 @@ import Support
 extension Simulation {
     /// A server ends the connection, or says nothing, whenever it is sent a certain thing.
     static func dislike(_ number: Int) -> ModelBroker.Dislike {
-        switch number % 7 {
+        switch number % 9 {
         case 0: .ends(nil)
         case 1: .ends(.implementationSpecificError)
         case 2: .ends(.notAuthorized)
         case 3: .ends(.qosNotSupported)
         case 4: .ends(.packetTooLarge)
         case 6: .answersLate
+        case 7: .ends(.malformedPacket)
+        case 8: .ends(.protocolError)
         default: .ignores
         }
     }
@@ -66,12 +68,44 @@ extension Simulation {
         }
     }
 
+    /// Bytes have arrived at a host: what its machine has made of them before somebody else had a turn is a share of them.
+    func checkShare(of bytes: ByteBuffer, on wire: Int, at host: String) {
+        guard bytes.readableBytes > 2 * Self.largestShare, Self.packets(in: bytes) > Self.largestShare,
+            let driver = residents.first(where: { $0.host.name == host })?.host.here({ $0.driver() })
+        else { return }
+        let isWhole = driver.here { driver in
+            (driver.connections[driver.link?.connection] as? ScenarioConnection)?.wire == wire
+                && driver.session.mqtt.isConnected && !driver.session.mqtt.isBehind
+        }
+        if isWhole { note(.bounded, "\(host) handled \(bytes.readableBytes) bytes of small packets in one turn") }
+    }
+
+    /// More than one input may work on.
+    private static let largestShare = 3 * 256
+
+    /// How many packets begin and end in these bytes; none if they do not begin with one.
+    private static func packets(in bytes: ByteBuffer) -> Int {
+        var (rest, count) = (bytes, 0)
+        while rest.readInteger(as: UInt8.self) != nil {
+            var (length, shift) = (0, 0)
+            repeat {
+                guard shift <= 21, let byte: UInt8 = rest.readInteger() else { return 0 }
+                length |= Int(byte & 0x7F) << shift
+                shift += 7
+                if byte < 0x80 { break }
+            } while true
+            guard rest.readSlice(length: length) != nil else { return 0 }
+            count += 1
+        }
+        return count
+    }
+
     /// Counts what comes of a server's packets until somebody else has had a turn.
     func countHandled(on index: Int) {
         residents[index].handled += 1
         let host = residents[index].host.name
         // The share of one input, of the one that was handled before in the same turn, and what both were behind.
-        if residents[index].handled > 3 * 256 {
+        if residents[index].handled > Self.largestShare {
             note(.bounded, "\(host) handled \(residents[index].handled) messages, and nobody else had a turn")
             residents[index].handled = 0
         }
@@ -91,9 +125,7 @@ extension Simulation {
     func publishWithKey(on index: Int, _ key: Int, _ qos: Int) {
         let host = residents[index].host
         guard let driver = host.here({ $0.driver() }) else { return }
-        // A key is remembered for 24 hours; this one is another one before that.
-        let halfDays = scenario.now.nanoseconds / 43_200_000_000_000
-        let key = "\(host.name)-\(residents[index].keyGeneration)-\(halfDays)-\(key)"
+        let key = nameOfKey(key, of: index)
         let known = ledger.keyed[key]
         let topic = Self.topics[key.count % 2]
         let qos = known?.qos ?? (qos % 2 == 0 ? QoS.atLeastOnce : .exactlyOnce)
@@ -106,6 +138,17 @@ extension Simulation {
             if case .success = answer, !world.sharesIdentity { ledger.answered(number, accepted: true) }
         }
     }
+
+    /// As many keys has each host.
+    static let keys = 6
+
+    /// A key is remembered for 24 hours; this one is another one before that.
+    private func nameOfKey(_ key: Int, of index: Int) -> String {
+        let halfDays = scenario.now.nanoseconds / 43_200_000_000_000
+        return "\(residents[index].host.name)-\(residents[index].keyGeneration)-\(halfDays)-\(key)"
+    }
+
+    func isKeyKnown(_ key: Int, of index: Int) -> Bool { ledger.keyed[nameOfKey(key, of: index)] != nil }
 
     /// What was remembered of keys may be gone, or has another age.
     func forgetKeys(of index: Int) { residents[index].keyGeneration += 1 }

@@ -31,12 +31,17 @@ extension Simulation {
         let beginsAnother = what == .intrude && scenario.here { !$0.broker(server).hasSession(client) }
         if beginsAnother { liars.insert(server) }
         if what == .limits { limiters.insert(server) }
+        let usual = world.serverLimits
         scenario.here { scenario in
             switch what {
             case .crash: if scenario.isUp(server) { scenario.stop(server, keepingState: first < 2) }
             case .restart: if !scenario.isUp(server) { scenario.start(server) }
             case .hang: scenario.hang(server)
             case .goOn: scenario.goOn(server)
+            case .limits:
+                if scenario.isUp(server) {
+                    scenario.with(server) { broker, _ in broker.connackProperties = Self.limits(first, usual) }
+                }
             default: if scenario.isUp(server) { Self.change(scenario, what, client, first, second, server) }
             }
         }
@@ -73,7 +78,6 @@ extension Simulation {
             broker.disconnect(
                 client, second == 0 ? .serverMoved : .useAnotherServer, .init(serverReference: other.address), at: now)
         case .intrude: intrude(&broker, client, at: now)
-        case .limits: broker.connackProperties = Self.limits(first)
         case .lie: broker.claimsSession.toggle()
         case .acceptAndClose: broker.closesAfterConnack = first == 1
         case .holdAnswers: broker.holdsAnswers = first == 1
@@ -82,8 +86,8 @@ extension Simulation {
         case .garbage: broker.say(Self.garbage(second), to: client)
         case .wrongAnswer: broker.answerWrongly(client)
         case .again: broker.sendAgain(to: client)
-        case .dislike: broker.dislikesNext = Self.dislike(first)
-        case .dislikeFilter: broker.dislikedFilters["in/1"] = Self.dislike(first)
+        case .dislike: broker.dislikesNext = Array(repeating: Self.dislike(first), count: max(1, second))
+        case .dislikeFilter: broker.dislikedFilters[second == 1 ? "in/#" : "in/1"] = Self.dislike(first)
         default: preconditionFailure("\(what) is no business of a server")
         }
     }
@@ -101,8 +105,8 @@ extension Simulation {
         broker.received(bytes, from: id, at: now)
     }
 
-    static func limits(_ number: Int) -> Connack.Properties {
-        var limits = Connack.Properties()
+    static func limits(_ number: Int, _ usual: Connack.Properties) -> Connack.Properties {
+        var limits = usual
         switch number % 14 {
         case 1: limits.receiveMaximum = 1
         case 2: limits.receiveMaximum = 3

@@ -25,7 +25,7 @@ extension Simulation {
         case .publish: publish(on: index, step.number(1), step.number(2))
         case .send:
             for _ in 0..<step.number(3) { publish(on: index, step.number(1), step.number(2)) }
-        case .publishWithKey: publishWithKey(on: index, step.number(1), step.number(2))
+        case .publishWithKey: publishWithKey(on: index, step.number(1) % Self.keys, step.number(2))
         case .hog: hog(index, step.number(1))
         case .subscribe: subscribe(on: index)
         case .unsubscribe: unsubscribe(on: index)
@@ -102,6 +102,7 @@ extension Simulation {
         residents[index].given = [:]
         residents[index].openCalls = [:]
         residents[index].watch = Watch()
+        (residents[index].unusable, residents[index].toldUnusable) = ([], 0)
         // That it was may not be durable.
         if residents[index].clockWasSet { forgetKeys(of: index) }
         residents[index].clockWasSet = false
@@ -199,7 +200,7 @@ extension Simulation {
         registry.here { $0.hostWoke(slept: .milliseconds(milliseconds)) }
     }
 
-    private func setClock(_ index: Int, by seconds: Int) {
+    func setClock(_ index: Int, by seconds: Int) {
         let host = residents[index].host
         // A daemon that runs sees that the clock was set; for one that does not the time has passed.
         if isRunning(index) { residents[index].clockWasSet = true } else { forgetKeys(of: index) }

@@ -47,9 +47,9 @@ actor Simulation {
         var watch = Watch()
         /// What came of a server's packets in this turn of the loop.
         var handled = 0
-        /// Unusable messages that a server was told are taken.
+        /// Unusable messages of QoS 1 that this daemon has told a server are taken.
         var unusable: Set<ByteBuffer> = []
-        /// How often an unusable message was told of.
+        /// How often this daemon has told of an unusable message.
         var toldUnusable = 0
         /// A key of another generation is another key.
         var keyGeneration = 0
@@ -105,15 +105,19 @@ actor Simulation {
 
     func prepare(modelsDisk: Bool) async throws {
         let servers = Scenario.ServerName.allCases
-        let silent = world[.silentTakeOver] == 1
+        let (silent, limits) = (world[.silentTakeOver] == 1, world.serverLimits)
         let secret = world[.password] == 1 ? World.secret : nil
         scenario.here { scenario in
             scenario.onFact = { [weak self] server, fact in self?.here { $0.take(fact, server) } }
+            scenario.onArrival = { [weak self] host, wire, bytes in
+                self?.here { $0.checkShare(of: bytes, on: wire, at: host) }
+            }
             scenario.onDial = { [weak self] host, isKnock in self?.here { $0.dialed(host, isKnock) } }
             for server in servers {
                 scenario.with(server) { broker, _ in
                     broker.recordsFacts = true
                     broker.takesOverSilently = silent
+                    broker.connackProperties = limits
                     broker.password = secret
                     broker.isDisliked = { $0.hasPrefix("out/") }
                 }
@@ -184,7 +188,7 @@ actor Simulation {
             coverage.count(event, under: faults(around: index))
             let new = SessionState(rawValue: state.rawValue) ?? .disconnected
             residents[index].state = new
-            residents[index].watch.changed(event)
+            residents[index].watch.changed(event) { $0.contains(ModelBroker.grudgeWords) }
             if state == .failed, event.from != .failed { noteFailed(index, event.reason) }
             if state == .connected, event.from != .connected { noteConnected(index, event.endpoint) }
         case .messageRefused:
@@ -201,7 +205,7 @@ actor Simulation {
         guard let line = OutgoingLine.encode(value) else {
             return note(.standard, "\(value) cannot be written as JSON")
         }
-        if line.firstRange(of: World.secret.utf8) != nil {
+        if line.withUnsafeBytes({ World.secretBytes.isIn($0) }) {
             note(.secretsStaySecret, "in what is told: \(String(decoding: line, as: UTF8.self))")
         }
     }
@@ -233,10 +237,10 @@ actor Simulation {
 
     private func noteFailed(_ index: Int, _ reason: SessionStatus.Reason?) {
         residents[index].rest = .failed(reason?.code ?? "")
-        // A limit of time may be reached at any end: what used it up was something else, as the search takes a few ends.
+        // A limit of time may be reached at any end if something else used it up: the search takes a few ends only.
         let isOutOfTime =
             reason?.code == SessionCore.ReasonCode.retryTimeout.rawValue
-            && residents[index].configuration.reconnect.giveUpAfter != nil
+            && residents[index].configuration.reconnect.giveUpAfter != nil && residents[index].watch.otherEnds > 0
         if let reason, reason.message.contains(ModelBroker.grudgeWords), !isOutOfTime {
             note(.heals, "\(residents[index].host.name) failed because of one message: \(reason.message)")
         }
@@ -307,10 +311,8 @@ actor Simulation {
         case .sent(let client, let epoch, let publish):
             guard !world.sharesIdentity, let index = resident(client) else { return }
             ledger.sent(publish, epoch: epoch, by: server.rawValue, to: residents[index].host.name)
-        case .taken(let client, let publish):
-            if let index = resident(client), isUnusable(publish, at: server, client) {
-                residents[index].unusable.insert(publish.payload)
-            }
+        case .taken(let client, let publish, let connection):
+            if isUnusable(publish, at: server, client) { noteUnusable(publish, on: connection, at: server) }
             guard !world.sharesIdentity, let index = resident(client) else { return }
             let host = residents[index].host
             let life = host.here { $0.life }
@@ -318,6 +320,24 @@ actor Simulation {
             // mean another message there.
             guard publish.qos != .exactlyOnce || !wasLiedTo else { return }
             ledger.taken(publish, by: host.name, life: life, atServer: server.rawValue)
+        }
+    }
+
+    /// Who acknowledges a message that cannot be used has told of it before. With QoS 2 that may have been an earlier daemon.
+    private func noteUnusable(
+        _ publish: Publish, on connection: ModelBroker.ConnectionID, at server: Scenario.ServerName
+    ) {
+        let wire = scenario.here { scenario in
+            scenario.wire(of: connection, at: server).flatMap { scenario.wires[$0] }.map { ($0.host, $0.life) }
+        }
+        guard publish.qos == .atLeastOnce, let (name, life) = wire,
+            let index = residents.firstIndex(where: { $0.host.name == name }),
+            residents[index].host.here({ $0.life }) == life
+        else { return }
+        residents[index].unusable.insert(publish.payload)
+        let (taken, told) = (residents[index].unusable.count, residents[index].toldUnusable)
+        if told < taken {
+            note(.statusIsTrue, "\(name) took \(taken) messages that cannot be used, and told of \(told)")
         }
     }
 
@@ -398,7 +418,7 @@ actor Simulation {
         for index in residents.indices { checkStatus(of: index) }
         checkPeace()
         for server in Scenario.ServerName.allCases where !world.sharesIdentity {
-            let found = scenario.here { $0.broker(server).violations }
+            let found = scenario.here { $0.servers[server]?.broker.violations ?? [] }
             for sentence in found.dropFirst(checkedViolations[server] ?? 0) {
                 // In an old copy that is resumed, an identifier may mean something else.
                 if isMisled, sentence.contains("used again before PUBREL") { continue }
@@ -425,6 +445,7 @@ struct LogReader: LogHandler {
     let couldNotLook: @Sendable () -> Void
     var metadata: Logger.Metadata = [:]
     var logLevel = Logger.Level.trace
+    private static let failedLook = Needle("the room cannot be looked into")
 
     init(found: @escaping @Sendable (String) -> Void, couldNotLook: @escaping @Sendable () -> Void) {
         (self.found, self.couldNotLook) = (found, couldNotLook)
@@ -437,8 +458,8 @@ struct LogReader: LogHandler {
 
     func log(event: LogEvent) {
         let message = "\(event.message)"
-        if message.contains(World.secret) { found(message) }
-        if message.contains("the room cannot be looked into") { couldNotLook() }
-        for (key, value) in event.metadata ?? [:] where "\(value)".contains(World.secret) { found("\(key)=\(value)") }
+        if World.secretBytes.isIn(message) { found(message) }
+        if Self.failedLook.isIn(message) { couldNotLook() }
+        for (key, value) in event.metadata ?? [:] where World.secretBytes.isIn("\(value)") { found("\(key)=\(value)") }
     }
 }

@@ -17,6 +17,9 @@ struct Watch {
     /// The first wait after that, in seconds.
     var firstWait: (seconds: Double, reason: String)?
 
+    /// Ends since the session was connected last that had another reason than something that the server cannot bear.
+    private(set) var otherEnds = 0
+
     /// What was told of each subscription last.
     private(set) var subscriptions: [String: SessionStatus.Subscription.State] = [:]
 
@@ -30,7 +33,12 @@ struct Watch {
         if offlineSince != nil { dialsOffline += 1 }
     }
 
-    mutating func changed(_ event: SessionEvent) {
+    mutating func changed(_ event: SessionEvent, isGrudge: (String) -> Bool) {
+        if event.state == .connected {
+            otherEnds = 0
+        } else if event.state != .failed, let reason = event.reason, !isGrudge(reason.message) {
+            otherEnds += 1
+        }
         guard isFresh else { return }
         if event.state == .connected || event.state == .disconnected || event.state == .failed { isFresh = false }
         guard event.phase == .waiting, let retryIn = event.retryIn else { return }

@@ -1,3 +1,5 @@
+import MQTT
+
 @testable import Agent
 @testable import Configuration
 @testable import SessionCore
@@ -23,11 +25,13 @@ public struct World: Hashable, Sendable {
         case password
         /// Whether the session is up only while somebody uses it.
         case demand
+        /// How many unanswered messages the servers take at once.
+        case serverWindow = "server-window"
 
         var choices: Int {
             switch self {
-            case .second, .version, .receiveMaximum, .inbox: 3
-            case .timing: 7
+            case .second, .version, .receiveMaximum, .inbox, .serverWindow: 3
+            case .timing: 8
             case .outbox: 6
             default: 2
             }
@@ -38,7 +42,7 @@ public struct World: Hashable, Sendable {
             switch self {
             case .second: 60
             case .version: 70
-            case .receiveMaximum, .kick, .silentTakeOver, .inbox: 70
+            case .receiveMaximum, .kick, .silentTakeOver, .inbox, .serverWindow: 70
             case .demand: 85
             default: 50
             }
@@ -69,6 +73,7 @@ public struct World: Hashable, Sendable {
 
     /// What nobody but the server may ever see.
     static let secret = "open-sesame-4711"
+    static let secretBytes = Needle(secret)
 
     func user(of host: String) -> String { sharesIdentity ? "a" : host.lowercased() }
 
@@ -80,12 +85,15 @@ public struct World: Hashable, Sendable {
             "endpoints = [\(servers.map { "\"mqtt://\($0):1883\"" }.joined(separator: ", "))]",
             "user = \"\(user(of: host))\"",
         ]
-        let preset = [nil, "agora", "zego", "livekit", nil, nil, "nexconn"][self[.timing]]
+        let preset = [nil, "agora", "zego", "livekit", nil, nil, "nexconn", nil][self[.timing]]
         if let preset { lines.append("preset = \"\(preset)\"") }
         if self[.password] == 1 { lines += ["password = \"exec:/model\"", "insecure = true"] }
         if self[.demand] == 1 { lines += ["on-demand = true", "idle-timeout = \"60s\""] }
         if isInRoom { lines.append("room = \"r\"") }
-        if self[.kick] == 1, isInRoom { lines += ["[reconnect]", "kick = \"yield\""] }
+        let yields = self[.kick] == 1 && isInRoom
+        if yields || self[.timing] == 7 { lines.append("[reconnect]") }
+        if yields { lines.append("kick = \"yield\"") }
+        if self[.timing] == 7 { lines.append("give-up-attempts = 3") }
         if self[.timing] == 4 { lines += ["[heartbeat]", "interval = \"2s\"", "timeout = \"1s\""] }
         if self[.timing] == 5 { lines += ["[heartbeat]", "interval = \"60s\"", "timeout = \"10s\""] }
         lines += ["[mqtt]", "version = \"\(["5", "auto", "3.1.1"][self[.version]])\""]
@@ -104,6 +112,13 @@ public struct World: Hashable, Sendable {
         if self[.inbox] > 0 { lines += ["[inbox]", "max-messages = 6"] }
         if self[.inbox] == 2 { lines.append("when-full = \"withhold\"") }
         return lines.joined(separator: "\n") + "\n"
+    }
+
+    /// What the servers say of themselves, unless something happens to them.
+    var serverLimits: Connack.Properties {
+        var limits = Connack.Properties()
+        limits.receiveMaximum = [nil, 1, 3][self[.serverWindow]]
+        return limits
     }
 
     func configuration(of host: String) throws -> SessionConfiguration {

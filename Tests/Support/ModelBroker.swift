@@ -70,8 +70,8 @@ public struct ModelBroker: Sendable {
     public enum Fact: Sendable {
         /// A message arrived for the first time in this session of the client's.
         case arrived(client: String, epoch: Int, Publish)
-        /// The client took over a message: PUBACK, or PUBREC.
-        case taken(client: String, Publish)
+        /// The client took over a message: PUBACK, or PUBREC, on this connection.
+        case taken(client: String, Publish, ConnectionID)
         /// A message was sent to a client, with the number of its session.
         case sent(client: String, epoch: Int, Publish)
         /// The server has welcomed the client, and may have thrown an older connection of it out for that.
@@ -107,9 +107,9 @@ public struct ModelBroker: Sendable {
     public var holdsAnswers = false {
         didSet { if !holdsAnswers { releaseAnswers(.max) } }
     }
-    /// What the next message of QoS 1 or 2 that arrives for the first time is to the server from then on, wherever it comes
-    /// from: one that it cannot bear.
-    public var dislikesNext: Dislike?
+    /// What the next messages of QoS 1 or 2 that arrive for the first time are to the server from then on, wherever they come
+    /// from: ones that it cannot bear.
+    public var dislikesNext: [Dislike] = []
     /// Of which topics that is.
     public var isDisliked: @Sendable (String) -> Bool = { _ in true }
     /// Messages that the server cannot bear, and what it does when it is sent one.
@@ -200,7 +200,7 @@ public struct ModelBroker: Sendable {
 
     /// The server bears these topics from now on.
     public mutating func forgetDislikes(where isForgotten: (String) -> Bool) {
-        dislikesNext = nil
+        dislikesNext = []
         dislikedFilters = [:]
         disliked = disliked.filter { !isForgotten($0.key.topic) }
     }
@@ -218,12 +218,12 @@ public struct ModelBroker: Sendable {
         guard let packetID = publish.packetID else { return nil }
         let message = DislikedMessage(topic: publish.topic, payload: publish.payload)
         // What it has taken already is borne for ever.
-        if let dislikesNext, isDisliked(publish.topic), !publish.duplicate,
+        if let next = dislikesNext.first, isDisliked(publish.topic), !publish.duplicate,
             session?.received.contains(packetID) == false,
             !published.contains(where: { $0.topic == publish.topic && $0.payload == publish.payload })
         {
-            disliked[message] = dislikesNext
-            self.dislikesNext = nil
+            disliked[message] = next
+            dislikesNext.removeFirst()
         }
         return disliked[message]
     }
@@ -413,11 +413,11 @@ public struct ModelBroker: Sendable {
             let code = isKnown ? ReasonCode.success : .packetIdentifierNotFound
             hold(.pubcomp(Acknowledgement(packetID: answer.packetID, reasonCode: code)), to: id)
         case .puback(let answer), .pubcomp(let answer):
-            if packet.kind == .puback { noteTaken(answer.packetID, .atLeastOnce, by: client) }
+            if packet.kind == .puback { noteTaken(answer.packetID, .atLeastOnce, by: client, on: id) }
             sessions[client]?.outgoing.removeAll { $0.id == answer.packetID }
             sendOutgoing(to: client)
         case .pubrec(let answer):
-            noteTaken(answer.packetID, .exactlyOnce, by: client)
+            noteTaken(answer.packetID, .exactlyOnce, by: client, on: id)
             if let index = sessions[client]?.outgoing.firstIndex(where: { $0.id == answer.packetID }) {
                 sessions[client]?.outgoing[index].isReleased = true
             }
@@ -573,14 +573,16 @@ public struct ModelBroker: Sendable {
     // MARK: What the client owes
 
     /// PUBACK, and PUBREC, come in the order in which the messages were sent [MQTT-4.6.0-2].
-    private mutating func noteTaken(_ packetID: PacketID, _ qos: QoS, by client: String) {
+    private mutating func noteTaken(
+        _ packetID: PacketID, _ qos: QoS, by client: String, on id: ConnectionID
+    ) {
         guard let outgoing = sessions[client]?.outgoing, let index = outgoing.firstIndex(where: { $0.id == packetID })
         else { return }
         let first = outgoing.first { $0.isOnWire && !$0.isReleased && $0.publish.qos == qos }
         if let first, first.id != packetID, !outgoing[index].isReleased {
             violations.append("\(packetID) was acknowledged before \(first.id)")
         }
-        if recordsFacts { facts.append(.taken(client: client, outgoing[index].publish)) }
+        if recordsFacts { facts.append(.taken(client: client, outgoing[index].publish, id)) }
     }
 
     private mutating func checkFree(_ packetID: PacketID, on id: ConnectionID) {

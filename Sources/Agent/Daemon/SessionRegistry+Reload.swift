@@ -158,8 +158,9 @@ extension SessionRegistry {
         }
         for (driver, wasUp) in drivers {
             defer { changed(driver.name) }
+            let decided = await driver.session.verdict
             do throws(StoreError) {
-                try await start(driver.name, driver.configuration, wasUp: wasUp)
+                try await start(driver.name, driver.configuration, wasUp: wasUp, decided: .some(decided))
             } catch {
                 list(driver.name, as: unreadable(driver.name, error))
             }

@@ -104,9 +104,11 @@ actor SessionRegistry {
         case sessionAtServer
     }
 
+    /// - Parameter decided: what the driver before this one knew of a disconnect or a failure, if there was one: it may not be
+    ///   on the disk yet.
     func start(
         _ name: SessionName, _ configuration: SessionConfiguration, wasUp: Bool = false,
-        without obsolete: Set<Obsolete> = []
+        without obsolete: Set<Obsolete> = [], decided: Verdict?? = nil
     ) async throws(StoreError) {
         guard var surroundings else { preconditionFailure("sessions are started with their surroundings") }
         surroundings.report = { [weak self] session, event in
@@ -119,6 +121,7 @@ actor SessionRegistry {
             }
         }
         var stored = try await surroundings.store.session(name)
+        if let decided { stored.verdict = decided }
         var changes: [SessionChange] = []
         if obsolete.contains(.failure), stored.verdict?.isFailure == true {
             stored.verdict = nil

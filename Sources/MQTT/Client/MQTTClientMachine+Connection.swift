@@ -352,11 +352,9 @@ extension MQTTClientMachine {
             }
             let code = disconnect.reasonCode
             let measures = Consequence(of: code, in: .disconnect).measures
-            // Where there is no message to blame it may be an announcement.
-            let mayBeAnnouncement =
-                !reason.remedies.contains(.quarantine) && !reason.remedies.contains(.isolation)
-                && !announcements.outstanding.isEmpty
-            if code.mayConcernPackets, !measures.contains(.quarantine) || mayBeAnnouncement {
+            // Where there is no message to blame it may be an announcement, or a filter.
+            let isUnexplained = !reason.remedies.contains(.quarantine) && !reason.remedies.contains(.isolation)
+            if code.mayConcernPackets, !measures.contains(.quarantine) || isUnexplained {
                 let words = reason.reasonString ?? "the server ends the connection for this message: \(code.name)"
                 reason.finding = judgeEnd(code, words, &step)
             }

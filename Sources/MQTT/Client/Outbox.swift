@@ -88,7 +88,13 @@ struct Outbox: Sendable {
         var bytes: Int
     }
 
-    var counts: MQTTClientMachine.Counts
+    var counts: MQTTClientMachine.Counts {
+        didSet {
+            precondition(
+                min(counts.queued, counts.inFlight, counts.quarantined, counts.bytes) >= 0,
+                "a message is taken out of a count that it was not in")
+        }
+    }
     /// The bytes of those that `counts.queued` counts.
     private(set) var queuedBytes: Int
 

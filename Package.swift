@@ -22,6 +22,7 @@ let nioPosix: Target.Dependency = .product(name: "NIOPosix", package: "swift-nio
 let nioTLS: Target.Dependency = .product(name: "NIOTLS", package: "swift-nio")
 let nioHTTP1: Target.Dependency = .product(name: "NIOHTTP1", package: "swift-nio")
 let nioWebSocket: Target.Dependency = .product(name: "NIOWebSocket", package: "swift-nio")
+let nioEmbedded: Target.Dependency = .product(name: "NIOEmbedded", package: "swift-nio")
 let nioSSL: Target.Dependency = .product(name: "NIOSSL", package: "swift-nio-ssl")
 let logging: Target.Dependency = .product(name: "Logging", package: "swift-log")
 let serviceLifecycle: Target.Dependency = .product(name: "ServiceLifecycle", package: "swift-service-lifecycle")
@@ -121,7 +122,10 @@ let package = Package(
         tests("SystemdTests", ["Systemd", "Support", "SupportLogind", nioCore, nioPosix]),
         tests("DurableStoreTests", ["DurableStore", "Session", "SessionCore", "MQTT", nioCore]),
         tests(
-            "TransportTests", ["Vocabulary", "Transport", "Support", nioCore, nioPosix, nioHTTP1, nioWebSocket, nioSSL]),
+            "TransportTests",
+            [
+                "Vocabulary", "Transport", "Support", nioCore, nioPosix, nioEmbedded, nioHTTP1, nioWebSocket, nioSSL,
+            ]),
         tests("HoldfastClientTests", ["HoldfastClient", "ControlAPI", "Support", nioCore, nioPosix]),
         tests("HoldfastctlTests", ["holdfastctl", "HoldfastClient", "ControlAPI", argumentParser]),
         tests(

@@ -6,6 +6,10 @@ struct WebSocketEnded { let failure: String? }
 
 /// Puts bytes into masked binary frames and takes them out of the server's, answers pings, and closes as RFC 6455, 7.1
 /// wants it: a Close frame each way first.
+///
+/// Frames may be as small as two bytes, and come by the ten thousand with one read. What they carry goes on as one piece, and
+/// of the pings the last is answered (RFC 6455, 5.5.3), when the one before it is out: so a flood of frames costs no more
+/// than one of bytes, and a server that does not read is owed one pong.
 final class WebSocketHandler: ChannelDuplexHandler {
     typealias InboundIn = WebSocketFrame
     typealias InboundOut = ByteBuffer
@@ -18,6 +22,18 @@ final class WebSocketHandler: ChannelDuplexHandler {
     private var isOver = false
     /// How the channel is to be closed when the server has answered our Close.
     private var closing: CloseMode?
+    /// What the frames of this read carried.
+    private var arrived: ByteBuffer?
+    /// What the last ping held that is not answered.
+    private var ping: ByteBuffer?
+    private var isPongUnderWay = false
+    /// `settle` is going to be called.
+    private var isSettling = false
+
+    func handlerAdded(context: ChannelHandlerContext) {
+        // Others have their turn between two reads.
+        context.channel.setOption(.maxMessagesPerRead, value: 1).whenFailure { _ in }
+    }
 
     func channelRead(context: ChannelHandlerContext, data: NIOAny) {
         guard !isOver else { return }
@@ -25,9 +41,11 @@ final class WebSocketHandler: ChannelDuplexHandler {
         case .nothing:
             break
         case .deliver(let bytes):
-            context.fireChannelRead(wrapInboundOut(bytes))
+            if arrived?.writeImmutableBuffer(bytes) == nil { arrived = bytes }
+            settleLater(context)
         case .answer(let bytes):
-            if !hasSentClose { send(.pong, bytes, context, nil) }
+            ping = bytes
+            settleLater(context)
         case .close(let code, let sentence):
             sendClose(code, context)
             end(context, sentence.map { "the server closed the WebSocket with \($0)" })
@@ -37,8 +55,52 @@ final class WebSocketHandler: ChannelDuplexHandler {
         }
     }
 
+    func channelReadComplete(context: ChannelHandlerContext) {
+        settle(context)
+        context.fireChannelReadComplete()
+    }
+
+    /// What came right behind the answer to the upgrade is no read of its own.
+    private func settleLater(_ context: ChannelHandlerContext) {
+        guard !isSettling else { return }
+        isSettling = true
+        context.eventLoop.assumeIsolated().execute { self.settle(context) }
+    }
+
+    private func settle(_ context: ChannelHandlerContext) {
+        isSettling = false
+        deliver(context)
+        answer(context)
+    }
+
+    private func deliver(_ context: ChannelHandlerContext) {
+        guard let bytes = arrived else { return }
+        arrived = nil
+        context.fireChannelRead(wrapInboundOut(bytes))
+    }
+
+    private func answer(_ context: ChannelHandlerContext) {
+        guard let bytes = ping, !isPongUnderWay, !hasSentClose else { return }
+        ping = nil
+        isPongUnderWay = true
+        let promise = context.eventLoop.makePromise(of: Void.self)
+        promise.futureResult.assumeIsolated().whenComplete { _ in
+            self.isPongUnderWay = false
+            // Not from within the write: each pong would make the next one, as deep as they come.
+            if self.ping != nil { self.settleLater(context) }
+        }
+        send(.pong, bytes, context, promise)
+    }
+
+    func channelInactive(context: ChannelHandlerContext) {
+        deliver(context)
+        ping = nil
+        context.fireChannelInactive()
+    }
+
     func errorCaught(context: ChannelHandlerContext, error: any Error) {
         guard let error = error as? NIOWebSocketError else {
+            deliver(context)
             context.fireErrorCaught(error)
             return
         }
@@ -71,6 +133,7 @@ final class WebSocketHandler: ChannelDuplexHandler {
 
     private func end(_ context: ChannelHandlerContext, _ failure: String?) {
         isOver = true
+        deliver(context)
         if let closing {
             context.close(mode: closing, promise: nil)
         } else {

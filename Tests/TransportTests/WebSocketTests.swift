@@ -1,4 +1,5 @@
 import NIOCore
+import NIOEmbedded
 import NIOHTTP1
 import NIOWebSocket
 import Synchronization
@@ -24,6 +25,89 @@ import Testing
                 .deliver(ByteBuffer(string: "a")), .answer(ByteBuffer(string: "p")), .deliver(ByteBuffer(string: "b")),
                 .nothing, .nothing, .deliver(ByteBuffer(string: "c")),
             ])
+    }
+
+    @Test func `ten thousand small frames of one read are one piece, and of ten thousand pings the last is answered`()
+        throws
+    {
+        let channel = EmbeddedChannel(handler: WebSocketHandler())
+        let pipeline = channel.pipeline.syncOperations
+        for number in 0..<10_000 {
+            pipeline.fireChannelRead(NIOAny(frame(.ping, "\(number)")))
+            pipeline.fireChannelRead(NIOAny(frame(.binary, "x")))
+        }
+        pipeline.fireChannelReadComplete()
+        #expect(try channel.readInbound(as: ByteBuffer.self)?.readableBytes == 10_000)
+        #expect(try channel.readInbound(as: ByteBuffer.self) == nil)
+        #expect(try channel.readOutbound(as: WebSocketFrame.self)?.data == ByteBuffer(string: "9999"))
+        #expect(try channel.readOutbound(as: WebSocketFrame.self) == nil)
+        _ = try channel.finish()
+    }
+
+    @Test func `frames that no end of a read follows are delivered all the same`() throws {
+        let channel = EmbeddedChannel(handler: WebSocketHandler())
+        channel.pipeline.syncOperations.fireChannelRead(NIOAny(frame(.binary, "a")))
+        channel.embeddedEventLoop.run()
+        #expect(try channel.readInbound(as: ByteBuffer.self) == ByteBuffer(string: "a"))
+        _ = try channel.finish()
+    }
+
+    @Test func `what came before a Close is delivered before it is told`() throws {
+        let (log, channel) = (Telling(), EmbeddedChannel(handler: WebSocketHandler()))
+        try channel.pipeline.syncOperations.addHandler(log)
+        let pipeline = channel.pipeline.syncOperations
+        pipeline.fireChannelRead(NIOAny(frame(.binary, "last words")))
+        pipeline.fireChannelRead(NIOAny(TestFrame(opcode: .connectionClose, code: .goingAway).frame))
+        #expect(log.told == ["last words", "ended"])
+        _ = try channel.finish()
+    }
+
+    /// A server that does not read.
+    @Test func `one pong is under way at a time, and the next one answers the last ping`() throws {
+        let (kept, channel) = (Keeping(), EmbeddedChannel())
+        try channel.pipeline.syncOperations.addHandler(kept)
+        try channel.pipeline.syncOperations.addHandler(WebSocketHandler())
+        for number in 0..<100 { try channel.writeInbound(frame(.ping, "\(number)")) }
+        #expect(kept.written == ["0"])
+        kept.flushed()
+        channel.embeddedEventLoop.run()
+        #expect(kept.written == ["0", "99"])
+        kept.flushed()
+        channel.embeddedEventLoop.run()
+        #expect(kept.written == ["0", "99"])
+        _ = try channel.finish()
+    }
+
+    /// What the handlers behind are told, in order.
+    private final class Telling: ChannelInboundHandler {
+        typealias InboundIn = ByteBuffer
+        var told: [String] = []
+
+        func channelRead(context: ChannelHandlerContext, data: NIOAny) {
+            told.append(String(buffer: unwrapInboundIn(data)))
+        }
+        func userInboundEventTriggered(context: ChannelHandlerContext, event: Any) {
+            if event is WebSocketEnded { told.append("ended") }
+        }
+    }
+
+    /// Keeps what is written, until it is said to be flushed.
+    private final class Keeping: ChannelOutboundHandler {
+        typealias OutboundIn = WebSocketFrame
+        var written: [String] = []
+        private var promises: [EventLoopPromise<Void>] = []
+
+        func write(context: ChannelHandlerContext, data: NIOAny, promise: EventLoopPromise<Void>?) {
+            written.append(String(buffer: unwrapOutboundIn(data).data))
+            if let promise { promises.append(promise) }
+        }
+
+        func flush(context: ChannelHandlerContext) {}
+
+        func flushed() {
+            for promise in promises { promise.succeed() }
+            promises = []
+        }
     }
 
     @Test func `what breaks the rules is a violation`() {

@@ -176,6 +176,9 @@ extension Simulation {
 
     // MARK: Commands
 
+    /// What a call is called by which somebody makes a session try.
+    static let connecting = "connect"
+
     func connect(_ index: Int) { command(index) { driver in _ = try await driver.connect() } }
 
     func reconnect(_ mode: Int, _ index: Int) {
@@ -187,7 +190,13 @@ extension Simulation {
         guard let driver = residents[index].host.here({ $0.driver() }) else { return }
         residents[index].rest = nil
         residents[index].commands += 1
-        ask("connect", of: index) { try await body(driver) }
+        ask(Self.connecting, of: index) {
+            try await body(driver)
+        } answered: { [self] _ in
+            // It may have failed between the question and the command.
+            let state = driver.here { $0.session.machine.status.state }
+            if state != .failed, state != .disconnected { residents[index].rest = nil }
+        }
     }
 
     func disconnect(_ index: Int) {

@@ -381,7 +381,8 @@ actor Simulation {
     /// Only a second client may come, to say goodbye in the room for a session that was displaced.
     private func checkDial(of index: Int) {
         let host = residents[index].host
-        guard let rest = residents[index].rest, let driver = host.here({ $0.driver() }),
+        guard let rest = residents[index].rest, !residents[index].openCalls.values.contains(Self.connecting),
+            let driver = host.here({ $0.driver() }),
             !driver.here({ if case .farewell = $0.session.looking?.purpose { true } else { false } })
         else { return }
         note(.terminalIsTerminal, "\(host.name) dials, and it is \(rest)")

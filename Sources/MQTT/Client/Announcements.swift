@@ -52,6 +52,11 @@ struct Announcements: Sendable {
         refusals[topic].flatMap { $0.until > now ? $0.code : nil }
     }
 
+    /// The wall clock was set by so many milliseconds.
+    mutating func clockStepped(by milliseconds: Int64) {
+        refusals = refusals.mapValues { ($0.code, $0.until.advanced(by: milliseconds)) }
+    }
+
     /// Answers the identifiers that are free now.
     mutating func connectionClosed() -> [PacketID] {
         defer {

@@ -78,6 +78,7 @@ extension MQTTClientMachine {
 
     mutating func clockStepped(_ milliseconds: Int64, _ range: ClosedRange<Timestamp>, _ step: inout Step) {
         subscriptions.clockStepped(by: milliseconds)
+        announcements.clockStepped(by: milliseconds)
         patience.shiftTimes(by: milliseconds)
         guard outbox.counts.total > 0 || intake.messages > 0 || hasKeys else { return }
         outbox.shiftTimes(by: milliseconds, acceptedWithin: range)

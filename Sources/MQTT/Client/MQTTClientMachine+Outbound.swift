@@ -216,12 +216,10 @@ extension MQTTClientMachine {
     private mutating func hasRoom(_ sequence: MessageSequence) -> Bool {
         guard case .connected(let session) = connection else { return false }
         guard outbox.backlogBytes < max(1, configuration.maximumUnflushedBytes) else { return false }
+        guard outbox.windowCount + announcements.outstanding.count < window(session.limits) else { return false }
         if isolation.includesAnnouncements, isAnnouncing { return false }
-        if isIsolated(sequence) {
-            return outbox.outstandingCount == 0 && !isolation.isUnproven
-                && (!isolation.needsProof || !isAnnouncing)
-        }
-        return outbox.windowCount + announcements.outstanding.count < window(session.limits)
+        return !isIsolated(sequence)
+            || (outbox.outstandingCount == 0 && !isolation.isUnproven && (!isolation.needsProof || !isAnnouncing))
     }
 
     /// Lets messages through to the connection, in order of acceptance, as far as window and transport have room:

@@ -57,9 +57,15 @@ package struct Session {
     ///
     /// - Parameter wallClock: by which the protocol counts.
     package func nextDeadline(at now: Instant, wallClock: Timestamp) -> Instant? {
-        let mqtt = mqtt.nextDeadline.map { now.advanced(by: .milliseconds(max(0, $0.rawValue - wallClock.rawValue))) }
-        return [machine.nextDeadline, mqtt, looking?.deadline, losses.nextDeadline, outcomeWaiters.nextDeadline]
-            .compactMap(\.self).min()
+        var earliest = machine.nextDeadline
+        func consider(_ deadline: Instant?) {
+            if let deadline { earliest = earliest.map { min($0, deadline) } ?? deadline }
+        }
+        consider(mqtt.nextDeadline.map { now.advanced(by: .milliseconds(max(0, $0.rawValue - wallClock.rawValue))) })
+        consider(looking?.deadline)
+        consider(losses.nextDeadline)
+        consider(outcomeWaiters.nextDeadline)
+        return earliest
     }
 
     // MARK: Subscriptions

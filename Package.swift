@@ -65,6 +65,9 @@ let package = Package(
         .systemLibrary(name: "CSystemd", pkgConfig: "libsystemd", providers: [.apt(["libsystemd-dev"])]),
         .systemLibrary(name: "CSQLite", pkgConfig: "sqlite3", providers: [.apt(["libsqlite3-dev"])]),
 
+        // A hook of Swift's runtime that Swift has no name for.
+        .target(name: "CConcurrency"),
+
         // Pure: no I/O, no clocks.
         module("Vocabulary"),
         module("SessionCore", ["Vocabulary"]),
@@ -86,7 +89,7 @@ let package = Package(
             "Agent",
             [
                 "Vocabulary", "SessionCore", "MQTT", "ControlAPI", "Session", "Configuration", "NetworkPath", "Systemd",
-                "DurableStore", "Transport",
+                "DurableStore", "Transport", "CConcurrency",
                 nioCore, nioPosix, nioHTTP1, logging, serviceLifecycle, subprocess,
                 systemPackage,
             ]),

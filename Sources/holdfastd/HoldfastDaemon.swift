@@ -3,7 +3,7 @@ import ArgumentParser
 import Glibc
 
 @main
-struct HoldfastDaemon: AsyncParsableCommand {
+struct HoldfastDaemon: ParsableCommand {
     static let configuration = CommandConfiguration(
         commandName: "holdfastd",
         abstract: "Keeps persistent sessions from this host to a server alive.",
@@ -41,7 +41,7 @@ struct HoldfastDaemon: AsyncParsableCommand {
         }
     }
 
-    func run() async throws {
+    func run() throws {
         if check { throw ExitCode(checkConfiguration(configDirectory).rawValue) }
         if show { throw ExitCode(showConfiguration(configDirectory).rawValue) }
         // systemd gives a list; the first one is the state directory of the unit.
@@ -50,6 +50,6 @@ struct HoldfastDaemon: AsyncParsableCommand {
             configurationDirectory: configDirectory,
             stateDirectory: stateDirectory ?? fromSystemd.map(String.init) ?? "/var/lib/holdfast",
             socketPath: socket, logLevel: logLevel)
-        throw ExitCode(await runDaemon(options).rawValue)
+        throw ExitCode(runDaemon(options).rawValue)
     }
 }

@@ -268,13 +268,3 @@ extension StoreError {
         }
     }
 }
-
-extension EventLoop {
-    /// Returns after the time has passed, or when the loop ends before.
-    func pause(for duration: Duration) async {
-        await withCheckedContinuation { continuation in
-            scheduleTask(in: .nanoseconds(duration.nanoseconds)) {}
-                .futureResult.whenComplete { _ in continuation.resume() }
-        }
-    }
-}

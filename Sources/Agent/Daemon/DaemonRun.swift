@@ -13,9 +13,27 @@ import UnixSignals
 
 // How the daemon starts, runs and stops.
 
-/// Runs the daemon until SIGTERM or SIGINT.
+/// Runs the daemon until SIGTERM or SIGINT, on threads of its own; the caller's waits meanwhile.
+///
+/// To be called once in a process, before anything else.
 /// - Returns: the exit status; what went wrong has been logged.
-public func runDaemon(_ options: DaemonOptions) async -> ExitStatus {
+public func runDaemon(_ options: DaemonOptions) -> ExitStatus {
+    let loops = MultiThreadedEventLoopGroup(numberOfThreads: 3)
+    let (loop, disk) = (loops.next(), loops.next())
+    GlobalJobs.run(on: loops.next())
+    let status = loop.makePromise(of: ExitStatus.self)
+    Task { status.succeed(await run(options, on: loop, disk: disk)) }
+    do {
+        return try status.futureResult.wait()
+    } catch {
+        preconditionFailure("nothing fails it: \(error)")
+    }
+}
+
+/// - Parameters:
+///   - loop: for everything that decides.
+///   - disk: for the store.
+private func run(_ options: DaemonOptions, on loop: any EventLoop, disk: any EventLoop) async -> ExitStatus {
     signal(SIGPIPE, SIG_IGN)
     let loaded = ConfigurationLoader.load(directory: options.configurationDirectory)
     let logger = Logger(label: "holdfastd") { _ in JournalLogHandler() }
@@ -28,7 +46,12 @@ public func runDaemon(_ options: DaemonOptions) async -> ExitStatus {
         "holdfastd \(holdfastVersion) started", metadata: ["MESSAGE_ID": "\(MessageID.started)"])
     // It traps the signals before it runs what it is given: a signal that comes while the daemon starts stops it in order.
     var group = ServiceGroupConfiguration(
-        services: [DaemonService(options: options, configuration: configuration, loaded: loaded, logger: logger)],
+        services: [
+            DaemonService(
+                start: DaemonStart(
+                    options: options, configuration: configuration, loaded: loaded, logger: logger, loop: loop,
+                    disk: disk))
+        ],
         gracefulShutdownSignals: [.sigterm, .sigint],
         logger: Logger(label: "lifecycle") { _ in SwiftLogNoOpLogHandler() })
     group.maximumGracefulShutdownDuration = .seconds(60)
@@ -93,12 +116,13 @@ private struct DaemonStart {
     var configuration: DaemonConfiguration
     var loaded: LoadedConfiguration
     var logger: Logger
-    /// For everything that decides, and for the store.
-    let loops = MultiThreadedEventLoopGroup(numberOfThreads: 2)
+    /// For everything that decides.
+    var loop: any EventLoop
+    /// For the store.
+    var disk: any EventLoop
 
     func run() async throws(StartFailure) -> Running {
-        let (loop, disk) = (loops.next(), loops.next())
-        let store = try openStore(on: disk)
+        let store = try openStore()
         let registry = SessionRegistry(
             notifier: StatusNotifier(notifier: Notifier(), eventLoop: loop), logger: logger, eventLoop: loop)
         let watcher = try await watchNetwork(for: registry, on: loop)
@@ -132,7 +156,7 @@ private struct DaemonStart {
             daemon: daemon, server: server, store: store, sleepWatch: sleepWatch, resolverWatch: resolverWatch)
     }
 
-    private func openStore(on disk: any EventLoop) throws(StartFailure) -> DurableStore {
+    private func openStore() throws(StartFailure) -> DurableStore {
         let store: DurableStore
         do throws(StoreError) {
             store = try DurableStore(
@@ -208,17 +232,12 @@ private struct DaemonStart {
 
 /// Starts the daemon, and takes it down when it is asked to.
 private struct DaemonService: Service {
-    var options: DaemonOptions
-    var configuration: DaemonConfiguration
-    var loaded: LoadedConfiguration
-    var logger: Logger
+    var start: DaemonStart
 
     func run() async throws {
         // SIGHUP is an old way to say reload; `holdfastctl reload` tells the result.
         let hangups = await UnixSignalsSequence(trapping: .sighup)
-        let running = try await DaemonStart(
-            options: options, configuration: configuration, loaded: loaded, logger: logger
-        ).run()
+        let running = try await start.run()
         await withTaskGroup(of: Void.self) { group in
             group.addTask {
                 for await _ in hangups.cancelOnGracefulShutdown() { _ = try? await running.daemon.reload() }
@@ -227,7 +246,7 @@ private struct DaemonService: Service {
                 group.addTask { await Watchdog(running: running, interval: interval).run() }
             }
             try? await gracefulShutdown()
-            await stop(running, logger)
+            await stop(running, start.logger)
         }
     }
 }
@@ -259,7 +278,7 @@ private struct Watchdog {
                 _ = await running.daemon.network.watcher.snapshot()
                 _ = await running.store.statistics()
                 Notifier().watchdog()
-                try await Task.sleep(for: interval / 2)
+                try await running.daemon.eventLoop.sleep(for: interval / 2)
             }
         }
     }

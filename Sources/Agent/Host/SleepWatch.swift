@@ -47,9 +47,10 @@ actor SleepWatch {
         } catch {
             logger.notice("steps of the clock and sleep are told by logind only: \(error)")
         }
-        let logind = Logind(executor: eventLoop.executor, address: busAddress) { [weak self] event in
-            self?.assumeIsolated { $0.take(event) }
-        }
+        let logind = Logind(
+            executor: eventLoop.executor, address: busAddress,
+            sleep: { [eventLoop] in try await eventLoop.sleep(for: $0) },
+            deliver: { [weak self] event in self?.assumeIsolated { $0.take(event) } })
         self.logind = logind
         registry.assumeIsolated { registry in
             registry.sessionsChanged = { [weak self] in self?.assumeIsolated { $0.sessionsChanged() } }

@@ -86,7 +86,7 @@ actor MetricsPublisher {
             let failure = await Self.replace(path, with: await read(.prometheus))
             if let failure, failure != told { logger.error("metrics cannot be written to \(path): \(failure)") }
             told = failure
-            try? await Task.sleep(for: Self.interval)
+            try? await eventLoop.sleep(for: Self.interval)
         }
     }
 

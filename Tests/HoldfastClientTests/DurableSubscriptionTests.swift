@@ -29,10 +29,11 @@ struct DurableSubscriptionTests {
         try await peer.answer(id, MessageAckMethod.Result(acknowledged: 1))
     }
 
-    /// The client says when it has come so far.
-    private static func proceed(_ peer: inout LineServer.Peer) async throws {
+    /// The client says when it has come so far, and is given a message before it goes on.
+    private static func proceed(_ peer: inout LineServer.Peer, giving message: String? = nil) async throws {
         let (id, method, _) = try await peer.request()
         #expect(method == "session.list")
+        if let message { try await peer.write(message) }
         try await peer.answer(id, [SessionStatus]())
     }
 
@@ -69,11 +70,9 @@ struct DurableSubscriptionTests {
             try await accepting.greet { peer in
                 try await Self.subscribe(&peer)
                 try await Self.proceed(&peer)
-                try await Self.proceed(&peer)
-                try await peer.write(Self.message(1))
+                try await Self.proceed(&peer, giving: Self.message(1))
                 try await Self.acknowledge(1, &peer)
-                try await peer.write(Self.message(2))
-                try await Self.proceed(&peer)
+                try await Self.proceed(&peer, giving: Self.message(2))
                 try await Self.acknowledge(2, &peer)
                 // 3 was dropped meanwhile.
                 try await peer.write(Self.message(4))

@@ -47,18 +47,8 @@ public struct DurableSubscription: AsyncSequence, Sendable {
     /// Held: who reads the sequence needs the connection.
     let client: HoldfastClient
 
-    public func makeAsyncIterator() -> AsyncIterator {
-        AsyncIterator(base: stream.makeAsyncIterator(), client: client)
-    }
-
-    public struct AsyncIterator: AsyncIteratorProtocol {
-        var base: AsyncThrowingStream<Element, any Error>.AsyncIterator
-        let client: HoldfastClient
-
-        /// The next message; `nil` when the client was closed. Throws a ``ClientError``.
-        public mutating func next(isolation: isolated (any Actor)? = #isolation) async throws -> Element? {
-            try await base.next(isolation: isolation)
-        }
+    public func makeAsyncIterator() -> FeedIterator<Element> {
+        FeedIterator(base: stream.makeAsyncIterator(), client: client)
     }
 }
 

@@ -1,21 +1,3 @@
-/// How good a connection is, for people and for programs that adapt to it.
-public enum Quality: String, Sendable, CaseIterable, Comparable {
-    /// Nothing comes back: the path is gone, or the server does not answer a heartbeat as it used to.
-    case lost
-    case poor, good, excellent
-
-    private var rank: Int {
-        switch self {
-        case .lost: 0
-        case .poor: 1
-        case .good: 2
-        case .excellent: 3
-        }
-    }
-
-    public static func < (left: Quality, right: Quality) -> Bool { left.rank < right.rank }
-}
-
 /// What the kernel measured on the connection's own segments (`TCP_INFO`, tcp(7)).
 public struct TransportMeasurement: Hashable, Sendable {
     /// The kernel's smoothed round-trip time and its mean deviation.

@@ -54,7 +54,7 @@ actor SessionRegistry {
     private(set) var metrics = EventMetrics()
     private var history = HistoryRecorder()
     private var historyQueue: HistoryQueue?
-    private var watchers: [WatchID: Watcher] = [:]
+    private(set) var watchers: [WatchID: Watcher] = [:]
     private var lastWatch = 0
     private var lastSubscription = 0
     /// How many configurations were tried that are no session's.
@@ -370,8 +370,6 @@ actor SessionRegistry {
     func removeWatch(_ id: WatchID) {
         watchers[id] = nil
     }
-
-    var watchCount: Int { watchers.count }
 
     // MARK: History
 

@@ -7,7 +7,7 @@ public import ControlAPI
 public struct SessionWatch: AsyncSequence, Sendable {
     public enum Element: Hashable, Sendable {
         /// The state of all watched sessions: at the beginning, and again when the daemon was away. When its `restarted`
-        /// is set, the daemon was started anew: what happened until the end of the one before is not known, and the
+        /// is set, the daemon was restarted: what happened until the previous one ended is not known, and the
         /// events that follow are numbered from 1 again.
         case snapshot(SessionWatchMethod.Result)
         case event(SessionEvent)

@@ -172,7 +172,7 @@ public actor NetworkWatcher {
         lookup?.paths(to: addresses, for: policies[session] ?? .init(), among: view.links) ?? addresses.map { _ in nil }
     }
 
-    /// The resolver was configured anew: names may lead elsewhere, or at last somewhere.
+    /// The resolver has a new configuration: names may resolve differently, or for the first time.
     public func resolverChanged() {
         guard state == .running else { return }
         let time = now()
@@ -270,7 +270,7 @@ public actor NetworkWatcher {
         reportDepartures(from: target, receivedAt: receivedAt)
     }
 
-    /// Who is told of one thing may set the target anew, and then nothing that was before counts.
+    /// The receiver of one change may set the target again; then earlier observations no longer count.
     private func reportDepartures(from target: Target, receivedAt: Instant) {
         while let path = watched[target]?.classifier.departure(
             oldSourceRemains: { lookup?.hasSource(of: $0) ?? true })

@@ -25,7 +25,7 @@ struct Heartbeat: Hashable, Sendable {
     private var lastSent: Instant
     private var question: Question?
     /// When the question that awaits its answer for the round-trip time was asked; outlives `question`, which any byte
-    /// settles.
+    /// answers.
     private var sampleStart: Instant?
     private(set) var roundTrip = RoundTripTime()
 

@@ -60,15 +60,15 @@ struct QualityEstimator: Hashable, Sendable {
         // The first look has nothing to compare with, and what the handshake cost says little about what follows.
         let fresh = total.map { max(0, $0 - (retransmissions ?? $0)) } ?? 0
         retransmissions = total ?? retransmissions
-        settle(on: Self.grade(roundTrip: roundTrip, variation: variation, retransmissions: fresh))
+        adopt( Self.grade(roundTrip: roundTrip, variation: variation, retransmissions: fresh))
     }
 
     /// The server is silent where it used to answer, or cannot be reached.
     mutating func nothingCameBack() {
-        settle(on: .lost)
+        adopt( .lost)
     }
 
-    private mutating func settle(on grade: Quality) {
+    private mutating func adopt(_ grade: Quality) {
         guard let quality, grade > quality else {
             quality = grade
             betterInARow = 0

@@ -19,7 +19,7 @@ public enum Phase: String, Codable, Sendable, CaseIterable {
     case waiting, resolving, dialing, securing, authenticating, restoring
 }
 
-/// Why a connected session may not be: the status says so until it is settled.
+/// Why a connected session may not be: the status says so until that is known.
 public enum Doubt: String, Codable, Sendable, CaseIterable {
     /// The connection is kept for a while although its path is gone.
     case pathLost = "path-lost"

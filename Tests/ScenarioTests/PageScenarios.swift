@@ -295,6 +295,15 @@ struct PageScenarios {
         }
     }
 
+    @Test(arguments: SessionCore.ReasonCode.allCases)
+    func `the page of reason codes has each with its group and its sentence`(_ code: SessionCore.ReasonCode) throws {
+        let row = ["`\(code.rawValue)`", code.group.rawValue, code.isTerminal ? "yes" : "no", code.sentence]
+        let rows = try Self.rows("Documentation/Reason-codes.md").map { cells in
+            cells.map { $0.last == " " ? String($0.dropLast()) : $0 }
+        }
+        #expect(rows.contains(row))
+    }
+
     @Test(arguments: pages)
     func `every other word of a page is one`(_ page: String) throws {
         let kinds: [SessionEvent.Kind] = [

@@ -52,7 +52,7 @@ struct DeliveryWatch: Hashable, Sendable {
     mutating func measured(_ measurement: TransportMeasurement, at now: Instant) -> Verdict {
         guard let since else { return .living }
         guard measurement.unacknowledged > 0 else {
-            settled()
+            heard()
             return .living
         }
         let waited = since.duration(to: now)

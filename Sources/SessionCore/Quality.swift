@@ -60,12 +60,12 @@ struct QualityEstimator: Hashable, Sendable {
         // The first look has nothing to compare with, and what the handshake cost says little about what follows.
         let fresh = total.map { max(0, $0 - (retransmissions ?? $0)) } ?? 0
         retransmissions = total ?? retransmissions
-        adopt( Self.grade(roundTrip: roundTrip, variation: variation, retransmissions: fresh))
+        adopt(Self.grade(roundTrip: roundTrip, variation: variation, retransmissions: fresh))
     }
 
     /// The server is silent where it used to answer, or cannot be reached.
     mutating func nothingCameBack() {
-        adopt( .lost)
+        adopt(.lost)
     }
 
     private mutating func adopt(_ grade: Quality) {

@@ -30,7 +30,7 @@ actor SessionRegistry {
         }
     }
 
-    private struct Watcher {
+    struct Watcher {
         var session: SessionName?
         var deliver: @Sendable (SessionEvent) -> Void
     }

@@ -25,7 +25,10 @@ extension EndToEnd {
         ) async throws -> (status: Int32, text: String) {
             let place = ["--config-directory", daemon.configuration, "--socket", daemon.socket]
             let words =
-                ["\(DaemonProcess.programs)/holdfastctl", "config", "init", name, "--endpoint", endpoint, "--user", "edge-42"]
+                [
+                    "\(DaemonProcess.programs)/holdfastctl", "config", "init", name, "--endpoint", endpoint, "--user",
+                    "edge-42",
+                ]
             let person = user.map { ["setpriv", "--reuid", $0, "--regid", $0, "--clear-groups", "--"] } ?? []
             let result = try await lab.finish(person + words + options + place, in: lab.host)
             guard case .exited(let status) = result.ending else { throw Lab.Failure("\(result)") }

@@ -102,7 +102,9 @@ extension EndToEnd {
             #expect(narrow.contains { $0.hasPrefix("            ") })
             #expect(words(narrow, of: "Endpoint") == words(wide, of: "Endpoint"))
 
-            let follow = ["\(DaemonProcess.programs)/holdfastctl", "status", "main", "--follow", "--socket", daemon.socket]
+            let follow = [
+                "\(DaemonProcess.programs)/holdfastctl", "status", "main", "--follow", "--socket", daemon.socket,
+            ]
             try await terminal.start(follow, columns: 110, rows: 40)
             try await terminal.screen("follows") { $0.contains { $0.hasPrefix("  Counters ") } }
             try await terminal.resize(columns: 50, rows: 40)

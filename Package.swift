@@ -72,7 +72,7 @@ let package = Package(
         module("Vocabulary"),
         module("SessionCore", ["Vocabulary"]),
         module("MQTT", ["Vocabulary", nioCore]),
-        module("ControlAPI"),
+        module("ControlAPI", ["Vocabulary"]),
         module("Session", ["Vocabulary", "SessionCore", "MQTT", "ControlAPI", nioCore]),
 
         // The files under /etc/holdfast.
@@ -115,15 +115,15 @@ let package = Package(
         // By itself: it imports Testing, and programs are linked with Support.
         .target(name: "SupportTiming", path: "Tests/SupportTiming", swiftSettings: settings),
         tests("VocabularyTests", ["Vocabulary"]),
-        tests("SessionCoreTests", ["SessionCore"]),
-        tests("MQTTTests", ["MQTT", "Support", nioCore]),
-        tests("ControlAPITests", ["ControlAPI"]),
+        tests("SessionCoreTests", ["Vocabulary", "SessionCore"]),
+        tests("MQTTTests", ["Vocabulary", "MQTT", "Support", nioCore]),
+        tests("ControlAPITests", ["Vocabulary", "ControlAPI"]),
         tests("SessionTests", ["Vocabulary", "Session", "SessionCore", "MQTT", "ControlAPI", "Support", nioCore]),
         tests(
             "ConfigurationTests", ["Configuration", "Support", "Vocabulary", "SessionCore", "ControlAPI", "Session"]),
         tests("NetworkPathTests", ["Vocabulary", "NetworkPath", "SessionCore", nioCore, nioPosix]),
         tests("SystemdTests", ["Systemd", "Support", "SupportLogind", nioCore, nioPosix]),
-        tests("DurableStoreTests", ["DurableStore", "Session", "SessionCore", "MQTT", nioCore]),
+        tests("DurableStoreTests", ["Vocabulary", "DurableStore", "Session", "SessionCore", "MQTT", nioCore]),
         tests(
             "TransportTests",
             [
@@ -145,7 +145,7 @@ let package = Package(
                 nioCore,
             ],
             path: "Tests/FuzzTargets", swiftSettings: settings),
-        tests("FuzzTests", ["FuzzTargets"]),
+        tests("FuzzTests", ["Vocabulary", "FuzzTargets"]),
         // Whole daemons, with a model of the server, the network and the disk around them, in virtual time; and random
         // schedules of what can happen to them. In a release it is built with -enable-testing only: see `make simulate`.
         .target(
@@ -170,8 +170,8 @@ let package = Package(
         .testTarget(
             name: "EndToEndTests",
             dependencies: [
-                "Support", "SupportTiming", "MQTT", "HoldfastClient", "ControlAPI", "Systemd", "DurableStore",
-                "holdfastd", "holdfastctl", "mqtt-client", nioPosix,
+                "Vocabulary", "Support", "SupportTiming", "MQTT", "HoldfastClient", "ControlAPI", "Systemd",
+                "DurableStore", "holdfastd", "holdfastctl", "mqtt-client", nioPosix,
             ], exclude: ["Fixtures"], swiftSettings: settings),
     ]
 )

@@ -80,7 +80,7 @@ extension ConfigurationForm<Int> {
     /// A number of bytes, written with a unit: `"64MiB"`.
     static func size(_ lowest: String, to highest: String) -> Self {
         let units = [("B", 1), ("KiB", 1 << 10), ("MiB", 1 << 20), ("GiB", 1 << 30), ("TiB", 1 << 40)]
-        @Sendable func bytes(_ text: String) -> Int? { quantity(text, units: units) }
+        @Sendable func bytes(_ text: String) -> Int? { Quantity.parse(text, units: units) }
         let expected = "a size such as \"512B\" or \"64MiB\", from \"\(lowest)\" to \"\(highest)\""
         return text(expected, write: TOML.size) { text in
             guard let size = bytes(text), let low = bytes(lowest), let high = bytes(highest) else { return nil }
@@ -89,24 +89,11 @@ extension ConfigurationForm<Int> {
     }
 }
 
-/// A length of time, written with a unit: `"250ms"`, `"15s"`, `"20min"`, `"24h"`, `"7d"`.
-private func duration(_ text: String) -> Duration? {
-    let units = [("ms", 1), ("s", 1000), ("min", 60_000), ("h", 3_600_000), ("d", 86_400_000)]
-    return quantity(text, units: units).map { .milliseconds($0) }
-}
-
 private func duration(_ text: String, from lowest: String, to highest: String) -> Duration? {
-    guard let value = duration(text), let low = duration(lowest), let high = duration(highest) else { return nil }
+    guard let value = Duration(text: text), let low = Duration(text: lowest), let high = Duration(text: highest) else {
+        return nil
+    }
     return low <= value && value <= high ? value : nil
-}
-
-/// Digits and a unit, nothing else; `nil` also when the number is too large.
-private func quantity(_ text: String, units: [(name: String, factor: Int)]) -> Int? {
-    let digits = text.prefix { $0.isASCII && $0.isNumber }
-    let unit = text.dropFirst(digits.count)
-    guard let number = Int(digits), let factor = units.first(where: { $0.name == unit })?.factor else { return nil }
-    let (product, overflow) = number.multipliedReportingOverflow(by: factor)
-    return overflow ? nil : product
 }
 
 extension ConfigurationForm<Duration> {

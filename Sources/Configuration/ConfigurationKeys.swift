@@ -118,7 +118,7 @@ extension SessionConfiguration {
         if password != nil { username = username ?? user }
     }
 
-    /// What is wrong although each key by itself is right.
+    /// What is wrong although each key is right on its own.
     private func contradictions(in content: ConfigurationValue) -> [ConfigurationError] {
         var errors: [ConfigurationError] = []
         if password != nil, !insecure, case .list(let values) = content["endpoints"]?.content,

@@ -19,7 +19,7 @@ extension ConfigurationForm<String> {
 }
 
 extension SessionConfiguration {
-    /// What is wrong with a room although each key by itself is right.
+    /// What is wrong with a room although each key is right on its own.
     func roomContradictions(in content: ConfigurationValue) -> [ConfigurationError] {
         var errors: [ConfigurationError] = []
         if kick == .yield, let value = content["reconnect", "kick"] {

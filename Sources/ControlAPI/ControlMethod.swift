@@ -21,7 +21,7 @@ public protocol ControlMethod: Sendable {
     /// The `result` of the answer: always an object. Readers ignore members that they do not know.
     associatedtype Result: Codable & Hashable & Sendable
     static var name: String { get }
-    /// The role that the caller needs; `nil` when whoever may connect to the socket may call it.
+    /// The role that the caller needs; `nil` when anyone who may connect to the socket may call it.
     static var role: Role? { get }
 }
 

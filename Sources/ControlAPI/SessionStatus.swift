@@ -1,3 +1,6 @@
+// Who imports this module has the words that everybody shares as well.
+@_exported public import Vocabulary
+
 /// Everything that is known about a session now: the answer of `session.status`.
 ///
 /// Times are RFC 3339, durations are seconds, and what is absent is written as `null`.
@@ -103,29 +106,11 @@ public struct SessionStatus: Codable, Hashable, Sendable {
         self.counters = counters
     }
 
-    public enum State: String, Codable, Sendable, CaseIterable {
-        case disconnected, connecting, connected, reconnecting, disconnecting, failed
-    }
-
-    public enum Phase: String, Codable, Sendable, CaseIterable {
-        case waitingForNetwork = "waiting-for-network"
-        case waiting, resolving, dialing, securing, authenticating, restoring
-    }
-
-    public enum Mode: String, Codable, Sendable, CaseIterable {
-        case quick, full
-    }
-
-    public enum Doubt: String, Codable, Sendable, CaseIterable {
-        /// The connection is kept for a while although its path is gone.
-        case pathLost = "path-lost"
-        /// The network changed, and the server was asked for a sign of life.
-        case probing
-    }
-
-    public enum Quality: String, Codable, Sendable, CaseIterable {
-        case excellent, good, poor, lost
-    }
+    public typealias State = SessionState
+    public typealias Phase = Vocabulary.Phase
+    public typealias Mode = ReconnectMode
+    public typealias Doubt = Vocabulary.Doubt
+    public typealias Quality = Vocabulary.Quality
 
     /// Why a state was entered.
     public struct Reason: Codable, Hashable, Sendable {

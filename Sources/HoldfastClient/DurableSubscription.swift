@@ -47,18 +47,8 @@ public struct DurableSubscription: AsyncSequence, Sendable {
     /// Held: who reads the sequence needs the connection.
     let client: HoldfastClient
 
-    public func makeAsyncIterator() -> AsyncIterator {
-        AsyncIterator(base: stream.makeAsyncIterator(), client: client)
-    }
-
-    public struct AsyncIterator: AsyncIteratorProtocol {
-        var base: AsyncThrowingStream<Element, any Error>.AsyncIterator
-        let client: HoldfastClient
-
-        /// The next message; `nil` when the client was closed. Throws a ``ClientError``.
-        public mutating func next(isolation: isolated (any Actor)? = #isolation) async throws -> Element? {
-            try await base.next(isolation: isolation)
-        }
+    public func makeAsyncIterator() -> FeedIterator<Element> {
+        FeedIterator(base: stream.makeAsyncIterator(), client: client)
     }
 }
 
@@ -179,7 +169,7 @@ extension HoldfastClient {
             // The program was told nothing of the daemon's absence, and need not do it twice.
             request(
                 MessageAckMethod.self, .init(subscription: message.subscription, id: message.id),
-                as: .settlement(feed, message.id))
+                as: .acknowledgement(feed, message.id))
         case .some:
             break
         }
@@ -199,7 +189,7 @@ extension HoldfastClient {
         let answer = await withCheckedContinuation { send(line, id: number, as: .call($0), timeout: nil) }
         switch answer {
         case .success:
-            settlementAnswered(feed, id, answer)
+            acknowledgementAnswered(feed, id, answer)
             return .committed
         case .failure(let error) where error.isPassing:
             return .pending
@@ -211,7 +201,7 @@ extension HoldfastClient {
         }
     }
 
-    func settlementAnswered(_ feed: FeedID, _ id: Int64, _ answer: Answer) {
+    func acknowledgementAnswered(_ feed: FeedID, _ id: Int64, _ answer: Answer) {
         if case .success = answer { consumers[feed]?.messages[id] = nil }
     }
 

@@ -55,3 +55,15 @@ struct SubscriptionFeed {
     var id: SubscriptionID?
     var feed: Feed<MessageSubscription.Element>
 }
+
+/// Iterates a sequence of a client.
+public struct FeedIterator<Element: Sendable>: AsyncIteratorProtocol {
+    var base: AsyncThrowingStream<Element, any Error>.AsyncIterator
+    /// Held: who reads the sequence needs the connection.
+    let client: HoldfastClient
+
+    /// The next element; `nil` when the client was closed. Throws a ``ClientError``.
+    public mutating func next(isolation: isolated (any Actor)? = #isolation) async throws -> Element? {
+        try await base.next(isolation: isolation)
+    }
+}

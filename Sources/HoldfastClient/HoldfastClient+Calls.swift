@@ -154,8 +154,8 @@ extension HoldfastClient {
         case .consumer(let feed, let continuation):
             consumerAnswered(feed, answer, isFirst: continuation != nil)
             continuation?.resume(returning: answer)
-        case .settlement(let feed, let id):
-            settlementAnswered(feed, id, answer)
+        case .acknowledgement(let feed, let id):
+            acknowledgementAnswered(feed, id, answer)
         case .ignored:
             break
         }

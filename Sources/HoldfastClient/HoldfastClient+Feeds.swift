@@ -96,7 +96,7 @@ extension HoldfastClient {
             watches[id]?.id = result.watch
             // What is replayed follows the snapshot and has lower numbers than it: the number of the last event seen
             // is the one to go on from, and the snapshot's only when there was none.
-            // Where numbers began anew, the replay begins with the first.
+            // Where the numbers start again, the replay begins with the first.
             if watches[id]?.since == nil { watches[id]?.since = result.sequence }
             if result.restarted { watches[id]?.since = 0 }
             watches[id]?.epoch = result.epoch

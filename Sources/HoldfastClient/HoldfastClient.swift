@@ -63,7 +63,7 @@ public actor HoldfastClient {
         case subscription(FeedID, CheckedContinuation<Answer, Never>?)
         case consumer(FeedID, CheckedContinuation<Answer, Never>?)
         /// An acknowledgement that the daemon did not confirm before.
-        case settlement(FeedID, Int64)
+        case acknowledgement(FeedID, Int64)
         /// Nobody waits for it.
         case ignored
     }

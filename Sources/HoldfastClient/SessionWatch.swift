@@ -7,7 +7,7 @@ public import ControlAPI
 public struct SessionWatch: AsyncSequence, Sendable {
     public enum Element: Hashable, Sendable {
         /// The state of all watched sessions: at the beginning, and again when the daemon was away. When its `restarted`
-        /// is set, the daemon was started anew: what happened until the end of the one before is not known, and the
+        /// is set, the daemon was restarted: what happened until the previous one ended is not known, and the
         /// events that follow are numbered from 1 again.
         case snapshot(SessionWatchMethod.Result)
         case event(SessionEvent)
@@ -21,18 +21,8 @@ public struct SessionWatch: AsyncSequence, Sendable {
     /// Held: who reads the sequence needs the connection.
     let client: HoldfastClient
 
-    public func makeAsyncIterator() -> AsyncIterator {
-        AsyncIterator(base: stream.makeAsyncIterator(), client: client)
-    }
-
-    public struct AsyncIterator: AsyncIteratorProtocol {
-        var base: AsyncThrowingStream<Element, any Error>.AsyncIterator
-        let client: HoldfastClient
-
-        /// The next element; `nil` when the client was closed. Throws a ``ClientError``.
-        public mutating func next(isolation: isolated (any Actor)? = #isolation) async throws -> Element? {
-            try await base.next(isolation: isolation)
-        }
+    public func makeAsyncIterator() -> FeedIterator<Element> {
+        FeedIterator(base: stream.makeAsyncIterator(), client: client)
     }
 }
 
@@ -55,17 +45,7 @@ public struct MessageSubscription: AsyncSequence, Sendable {
     /// Held: who reads the sequence needs the connection.
     let client: HoldfastClient
 
-    public func makeAsyncIterator() -> AsyncIterator {
-        AsyncIterator(base: stream.makeAsyncIterator(), client: client)
-    }
-
-    public struct AsyncIterator: AsyncIteratorProtocol {
-        var base: AsyncThrowingStream<Element, any Error>.AsyncIterator
-        let client: HoldfastClient
-
-        /// The next element; `nil` when the client was closed. Throws a ``ClientError``.
-        public mutating func next(isolation: isolated (any Actor)? = #isolation) async throws -> Element? {
-            try await base.next(isolation: isolation)
-        }
+    public func makeAsyncIterator() -> FeedIterator<Element> {
+        FeedIterator(base: stream.makeAsyncIterator(), client: client)
     }
 }

@@ -121,21 +121,11 @@ public actor NetworkWatcher {
         tables = nil
     }
 
-    /// Watches exactly these targets and says their paths.
+    /// Watches one more target, or one with other addresses, and says its path.
     ///
-    /// For a target that was watched before with the same addresses nothing is asked anew: every change is noticed anyway.
-    /// But the paths that it was moved from earlier are forgotten: whoever sets a target has no connection there any more.
-    /// - Parameter targets: with the addresses of each, the preferred first; none if the name does not resolve yet.
-    /// - Returns: the path of each target; `nil` as value where there is none.
-    @discardableResult
-    public func setTargets(_ targets: [Target: [IPAddress]]) -> [Target: Path?] {
-        watched = watched.filter { targets[$0.key] != nil }
-        return Dictionary(
-            targets.sorted { $0.key < $1.key }.map { ($0.key, setTarget($0.key, addresses: $0.value)) },
-            uniquingKeysWith: { first, _ in first })
-    }
-
-    /// Watches one target more, or with other addresses, and says its path; as ``setTargets(_:)`` does for all.
+    /// For a target that was watched before with the same addresses nothing is asked again: every change is noticed anyway.
+    /// But the paths that it was moved from earlier are forgotten: a caller that sets a target has no connection there.
+    ///
     /// - Parameters:
     ///   - target: whose path is watched.
     ///   - addresses: the preferred first; none if the name does not resolve yet.
@@ -182,7 +172,7 @@ public actor NetworkWatcher {
         lookup?.paths(to: addresses, for: policies[session] ?? .init(), among: view.links) ?? addresses.map { _ in nil }
     }
 
-    /// The resolver was configured anew: names may lead elsewhere, or at last somewhere.
+    /// The resolver has a new configuration: names may resolve differently, or for the first time.
     public func resolverChanged() {
         guard state == .running else { return }
         let time = now()
@@ -280,7 +270,7 @@ public actor NetworkWatcher {
         reportDepartures(from: target, receivedAt: receivedAt)
     }
 
-    /// Who is told of one thing may set the target anew, and then nothing that was before counts.
+    /// The receiver of one change may set the target again; then earlier observations no longer count.
     private func reportDepartures(from target: Target, receivedAt: Instant) {
         while let path = watched[target]?.classifier.departure(
             oldSourceRemains: { lookup?.hasSource(of: $0) ?? true })

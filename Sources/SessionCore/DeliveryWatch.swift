@@ -36,14 +36,14 @@ struct DeliveryWatch: Hashable, Sendable {
     }
 
     /// Bytes came from the server, or there is nobody who could look: nothing is expected until more is sent.
-    mutating func settled() {
+    mutating func heard() {
         since = nil
         deadline = nil
         isSilent = false
     }
 
-    /// What was on its way may have been lost with the path, and is sent again now: it gets its time anew.
-    mutating func startedAnew(at now: Instant) {
+    /// What was on its way may have been lost with the path, and is sent again now, with the full time to arrive.
+    mutating func restarted(at now: Instant) {
         guard since != nil else { return }
         since = now
         deadline = now.advanced(by: .seconds(1))
@@ -52,7 +52,7 @@ struct DeliveryWatch: Hashable, Sendable {
     mutating func measured(_ measurement: TransportMeasurement, at now: Instant) -> Verdict {
         guard let since else { return .living }
         guard measurement.unacknowledged > 0 else {
-            settled()
+            heard()
             return .living
         }
         let waited = since.duration(to: now)
@@ -84,7 +84,7 @@ extension SessionMachine {
         guard case .connected(var connected) = state, connected.attempt.generation == generation else { return }
         // Without a path nothing can be acknowledged, and the hold decides.
         guard connected.heldUntil == nil else {
-            connected.delivery.startedAnew(at: now)
+            connected.delivery.restarted(at: now)
             state = .connected(connected)
             return
         }

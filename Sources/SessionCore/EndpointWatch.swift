@@ -39,7 +39,7 @@ struct EndpointWatch: Hashable, Sendable {
         random = SplitMix64(seed: seed)
     }
 
-    /// The session is up, or begins anew.
+    /// The session is up, or starts over.
     mutating func reset() {
         entries = [:]
         isWaiting = false
@@ -90,7 +90,7 @@ struct EndpointWatch: Hashable, Sendable {
             .map(\.value.nextKnock).min()
     }
 
-    /// Where to knock now. Whoever has not answered the knock before does not answer that one any more.
+    /// Where to knock now. A knock that was not answered before the next one is given up.
     mutating func due(_ paths: [Path?], at now: Instant) -> [EndpointIndex] {
         guard isWaiting else { return [] }
         var due: [EndpointIndex] = []

@@ -13,7 +13,6 @@ struct Heartbeat: Hashable, Sendable {
     }
 
     private struct Question: Hashable, Sendable {
-        var askedAt: Instant
         /// When the answer is later than answers used to be; `nil` once that was told.
         var overdueAt: Instant?
         var deadline: Instant
@@ -26,7 +25,7 @@ struct Heartbeat: Hashable, Sendable {
     private var lastSent: Instant
     private var question: Question?
     /// When the question that awaits its answer for the round-trip time was asked; outlives `question`, which any byte
-    /// settles.
+    /// answers.
     private var sampleStart: Instant?
     private(set) var roundTrip = RoundTripTime()
 
@@ -92,8 +91,7 @@ struct Heartbeat: Hashable, Sendable {
 
     private mutating func ask(within timeout: Duration, isProbe: Bool, at now: Instant) {
         question = Question(
-            askedAt: now, overdueAt: now.advanced(by: roundTrip.usually), deadline: now.advanced(by: timeout),
-            isProbe: isProbe)
+            overdueAt: now.advanced(by: roundTrip.usually), deadline: now.advanced(by: timeout), isProbe: isProbe)
         sampleStart = sampleStart ?? now
         lastSent = now
     }

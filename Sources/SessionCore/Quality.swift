@@ -1,21 +1,3 @@
-/// How good a connection is, for people and for programs that adapt to it.
-public enum Quality: String, Sendable, CaseIterable, Comparable {
-    /// Nothing comes back: the path is gone, or the server does not answer a heartbeat as it used to.
-    case lost
-    case poor, good, excellent
-
-    private var rank: Int {
-        switch self {
-        case .lost: 0
-        case .poor: 1
-        case .good: 2
-        case .excellent: 3
-        }
-    }
-
-    public static func < (left: Quality, right: Quality) -> Bool { left.rank < right.rank }
-}
-
 /// What the kernel measured on the connection's own segments (`TCP_INFO`, tcp(7)).
 public struct TransportMeasurement: Hashable, Sendable {
     /// The kernel's smoothed round-trip time and its mean deviation.
@@ -78,15 +60,15 @@ struct QualityEstimator: Hashable, Sendable {
         // The first look has nothing to compare with, and what the handshake cost says little about what follows.
         let fresh = total.map { max(0, $0 - (retransmissions ?? $0)) } ?? 0
         retransmissions = total ?? retransmissions
-        settle(on: Self.grade(roundTrip: roundTrip, variation: variation, retransmissions: fresh))
+        adopt(Self.grade(roundTrip: roundTrip, variation: variation, retransmissions: fresh))
     }
 
     /// The server is silent where it used to answer, or cannot be reached.
     mutating func nothingCameBack() {
-        settle(on: .lost)
+        adopt(.lost)
     }
 
-    private mutating func settle(on grade: Quality) {
+    private mutating func adopt(_ grade: Quality) {
         guard let quality, grade > quality else {
             quality = grade
             betterInARow = 0

@@ -3,8 +3,8 @@ import Vocabulary
 /// Why a state was entered: a stable code, a sentence for people, and the server's own code if it gave one.
 public struct Reason: Hashable, Sendable {
     public var code: ReasonCode
-    /// What happened, in one sentence without the final full stop. Whoever wrote a part of it, it is plain text of at most
-    /// 500 characters.
+    /// What happened, in one sentence without the final full stop; plain text of at most 500 characters, no matter who wrote
+    /// a part of it.
     public var message: String {
         didSet { message = message.plain() }
     }

@@ -17,12 +17,12 @@ public struct ReconnectPolicy: Hashable, Sendable {
     public var giveUpAfter: Duration?
     /// After how many failed attempts an outage ends in failed; `nil` is never. Attempts without a path do not count.
     public var giveUpAttempts: Int?
-    /// How often an endpoint that did not answer, or refused, is looked at while the session waits; `nil` is never.
+    /// How often the session knocks at an endpoint that did not answer, or refused, while it waits; `nil` is never.
     public var watch: Duration? = .seconds(1)
 
     /// How often an attempt is made without any path, in case a kernel event was missed.
     public var safetyInterval: Duration = .seconds(300)
-    /// How soon a session that is connected to a later endpoint looks for the first one; doubles with each return that
+    /// How soon a session that is connected to a later endpoint knocks at the first one; doubles with each return that
     /// failed, up to `returnAtMost`.
     public var returnAfter: Duration = .seconds(60)
     public var returnAtMost: Duration = .seconds(15 * 60)

@@ -42,14 +42,14 @@ public struct Rivalry: Hashable, Sendable {
     public init() {}
 
     /// Somebody connected the session: what was before says nothing about what comes.
-    mutating func startedAnew() {
+    mutating func startedOver() {
         suddenCloses = 0
         recentCloses = []
         isLastClose = false
     }
 
     /// A connection was lost because of what was sent on it: then the ones before may have been, too.
-    mutating func explained() { startedAnew() }
+    mutating func explained() { startedOver() }
 
     /// A connection was lost.
     ///

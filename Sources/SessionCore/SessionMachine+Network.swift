@@ -70,7 +70,7 @@ extension SessionMachine {
             // Without a path there is nothing to probe, and only a path ends the hold.
             guard hasPath || connected.heldUntil == nil else { return }
             connected.heldUntil = nil
-            connected.delivery.startedAnew(at: now)
+            connected.delivery.restarted(at: now)
             if connected.heartbeat.probe(at: now) { actions.append(.sendHeartbeat(connected.attempt.generation)) }
             state = .connected(connected)
             if pathClass != .maybe { pathMoved(at: now, into: &actions) }

@@ -5,7 +5,7 @@ extension SessionMachine {
 
     public func isUsed(for use: Use) -> Bool { demand.uses.contains(use) }
 
-    /// Something uses the session. Only one that went down by itself comes back for it.
+    /// Something uses the session. Only a session that went down on its own comes back for it.
     mutating func useBegan(_ use: Use, at now: Instant, into actions: inout [Action]) {
         demand.began(use, at: now)
         guard reason.code == .idle, demand.isOnDemand else { return }
@@ -40,7 +40,7 @@ extension SessionMachine {
         return true
     }
 
-    /// Whether a session that is down, or on its way there, comes back by itself.
+    /// Whether a session that is down, or going down, comes back on its own.
     public var isResting: Bool { reason.code == .idle || reason.code == .suspend }
 
     // MARK: Sleep

@@ -126,7 +126,7 @@ extension SessionMachine {
     }
 
     private mutating func renew(because reason: Reason, at now: Instant, into actions: inout [Action]) {
-        // Whoever is trying will tell the server anyway.
+        // The attempt under way will tell the server anyway.
         guard case .connected(let connected) = state else { return }
         actions.append(.abandon(connected.attempt.generation))
         lose(connected, because: reason, at: now, into: &actions)
@@ -314,8 +314,8 @@ extension SessionMachine {
             lose(connected, because: Reason(.pathLost), at: now, into: &actions)
             return
         }
-        // Whoever could look has looked before; where nobody can, the heartbeat is left.
-        if let due = connected.delivery.deadline, now >= due { connected.delivery.settled() }
+        // Where the transport can be asked, it was asked before this; elsewhere only the heartbeat is left.
+        if let due = connected.delivery.deadline, now >= due { connected.delivery.heard() }
         switch connected.heartbeat.due(at: now) {
         case .nothing:
             state = .connected(connected)

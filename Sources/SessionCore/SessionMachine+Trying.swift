@@ -9,7 +9,7 @@ extension SessionMachine {
         let rest = reason.code == .demand || reason.code == .wake ? notBefore : nil
         notBefore = nil
         refusals = 0
-        rivalry.startedAnew()
+        rivalry.startedOver()
         watch.reset()
         returns.reset()
         demand.touched(at: now)
@@ -342,7 +342,7 @@ extension SessionMachine {
         }
     }
 
-    /// Who only rested comes back, and has not been connected anew by anybody.
+    /// A session that only rested comes back; that is no new connect.
     private func hasRested(_ trying: Trying) -> Bool {
         counters.connects > 0 && (trying.cause.code == .demand || trying.cause.code == .wake)
     }

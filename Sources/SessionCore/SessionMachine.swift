@@ -9,7 +9,7 @@
 /// command leads on, connect or reconnect by hand, and another credential, where the old one was the reason. Disconnect
 /// leads from every state to disconnected, through disconnecting where there is something to say goodbye to.
 ///
-/// A session may also go down by itself, to rest: when nobody uses it (`idle`, with `on-demand`), and before the host sleeps
+/// A session may also go down on its own, to rest: when nobody uses it (`idle`, with `on-demand`), and before the host sleeps
 /// (`suspend`). Then disconnected is not the end: the next use, and waking, lead to connecting. An explicit disconnect in
 /// between makes it one.
 ///
@@ -245,7 +245,7 @@ extension SessionMachine {
         case disconnect(Reason)
         /// Drop what there is and try now; `nil` lets the session choose the mode.
         case reconnect(ReconnectMode?)
-        /// Take the connection up anew, at once: something changed that only a new one can tell the server.
+        /// Replace the connection at once: something changed that the server learns only from a new one.
         case renew(Reason)
         /// The path to an endpoint is this one now. For `movedSourceGone`, `from` has the address that has left the host: it is
         /// the path before, which is meant by `nil` as well, or one before that, and then the path is what it was.
@@ -413,7 +413,7 @@ extension SessionMachine {
         if let quality, quality != qualityBefore { actions.append(.report(.qualityChanged(quality))) }
         let after = visible
         guard after != before else { return }
-        // The attempt under way goes on in the other mode, and whoever was told of quick has to know.
+        // The attempt under way goes on in the other mode, and everyone who was told "quick" has to know.
         if before.mode == .quick, after.mode == .full { actions.append(.report(.reconnectStarted(.full))) }
         if after.state != before.state { since = now }
         actions.append(
@@ -426,7 +426,7 @@ extension SessionMachine {
             return whileRestoring(generation) { $0.heard(at: now) }
         }
         connected.heartbeat.heard(at: now)
-        connected.delivery.settled()
+        connected.delivery.heard()
         state = .connected(connected)
     }
 

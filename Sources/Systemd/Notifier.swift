@@ -47,13 +47,6 @@ public struct Notifier: Sendable {
         return send(["RELOADING=1", "MONOTONIC_USEC=\(microseconds)"])
     }
 
-    /// EXTEND_TIMEOUT_USEC=: starting, stopping or reloading may take this long from now; the daemon must notify again
-    /// before then.
-    @discardableResult
-    public func extendTimeout(_ duration: Duration) -> Delivery {
-        send(["EXTEND_TIMEOUT_USEC=\(Self.microseconds(duration))"])
-    }
-
     /// WATCHDOG=1: the daemon is alive.
     @discardableResult
     public func watchdog() -> Delivery {
@@ -85,13 +78,5 @@ public struct Notifier: Sendable {
             result.unicodeScalars.append(isControl ? " " : scalar)
         }
         return result
-    }
-
-    static func microseconds(_ duration: Duration) -> Int64 {
-        let (seconds, attoseconds) = duration.components
-        let (whole, overflow) = seconds.multipliedReportingOverflow(by: 1_000_000)
-        guard !overflow else { return seconds < 0 ? 0 : .max }
-        let (sum, carried) = whole.addingReportingOverflow(attoseconds / 1_000_000_000_000)
-        return carried ? .max : max(0, sum)
     }
 }

@@ -26,7 +26,7 @@ extension Connection {
         /// The longest time that ``CloseMode/afterFlush`` takes.
         public var closeTimeout: Duration
         /// Says by which interface the resolved addresses may be dialed; called on the loop, each time that they are. `nil` as
-        /// the answer: by none, and the connection fails. Without this, the kernel chooses, and may choose anew at any time.
+        /// the answer: by none, and the connection fails. Without this, the kernel chooses, and may choose again at any time.
         public var way: (@Sendable ([SocketAddress]) -> Way?)?
         /// Where the connection stops until ``Connection/proceed(onEvent:)``; `nil`: nowhere.
         public var stop: Stop?

@@ -86,7 +86,7 @@ extension TransportFailure {
             self.init(.tlsFailed, "the TLS handshake with \(peer) failed: \(words)")
             return
         }
-        // BoringSSL does not tell why; the dates are the one cause that heals by itself, so they come first.
+        // BoringSSL does not tell why; the dates are the one cause that goes away on its own, so they come first.
         let now = time(nil)
         if let certificate, now > certificate.notValidAfter {
             self.init(.certificateExpired, "the certificate of \(peer) is expired, or our clock is wrong")

@@ -1,5 +1,5 @@
 extension StringProtocol {
-    /// The text as one line that does nothing but be read: for the journal, a terminal and a status, whoever wrote it.
+    /// The text as one line that does nothing but be read: for the journal, a terminal and a status, no matter who wrote it.
     ///
     /// Line breaks and tabs become spaces. Every other control character (C0, DEL, C1), and the marks that change the
     /// direction of what follows, become U+FFFD.

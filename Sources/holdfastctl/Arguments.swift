@@ -1,6 +1,7 @@
 public import ArgumentParser
 public import ControlAPI
 import HoldfastClient
+import Vocabulary
 
 /// What every verb takes.
 struct CommonOptions: ParsableArguments {
@@ -37,16 +38,10 @@ struct SpanArgument: ExpressibleByArgument, Equatable, CustomStringConvertible {
             self.duration = nil
             return
         }
-        let digits = argument.prefix { $0.isASCII && $0.isNumber }
-        guard let number = Int64(digits), number <= 1_000_000_000 else { return nil }
-        switch argument.dropFirst(digits.count) {
-        case "ms": duration = .milliseconds(number)
-        case "s", "": duration = .seconds(number)
-        case "min": duration = .seconds(number * 60)
-        case "h": duration = .seconds(number * 3600)
-        case "d": duration = .seconds(number * 86_400)
-        default: return nil
-        }
+        // A number alone is of seconds.
+        let text = argument.last?.isNumber == true ? argument + "s" : argument
+        guard let duration = Duration(text: text), duration <= .seconds(86_400 * 1_000_000_000) else { return nil }
+        self.duration = duration
     }
 
     var description: String {

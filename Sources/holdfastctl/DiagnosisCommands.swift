@@ -126,7 +126,7 @@ struct BugreportCommand: AsyncParsableCommand {
         report.add(
             "Versions",
             "holdfastctl \(Release.version)\n" + (ExternalProgram.output(of: ["uname", "-srm"])?.text ?? ""))
-        // Each by itself: whatever is broken, the rest is wanted all the more.
+        // Each on its own: when one is broken, the others are needed all the more.
         await report.add("daemon.status", client, DaemonStatusMethod.self, NoParameters())
         await report.add("session.list", client, SessionListMethod.self, NoParameters())
         await report.add("network.status", client, NetworkStatusMethod.self, NoParameters())

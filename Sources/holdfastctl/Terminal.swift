@@ -121,7 +121,7 @@ struct Terminal {
     }
 
     func write(_ bytes: [UInt8]) {
-        // Whoever reads this has gone (`| head`): there is nobody left to tell.
+        // The reader has gone (`| head`): there is nobody left to tell.
         if !Self.write(bytes, to: STDOUT_FILENO) { exit(EndStatus.failed.rawValue) }
     }
 

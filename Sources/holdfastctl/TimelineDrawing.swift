@@ -1,6 +1,6 @@
 import ControlAPI
 
-/// A timeline as a picture that stands by itself: an SVG file without scripts, fonts or references.
+/// A timeline as a picture that needs nothing else: an SVG file without scripts, fonts or references.
 ///
 /// The colours are those of Okabe and Ito, which people with any colour vision can tell apart; the heights of the bars
 /// say the same without colour.

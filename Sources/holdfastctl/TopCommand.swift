@@ -16,7 +16,7 @@ struct TopCommand: AsyncParsableCommand {
     func run() async throws {
         let terminal = Terminal()
         let client = common.client()
-        // Whoever may not ask is told so on a screen that stays.
+        // A user without permission is told so on a screen that stays.
         let first = try await Self.sessions(client)
         guard terminal.isTerminal, !common.json else {
             throw CommandFailure(

@@ -33,7 +33,7 @@ struct TopModel {
             roundTrips[session.session] = ((roundTrips[session.session] ?? []) + [value]).suffix(Self.samples)
             guard let before = last?.counters[session.session] else { continue }
             let counters = session.counters
-            // A daemon that was restarted counts anew.
+            // A daemon that was restarted counts from zero.
             rates[session.session] = (
                 Double(max(counters.published - before.published, 0)) / seconds,
                 Double(max(counters.received - before.received, 0)) / seconds

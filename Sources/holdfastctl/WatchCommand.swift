@@ -113,7 +113,7 @@ struct WaitProgress: Sendable {
     enum Outcome: Equatable, Sendable {
         /// The states by session.
         case reached([String: String])
-        /// A session that will not get there by itself, and why.
+        /// A session that will not get there on its own, and why.
         case hopeless(String)
     }
 
@@ -170,7 +170,7 @@ struct WaitProgress: Sendable {
         if wanted == .connected, let failed = awaited.first(where: { states[$0] == .failed }) {
             return .hopeless("\(failed) has failed: \(reasons[failed] ?? "holdfastctl status \(failed) says why")")
         }
-        // One that only rests comes back by itself; one that somebody disconnected does not.
+        // A session that only rests comes back on its own; one that was disconnected by a command does not.
         let isDown = { (name: String) in
             states[name] == .disconnected && ["user-disconnect", "goodbye-unheard"].contains(codes[name])
         }

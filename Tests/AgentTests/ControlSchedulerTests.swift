@@ -1,5 +1,6 @@
 import SessionCore
 import Testing
+import Vocabulary
 
 @testable import Agent
 
@@ -297,7 +298,7 @@ struct ControlSchedulerTests {
 
     @Test(arguments: 0..<10 as Range<UInt64>)
     func `whatever programs do, the memory is bounded, and what is over leaves nothing`(seed: UInt64) {
-        var random = SeededRandom(seed: seed)
+        var random = SplitMix64(seed: seed)
         let users: [UInt32] = [1, 1, 1, 2, 2, 3]
         var socket = Socket(users) { limits in
             limits.reads = 2

@@ -1,4 +1,5 @@
 import Testing
+import Vocabulary
 
 @testable import Agent
 
@@ -63,7 +64,7 @@ struct FairTurnsTests {
 
     @Test(arguments: 0..<20 as Range<UInt64>)
     func `nobody is forgotten, and nobody is served who does not wait`(seed: UInt64) {
-        var random = SeededRandom(seed: seed)
+        var random = SplitMix64(seed: seed)
         var turns = Turns()
         var waiting: [Int: Int] = [:]
         for _ in 0..<2000 {
@@ -87,22 +88,5 @@ struct FairTurnsTests {
             }
             #expect(turns.waiting == waiting.count)
         }
-    }
-}
-
-/// SplitMix64: the same numbers for the same seed.
-struct SeededRandom: RandomNumberGenerator {
-    private var state: UInt64
-
-    init(seed: UInt64) {
-        state = seed
-    }
-
-    mutating func next() -> UInt64 {
-        state &+= 0x9E37_79B9_7F4A_7C15
-        var value = state
-        value = (value ^ (value >> 30)) &* 0xBF58_476D_1CE4_E5B9
-        value = (value ^ (value >> 27)) &* 0x94D0_49BB_1331_11EB
-        return value ^ (value >> 31)
     }
 }

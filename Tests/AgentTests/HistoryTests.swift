@@ -130,8 +130,8 @@ struct HistoryRecorderTests {
     }
 
     private func change(
-        to state: ControlAPI.SessionStatus.State, _ phase: ControlAPI.SessionStatus.Phase? = nil,
-        path: ControlAPI.SessionStatus.Path? = nil, message: String = "…"
+        to state: SessionStatus.State, _ phase: SessionStatus.Phase? = nil,
+        path: SessionStatus.Path? = nil, message: String = "…"
     ) -> SessionEvent {
         var event = SessionEvent(
             watch: .init(rawValue: ""), sequence: 0, time: RFC3339(milliseconds: 7), session: "main",
@@ -144,7 +144,7 @@ struct HistoryRecorderTests {
     }
 
     @Test func `attempts are no entries, but going offline and coming back are`() {
-        let path = ControlAPI.SessionStatus.Path(interface: "eth0", type: "ethernet", source: "10.0.0.2", gateway: nil)
+        let path = SessionStatus.Path(interface: "eth0", type: "ethernet", source: "10.0.0.2", gateway: nil)
         var recorder = HistoryRecorder()
         func take(_ event: SessionEvent) -> String? {
             recorder.take(main, event).map { "\($0.from) \($0.to) \($0.phase ?? "-")" }

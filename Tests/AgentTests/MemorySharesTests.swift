@@ -1,4 +1,5 @@
 import Testing
+import Vocabulary
 
 @testable import Agent
 
@@ -47,7 +48,7 @@ struct MemorySharesTests {
 
     @Test(arguments: 0..<20 as Range<UInt64>)
     func `the pool is never exceeded by what is asked for`(seed: UInt64) {
-        var random = SeededRandom(seed: seed)
+        var random = SplitMix64(seed: seed)
         var shares = Self.shares(["a", "a", "b", "c", "c", "c"])
         var held = [Int](repeating: 0, count: 6)
         for _ in 0..<2000 {

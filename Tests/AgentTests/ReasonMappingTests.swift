@@ -98,17 +98,6 @@ struct ReasonMappingTests {
         #expect(Reason(.closedByPeer).code == .serverClosed)
     }
 
-    @Test func `the control socket uses the machines' words`() {
-        for state in SessionState.allCases {
-            #expect(SessionStatus.State(state).rawValue == state.rawValue)
-        }
-        for phase in Phase.allCases { #expect(SessionStatus.Phase(phase).rawValue == phase.rawValue) }
-        for mode in ReconnectMode.allCases { #expect(SessionStatus.Mode(mode).rawValue == mode.rawValue) }
-        #expect(SessionStatus.State.allCases.count == SessionState.allCases.count)
-        #expect(SessionStatus.Phase.allCases.count == Phase.allCases.count)
-        #expect(SessionStatus.Mode.allCases.count == ReconnectMode.allCases.count)
-    }
-
     @Test(arguments: SessionCore.ReasonCode.allCases)
     func `a reason is told whole`(code: SessionCore.ReasonCode) {
         guard let session = SessionName("edge-7") else { return }

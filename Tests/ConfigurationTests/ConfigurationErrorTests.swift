@@ -1,5 +1,6 @@
 import Support
 import Testing
+import Vocabulary
 
 @testable import Configuration
 
@@ -286,7 +287,7 @@ private let duration = #"a duration such as "250ms", "15s" or "20min""#
 
     @Test(arguments: 0..<40)
     func `is read or refused, never a crash`(seed: UInt64) throws {
-        var random = SeededGenerator(state: seed)
+        var random = SplitMix64(seed: seed)
         let example = Array(try installedFile("sessions.d/example.toml.disabled").utf8)
         for _ in 0..<25 {
             var bytes = example
@@ -310,18 +311,5 @@ private let duration = #"a duration such as "250ms", "15s" or "20min""#
                 #expect(error.list.allSatisfy { (1...lines).contains($0.line ?? 1) && ($0.column ?? 1) >= 1 })
             }
         }
-    }
-}
-
-/// The same numbers for the same seed (SplitMix64).
-private struct SeededGenerator: RandomNumberGenerator {
-    var state: UInt64
-
-    mutating func next() -> UInt64 {
-        state &+= 0x9E37_79B9_7F4A_7C15
-        var mixed = state
-        mixed = (mixed ^ (mixed >> 30)) &* 0xBF58_476D_1CE4_E5B9
-        mixed = (mixed ^ (mixed >> 27)) &* 0x94D0_49BB_1331_11EB
-        return mixed ^ (mixed >> 31)
     }
 }

@@ -1,4 +1,5 @@
 import Testing
+import Vocabulary
 
 @testable import ControlAPI
 
@@ -93,7 +94,7 @@ struct PublishLineTests {
     }
 
     @Test(arguments: 0..<20) func `a line with random damage is never read as something else`(_ seed: UInt64) {
-        var random = SplitMix(state: seed)
+        var random = SplitMix64(seed: seed)
         for text in Self.plain {
             for _ in 0..<200 {
                 var line = Array(text.utf8)
@@ -129,18 +130,5 @@ struct PublishLineTests {
         var jsonrpc = "2.0"
         var id: RequestID
         var result: MessagePublishMethod.Result
-    }
-}
-
-/// A small generator with a seed.
-private struct SplitMix: RandomNumberGenerator {
-    var state: UInt64
-
-    mutating func next() -> UInt64 {
-        state &+= 0x9E37_79B9_7F4A_7C15
-        var mixed = state
-        mixed = (mixed ^ mixed >> 30) &* 0xBF58_476D_1CE4_E5B9
-        mixed = (mixed ^ mixed >> 27) &* 0x94D0_49BB_1331_11EB
-        return mixed ^ mixed >> 31
     }
 }

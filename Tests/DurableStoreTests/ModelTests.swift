@@ -3,6 +3,7 @@ import NIOCore
 import Session
 import SessionCore
 import Testing
+import Vocabulary
 
 @testable import DurableStore
 
@@ -137,7 +138,7 @@ struct ModelSession {
 @Suite struct `Store and model` {
     @Test(arguments: UInt64(1)...24)
     func `agree after every batch, through restarts and crashes`(seed: UInt64) async throws {
-        var random = SeededGenerator(seed: seed)
+        var random = SplitMix64(seed: seed)
         var directory = try TemporaryDirectory()
         var store: DurableStore? = try openStore(directory)
         let names = [try session("a"), try session("b"), try session("c-3")]
@@ -196,7 +197,7 @@ struct ModelSession {
     }
 
     /// What goes out or is done is so in ranges, mostly.
-    private static func next(after change: SessionChange?, _ random: inout SeededGenerator) throws -> SessionChange? {
+    private static func next(after change: SessionChange?, _ random: inout SplitMix64) throws -> SessionChange? {
         guard Int.random(in: 0..<4, using: &random) > 0 else { return nil }
         switch change {
         case .mqtt(.assign(let sequence, let packetID))?:
@@ -209,7 +210,7 @@ struct ModelSession {
     }
 
     private static func change(
-        after last: MessageSequence, _ random: inout SeededGenerator
+        after last: MessageSequence, _ random: inout SplitMix64
     ) throws -> SessionChange {
         // Most of the older ones are gone.
         let recent = max(0, last.rawValue - 30)...max(last.rawValue, 1)

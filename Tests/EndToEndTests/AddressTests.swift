@@ -15,7 +15,7 @@ extension EndToEnd.Addresses {
 
     /// A session that makes no attempt by itself but the first one, nor looks whether somebody is back: what it does
     /// later, a change of the network made it do.
-    private func idleSession(_ daemon: Daemon) throws {
+    private func idleSession(_ daemon: DaemonProcess) throws {
         try daemon.writeSession(
             "main",
             """

@@ -7,10 +7,10 @@ import Testing
 extension EndToEnd {
     private struct Beginning {
         var lab: Lab
-        var daemon: Daemon
+        var daemon: DaemonProcess
         var folder: String { "\(daemon.configuration)/sessions.d" }
 
-        init(_ lab: Lab, _ daemon: Daemon) throws {
+        init(_ lab: Lab, _ daemon: DaemonProcess) throws {
             self.lab = lab
             self.daemon = daemon
             try FileManager.default.createDirectory(atPath: folder, withIntermediateDirectories: true)
@@ -25,7 +25,10 @@ extension EndToEnd {
         ) async throws -> (status: Int32, text: String) {
             let place = ["--config-directory", daemon.configuration, "--socket", daemon.socket]
             let words =
-                ["\(Daemon.programs)/holdfastctl", "config", "init", name, "--endpoint", endpoint, "--user", "edge-42"]
+                [
+                    "\(DaemonProcess.programs)/holdfastctl", "config", "init", name, "--endpoint", endpoint, "--user",
+                    "edge-42",
+                ]
             let person = user.map { ["setpriv", "--reuid", $0, "--regid", $0, "--clear-groups", "--"] } ?? []
             let result = try await lab.finish(person + words + options + place, in: lab.host)
             guard case .exited(let status) = result.ending else { throw Lab.Failure("\(result)") }
@@ -107,7 +110,7 @@ extension EndToEnd {
             // A disk with room for the name of a file, and for nothing in it.
             let full = """
                 mount -t tmpfs -o size=4k tmpfs '\(beginning.folder)' && head -c 4096 /dev/zero >'\(beginning.folder)/x'
-                '\(Daemon.programs)/holdfastctl' config init main --endpoint mqtt://a.example --user a \
+                '\(DaemonProcess.programs)/holdfastctl' config init main --endpoint mqtt://a.example --user a \
                 --config-directory '\(daemon.configuration)' --socket '\(daemon.socket)'; echo $?
                 ls -A '\(beginning.folder)'
                 """

@@ -7,13 +7,13 @@ import Testing
 /// Publishes numbered messages of QoS 1 and 2 from another host's daemon, which nobody kills, never far ahead of who takes
 /// them: on a slow machine the backlog would otherwise have no bound.
 private actor Source {
-    let daemon: Daemon
+    let daemon: DaemonProcess
     private(set) var count = 0
     private(set) var failure: (any Error)?
     private var taken = 0
     private var isStopped = false
 
-    init(_ daemon: Daemon) {
+    init(_ daemon: DaemonProcess) {
         self.daemon = daemon
     }
 
@@ -54,7 +54,7 @@ private actor Source {
 extension EndToEnd {
     /// A consumer of `stream/#`, and somebody who publishes there from another daemon.
     private func withStream(
-        _ body: (Lab, Daemon, Source) async throws -> Void
+        _ body: (Lab, DaemonProcess, Source) async throws -> Void
     ) async throws {
         try await withLab { lab, daemon in
             let server = try await LabServer(lab)
@@ -63,7 +63,7 @@ extension EndToEnd {
             try await daemon.start()
             let events = try await daemon.events()
             try await events.until(.connected)
-            let far = Daemon(lab, name: "source", record: EventRecord())
+            let far = DaemonProcess(lab, name: "source", record: EventRecord())
             try far.session("source", heartbeat: "5s")
             try await far.start()
             let source = Source(far)
@@ -101,7 +101,7 @@ extension EndToEnd {
                     throw Lab.Failure("\(error); \(published) published twice, \(done) done, \(count) before; \(inbox)")
                 }
             }
-            var moments = Moments(state: 1)
+            var moments = Moments(seed: 1)
             for kill in 1...6 {
                 try await untilMore("\(kill): more is done")
                 try await moments.wait(upTo: 100)
@@ -172,7 +172,8 @@ extension EndToEnd {
     @Test func `holdfastctl prints every message of a consumer once acknowledged, also over kills`() async throws {
         try await withStream { lab, daemon, source in
             let words = [
-                "\(Daemon.programs)/holdfastctl", "subscribe", "main", "stream/2", "--qos", "2", "--consumer", "ctl",
+                "\(DaemonProcess.programs)/holdfastctl", "subscribe", "main", "stream/2", "--qos", "2", "--consumer",
+                "ctl",
                 "--socket", daemon.socket,
             ]
             var printer = try await lab.start("holdfastctl", words, in: nil)

@@ -11,7 +11,7 @@ import Testing
 private struct SmallStateDirectory {
     let path: String
 
-    init(_ daemon: Daemon, size: String) throws {
+    init(_ daemon: DaemonProcess, size: String) throws {
         path = daemon.state
         try FileManager.default.createDirectory(atPath: path, withIntermediateDirectories: true)
         guard mount("tmpfs", path, "tmpfs", 0, "size=\(size)") == 0 else {

@@ -15,10 +15,10 @@ struct EndToEnd {}
 
 /// Runs a test in a lab of its own, with a daemon that is not started yet. When it fails, it shows the events that were
 /// seen, and everything that the programs wrote is attached.
-func withLab(_ body: (Lab, Daemon) async throws -> Void) async throws {
+func withLab(_ body: (Lab, DaemonProcess) async throws -> Void) async throws {
     let events = EventRecord()
     try await Lab.run { lab in
-        try await body(lab, Daemon(lab, record: events))
+        try await body(lab, DaemonProcess(lab, record: events))
     } explain: { lab, error in
         let outputs = await lab.outputs()
         for (name, text) in outputs {

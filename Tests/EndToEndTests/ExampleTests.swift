@@ -7,7 +7,7 @@ import Testing
 /// The example of the module MQTT, which is built on nothing but that and NIO.
 extension EndToEnd {
     /// It writes into a file, and is read while it runs.
-    private static let example = ["stdbuf", "-oL", "\(Daemon.programs)/mqtt-client"]
+    private static let example = ["stdbuf", "-oL", "\(DaemonProcess.programs)/mqtt-client"]
 
     @Test func `the example of the module MQTT waits for a real server, and gets back what it published`() async throws
     {

@@ -32,7 +32,8 @@ enum Loss: String, CaseIterable, CustomTestStringConvertible {
 
 extension EndToEnd.Identity {
     private func write(
-        _ daemon: Daemon, _ session: String = "main", user: String, room: String = "plant", presence: String = "1min",
+        _ daemon: DaemonProcess, _ session: String = "main", user: String, room: String = "plant",
+        presence: String = "1min",
         more: String = "", tables: String = ""
     ) throws {
         let password = try daemon.lab.write("password", "secret\n")
@@ -58,11 +59,12 @@ extension EndToEnd.Identity {
 
     /// Two devices of one user, at a server that runs: A is behind the router, B is beside the server.
     private func withTwins(
-        _ story: KickStory, at server: ServerCase, _ body: (Lab, _ a: Daemon, _ b: Daemon) async throws -> Void
+        _ story: KickStory, at server: ServerCase,
+        _ body: (Lab, _ a: DaemonProcess, _ b: DaemonProcess) async throws -> Void
     ) async throws {
         try await withLab { lab, a in
             try await server.make.broker(in: lab).start()
-            let b = Daemon(lab, name: "b", in: lab.server, record: a.record)
+            let b = DaemonProcess(lab, name: "b", in: lab.server, record: a.record)
             for daemon in [a, b] {
                 try write(
                     daemon, user: "twin", more: "client-id = \"twin\"\ndevice = \"\(daemon === a ? "a" : "b")\"",
@@ -136,7 +138,7 @@ extension EndToEnd.Identity {
     ) async throws {
         try await withLab { lab, daemon in
             try await server.make.broker(in: lab).start()
-            let observer = Daemon(lab, name: "observer", in: lab.server, record: daemon.record)
+            let observer = DaemonProcess(lab, name: "observer", in: lab.server, record: daemon.record)
             for (daemon, user) in [(daemon, "lost"), (observer, "observer")] {
                 try write(daemon, user: user, presence: "10s")
             }
@@ -164,7 +166,7 @@ extension EndToEnd.Identity {
     ) async throws {
         try await withLab { lab, daemon in
             try await server.make.broker(in: lab).start()
-            let far = Daemon(lab, name: "far", in: lab.server, record: daemon.record)
+            let far = DaemonProcess(lab, name: "far", in: lab.server, record: daemon.record)
             for room in ["one", "two"] {
                 try write(daemon, room, user: "ann", room: room, more: "client-id = \"ann-\(room)\"")
                 try write(far, room, user: "bob", room: room, more: "client-id = \"bob-\(room)\"")

@@ -28,7 +28,7 @@ extension EndToEnd {
                 try FileManager.default.createDirectory(atPath: context, withIntermediateDirectories: true)
                 for program in ["holdfastd", "holdfastctl"] {
                     try FileManager.default.copyItem(
-                        atPath: "\(Daemon.programs)/\(program)", toPath: "\(context)/\(program)")
+                        atPath: "\(DaemonProcess.programs)/\(program)", toPath: "\(context)/\(program)")
                 }
                 try await podman.build("holdfast", recipe: ImageTests.recipe, base: base, context: context)
                 options =
@@ -37,7 +37,7 @@ extension EndToEnd {
                         "-v", "holdfast-state:/var/lib/holdfast", "-v", "holdfast-run:/run/holdfast",
                     ]
                 // The tests' programs are not linked with all that they need.
-                for folder in try await Container.runtime(of: Daemon.programs) {
+                for folder in try await Container.runtime(of: DaemonProcess.programs) {
                     options += ["-v", "\(folder):\(folder):ro"]
                 }
             }

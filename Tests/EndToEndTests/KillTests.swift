@@ -40,7 +40,7 @@ extension EndToEnd.Kills {
         async throws
     {
         let plan = KillPlan()
-        var moments = Moments(state: plan.seed)
+        var moments = Moments(seed: plan.seed)
         try await withLab { lab, daemon in
             // With its stock window of 20. mosquitto 2.0.11 restores exchanges that were finished in the moment before it was
             // killed, and counts them for ever. When there are as many as it allows, it refuses everything with 0x97 and
@@ -60,7 +60,7 @@ extension EndToEnd.Kills {
             let working = Task { await worker.run(subscription) }
             defer { working.cancel() }
 
-            let far = Daemon(lab, name: "far", record: EventRecord())
+            let far = DaemonProcess(lab, name: "far", record: EventRecord())
             try far.session("far", heartbeat: "5s")
             try await far.start()
             let publisher = Publisher(
@@ -143,7 +143,7 @@ extension EndToEnd.Kills {
         }
     }
 
-    private func caughtUp(_ kill: String, _ daemon: Daemon) async throws {
+    private func caughtUp(_ kill: String, _ daemon: DaemonProcess) async throws {
         try await until("\(kill): the server has caught up", within: .seconds(300)) {
             let status = try? await daemon.status()
             return status?.state == .connected && (status?.outbox.queued ?? .max) < 50

@@ -40,7 +40,8 @@ extension EndToEnd {
             func edit(_ command: String, _ session: String = "main") async throws -> (LabProcess.Ending, String) {
                 let result = try await lab.finish(
                     [
-                        "env", "-u", "VISUAL", "EDITOR=\(command)", "\(Daemon.programs)/holdfastctl", "config", "edit",
+                        "env", "-u", "VISUAL", "EDITOR=\(command)", "\(DaemonProcess.programs)/holdfastctl", "config",
+                        "edit",
                         session,
                         "--config-directory", daemon.configuration,
                     ], in: nil)
@@ -77,7 +78,7 @@ struct OperatorStory: Sendable, CustomTestStringConvertible {
     var user: Person = .root
     /// Whether the daemon does not run.
     var isStopped = false
-    var prepare: @Sendable (Lab, Daemon) async throws -> Void
+    var prepare: @Sendable (Lab, DaemonProcess) async throws -> Void
 
     enum Person: String, Sendable {
         case root, nobody
@@ -86,7 +87,7 @@ struct OperatorStory: Sendable, CustomTestStringConvertible {
     var testDescription: String { title }
 
     /// The screen with the paths of an installed daemon.
-    static func plain(_ screen: String, _ lab: Lab, _ daemon: Daemon) -> String {
+    static func plain(_ screen: String, _ lab: Lab, _ daemon: DaemonProcess) -> String {
         screen.replacing(daemon.socket, with: "/run/holdfast/control.sock")
             .replacing(daemon.configuration, with: "/etc/holdfast").replacing(daemon.state, with: "/var/lib/holdfast")
             .replacing("\(lab.directory)/", with: "/etc/holdfast/tls/")
@@ -107,7 +108,7 @@ struct OperatorStory: Sendable, CustomTestStringConvertible {
 }
 
 extension OperatorStory {
-    private static func file(_ daemon: Daemon, _ lines: String..., name: String = "main") throws {
+    private static func file(_ daemon: DaemonProcess, _ lines: String..., name: String = "main") throws {
         try daemon.writeSession(name, lines.joined(separator: "\n"))
     }
 
@@ -127,7 +128,7 @@ extension OperatorStory {
 
     /// A server with TLS and a session that goes to it.
     private static func secure(
-        _ lab: Lab, _ daemon: Daemon, name: String = "broker.example", days: Int = 2, clock: String? = nil,
+        _ lab: Lab, _ daemon: DaemonProcess, name: String = "broker.example", days: Int = 2, clock: String? = nil,
         knows: Bool = true
     ) async throws {
         let certificates = try await Certificates(lab, name: name, days: days, clock: clock)
@@ -266,7 +267,7 @@ extension OperatorStory {
             try await daemon.start()
             let events = try await daemon.events()
             try await events.until(.connected)
-            let other = Daemon(lab, name: "other", record: daemon.record)
+            let other = DaemonProcess(lab, name: "other", record: daemon.record)
             try file(other, (keys + ["device = \"second\""]).joined(separator: "\n"))
             try await other.start()
             try await events.until(.failed)

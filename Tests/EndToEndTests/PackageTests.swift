@@ -11,20 +11,20 @@ extension EndToEnd {
     @Suite(
         "Package", .timeLimit(.minutes(30)),
         .enabled(
-            if: Container.obstacle == nil && Package.obstacle == nil || LabRequirements.isAllRequired,
+            if: Container.obstacle == nil && DebianPackage.obstacle == nil || LabRequirements.isAllRequired,
             "cannot run here"))
     struct PackageTests {
         private static let folder = "/tmp/holdfast-packages-\(getpid())"
         private static let packages = Task {
             atexit { try? FileManager.default.removeItem(atPath: PackageTests.folder) }
-            try await Package.make(programs: Daemon.programs, in: folder)
+            try await DebianPackage.make(programs: DaemonProcess.programs, in: folder)
         }
         private static let session = "endpoints = [\"mqtt://localhost:1883\"]\nuser = \"edge-42\"\n"
 
         private func withDebian(_ body: (Container) async throws -> Void) async throws {
-            if let obstacle = Package.obstacle { throw Lab.Failure(obstacle) }
+            if let obstacle = DebianPackage.obstacle { throw Lab.Failure(obstacle) }
             try await Self.packages.value
-            try await Container.run(programs: Daemon.programs, packages: Self.folder, body)
+            try await Container.run(programs: DaemonProcess.programs, packages: Self.folder, body)
         }
 
         private func install(_ file: String, _ container: Container) async throws {
@@ -180,7 +180,7 @@ extension EndToEnd {
         @Test func `apt installs it from a signed repository, and refuses one that somebody changed`() async throws {
             try await withDebian { container in
                 let repository = "\(container.directory)/repository"
-                try await Package.makeRepository(of: Self.folder, in: repository)
+                try await DebianPackage.makeRepository(of: Self.folder, in: repository)
                 try container.copy(repository, to: "/srv/holdfast")
                 try container.write(
                     "/etc/apt/sources.list",
@@ -207,9 +207,9 @@ extension EndToEnd {
         // MARK: What others say about it
 
         @Test func `lintian finds nothing to complain about`() async throws {
-            if let obstacle = Package.obstacle { throw Lab.Failure(obstacle) }
+            if let obstacle = DebianPackage.obstacle { throw Lab.Failure(obstacle) }
             try await Self.packages.value
-            #expect(try await Package.complaints(about: "\(Self.folder)/this.deb") == "")
+            #expect(try await DebianPackage.complaints(about: "\(Self.folder)/this.deb") == "")
         }
 
         @Test func `systemd finds no fault with the units, and little that they expose`() async throws {

@@ -13,7 +13,7 @@ extension EndToEnd.Paths {
     /// A session that is connected by the first uplink, and sends nothing by itself for as long as the test takes.
     private func withQuietSession(
         _ family: LabFamily = .ipv4, dial: String = "2s",
-        _ body: (Lab, Daemon, LabServer, EventFeed) async throws -> Void
+        _ body: (Lab, DaemonProcess, LabServer, EventFeed) async throws -> Void
     ) async throws {
         try await withLab { lab, daemon in
             if family == .ipv6 { try await lab.addIPv6() }
@@ -30,7 +30,7 @@ extension EndToEnd.Paths {
     }
 
     /// What tells that nothing was lost: no outage, and a message goes through.
-    private func expectNoOutage(_ lab: Lab, _ daemon: Daemon, _ events: EventFeed) async throws {
+    private func expectNoOutage(_ lab: Lab, _ daemon: DaemonProcess, _ events: EventFeed) async throws {
         try await daemon.publish("still here", to: "path", wait: .delivered)
         #expect(try await daemon.status().counters.outages == 0)
         let told = await events.all

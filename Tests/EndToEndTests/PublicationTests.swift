@@ -4,12 +4,12 @@ import Testing
 
 /// Retained state that a session owns, at a real server.
 extension EndToEnd {
-    private func put(_ daemon: Daemon, _ topic: String, _ payload: String) async throws {
+    private func put(_ daemon: DaemonProcess, _ topic: String, _ payload: String) async throws {
         _ = try await daemon.call(
             PublicationPutMethod.self, .init(session: "main", topic: topic, payload: MessagePayload(text: payload)))
     }
 
-    private func states(_ daemon: Daemon) async throws -> [String] {
+    private func states(_ daemon: DaemonProcess) async throws -> [String] {
         try await daemon.call(PublicationListMethod.self, .init(session: "main")).publications
             .map { "\($0.topic) \($0.state.rawValue)" }
     }

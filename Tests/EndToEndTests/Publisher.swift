@@ -4,7 +4,7 @@ import Support
 
 /// Publishes numbered messages as fast as the daemon accepts them, also while it is being killed.
 actor Publisher {
-    private let daemon: Daemon
+    private let daemon: DaemonProcess
     private let session: String
     private let topics: String
     private let isNumberInTopic: Bool
@@ -20,7 +20,8 @@ actor Publisher {
     ///   - isNumberInTopic: whether each message has a topic of its own, with its number as one more level.
     ///   - batch: how many messages of each stream are given to the daemon at a time.
     init(
-        _ daemon: Daemon, session: String = "main", topics: String, isNumberInTopic: Bool = false, batch: Int = 50,
+        _ daemon: DaemonProcess, session: String = "main", topics: String, isNumberInTopic: Bool = false,
+        batch: Int = 50,
         pause: Duration = .zero
     ) {
         self.daemon = daemon

@@ -116,7 +116,8 @@ extension EndToEnd {
             func second(state: String, socket: String) async throws -> (LabProcess.Ending, String) {
                 let result = try await lab.finish(
                     [
-                        "\(Daemon.programs)/holdfastd", "--config-directory", daemon.configuration, "--state-directory",
+                        "\(DaemonProcess.programs)/holdfastd", "--config-directory", daemon.configuration,
+                        "--state-directory",
                         state, "--socket", socket,
                     ], in: lab.host)
                 return (result.ending, result.errors)

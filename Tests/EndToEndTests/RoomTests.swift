@@ -6,7 +6,7 @@ import Testing
 extension EndToEnd {
     /// Writes the session `main` of a daemon.
     private func write(
-        _ daemon: Daemon, user: String, device: String, room: String? = "plant", kick: String = "take-over",
+        _ daemon: DaemonProcess, user: String, device: String, room: String? = "plant", kick: String = "take-over",
         presence: String = "4s", version: String = "5"
     ) throws {
         try daemon.writeSession(
@@ -31,7 +31,7 @@ extension EndToEnd {
     }
 
     /// Who is in the room, as a daemon sees it.
-    private func users(_ daemon: Daemon) async throws -> [String] {
+    private func users(_ daemon: DaemonProcess) async throws -> [String] {
         try await daemon.call(RoomParticipantsMethod.self, .init(session: "main")).participants.map(\.user)
     }
 
@@ -41,7 +41,7 @@ extension EndToEnd {
         try await withLab { lab, ann in
             let server = try await LabServer(lab)
             try await server.start()
-            let bob = Daemon(lab, name: "bob", record: ann.record)
+            let bob = DaemonProcess(lab, name: "bob", record: ann.record)
             try write(ann, user: "ann", device: "phone")
             try write(bob, user: "bob", device: "desk")
             try await bob.start()
@@ -82,7 +82,7 @@ extension EndToEnd {
         try await withLab { lab, ann in
             let server = try await LabServer(lab)
             try await server.start()
-            let bob = Daemon(lab, name: "bob", record: ann.record)
+            let bob = DaemonProcess(lab, name: "bob", record: ann.record)
             try write(ann, user: "ann", device: "phone", version: "3.1.1")
             try write(bob, user: "bob", device: "desk")
             try await bob.start()
@@ -105,7 +105,7 @@ extension EndToEnd {
         try await withLab { lab, old in
             let server = try await LabServer(lab)
             try await server.start()
-            let new = Daemon(lab, name: "new", record: old.record)
+            let new = DaemonProcess(lab, name: "new", record: old.record)
             try write(old, user: "twin", device: "old", version: version)
             try write(new, user: "twin", device: "new", version: version)
             try await old.start()
@@ -132,7 +132,7 @@ extension EndToEnd {
         try await withLab { lab, first in
             let server = try await LabServer(lab)
             try await server.start()
-            let second = Daemon(lab, name: "second", record: first.record)
+            let second = DaemonProcess(lab, name: "second", record: first.record)
             try write(first, user: "twin", device: "first", kick: "yield")
             try write(second, user: "twin", device: "second", kick: "yield")
             try await first.start()
@@ -148,7 +148,7 @@ extension EndToEnd {
         try await withLab { lab, one in
             let server = try await LabServer(lab)
             try await server.start()
-            let two = Daemon(lab, name: "two", record: one.record)
+            let two = DaemonProcess(lab, name: "two", record: one.record)
             try write(one, user: "twin", device: "one", room: nil)
             try write(two, user: "twin", device: "two", room: nil)
             try await one.start()

@@ -107,12 +107,12 @@ private struct ServerCases {
     let make: ServerMake
     let version: String
     let lab: Lab
-    let daemon: Daemon
+    let daemon: DaemonProcess
     let server: any LabBroker
     let near: LabClient
     let secret: String
 
-    init(_ server: ServerCase, _ lab: Lab, _ daemon: Daemon) async throws {
+    init(_ server: ServerCase, _ lab: Lab, _ daemon: DaemonProcess) async throws {
         make = server.make
         version = server.version
         self.lab = lab
@@ -123,14 +123,14 @@ private struct ServerCases {
     }
 
     /// No case is about the heartbeat, and a server on a busy machine does not answer within the usual second.
-    private func write(_ daemon: Daemon) throws {
+    private func write(_ daemon: DaemonProcess) throws {
         try daemon.session(
             top: "password = \"file:\(secret)\"\ninsecure = true", heartbeat: "30s",
             tables: "[mqtt]\nversion = \"\(version)\"")
     }
 
     /// A session in the room `plant`.
-    private func write(_ daemon: Daemon, user: String, device: String, presence: String) throws {
+    private func write(_ daemon: DaemonProcess, user: String, device: String, presence: String) throws {
         try daemon.writeSession(
             "main",
             """
@@ -217,7 +217,7 @@ private struct ServerCases {
     }
 
     func leaveAWill() async throws {
-        let guest = Daemon(lab, name: "guest", record: daemon.record)
+        let guest = DaemonProcess(lab, name: "guest", record: daemon.record)
         try write(guest, user: "guest", device: "phone", presence: "1s")
         let far = try await LabSubscriber(near, filter: "holdfast/rooms/plant/presence/#")
         try await guest.start()
@@ -231,8 +231,8 @@ private struct ServerCases {
 
     /// Two devices with one client identifier.
     func takeOver() async throws {
-        let first = Daemon(lab, name: "first", record: daemon.record)
-        let second = Daemon(lab, name: "second", record: daemon.record)
+        let first = DaemonProcess(lab, name: "first", record: daemon.record)
+        let second = DaemonProcess(lab, name: "second", record: daemon.record)
         try write(first, user: "twin", device: "phone", presence: "1min")
         try write(second, user: "twin", device: "desk", presence: "1min")
         try await first.start()

@@ -17,7 +17,7 @@ extension EndToEnd {
             session: String = "endpoints = [\"mqtt://localhost:1883\"]\nuser = \"edge-42\"\n",
             isStarted: Bool = true, _ body: (Container) async throws -> Void
         ) async throws {
-            try await Container.run(programs: Daemon.programs) { container in
+            try await Container.run(programs: DaemonProcess.programs) { container in
                 try container.write(Self.sessionFile, session)
                 if isStarted {
                     try await container.run("systemctl", "enable", "--now", "holdfast")

@@ -19,7 +19,7 @@ actor SoakStreams {
     }
 
     nonisolated let member: SoakWorld.Member
-    private let far: Daemon
+    private let far: DaemonProcess
     private let worker = Worker()
     private var working: Task<Void, Never>?
     private var publisher: Publisher
@@ -30,7 +30,7 @@ actor SoakStreams {
     private var inward = InboundLedger()
     private var faults = 0
 
-    init(_ member: SoakWorld.Member, far: Daemon) {
+    init(_ member: SoakWorld.Member, far: DaemonProcess) {
         self.member = member
         self.far = far
         publisher = Publisher(member.daemon, topics: "")

@@ -37,7 +37,7 @@ private struct Soak {
     init(_ plan: SoakPlan, _ world: SoakWorld) {
         self.plan = plan
         self.world = world
-        moments = Moments(state: plan.seed)
+        moments = Moments(seed: plan.seed)
         sampler = MemorySampler(world.steady)
         streams = world.members.map { [far = world.far] in SoakStreams($0, far: far) }
     }
@@ -153,10 +153,10 @@ private struct Soak {
 /// stopped does not count.
 private actor MemorySampler {
     private static let interval = Duration.seconds(5)
-    private let daemon: Daemon
+    private let daemon: DaemonProcess
     private var samples: [Int] = []
 
-    init(_ daemon: Daemon) {
+    init(_ daemon: DaemonProcess) {
         self.daemon = daemon
     }
 

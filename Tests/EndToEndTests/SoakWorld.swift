@@ -7,7 +7,7 @@ import Support
 struct SoakWorld {
     /// A session, and the daemon that has it.
     struct Member {
-        var daemon: Daemon
+        var daemon: DaemonProcess
         var session: String
         /// As mosquitto's clients write it.
         var version: LabVersion
@@ -15,21 +15,21 @@ struct SoakWorld {
 
     let lab: Lab
     let server: LabServer
-    let killed: Daemon
-    let steady: Daemon
-    let far: Daemon
+    let killed: DaemonProcess
+    let steady: DaemonProcess
+    let far: DaemonProcess
     let members: [Member]
 
     private var uplink = 0
     /// The last byte of each uplink's address.
     private var hosts = [1, 1]
 
-    init(_ lab: Lab, _ daemon: Daemon) async throws {
+    init(_ lab: Lab, _ daemon: DaemonProcess) async throws {
         self.lab = lab
         server = try await LabServer(lab)
         killed = daemon
-        steady = Daemon(lab, name: "steady", record: daemon.record)
-        far = Daemon(lab, name: "far", in: lab.server, record: EventRecord())
+        steady = DaemonProcess(lab, name: "steady", record: daemon.record)
+        far = DaemonProcess(lab, name: "far", in: lab.server, record: EventRecord())
         members = [(killed, "killed"), (steady, "steady")].flatMap { daemon, name in
             [
                 Member(daemon: daemon, session: "\(name)-5", version: .five),

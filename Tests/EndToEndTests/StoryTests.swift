@@ -11,7 +11,7 @@ extension EndToEnd {
         try await withLab { lab, a in
             let server = try await LabServer(lab)
             try await server.start()
-            let b = Daemon(lab, name: "b", record: a.record)
+            let b = DaemonProcess(lab, name: "b", record: a.record)
             for (daemon, user, extra) in [(a, "a", "give-up-after = \"6s\""), (b, "b", "")] {
                 try daemon.writeSession(
                     "main",

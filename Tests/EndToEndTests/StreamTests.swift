@@ -17,7 +17,7 @@ extension EndToEnd {
             let far = try await LabSubscriber(lab, filter: "stream/#")
             let publisher = Publisher(daemon, topics: "stream")
             let publishing = Task { await publisher.run() }
-            var moments = Moments(state: 1)
+            var moments = Moments(seed: 1)
             for kill in 1...8 {
                 let count = await publisher.count
                 try await until("\(kill): more is accepted") { await publisher.count >= count + 600 }

@@ -16,7 +16,7 @@ extension EndToEnd {
             let events = try await daemon.events(of: "gw-10")
             try await events.until(.connected)
             let terminal = TerminalUnderTest(lab)
-            try await terminal.start(["\(Daemon.programs)/holdfastctl", "top", "--socket", daemon.socket])
+            try await terminal.start(["\(DaemonProcess.programs)/holdfastctl", "top", "--socket", daemon.socket])
             let first = try await terminal.screen("shows both, in their natural order") { lines in
                 lines.contains { $0.hasPrefix("● gw-2 ") } && lines.contains { $0.hasPrefix("● gw-10 ") }
             }
@@ -49,7 +49,7 @@ extension EndToEnd {
             try await daemon.start()
             for name in ["gw-1", "gw-2", "gw-3"] { try await daemon.events(of: name).until(.connected) }
             let terminal = TerminalUnderTest(lab)
-            let top = ["\(Daemon.programs)/holdfastctl", "top", "--socket", daemon.socket]
+            let top = ["\(DaemonProcess.programs)/holdfastctl", "top", "--socket", daemon.socket]
             try await terminal.start(top, columns: 50, rows: 12)
             // The longer the line, the less of it is worth its room: whole columns go, and no line is wrapped.
             let narrow = try await terminal.screen("shows the columns that matter most") { lines in
@@ -102,7 +102,9 @@ extension EndToEnd {
             #expect(narrow.contains { $0.hasPrefix("            ") })
             #expect(words(narrow, of: "Endpoint") == words(wide, of: "Endpoint"))
 
-            let follow = ["\(Daemon.programs)/holdfastctl", "status", "main", "--follow", "--socket", daemon.socket]
+            let follow = [
+                "\(DaemonProcess.programs)/holdfastctl", "status", "main", "--follow", "--socket", daemon.socket,
+            ]
             try await terminal.start(follow, columns: 110, rows: 40)
             try await terminal.screen("follows") { $0.contains { $0.hasPrefix("  Counters ") } }
             try await terminal.resize(columns: 50, rows: 40)

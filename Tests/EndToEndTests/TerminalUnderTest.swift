@@ -24,13 +24,13 @@ actor TerminalUnderTest {
     ///
     /// - Parameter columns: so many, unless it is given, that what has the paths of a test in it is not wrapped because of them.
     func run(
-        _ line: String, as user: OperatorStory.Person, within daemon: Daemon, columns: Int = 400
+        _ line: String, as user: OperatorStory.Person, within daemon: DaemonProcess, columns: Int = 400
     ) async throws -> [String] {
         // The configuration of this daemon is that of the command.
         let script = try lab.write(
             "screen.sh",
             """
-            PATH='\(Daemon.programs)':$PATH
+            PATH='\(DaemonProcess.programs)':$PATH
             export HOLDFAST_SOCKET='\(daemon.socket)' TERM=screen-256color
             holdfastctl() {
                 case $1 in config) command holdfastctl "$@" --config-directory '\(daemon.configuration)';;

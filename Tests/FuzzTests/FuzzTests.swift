@@ -1,6 +1,7 @@
 import Foundation
 import FuzzTargets
 import Testing
+import Vocabulary
 
 /// A short run of what `make fuzz` does for as long as one likes: the corpus, where every finding is kept, and changes to
 /// it that are the same on every run.
@@ -56,7 +57,7 @@ private struct Corpus: Sequence {
 /// The bytes with some changed, removed, repeated or put in, as the seed has it.
 private func mutated(_ original: [UInt8], _ seed: UInt64) -> [UInt8] {
     guard seed > 0 else { return original }
-    var random = SplitMix64(state: seed &* 0x9e37_79b9 &+ UInt64(original.count))
+    var random = SplitMix64(seed: seed &* 0x9e37_79b9 &+ UInt64(original.count))
     var bytes = original
     for _ in 0...Int.random(in: 0..<4, using: &random) {
         let position = Int.random(in: 0...bytes.count, using: &random)
@@ -70,17 +71,4 @@ private func mutated(_ original: [UInt8], _ seed: UInt64) -> [UInt8] {
         }
     }
     return bytes
-}
-
-/// Same seed, same bytes.
-private struct SplitMix64: RandomNumberGenerator {
-    var state: UInt64
-
-    mutating func next() -> UInt64 {
-        state &+= 0x9e37_79b9_7f4a_7c15
-        var value = state
-        value = (value ^ (value >> 30)) &* 0xbf58_476d_1ce4_e5b9
-        value = (value ^ (value >> 27)) &* 0x94d0_49bb_1331_11eb
-        return value ^ (value >> 31)
-    }
 }

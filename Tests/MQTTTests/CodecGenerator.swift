@@ -1,29 +1,13 @@
 import MQTT
 import NIOCore
-
-/// SplitMix64: small, seeded, the same everywhere.
-struct SeededGenerator: RandomNumberGenerator {
-    private var state: UInt64
-
-    init(seed: UInt64) {
-        state = seed
-    }
-
-    mutating func next() -> UInt64 {
-        state &+= 0x9E37_79B9_7F4A_7C15
-        var mixed = state
-        mixed = (mixed ^ (mixed >> 30)) &* 0xBF58_476D_1CE4_E5B9
-        mixed = (mixed ^ (mixed >> 27)) &* 0x94D0_49BB_1331_11EB
-        return mixed ^ (mixed >> 31)
-    }
-}
+import Vocabulary
 
 /// Makes packets that a sender may send, with every field and property sometimes present, sometimes extreme.
 struct PacketGenerator {
-    private var random: SeededGenerator
+    private var random: SplitMix64
 
     init(seed: UInt64) {
-        random = SeededGenerator(seed: seed)
+        random = SplitMix64(seed: seed)
     }
 
     mutating func packet(from sender: Sender) -> Packet {

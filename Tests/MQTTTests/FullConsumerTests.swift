@@ -1,5 +1,6 @@
 import NIOCore
 import Testing
+import Vocabulary
 
 @testable import MQTT
 
@@ -95,7 +96,7 @@ import Testing
 
     @Test(arguments: UInt64(0)..<20)
     func `counts what it has, however messages come and go`(seed: UInt64) throws {
-        var random = SplitMix(seed)
+        var random = SplitMix64(seed: seed)
         var backlog = ConsumerBacklog()
         var model: [(InboxSequence, Int)] = []
         let limits = InboxLimits(messages: 1 + Int(random.next() % 300), bytes: 1 + Int(random.next() % 4000))
@@ -120,19 +121,5 @@ import Testing
             #expect(backlog.bytes == model.reduce(0) { $0 + $1.1 })
             #expect(backlog.messages <= limits.messages)
         }
-    }
-}
-
-private struct SplitMix {
-    var state: UInt64
-
-    init(_ seed: UInt64) { state = seed }
-
-    mutating func next() -> UInt64 {
-        state &+= 0x9E37_79B9_7F4A_7C15
-        var mixed = state
-        mixed = (mixed ^ (mixed >> 30)) &* 0xBF58_476D_1CE4_E5B9
-        mixed = (mixed ^ (mixed >> 27)) &* 0x94D0_49BB_1331_11EB
-        return mixed ^ (mixed >> 31)
     }
 }

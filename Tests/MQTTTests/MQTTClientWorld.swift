@@ -1,6 +1,7 @@
 import MQTT
 import NIOCore
 import Support
+import Vocabulary
 
 /// The machine, a model store and a model server, joined by a network and a disk that a test moves step by step.
 ///
@@ -13,7 +14,7 @@ struct MQTTClientWorld {
         case load(after: MessageSequence, messages: Int, bytes: Int)
     }
 
-    var random: SeededGenerator
+    var random: SplitMix64
     let configuration: MQTTClientMachine.Configuration
     let version: ProtocolVersion?
     var machine: MQTTClientMachine
@@ -61,7 +62,7 @@ struct MQTTClientWorld {
         hasGhosts: Bool = false
     ) {
         self.hasGhosts = hasGhosts
-        var random = SeededGenerator(seed: seed)
+        var random = SplitMix64(seed: seed)
         self.version = version
         let hasIdentifier = Bool.random(using: &random) || version != .five
         var configuration = MQTTClientMachine.Configuration(

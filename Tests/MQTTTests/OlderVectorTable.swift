@@ -149,7 +149,7 @@ extension Vector {
             .suback(
                 Suback(
                     packetID: identifier(10),
-                    reasonCodes: [.grantedQoS0, .grantedQoS1, .grantedQoS2, .unspecifiedError]))),
+                    reasonCodes: [.success, .grantedQoS1, .grantedQoS2, .unspecifiedError]))),
         older(
             "UNSUBSCRIBE", from: .client,
             """

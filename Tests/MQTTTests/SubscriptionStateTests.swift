@@ -65,7 +65,7 @@ import Testing
         #expect(try state(client) == .granted(.atLeastOnce))
         client.handle(.connectionClosed)
         client.connect()
-        #expect(try answer(&client, .grantedQoS0) == news)
+        #expect(try answer(&client, .success) == news)
     }
 
     @Test func `a refusal at a reconnect is news, with the server's words and the time`() throws {

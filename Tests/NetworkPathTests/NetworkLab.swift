@@ -112,7 +112,11 @@ struct NetworkLab: Sendable {
             eventLoop: group.next(), now: now, receiveBuffer: receiveBuffer,
             pathChanged: { continuation.yield($0) })
         try await watcher.start()
-        return (watcher, Changes(iterator: stream.makeAsyncIterator()), await watcher.setTargets(targets))
+        var paths: [Target: Path?] = [:]
+        for (target, addresses) in targets.sorted(by: { $0.key < $1.key }) {
+            paths.updateValue(await watcher.setTarget(target, addresses: addresses), forKey: target)
+        }
+        return (watcher, Changes(iterator: stream.makeAsyncIterator()), paths)
     }
 
     /// The changes that a watcher reports, one after the other; the test's time limit ends a wait in vain.

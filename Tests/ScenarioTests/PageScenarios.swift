@@ -295,6 +295,17 @@ struct PageScenarios {
         }
     }
 
+    @Test func `the page of reason codes has each with its group and its sentence`() throws {
+        let rows = try Self.rows("Documentation/Reason-codes.md").map { cells in
+            cells.map { $0.last == " " ? String($0.dropLast()) : $0 }
+        }
+        for code in SessionCore.ReasonCode.allCases {
+            let row = ["`\(code.rawValue)`", code.group.rawValue, code.isTerminal ? "yes" : "no", code.sentence]
+            let isThere = rows.contains(row)
+            #expect(isThere, "\(code.rawValue)")
+        }
+    }
+
     @Test(arguments: pages)
     func `every other word of a page is one`(_ page: String) throws {
         let kinds: [SessionEvent.Kind] = [

@@ -4,6 +4,7 @@ import MQTT
 import NIOCore
 import Support
 import Testing
+import Vocabulary
 
 @testable import Agent
 @testable import SessionCore

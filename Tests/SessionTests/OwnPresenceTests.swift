@@ -96,7 +96,7 @@ import Testing
     }
 
     @Test func `a late will of ours is corrected, our own leaving is not`() {
-        var membership = RoomMembership(RoomTests.room, presence: Self.presence())
+        var membership = RoomMembership(RoomTopicsTests.room, presence: Self.presence())
         membership.participants.beginSnapshot()
         let offline = MQTTClientMachine.InboundMessage(
             topic: membership.topic, payload: ByteBuffer(bytes: membership.presence.message(.offline).bytes),
@@ -110,7 +110,7 @@ import Testing
     }
 
     @Test func `our own message ends the retained ones`() {
-        var membership = RoomMembership(RoomTests.room, presence: Self.presence())
+        var membership = RoomMembership(RoomTopicsTests.room, presence: Self.presence())
         membership.participants.beginSnapshot()
         var own = MQTTClientMachine.InboundMessage(
             topic: membership.topic, payload: membership.online.payload, qos: .atLeastOnce, retain: true,
@@ -142,7 +142,7 @@ import Testing
     }
 
     @Test func `the will says offline after the will delay`() {
-        let will = RoomMembership(RoomTests.room, presence: Self.presence()).will
+        let will = RoomMembership(RoomTopicsTests.room, presence: Self.presence()).will
         #expect(will.topic == "holdfast/rooms/plant/north/presence/me/here")
         #expect(will.retain && will.qos == .atLeastOnce)
         #expect(will.properties.willDelay == 90)

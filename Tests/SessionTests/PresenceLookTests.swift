@@ -112,7 +112,7 @@ import Testing
 
     private func look(_ purpose: PresenceLook.Purpose) -> PresenceLook {
         PresenceLook(
-            for: purpose, room: RoomTests.room, user: "twin", clientID: "twin", credentials: MQTTCredentials(),
+            for: purpose, room: RoomTopicsTests.room, user: "twin", clientID: "twin", credentials: MQTTCredentials(),
             maximumPacketSize: 1 << 20)
     }
 
@@ -174,7 +174,7 @@ import Testing
 
     private func look(_ version: ProtocolVersion = .five) -> PresenceLook {
         PresenceLook(
-            for: .farewell, room: RoomTests.room, user: "twin", clientID: "twin", credentials: MQTTCredentials(),
+            for: .farewell, room: RoomTopicsTests.room, user: "twin", clientID: "twin", credentials: MQTTCredentials(),
             maximumPacketSize: 1 << 20, version: version)
     }
 
@@ -211,7 +211,7 @@ import Testing
         var look = look(version)
         var output = ByteBuffer()
         #expect(look.received(bytes(.connack(Connack()), in: version), into: &output) == .unfinished)
-        let base = RoomTests.room.base
+        let base = RoomTopicsTests.room.base
         let outcome = look.received(
             bytes(
                 suback, presence("\(base)presence/twin/a"), presence("\(base)presence/other/a"),

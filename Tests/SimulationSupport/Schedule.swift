@@ -1,3 +1,5 @@
+import Vocabulary
+
 @testable import SessionCore
 
 /// One thing that happens in a run. Its numbers are small, and any numbers mean something: what a schedule is left with

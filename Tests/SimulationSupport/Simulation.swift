@@ -186,8 +186,7 @@ actor Simulation {
         case .stateChanged, .phaseChanged:
             guard let state = event.state else { return }
             coverage.count(event, under: faults(around: index))
-            let new = SessionState(rawValue: state.rawValue) ?? .disconnected
-            residents[index].state = new
+            residents[index].state = state
             residents[index].watch.changed(event) { $0.contains(ModelBroker.grudgeWords) }
             if state == .failed, event.from != .failed { noteFailed(index, event.reason) }
             if state == .connected, event.from != .connected { noteConnected(index, event.endpoint) }

@@ -1,4 +1,5 @@
 import MQTT
+import Vocabulary
 
 @testable import Agent
 @testable import Configuration

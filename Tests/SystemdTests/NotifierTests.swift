@@ -19,8 +19,6 @@ import Testing
             #expect(socket.receive() == "STATUS=main: no network")
             #expect(notifier.stopping() == .sent)
             #expect(socket.receive() == "STOPPING=1")
-            #expect(notifier.extendTimeout(.milliseconds(1500)) == .sent)
-            #expect(socket.receive() == "EXTEND_TIMEOUT_USEC=1500000")
             #expect(notifier.watchdog() == .sent)
             #expect(socket.receive() == "WATCHDOG=1")
             #expect(socket.receive() == nil)
@@ -91,14 +89,5 @@ import Testing
             setenv("WATCHDOG_USEC", "soon", 1)
             #expect(Notifier().watchdogInterval == nil)
         }
-    }
-
-    @Test(
-        arguments: [
-            (.zero, 0), (.nanoseconds(999), 0), (.microseconds(7), 7), (.seconds(-3), 0),
-            (.seconds(Int64.max), Int64.max),
-        ] as [(Duration, Int64)])
-    func `durations become microseconds that are in range`(duration: Duration, expected: Int64) {
-        #expect(Notifier.microseconds(duration) == expected)
     }
 }

@@ -2,7 +2,7 @@
 enum CallKind: Int, CaseIterable, Sendable {
     /// Taken by a session and answered when it is committed.
     case message
-    /// A message that is accepted, and whose delivery somebody waits for.
+    /// A message that is accepted, while its caller waits for the delivery.
     case delivery
     /// Answered at once from what is in memory.
     case look

@@ -138,11 +138,11 @@ extension ControlConnection {
             let parameters = try take(SessionRenewTokenMethod.self, parameters)
             let driver = try await registry.driver(parameters.session)
             let state = try await driver.renewToken(parameters.token, expires: parameters.expires)
-            return OutgoingLine.answer(id, result: SessionStateResult(state: .init(state)))
+            return OutgoingLine.answer(id, result: SessionStateResult(state: state))
         case SessionSimulateMethod.name:
             let parameters = try take(SessionSimulateMethod.self, parameters)
             let state = try await registry.driver(parameters.session).simulate(parameters)
-            return OutgoingLine.answer(id, result: SessionStateResult(state: .init(state)))
+            return OutgoingLine.answer(id, result: SessionStateResult(state: state))
         case SessionSwitchRoomMethod.name:
             let parameters = try take(SessionSwitchRoomMethod.self, parameters)
             let driver = try await registry.driver(parameters.session)
@@ -189,7 +189,7 @@ extension ControlConnection {
     private func answer(
         _ id: RequestID, _ state: SessionState, of driver: SessionDriver, waits: Bool, within limit: Duration?
     ) async -> [UInt8] {
-        guard waits else { return OutgoingLine.answer(id, result: SessionStateResult(state: .init(state))) }
+        guard waits else { return OutgoingLine.answer(id, result: SessionStateResult(state: state)) }
         return OutgoingLine.answer(id, result: await driver.outcome(within: limit))
     }
 

@@ -1,12 +1,12 @@
 import NIOCore
 import SessionCore
 
-/// Decides, for the whole control socket, whose line is taken next, which call begins, and who is read on.
+/// Decides, for the whole control socket, whose line is taken next, which call begins, and which peer is read.
 ///
 /// The rules, of which each connection's shell only carries out the outcome:
 ///
-/// - Lines are taken in turns (``FairTurns``), a few each. The first call of a connection that may not begin keeps back
-///   those behind it, and the connection is not read on.
+/// - Lines are taken in turns (``FairTurns``), a few each. When the first call of a connection may not begin, those
+///   behind it wait as well, and the connection is not read.
 /// - A peer that does not read its answers has no call begun. Of each kind of call a few run at once.
 /// - What a connection holds in memory (what it has sent of a line, its calls, its answers) is bounded for all together
 ///   (``MemoryShares``). A line that does not fit into the allowance gets room for the longest at once, so that two of them
@@ -385,7 +385,7 @@ struct ControlScheduler {
 
     private mutating func noteMovement(of id: ConnectionID, by bytes: Int, at now: Instant) {
         guard let place = connections.index(forKey: id) else { return }
-        // What cannot be read on for want of memory does not stand still by itself.
+        // A peer that is not read because memory is short is not to blame for standing still.
         let isUnfinished =
             connections.values[place].input > limits.readAhead && connections.values[place].wait != .memory
         connections.values[place].readSince += bytes

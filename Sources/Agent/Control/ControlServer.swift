@@ -45,10 +45,10 @@ actor ControlServer {
         }
     }
 
-    /// Of the socket that is served, whoever made it; `nil` before it is.
+    /// Of the socket that is served; `nil` before it is.
     var path: String? { listener?.localAddress?.pathname }
 
-    /// Serves everybody who has connected since `listen`, and who will.
+    /// Serves the clients that have connected since `listen`, and those that will.
     func serve() async throws {
         guard let descriptor else { preconditionFailure("the socket is made before it is served") }
         self.descriptor = nil

@@ -2,7 +2,7 @@ import ControlAPI
 import Glibc
 import SessionCore
 
-// The machines' words as the control socket writes them. Raw values are the same on both sides; a test compares them.
+// What the machines say, as the control socket writes it.
 
 extension ControlAPI.SessionStatus.Reason {
     /// - Parameter session: its name stands in the hint, where a command wants it.
@@ -23,53 +23,6 @@ extension ControlAPI.SessionStatus.Path {
     init(_ path: Path) {
         self.init(
             interface: path.interface, type: path.type.rawValue, source: path.source, gateway: path.gateway)
-    }
-}
-
-extension ControlAPI.SessionStatus.State {
-    init(_ state: SessionState) {
-        self =
-            switch state {
-            case .disconnected: .disconnected
-            case .connecting: .connecting
-            case .connected: .connected
-            case .reconnecting: .reconnecting
-            case .disconnecting: .disconnecting
-            case .failed: .failed
-            }
-    }
-}
-
-extension ControlAPI.SessionStatus.Phase {
-    init(_ phase: Phase) {
-        self =
-            switch phase {
-            case .waitingForNetwork: .waitingForNetwork
-            case .waiting: .waiting
-            case .resolving: .resolving
-            case .dialing: .dialing
-            case .securing: .securing
-            case .authenticating: .authenticating
-            case .restoring: .restoring
-            }
-    }
-}
-
-extension ControlAPI.SessionStatus.Mode {
-    init(_ mode: ReconnectMode) {
-        self = mode == .quick ? .quick : .full
-    }
-}
-
-extension ControlAPI.SessionStatus.Quality {
-    init(_ quality: Quality) {
-        self =
-            switch quality {
-            case .excellent: .excellent
-            case .good: .good
-            case .poor: .poor
-            case .lost: .lost
-            }
     }
 }
 

@@ -94,7 +94,7 @@ extension SessionRegistry {
                 }
                 let state = await driver.session.machine.status.state
                 wereUp[name] = state != .disconnected && state != .disconnecting
-                // Until `changed`, whoever asks for it waits.
+                // Until `changed`, callers that ask for it wait.
                 changing[name] = []
                 let isForGood = forGood
                 group.addTask { await self.stop(driver, code, forGood: isForGood) }

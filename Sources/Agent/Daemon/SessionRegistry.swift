@@ -30,7 +30,7 @@ actor SessionRegistry {
         }
     }
 
-    private struct Watcher {
+    struct Watcher {
         var session: SessionName?
         var deliver: @Sendable (SessionEvent) -> Void
     }
@@ -45,7 +45,7 @@ actor SessionRegistry {
     var entries: [SessionName: Entry] = [:]
     /// What is wrong with the files of sessions that run with the configuration from before.
     var rejected: [SessionName: ConfigurationErrors] = [:]
-    /// Sessions that are stopped and started anew, with those who wait for that to ask for something.
+    /// Sessions that are being restarted, with the callers that wait for them.
     var changing: [SessionName: [CheckedContinuation<Void, Never>]] = [:]
     /// The programs that subscribe to sessions that do not run at the moment, in case they come back.
     var parked: [SessionName: ParkedConsumers] = [:]
@@ -54,7 +54,7 @@ actor SessionRegistry {
     private(set) var metrics = EventMetrics()
     private var history = HistoryRecorder()
     private var historyQueue: HistoryQueue?
-    private var watchers: [WatchID: Watcher] = [:]
+    private(set) var watchers: [WatchID: Watcher] = [:]
     private var lastWatch = 0
     private var lastSubscription = 0
     /// How many configurations were tried that are no session's.
@@ -217,7 +217,7 @@ actor SessionRegistry {
 
     // MARK: Looking things up
 
-    /// Waits while the session is stopped and started anew.
+    /// Waits while the session is being restarted.
     /// - Throws: `unknown-session`, or `wrong-state` when its configuration is broken.
     func driver(_ name: String) async throws(RPCError) -> SessionDriver {
         while !isStopping, let session = SessionName(name), changing[session] != nil {
@@ -344,7 +344,7 @@ actor SessionRegistry {
         lastWatch += 1
         let id = WatchID(rawValue: "w\(lastWatch)")
         watchers[id] = Watcher(session: session.flatMap { SessionName($0) }, deliver: deliver)
-        // Numbers begin anew with the daemon: one of another epoch says nothing about this one's events.
+        // Numbers start again with each daemon: one of another epoch says nothing about this one's events.
         let isForeign = since.map { $0 > events.sequence || (epoch ?? events.epoch) != events.epoch } ?? false
         let result = SessionWatchMethod.Result(
             watch: id, snapshot: SessionSnapshot(sessions: statuses), sequence: events.sequence, epoch: events.epoch,
@@ -370,8 +370,6 @@ actor SessionRegistry {
     func removeWatch(_ id: WatchID) {
         watchers[id] = nil
     }
-
-    var watchCount: Int { watchers.count }
 
     // MARK: History
 

@@ -2,7 +2,7 @@ import Dispatch
 import Glibc
 import NIOCore
 
-/// Tells when the host's resolver is configured anew: its file says something else than before.
+/// Tells when the configuration of the host's resolver changes: its file has a different content.
 ///
 /// DHCP clients write the same file again at every renewal, so its contents count, without comments. Nothing is polled.
 actor ResolverWatch {

@@ -104,7 +104,7 @@ struct SessionLog {
         }
     }
 
-    /// Whether the session left its connection by itself, for a better one. A path that moved is such a case if the next
+    /// Whether the session left its connection on its own, for a better one. A path that moved is such a case if the next
     /// connection is there already, and a loss otherwise.
     private static func isPlanned(_ status: SessionMachine.Status) -> Bool {
         switch status.reason.code {

@@ -78,7 +78,7 @@ extension SessionDriver {
             }
         }
         return SessionStateResult(
-            state: .init(session.machine.status.state), outcome: outcome, reason: reason(session.machine.status.reason))
+            state: session.machine.status.state, outcome: outcome, reason: reason(session.machine.status.reason))
     }
 
     func checkRunning() throws(RPCError) {

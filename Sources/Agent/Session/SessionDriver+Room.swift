@@ -137,7 +137,7 @@ extension SessionDriver {
             case .changed(let who, let quality):
                 identity = who
                 event.event = .participantChanged
-                event.quality = .init(quality)
+                event.quality = quality
             case .left(let who, let cause):
                 identity = who
                 event.event = .participantLeft
@@ -168,7 +168,7 @@ extension SessionDriver {
             participants: membership.participants.list.map {
                 RoomParticipant(
                     user: $0.identity.user, device: $0.identity.device, state: .online, since: $0.since,
-                    quality: $0.quality.map { .init($0) })
+                    quality: $0.quality)
             })
     }
 

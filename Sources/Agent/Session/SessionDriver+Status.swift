@@ -18,17 +18,17 @@ extension SessionDriver {
         let counts = session.mqtt.counts
         let counters = session.machine.counters
         return SessionStatus(
-            session: name.description, state: .init(status.state), since: since,
-            phase: status.phase.map { .init($0) }, mode: status.mode.map { .init($0) }, resumed: status.resumed,
+            session: name.description, state: status.state, since: since,
+            phase: status.phase, mode: status.mode, resumed: status.resumed,
             attempt: status.attempt, retryIn: status.retryAt.map { max(0, now.duration(to: $0).seconds) },
-            lost: status.isLost, doubt: status.doubt.map { $0 == .pathLost ? .pathLost : .probing },
+            lost: status.isLost, doubt: status.doubt,
             reason: reason(status.reason), endpoint: status.endpoint.map { address(of: $0).description },
             proxy: configuration.proxy.address?.description, peer: link?.opened?.peerAddress,
             tls: link?.opened?.tlsVersion, protocol: session.mqtt.isConnected ? session.mqtt.version.description : nil,
             path: status.path.map { .init($0) }, network: .init(configuration.network),
             user: configuration.user, device: device,
             room: session.rooms.membership?.room.name, clientID: session.clientID,
-            quality: session.machine.quality.map { .init($0) },
+            quality: session.machine.quality,
             rtt: liveness?.roundTrip?.seconds,
             jitter: liveness?.jitter?.seconds,
             lastHeard: liveness.map { max(0, $0.lastHeard.duration(to: now).seconds) },

@@ -111,9 +111,9 @@ extension SessionDriver {
             if from == status.state, status.phase != nil { event.event = .phaseChanged }
             event.from = .init(from)
             if from != status.state { event.lasted = lasted.seconds }
-            event.state = .init(status.state)
-            event.phase = status.phase.map { .init($0) }
-            event.mode = status.mode.map { .init($0) }
+            event.state = status.state
+            event.phase = status.phase
+            event.mode = status.mode
             event.resumed = status.resumed
             event.attempt = status.attempt
             event.retryIn = status.retryAt.map { max(0, report.instant.duration(to: $0).seconds) }
@@ -123,11 +123,11 @@ extension SessionDriver {
             event.path = status.path.map { .init($0) }
         case .reconnectStarted(let mode):
             event.event = .reconnectStarted
-            event.mode = .init(mode)
+            event.mode = mode
             event.reason = reason(status.reason)
         case .reconnectCompleted(let mode, let outage):
             event.event = .reconnectCompleted
-            event.mode = .init(mode)
+            event.mode = mode
             event.outage = outage?.seconds
             event.reason = reason(status.reason)
         case .connectionLost(let outage):
@@ -136,7 +136,7 @@ extension SessionDriver {
             event.reason = reason(status.reason)
         case .qualityChanged(let quality):
             event.event = .qualityChanged
-            event.quality = .init(quality)
+            event.quality = quality
             event.rtt = report.liveness?.roundTrip?.seconds
             event.jitter = report.liveness?.jitter?.seconds
         case .pathChanged(let pathClass, _, _, let path):

@@ -17,8 +17,6 @@ extension ReasonCode {
     public static let success = ReasonCode(rawValue: 0x00)
     /// 0x00 as DISCONNECT calls it.
     public static let normalDisconnection = ReasonCode(rawValue: 0x00)
-    /// 0x00 as SUBACK calls it.
-    public static let grantedQoS0 = ReasonCode(rawValue: 0x00)
     public static let grantedQoS1 = ReasonCode(rawValue: 0x01)
     public static let grantedQoS2 = ReasonCode(rawValue: 0x02)
     public static let disconnectWithWill = ReasonCode(rawValue: 0x04)

@@ -55,7 +55,7 @@ public struct MemoryStore: Sendable {
                 messages[sequence]?.message.expiresAt = stored.message.expiresAt?.advanced(by: milliseconds)
             }
         default:
-            // What only a machine that starts anew asks for: identifiers, subscriptions, whether there was a session.
+            // Needed only by a machine that starts from the store: identifiers, subscriptions, whether there was a session.
             break
         }
     }

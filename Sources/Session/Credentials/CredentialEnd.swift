@@ -1,7 +1,7 @@
 package import ControlAPI
 package import SessionCore
 
-/// When a credential ends, by the clock of whoever told it.
+/// When a credential ends, by the clock of its issuer.
 package enum CredentialEnd: Hashable, Sendable {
     /// A date; it comes sooner or later when the host's clock is set.
     case byWallClock(RFC3339)

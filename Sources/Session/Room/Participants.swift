@@ -1,5 +1,5 @@
 package import ControlAPI
-package import SessionCore
+package import Vocabulary
 
 /// Somebody in a room.
 package struct Participant: Hashable, Sendable {

@@ -1,5 +1,5 @@
 package import ControlAPI
-package import SessionCore
+package import Vocabulary
 
 /// The retained message that tells whether a participant of a room is there.
 package struct PresenceMessage: Hashable, Sendable {

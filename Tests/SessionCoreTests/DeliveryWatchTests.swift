@@ -73,7 +73,7 @@ private func kernel(
         watch.sent(at: Instant(nanoseconds: 0), patience: .seconds(1))
         watch.sent(at: Instant(nanoseconds: 500_000_000), patience: .seconds(1))
         #expect(watch.deadline == Instant(nanoseconds: 1_000_000_000))
-        watch.settled()
+        watch.heard()
         #expect(watch.deadline == nil)
         #expect(watch.measured(kernel(), at: Instant(nanoseconds: 9_000_000_000)) == .living)
     }

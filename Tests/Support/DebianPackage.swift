@@ -1,7 +1,7 @@
 import Foundation
 
 /// The Debian package, from the programs of the tests or the release's, and the same once more as the next version.
-public enum Package {
+public enum DebianPackage {
     /// Why there can be none here; `nil` when one can be made.
     public static var obstacle: String? {
         let tools = ["dpkg-buildpackage", "dh", "fakeroot", "apt-ftparchive", "gpg", "lintian"]

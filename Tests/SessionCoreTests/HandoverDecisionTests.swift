@@ -3,7 +3,7 @@ import Testing
 @testable import SessionCore
 
 /// Make before break: a connection on the new path is set up beside the old one, and takes over.
-@Suite struct HandoverTests {
+@Suite struct HandoverDecisionTests {
     /// Connected with generation 1 and a round-trip time of 40 ms; the path has moved, and generation 2 is being set up.
     private static func moved(
         _ phase: Phase? = nil, policy: ReconnectPolicy = .exact, rest: RestPolicy = .init()

@@ -11,7 +11,7 @@ import Testing
 @testable import Agent
 
 @Suite(.timeLimit(.minutes(10)))
-struct ControlTests {
+struct ControlMethodsTests {
     @Test func `hello tells version, methods and roles`() async throws {
         try await DaemonUnderTest.run(autoconnect: false) { daemon in
             let hello = try await daemon.peer().call("rpc.hello", #"{"client":"test","protocol":1}"#)
@@ -92,9 +92,9 @@ struct ControlTests {
                 try await gone.close()
             }
             await daemon.server.publish("a", "anybody?")
-            while await daemon.registry.watchCount != 1 { try await peer.call("session.list") }
+            while await daemon.registry.watchers.count != 1 { try await peer.call("session.list") }
             try await peer.call("session.list")
-            #expect(await daemon.registry.watchCount == 1)
+            #expect(await daemon.registry.watchers.count == 1)
         }
     }
 
@@ -213,7 +213,7 @@ struct ControlTests {
             await #expect(throws: ControlPeer.CallFailure(code: "unknown-watch")) {
                 try await peer.call("session.unwatch", #"{"watch":"\#(id)"}"#)
             }
-            #expect(await daemon.registry.watchCount == 1)
+            #expect(await daemon.registry.watchers.count == 1)
             let known = try await peer.call("session.watch", #"{"since":\#(sequence),"epoch":"\#(epoch)"}"#)
             #expect(known["restarted"] == .bool(false))
             // Far from what may happen meanwhile.

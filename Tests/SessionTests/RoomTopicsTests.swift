@@ -2,7 +2,7 @@ import Testing
 
 @testable import Session
 
-@Suite struct RoomTests {
+@Suite struct RoomTopicsTests {
     static let room = Room(prefix: "holdfast/rooms", name: "plant/north")
 
     @Test(arguments: [

@@ -5,7 +5,7 @@ import HoldfastClient
 import Support
 
 /// A holdfastd in the lab's host namespace with directories of its own, and everything to talk with it.
-actor Daemon {
+actor DaemonProcess {
     /// Where `holdfastd` and `holdfastctl` are: beside the test bundle, or where HOLDFAST_BIN_DIR says.
     static let programs: String = {
         if let directory = getenv("HOLDFAST_BIN_DIR") { return String(cString: directory) }

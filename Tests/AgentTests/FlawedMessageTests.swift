@@ -8,7 +8,7 @@ import Testing
 
 /// What another publisher sends must not stop a session.
 @Suite(.timeLimit(.minutes(10)))
-struct ContentTests {
+struct FlawedMessageTests {
     @Test(arguments: [ProtocolVersion.five, .threeOneOne])
     func `a message that cannot be used is told and counted, and what is behind it arrives`(
         _ version: ProtocolVersion

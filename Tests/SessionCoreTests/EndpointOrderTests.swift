@@ -2,7 +2,7 @@ import Testing
 
 @testable import SessionCore
 
-@Suite struct EndpointTests {
+@Suite struct EndpointOrderTests {
     private static func session(_ paths: [Path?] = [.wifi, .wifi, .wifi]) -> SessionUnderTest {
         var session = SessionUnderTest(policy: .exact, paths: paths)
         session.connect()

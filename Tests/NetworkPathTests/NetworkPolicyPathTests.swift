@@ -5,7 +5,7 @@ import Vocabulary
 
 // The topology is that of NetworkWatcherTests, with a tunnel that leads nowhere when a test asks for one.
 @Suite(.enabled(if: NetworkLab.isAvailable, "network namespaces need root"), .serialized, .timeLimit(.minutes(10)))
-struct NetworkPolicyTests {
+struct NetworkPolicyPathTests {
     private static let target = Target(session: "chat", endpoint: 0)
     private static let endpoint = [IPAddress("203.0.113.10")].compactMap(\.self)
 

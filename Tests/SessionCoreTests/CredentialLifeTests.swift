@@ -2,7 +2,7 @@ import Testing
 
 @testable import SessionCore
 
-@Suite struct CredentialTests {
+@Suite struct CredentialLifeTests {
     /// Connected with a credential that lasts so long from now, and that does not die of silence meanwhile.
     private static func connected(for lifetime: Duration?) -> SessionUnderTest {
         var heartbeat = HeartbeatPolicy()

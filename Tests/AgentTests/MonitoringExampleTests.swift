@@ -6,7 +6,7 @@ import Testing
 @testable import Agent
 
 /// The dashboard and the alert rules in Examples/Monitoring.
-struct MonitoringTests {
+struct MonitoringExampleTests {
     /// What a query may name: every sample of every family that a daemon has.
     private static func samples(_ text: String) -> Set<String> {
         var samples: Set<String> = []

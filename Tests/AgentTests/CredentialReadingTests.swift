@@ -4,7 +4,7 @@ import Testing
 
 @testable import Agent
 
-struct CredentialTests {
+struct CredentialReadingTests {
     private static func read(_ content: String) throws -> String {
         let directory = try TemporaryDirectory()
         defer { directory.remove() }

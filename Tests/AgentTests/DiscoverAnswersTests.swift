@@ -5,7 +5,7 @@ import Testing
 
 /// The document of rpc.discover, against a daemon that runs.
 @Suite(.timeLimit(.minutes(5)))
-struct DiscoverTests {
+struct DiscoverAnswersTests {
     @Test func `what the daemon answers is what the document says`() async throws {
         try await DaemonUnderTest.run { daemon in
             let peer = try await daemon.watcher()

@@ -1,39 +1,5 @@
-/// The states of a session, as status, journal and control socket name them.
-public enum SessionState: String, Sendable, CaseIterable {
-    /// Not connected, and nothing is tried. First and final state.
-    case disconnected
-    /// Attempts to establish, before the session was ever up since the last explicit connect.
-    case connecting
-    case connected
-    /// Was connected and lost.
-    case reconnecting
-    /// On the way down after an explicit disconnect: flush, say goodbye.
-    case disconnecting
-    /// Gave up or hit a terminal reason; stays until connect, new configuration or new credential.
-    case failed
-}
-
-/// What goes on while a session is connecting or reconnecting.
-public enum Phase: String, Sendable, CaseIterable {
-    case waitingForNetwork = "waiting-for-network"
-    case waiting, resolving, dialing, securing, authenticating, restoring
-}
-
-/// Why a connected session may not be: the status says so until it is settled.
-public enum Doubt: String, Sendable, CaseIterable {
-    /// The connection is kept for a while although its path is gone.
-    case pathLost = "path-lost"
-    /// The network changed, and the server was asked for a sign of life.
-    case probing
-}
-
-/// Whether the server is expected to still have the session.
-public enum ReconnectMode: String, Sendable, CaseIterable {
-    /// Resume: nothing has to be set up again.
-    case quick
-    /// The server lost the session, or its state is unusable: everything is set up again.
-    case full
-}
+// Who imports this module has the words that everybody shares as well.
+@_exported public import Vocabulary
 
 /// The number of an attempt and of the connection that it becomes. It never repeats within a machine, which makes late
 /// completions of an abandoned attempt harmless.

@@ -30,7 +30,7 @@ struct DurableSubscriptionTests {
     }
 
     /// The client says when it has come so far, and is given a message before it goes on.
-    private static func proceed(_ peer: inout LineServer.Peer, giving message: String? = nil) async throws {
+    private static func proceed(_ peer: inout LineServer.Peer, giving message: [UInt8]? = nil) async throws {
         let (id, method, _) = try await peer.request()
         #expect(method == "session.list")
         if let message { try await peer.write(message) }

@@ -8,10 +8,8 @@ import Systemd
 
 /// Accepts connections on the control socket, and gives them their turns.
 actor ControlServer {
-    /// How many turns are given before the loop of the sessions does other things.
+    /// How many turns are given before the loop of the sessions looks at what has arrived.
     static let turnsAtOnce = 8
-    /// How long it has for them, at least: as little as makes it look for what has arrived.
-    static let pause = TimeAmount.microseconds(50)
 
     nonisolated let eventLoop: any EventLoop
     nonisolated var unownedExecutor: UnownedSerialExecutor { eventLoop.executor.asUnownedSerialExecutor() }
@@ -25,6 +23,9 @@ actor ControlServer {
     private var connections: [ConnectionID: ControlConnection] = [:]
     private var lastConnection = 0
     private var scheduler: ControlScheduler
+    /// While the socket is served.
+    private var poll: LoopPoll?
+    /// Turns are about to be given, or were, and the loop has not looked at what has arrived since.
     private var isPassPlanned = false
     private var timer: (deadline: Instant, scheduled: Scheduled<Void>)?
 
@@ -52,6 +53,7 @@ actor ControlServer {
     func serve() async throws {
         guard let descriptor else { preconditionFailure("the socket is made before it is served") }
         self.descriptor = nil
+        poll = try await LoopPoll.open(on: eventLoop) { [weak self] in self?.assumeIsolated { $0.polled() } }
         listener = try await ServerBootstrap(group: eventLoop)
             .childChannelOption(.allowRemoteHalfClosure, value: true)
             // One read at a time, so that a peer is not read on when it has sent enough.
@@ -117,21 +119,18 @@ actor ControlServer {
     /// Changes what the scheduler knows; whose turn it is then gets it soon.
     func schedule<Value: Sendable>(_ change: (inout ControlScheduler, Instant) -> Value) -> Value {
         let result = change(&scheduler, BootClock.now())
-        planPass(after: nil)
+        planPass()
         return result
     }
 
-    private func planPass(after pause: TimeAmount?) {
+    private func planPass() {
         guard !isPassPlanned, scheduler.hasTurns else { return adjustTimer() }
         isPassPlanned = true
-        // What is executed without a pause comes before anything is read or written.
-        if let pause {
-            eventLoop.scheduleTask(in: pause) { self.assumeIsolated { $0.pass() } }
-        } else {
-            eventLoop.execute { self.assumeIsolated { $0.pass() } }
-        }
+        eventLoop.execute { self.assumeIsolated { $0.pass() } }
     }
 
+    /// Gives some turns. The calls that begin with them, and those that begin when they end, keep the loop from looking at
+    /// what others have sent; so the next turns come after it has looked.
     private func pass() {
         var turns = 0
         while turns < Self.turnsAtOnce, let id = scheduler.nextTurn() {
@@ -139,8 +138,12 @@ actor ControlServer {
             turns += 1
         }
         while let (id, _) = scheduler.nextRead() { connections[id]?.assumeIsolated { $0.startRead() } }
+        poll?.ask()
+    }
+
+    private func polled() {
         isPassPlanned = false
-        planPass(after: Self.pause)
+        planPass()
     }
 
     /// Ends, when it is time, a connection that holds what others wait for.
@@ -178,6 +181,8 @@ actor ControlServer {
     /// Closes the connections that there are; what was answered is flushed first.
     func closeConnections() async {
         for connection in connections.values { await connection.close() }
+        poll?.close()
+        poll = nil
     }
 }
 

@@ -1,0 +1,60 @@
+import Glibc
+import NIOCore
+import NIOPosix
+
+/// Calls back when an event loop has looked at its descriptors.
+///
+/// A loop does everything that it was given, and what comes of that, before it looks again at what has arrived; a timer that
+/// is due by then is no different. Only what arrives at a descriptor comes after it: here a byte.
+struct LoopPoll {
+    private let input: any Channel
+    private let output: CInt
+
+    /// - Parameter looked: called on the loop, once for each ``ask()`` or for several of them.
+    static func open(on loop: any EventLoop, _ looked: @escaping @Sendable () -> Void) async throws -> LoopPoll {
+        var ends: [CInt] = [-1, -1]
+        let type = SOCK_STREAM.rawValue | SOCK_CLOEXEC.rawValue | SOCK_NONBLOCK.rawValue
+        guard socketpair(AF_UNIX, CInt(type), 0, &ends) == 0 else {
+            throw IOError(errnoCode: errno, reason: "socketpair")
+        }
+        do {
+            let input = try await NIOPipeBootstrap(group: loop)
+                .channelOption(.recvAllocator, value: FixedSizeRecvByteBufferAllocator(capacity: 8))
+                .channelInitializer { channel in
+                    channel.eventLoop.makeCompletedFuture {
+                        try channel.pipeline.syncOperations.addHandler(Handler(looked: looked))
+                    }
+                }
+                .takingOwnershipOfDescriptor(input: ends[0]).get()
+            return LoopPoll(input: input, output: ends[1])
+        } catch {
+            Glibc.close(ends[1])
+            throw error
+        }
+    }
+
+    func ask() {
+        // Where there is no more room, it has been asked already.
+        var byte: UInt8 = 0
+        _ = write(output, &byte, 1)
+    }
+
+    func close() {
+        input.close(promise: nil)
+        Glibc.close(output)
+    }
+
+    private final class Handler: ChannelInboundHandler {
+        typealias InboundIn = ByteBuffer
+
+        private let looked: @Sendable () -> Void
+
+        init(looked: @escaping @Sendable () -> Void) {
+            self.looked = looked
+        }
+
+        func channelRead(context: ChannelHandlerContext, data: NIOAny) {
+            looked()
+        }
+    }
+}

@@ -90,7 +90,7 @@ package struct SessionConfiguration: Hashable, Sendable {
     package init() {}
 }
 
-/// Where a secret is to be found; the secret itself is never in a configuration.
+/// A reference to a secret; a configuration never contains the secret itself.
 package enum SecretReference: Hashable, Sendable {
     /// The absolute path of a file.
     case file(String)
@@ -125,7 +125,7 @@ package enum MQTTVersion: String, CaseIterable, Sendable {
     case automatic = "auto"
 }
 
-/// Absolute paths of PEM files; `nil` where there is none.
+/// Absolute paths of PEM files; `nil` if the file is not configured.
 package struct TLSConfiguration: Hashable, Sendable {
     /// `nil`: the system's trust store.
     package var authorities: String?

@@ -5,7 +5,7 @@ package struct MessageCounts: Hashable, Sendable {
     package var received: Int64 = 0
     /// Accepted, and dropped by the configuration or by a person.
     package var dropped: Int64 = 0
-    /// From the server, and given to nobody.
+    /// Received from the server, but not passed on.
     package var refused: Int64 = 0
 
     package init() {}

@@ -142,7 +142,7 @@ private struct DaemonStart {
             logger.notice("changes of the resolver's configuration cannot be noticed")
         }
         try await startSessions(of: daemon, with: store)
-        // Only now: nobody may be told that a session does not exist because it is not taken up yet.
+        // Not earlier: a client must not be told that a session does not exist while it is still being loaded.
         do {
             try await server.serve()
         } catch {

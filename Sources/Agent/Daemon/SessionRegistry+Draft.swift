@@ -4,7 +4,7 @@ import Session
 import SessionCore
 import Transport
 
-// `check.run` with a file that is not written yet: a session that is never started, and that nobody hears of.
+// `check.run` with a draft of a file: checks it with a session that is never started and reports no events.
 
 extension SessionRegistry {
     /// - Parameter text: of the session's file.

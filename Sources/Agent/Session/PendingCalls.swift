@@ -39,7 +39,7 @@ struct Programs {
     var leaving = PendingCalls<Void>()
     /// Whether somebody has the endpoints checked.
     var isChecking = false
-    /// How many see how far a server is, which logs nobody in.
+    /// How many only probe the way to a server, without logging in.
     var looksUnderWay = 0
 }
 

@@ -26,7 +26,7 @@ struct Untold: Sendable {
     let room: String?
 }
 
-/// What nobody was told yet, in order, and when it is told.
+/// Reports that are held back, in order, and when they are sent.
 struct UntoldEvents {
     private enum Time {
         /// As soon as the loop has done what it has been asked to do until now.

@@ -1,7 +1,7 @@
 /// A secret, and what its source tells of it.
 package struct SessionCredential: Sendable {
     package var secret: [UInt8]
-    /// `nil` if it lasts, or if nobody tells.
+    /// `nil` if it does not expire, or its source does not say.
     package var end: CredentialEnd?
     /// Which version of the file it comes from; `nil` if it is from no file.
     package var mark: FileMark?

@@ -38,7 +38,7 @@ package struct PresenceLook: Sendable {
     }
 
     package let purpose: Purpose
-    /// Whether an earlier look for the same attempt has found nobody.
+    /// Whether an earlier look for the same attempt found no other device.
     package let isSecond: Bool
     /// `nil` before it is dialed.
     package var connection: DialID?
@@ -194,7 +194,7 @@ extension PresenceLook {
     package enum Conclusion: Hashable, Sendable {
         /// The attempt goes on: nothing speaks against it.
         case goOn(Attempt)
-        /// The attempt goes on if a second look, in a moment, finds nobody either.
+        /// The attempt goes on if a second look, a second later, finds no other device either.
         case lookAgain
         /// The session must not connect, for this reason.
         case stayAway(Attempt, Reason)

@@ -49,7 +49,7 @@ package struct Servers: Sendable {
 
     /// The server said that it does not speak the version.
     ///
-    /// - Returns: the version to try at once; `nil` when there is none left.
+    /// - Returns: the version to try at once; `nil` if every version has been tried.
     package mutating func refused(_ version: ProtocolVersion, at address: Endpoint) -> ProtocolVersion? {
         protocols.refused(version, at: address)
     }

@@ -4,18 +4,19 @@
 struct Backoff: Hashable, Sendable {
     /// Who caused the failure; decides how the table's value is used.
     enum Cause: Hashable, Sendable {
-        /// No answer, or nobody knows: the table's value as it stands.
+        /// The server did not answer, or the cause is unknown: the table's value as it stands.
         case unanswered
-        /// The server or a host on the way to it answered or closed: jitter, or all its clients come back together.
+        /// The server, or a host on the way to it, answered or closed the connection: jitter, or all its clients would
+        /// return at the same moment.
         case remote
         /// The server asked for patience: jitter above a floor that stays.
         case slow
         /// The server said that it is busy or limits the rate: jitter above a floor that doubles.
         case busy
-        /// As `busy`, from the double floor on.
+        /// As `busy`, starting at twice the floor.
         case busier
 
-        /// Whether the server is left alone for a while whatever the network does.
+        /// Whether the server must be left alone for a while, whatever the network does.
         var hasFloor: Bool { self == .slow || self == .busy || self == .busier }
 
         init(_ ending: SessionMachine.Ending) {
@@ -46,7 +47,7 @@ struct Backoff: Hashable, Sendable {
         random = SplitMix64(seed: seed)
     }
 
-    /// Whether no delay was taken from the table since it was restarted.
+    /// Whether no delay has been taken from the table since it was restarted.
     var isAtStart: Bool { position == 0 }
 
     mutating func restart() {
@@ -60,9 +61,9 @@ struct Backoff: Hashable, Sendable {
         outageStart = position
     }
 
-    /// The server was down during the outage, and is up again: the attempts meanwhile say nothing about how it treats
-    /// connections. So a server that is restarted several times is not left alone for longer and longer, and one that
-    /// accepts and closes still costs a step of the table each time.
+    /// The server was down during the outage and is up again, so the attempts made meanwhile say nothing about how it
+    /// treats connections. A server that is restarted several times is therefore not avoided for longer and longer,
+    /// while one that accepts and closes still costs a step of the table each time.
     mutating func serverCameBack() {
         position = min(position, outageStart + 1)
     }
@@ -94,15 +95,15 @@ struct Backoff: Hashable, Sendable {
         }
     }
 
-    /// The cap is in `limit`, before the randomness: capping a random value would bring everybody together again at the
-    /// cap.
+    /// `limit` includes the cap. The cap is applied before the randomness: capping the random value would bring all
+    /// clients together again at the cap.
     mutating func random(upTo limit: Duration) -> Duration {
         limit > .zero ? .nanoseconds(Int64.random(in: 0...limit.nanoseconds, using: &random)) : .zero
     }
 }
 
-/// Network events hasten at most one attempt in a second and six in a minute, so that a flapping link cannot become a
-/// storm.
+/// Network events bring forward at most one attempt per second and six per minute, so that a flapping link cannot cause
+/// a storm.
 struct HasteLimiter: Hashable, Sendable {
     static let interval: Duration = .seconds(1)
     static let window: Duration = .seconds(60)
@@ -110,7 +111,7 @@ struct HasteLimiter: Hashable, Sendable {
 
     private var hastened: [Instant] = []
 
-    /// When the next may be hastened: `now`, or later if there were too many.
+    /// When the next attempt may be brought forward: `now`, or later if there were too many.
     mutating func next(at now: Instant) -> Instant {
         hastened.removeAll { $0.duration(to: now) >= Self.window }
         var allowed = now
@@ -127,7 +128,7 @@ struct HasteLimiter: Hashable, Sendable {
 }
 
 extension Duration {
-    /// A fifth shorter to a fifth longer, so that what many do again and again does not fall together.
+    /// Up to a fifth shorter or longer, so that many clients that repeat the same thing do not fall into step.
     func aboutThis(using random: inout SplitMix64) -> Duration {
         .nanoseconds(Int64.random(in: (self * 0.8).nanoseconds...(self * 1.2).nanoseconds, using: &random))
     }

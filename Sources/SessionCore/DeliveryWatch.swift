@@ -1,30 +1,30 @@
 /// Notices from a connection's own traffic that nothing gets through any more, before the heartbeat does.
 ///
-/// It wants to be asked only while something was sent and nothing was heard since: an idle connection costs no wake-up.
-/// What is looked at then is the kernel's view. A server that takes its time, and even one that has stopped, acknowledges
-/// what arrives, and so does a link that is slow; a path that is dead does not.
+/// It has a deadline only while something was sent and nothing has been heard since, so an idle connection costs no
+/// wake-up. It looks at the kernel's view: a slow link, a slow server and even a stopped one still acknowledge what
+/// arrives; a dead path does not.
 struct DeliveryWatch: Hashable, Sendable {
-    /// What a look at the connection says.
+    /// What a look at the connection shows.
     enum Verdict: Hashable, Sendable {
-        /// Something comes back, or nothing has to.
+        /// Something comes back, or nothing is expected.
         case living
-        /// What was sent is unacknowledged for longer than round trips take.
+        /// What was sent has been unacknowledged for longer than round trips take.
         case silent
-        /// … and for so long, sent again and again, that it will not be acknowledged any more.
+        /// … and has been retransmitted for so long that it will not be acknowledged any more.
         case dead
     }
 
-    /// How long a silence must last at the least to be more than a queue on the way that fills up.
+    /// The shortest silence that cannot be explained by a queue filling up on the way.
     static let deadAfter: Duration = .seconds(4)
 
-    /// When the first of what is unacknowledged, as far as is known, was sent.
+    /// When the oldest unacknowledged data was sent, as far as is known.
     private var since: Instant?
     /// Whether the last look found that nothing comes back.
     private(set) var isSilent = false
-    /// When the kernel is to be asked; `nil` while nothing is expected.
+    /// When to ask the kernel; `nil` while nothing is expected.
     private(set) var deadline: Instant?
 
-    /// How long an acknowledgement takes at the most, as far as is known, but no less than a second.
+    /// How long an acknowledgement takes at most, as far as is known; never less than a second.
     static func patience(roundTrip: Duration?, variation: Duration?) -> Duration {
         max(.seconds(1), (roundTrip ?? .zero) * 8 + (variation ?? .zero) * 4)
     }
@@ -35,14 +35,14 @@ struct DeliveryWatch: Hashable, Sendable {
         deadline = now.advanced(by: patience)
     }
 
-    /// Bytes came from the server, or there is nobody who could look: nothing is expected until more is sent.
+    /// Bytes came from the server, or the transport cannot be asked: nothing is expected until more is sent.
     mutating func heard() {
         since = nil
         deadline = nil
         isSilent = false
     }
 
-    /// What was on its way may have been lost with the path, and is sent again now, with the full time to arrive.
+    /// What was on its way may have been lost with the path. It is retransmitted now and gets the full time to arrive.
     mutating func restarted(at now: Instant) {
         guard since != nil else { return }
         since = now
@@ -59,7 +59,7 @@ struct DeliveryWatch: Hashable, Sendable {
         let silence = min(waited, measurement.sinceAcknowledgement ?? waited)
         let patience = Self.patience(roundTrip: measurement.roundTrip, variation: measurement.variation)
         let limit = max(Self.deadAfter, patience)
-        // The clocks of the kernel are coarser than ours; too early by that much, it is looked at once more.
+        // The kernel's clocks are coarser than ours; if this is too early by that much, there is one more look.
         func lookAgain(after wait: Duration) { deadline = now.advanced(by: max(wait, .milliseconds(100))) }
         switch silence {
         case ..<patience:
@@ -77,7 +77,7 @@ struct DeliveryWatch: Hashable, Sendable {
 }
 
 extension SessionMachine {
-    /// Looks at what the kernel says about what was sent.
+    /// Judges what was sent by what the kernel says about it.
     mutating func judgeDelivery(
         _ generation: Generation, _ measurement: TransportMeasurement, at now: Instant, into actions: inout [Action]
     ) {

@@ -1,18 +1,18 @@
-/// What keeps a session up that is up on demand.
+/// What keeps an on-demand session up.
 public enum Use: Hashable, Sendable, CaseIterable {
     /// At least one local program is subscribed to something.
     case subscriptions
-    /// Messages wait for the server, or for its acknowledgement.
+    /// Messages wait to be sent or acknowledged.
     case messages
 }
 
-/// Whether local programs use the session, and since when they do not.
+/// Whether local programs use the session, and if not, since when.
 ///
-/// A leaf machine. Without a time-out it only remembers what is in use.
+/// A leaf machine. Without a timeout it only remembers what is in use.
 struct Demand: Hashable, Sendable {
     let idleTimeout: Duration?
     private(set) var uses: Set<Use> = []
-    /// When the last use ended, which may be one of a moment only.
+    /// When the last use ended; a use may also be momentary.
     private var lastUse: Instant
 
     init(idleTimeout: Duration?, at now: Instant) {
@@ -22,7 +22,7 @@ struct Demand: Hashable, Sendable {
 
     var isOnDemand: Bool { idleTimeout != nil }
 
-    /// When the session has been idle for long enough; `nil` while it is used, and when it is always up.
+    /// When the session has been idle for long enough; `nil` while it is used, and for a session that is always up.
     var deadline: Instant? {
         guard uses.isEmpty, let idleTimeout else { return nil }
         return lastUse.advanced(by: idleTimeout)
@@ -38,7 +38,7 @@ struct Demand: Hashable, Sendable {
         lastUse = now
     }
 
-    /// A use of a moment.
+    /// A momentary use.
     mutating func touched(at now: Instant) {
         lastUse = now
     }

@@ -1,17 +1,17 @@
-/// What a bare TCP connect to an endpoint met.
+/// The outcome of a bare TCP connect to an endpoint.
 public enum KnockAnswer: Hashable, Sendable, CaseIterable {
-    /// Somebody listens there.
+    /// Something listens there.
     case answered
-    /// The host is there, and nobody listens.
+    /// The host is there, and nothing listens.
     case refused
     /// Nothing came back.
     case silent
 }
 
-/// Knocks, while the session waits for its next attempt, at the endpoints that did not answer or refused: a long delay
-/// protects the server, and must not make people wait when the fault was somewhere else and is gone.
+/// While the session waits for its next attempt, knocks at the endpoints that did not answer or refused. A long delay
+/// protects the server; it must not make people wait when the fault was somewhere else and is gone.
 ///
-/// A leaf machine. A server that answered with a reason is never knocked at.
+/// A leaf machine. It never knocks at a server that answered with a reason.
 struct EndpointWatch: Hashable, Sendable {
     private enum Knock: Hashable, Sendable {
         case none, out, answered
@@ -31,7 +31,7 @@ struct EndpointWatch: Hashable, Sendable {
     private var isWaiting = false
     private var random: SplitMix64
 
-    /// A shorter wait is left as it is.
+    /// Shorter waits are not interrupted.
     static let shortWait: Duration = .seconds(1)
 
     init(interval: Duration?, seed: UInt64) {
@@ -90,7 +90,7 @@ struct EndpointWatch: Hashable, Sendable {
             .map(\.value.nextKnock).min()
     }
 
-    /// Where to knock now. A knock that was not answered before the next one is given up.
+    /// Where to knock now. A knock without an answer is abandoned when the next one begins.
     mutating func due(_ paths: [Path?], at now: Instant) -> [EndpointIndex] {
         guard isWaiting else { return [] }
         var due: [EndpointIndex] = []
@@ -111,7 +111,7 @@ struct EndpointWatch: Hashable, Sendable {
             return entry.last
         }
         entries[endpoint]?.knock = .none
-        // A path that healed up to a server that is not there yet: all its clients wait for it now.
+        // A path has healed to a server that is not up yet: all its clients wait for it now.
         if answer == .refused { entries[endpoint]?.last = .refused }
         return nil
     }

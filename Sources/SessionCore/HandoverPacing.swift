@@ -1,5 +1,5 @@
-/// How soon one hand-over may follow another. Each costs the server a login and the session a round trip, and between two
-/// uplinks that take turns a session that followed every turn would do nothing else.
+/// How soon one handover may follow another. Each costs the server a login and the session a round trip; if the kernel
+/// keeps switching between two uplinks, a session that followed every switch would do nothing else.
 ///
 /// A leaf machine: when the path moved, and when the session followed.
 struct HandoverPacing: Hashable, Sendable {
@@ -7,7 +7,7 @@ struct HandoverPacing: Hashable, Sendable {
     static let first: Duration = .seconds(5)
     static let longest: Duration = .seconds(5 * 60)
 
-    /// How long the path has to stay where it is for all this to be forgotten.
+    /// How long the path has to stay the same before all this is forgotten.
     private let calm: Duration
     private var count = 0
     private var lastMove: Instant?
@@ -23,7 +23,7 @@ struct HandoverPacing: Hashable, Sendable {
         lastMove = now
     }
 
-    /// When the next hand-over may begin: `now`, or later.
+    /// When the next handover may begin: `now`, or later.
     func earliest(at now: Instant) -> Instant {
         guard count > 0, let lastHandover else { return now }
         let pause = min(Self.first * (1 << min(count - 1, 10)), Self.longest)

@@ -1,7 +1,8 @@
-/// Decides when to ask a connection for a sign of life, and when it is dead.
+/// Decides when to ask the server for a sign of life, and when the connection is dead.
 ///
 /// Silence counts in both directions: a server that is only written to must be asked, and a server that is only read
-/// from must hear something within the keep-alive (MQTT 5, 3.1.2.10). A busy client goes on asking.
+/// from must hear something within the keep-alive (MQTT 5, 3.1.2.10). A client that only writes therefore still sends
+/// pings.
 struct Heartbeat: Hashable, Sendable {
     /// What is due at a point in time.
     enum Due: Hashable, Sendable {
@@ -13,7 +14,7 @@ struct Heartbeat: Hashable, Sendable {
     }
 
     private struct Question: Hashable, Sendable {
-        /// When the answer is later than answers used to be; `nil` once that was told.
+        /// When the answer is later than answers used to be; `nil` once that was reported.
         var overdueAt: Instant?
         var deadline: Instant
         var isProbe: Bool
@@ -24,7 +25,7 @@ struct Heartbeat: Hashable, Sendable {
     private(set) var lastHeard: Instant
     private var lastSent: Instant
     private var question: Question?
-    /// When the question that awaits its answer for the round-trip time was asked; outlives `question`, which any byte
+    /// When the question was asked whose answer will measure the round trip. It outlives `question`, which any byte
     /// answers.
     private var sampleStart: Instant?
     private(set) var roundTrip = RoundTripTime()
@@ -42,12 +43,12 @@ struct Heartbeat: Hashable, Sendable {
         lastSent = now
     }
 
-    /// How long an answer takes at the most, as far as is known.
+    /// How long an answer usually takes at most, as far as is known.
     var usualAnswer: Duration { roundTrip.usually }
 
     var isProbing: Bool { question?.isProbe ?? false }
 
-    /// Whether an answer is awaited for longer than answers used to take.
+    /// Whether an answer has been awaited for longer than answers used to take.
     var isOverdue: Bool { question.map { $0.overdueAt == nil } ?? false }
 
     var deadline: Instant {
@@ -82,7 +83,7 @@ struct Heartbeat: Hashable, Sendable {
     }
 
     /// Asks at once, with a short deadline.
-    /// - Returns: whether a question has to be sent: not when a probe already runs.
+    /// - Returns: whether to send a question; `false` when a probe is already under way.
     mutating func probe(at now: Instant) -> Bool {
         if isProbing { return false }
         ask(within: roundTrip.probeTimeout(atMost: policy.probeTimeout), isProbe: true, at: now)
@@ -114,7 +115,7 @@ public struct RoundTripTime: Hashable, Sendable {
         }
     }
 
-    /// How long answers take at the most, as far as is known, but no less than a second.
+    /// How long answers take at most, as far as is known; never less than a second.
     var usually: Duration { max(.seconds(1), (smoothed ?? .zero) * 4) }
 
     /// Several round trips, but no less than a second: a path that just moved is slower at first.

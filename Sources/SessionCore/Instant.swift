@@ -1,6 +1,6 @@
 /// A point in time on the host's boot clock (`CLOCK_BOOTTIME`), which goes on while the host sleeps and is never stepped.
 ///
-/// The machines are given the time and never read it, so a test moves it as it likes.
+/// The machines are given the time and never read it, so a test can move it at will.
 public struct Instant: InstantProtocol, Hashable, Sendable {
     /// Nanoseconds since the host was booted.
     public var nanoseconds: Int64
@@ -10,14 +10,14 @@ public struct Instant: InstantProtocol, Hashable, Sendable {
         self.nanoseconds = nanoseconds
     }
 
-    /// Beyond ±292 years it stays at that limit: a server may name any duration.
+    /// Saturates at ±292 years: a server may name any duration.
     public func advanced(by duration: Duration) -> Instant {
         let offset = duration.nanoseconds
         let (sum, overflow) = nanoseconds.addingReportingOverflow(offset)
         return Instant(nanoseconds: overflow ? (offset < 0 ? .min : .max) : sum)
     }
 
-    /// Beyond ±292 years it stays at that limit, as ``advanced(by:)`` does.
+    /// Saturates at ±292 years, as ``advanced(by:)`` does.
     public func duration(to other: Instant) -> Duration {
         let (difference, overflow) = other.nanoseconds.subtractingReportingOverflow(nanoseconds)
         return .nanoseconds(overflow ? (other.nanoseconds < nanoseconds ? .min : .max) : difference)
@@ -29,7 +29,7 @@ public struct Instant: InstantProtocol, Hashable, Sendable {
 }
 
 extension Duration {
-    /// The whole duration in nanoseconds; beyond ±292 years it stays at that limit.
+    /// The whole duration in nanoseconds; saturates at ±292 years.
     public var nanoseconds: Int64 {
         let (seconds, attoseconds) = components
         let limit: Int64 = seconds < 0 ? .min : .max

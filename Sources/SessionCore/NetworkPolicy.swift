@@ -1,32 +1,32 @@
-/// Which of the host's networks a session may use, and which it would rather not: `[network]` in its file.
+/// Which of the host's networks a session may use, and in which order it prefers them: `[network]` in its file.
 ///
-/// A value that only decides; who looks for the paths asks it in which order.
+/// It only decides. The code that looks for paths asks it for the order.
 public struct NetworkPolicy: Hashable, Sendable {
     /// The names of the interfaces that may be used, the preferred first; empty for all.
     public var interfaces: [String] = []
     /// The kinds of network that may be used, the preferred first; empty for all.
     public var types: [NetworkType] = []
-    /// What networks are that cost by the byte.
+    /// How to treat networks that charge by volume.
     public var metered = MeteredUse.allow
 
     /// Every network, as the kernel chooses.
     public init() {}
 
-    /// Whether the session's connections have to be bound to an interface: what the kernel chooses is not all that counts.
+    /// Whether connections must be bound to an interface, because the kernel's choice alone is not enough.
     public var isBinding: Bool { self != NetworkPolicy() }
 
-    /// Whether the session may use an interface at all; one that is metered may be used where there is no other.
+    /// Whether the session may use an interface at all. A metered one may be used where there is no other.
     public func allows(_ link: NetworkLink) -> Bool {
         (interfaces.isEmpty || interfaces.contains(link.name)) && (types.isEmpty || types.contains(link.type))
     }
 
-    /// The interfaces by which a path is to be looked for, the best first.
+    /// The interfaces on which to look for a path, best first.
     ///
-    /// The kernel's own choice goes before all others that are metered, or not, as it is: the session only differs from
-    /// the rest of the host where it has to.
+    /// Among equals (metered or not), the kernel's own choice comes first: the session differs from the rest of the
+    /// host only where it has to.
     /// - Parameters:
     ///   - links: those that the host has.
-    ///   - own: the one that the kernel would use; `nil` if it knows no way.
+    ///   - own: the one that the kernel would use; `nil` if it has no route.
     public func preferred(among links: [NetworkLink], own: NetworkLink?) -> [NetworkLink] {
         let others = links.filter { $0.index != own?.index && isAlternative($0) }
         return ((own.map { [$0] } ?? []) + others).filter(allows).sorted { left, right in
@@ -34,8 +34,8 @@ public struct NetworkPolicy: Hashable, Sendable {
         }
     }
 
-    /// Whether an interface may be used although the kernel would not. Where none is named, that is for networks which
-    /// are surely somebody else's way: a tunnel may lead through the very network that is to be avoided.
+    /// Whether an interface may be used although the kernel would not use it. Where none is named, only networks that
+    /// are certainly a way of their own qualify: a tunnel may lead through the very network that is to be avoided.
     private func isAlternative(_ link: NetworkLink) -> Bool {
         !interfaces.isEmpty || !types.isEmpty || link.type == .ethernet || link.type == .wifi
     }
@@ -77,11 +77,11 @@ public struct NetworkLink: Hashable, Sendable {
 }
 
 extension NetworkType {
-    /// Whether traffic costs by the byte: nobody but the network's own manager knows, and cellular networks mostly do.
+    /// Whether traffic is charged by volume. Only the network's own manager knows; cellular networks mostly are.
     public var isMetered: Bool { self == .cellular }
 }
 
 extension Path {
-    /// The interface that it leads out by.
+    /// The outgoing interface.
     public var link: NetworkLink { NetworkLink(name: interface, index: interfaceIndex, type: type) }
 }

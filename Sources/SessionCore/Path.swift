@@ -10,8 +10,8 @@ public struct Path: Hashable, Sendable {
     public var gateway: String?
     /// The routing table that had the route (254 is `main`).
     public var table: UInt32
-    /// It leads to the networks that the host is in, and nobody knows whether the endpoint is there: its name does not
-    /// resolve yet, and no route leads further.
+    /// It leads only to the networks that the host is in, and it is not known whether the endpoint is there: its name
+    /// does not resolve yet, and no route leads further.
     public var isToNeighbours = false
 
     public init(
@@ -25,7 +25,7 @@ public struct Path: Hashable, Sendable {
         self.table = table
     }
 
-    /// Whether packets go the same way: a new name, type or table of the same interface moves nothing.
+    /// Whether packets take the same way: a new name, type or routing table of the same interface changes nothing.
     public func leadsLike(_ other: Path) -> Bool {
         sharesSource(with: other) && gateway == other.gateway
     }
@@ -45,9 +45,9 @@ public enum NetworkType: String, Sendable, CaseIterable {
 public enum PathClass: String, Sendable, CaseIterable {
     /// The path is what it was.
     case none
-    /// There was no path, or one to the networks only that the host is in; now there is one, or one that leads further.
+    /// There was no path, or one only to the host's own networks; now there is one, or one that leads further.
     case gained
-    /// Interface, source or gateway changed, and the old source address has left the host, at once or later: the connection
+    /// Interface, source or gateway changed, and the old source address has left the host, now or later: the connection
     /// is dead.
     case movedSourceGone = "moved-source-gone"
     /// Interface, source or gateway changed, and the old source address is still there: the connection may live.

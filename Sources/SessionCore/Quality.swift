@@ -3,22 +3,22 @@ public struct TransportMeasurement: Hashable, Sendable {
     /// The kernel's smoothed round-trip time and its mean deviation.
     public var roundTrip: Duration
     public var variation: Duration
-    /// Segments that were sent again since the connection was opened.
+    /// Segments retransmitted since the connection was opened.
     public var retransmissions: Int
-    /// Segments on their way that the server's kernel has not acknowledged.
+    /// Segments in flight that the server's kernel has not acknowledged.
     public var unacknowledged: Int
-    /// How often the first of them was sent again in vain.
+    /// How often the first of them has been retransmitted in vain.
     public var retries: Int
-    /// How long ago the server's kernel acknowledged anything last; `nil` if that is not known.
+    /// How long ago the server's kernel last acknowledged anything; `nil` if unknown.
     public var sinceAcknowledgement: Duration?
 
     /// - Parameters:
     ///   - roundTrip: the kernel's smoothed round-trip time.
     ///   - variation: its mean deviation.
-    ///   - retransmissions: segments that were sent again since the connection was opened.
-    ///   - unacknowledged: segments on their way.
-    ///   - retries: how often the first of them was sent again.
-    ///   - sinceAcknowledgement: how long ago anything was acknowledged last.
+    ///   - retransmissions: segments retransmitted since the connection was opened.
+    ///   - unacknowledged: segments in flight.
+    ///   - retries: how often the first of them has been retransmitted.
+    ///   - sinceAcknowledgement: how long ago anything was last acknowledged.
     public init(
         roundTrip: Duration, variation: Duration, retransmissions: Int, unacknowledged: Int = 0, retries: Int = 0,
         sinceAcknowledgement: Duration? = nil
@@ -32,8 +32,8 @@ public struct TransportMeasurement: Hashable, Sendable {
     }
 }
 
-/// Grades a connection, with hysteresis: it is graded down at once, and up only after several measurements in a row that
-/// deserve it, so that the grade does not flicker at a boundary.
+/// Grades a connection, with hysteresis: down at once, up only after several better measurements in a row, so that the
+/// grade does not flicker at a boundary.
 ///
 /// A leaf machine; the measurements are smoothed before they come here.
 struct QualityEstimator: Hashable, Sendable {
@@ -41,13 +41,13 @@ struct QualityEstimator: Hashable, Sendable {
     struct Limits: Hashable, Sendable {
         var roundTrip: Duration
         var variation: Duration
-        /// Retransmissions since the measurement before.
+        /// Retransmissions since the previous measurement.
         var retransmissions: Int
     }
 
     static let excellent = Limits(roundTrip: .milliseconds(150), variation: .milliseconds(30), retransmissions: 0)
     static let good = Limits(roundTrip: .milliseconds(400), variation: .milliseconds(100), retransmissions: 2)
-    /// How many better measurements in a row it takes to be graded up.
+    /// How many better measurements in a row raise the grade.
     static let patience = 3
 
     /// `nil` before the first measurement.
@@ -55,9 +55,9 @@ struct QualityEstimator: Hashable, Sendable {
     private var betterInARow = 0
     private var retransmissions: Int?
 
-    /// - Parameter total: retransmissions since the connection was opened; `nil` if they are not known.
+    /// - Parameter total: retransmissions since the connection was opened; `nil` if unknown.
     mutating func measured(roundTrip: Duration, variation: Duration, retransmissions total: Int?) {
-        // The first look has nothing to compare with, and what the handshake cost says little about what follows.
+        // The first look has nothing to compare with, and the cost of the handshake says little about what follows.
         let fresh = total.map { max(0, $0 - (retransmissions ?? $0)) } ?? 0
         retransmissions = total ?? retransmissions
         adopt(Self.grade(roundTrip: roundTrip, variation: variation, retransmissions: fresh))
@@ -75,7 +75,7 @@ struct QualityEstimator: Hashable, Sendable {
             return
         }
         betterInARow += 1
-        // A silence that is over is over: only the grades above are earned slowly.
+        // A silence that ended is forgotten at once: only the grades above have to be earned slowly.
         guard betterInARow >= Self.patience || quality == .lost else { return }
         self.quality = quality == .lost ? min(grade, .poor) : grade
         betterInARow = 0

@@ -3,8 +3,8 @@ import Vocabulary
 /// Why a state was entered: a stable code, a sentence for people, and the server's own code if it gave one.
 public struct Reason: Hashable, Sendable {
     public var code: ReasonCode
-    /// What happened, in one sentence without the final full stop; plain text of at most 500 characters, no matter who wrote
-    /// a part of it.
+    /// What happened, in one sentence without the final full stop; plain text of at most 500 characters, whoever wrote
+    /// parts of it.
     public var message: String {
         didSet { message = message.plain() }
     }
@@ -20,7 +20,7 @@ public struct Reason: Hashable, Sendable {
     /// Whether the session stays down until a person, a new configuration or a new credential changes something.
     public var isTerminal: Bool { code.isTerminal }
 
-    /// The server has objected to the same for the second time.
+    /// The server has objected to the same thing for the second time.
     static func incompatible(_ last: Reason) -> Reason {
         Reason(.incompatible, "\(last.message), and again when it was tried once more", serverCode: last.serverCode)
     }
@@ -152,7 +152,7 @@ extension ReasonCode {
 
     /// Whether the session stays down until a person, a new configuration or a new credential changes something.
     ///
-    /// `credential-unreadable` is not terminal: a secret that is being replaced is there at the next attempt.
+    /// `credential-unreadable` is not terminal: a secret that is being replaced will be there at the next attempt.
     public var isTerminal: Bool {
         switch group {
         case .displaced, .removed, .config: true

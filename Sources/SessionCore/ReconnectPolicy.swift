@@ -1,32 +1,33 @@
 /// When a session tries again, when it waits and when it gives up. The defaults are those of the configuration manual.
 public struct ReconnectPolicy: Hashable, Sendable {
-    /// The delays before the first, second, … attempt; the last one is used for ever. Never empty.
+    /// The delays before the first, second, … attempt; the last one repeats. Never empty.
     public var delays: [Duration] = [
         .milliseconds(50), .milliseconds(250), .milliseconds(500), .seconds(1), .seconds(2), .seconds(4), .seconds(8),
         .seconds(16), .seconds(32), .seconds(64),
     ]
     /// The range of the first, random delay after a remote cause; zero turns all randomness off.
     public var spread: Duration = .seconds(1)
-    /// Each delay of the table is lengthened by a random time up to this.
+    /// Each delay of the table is lengthened by a random time of at most this.
     public var jitter: Duration = .zero
     /// How long a connection must have lasted for the table to restart.
     public var stableAfter: Duration = .seconds(30)
-    /// When an outage is reported as lost; `nil` is never.
+    /// When an outage is reported as lost; `nil` means never.
     public var lostAfter: Duration? = .seconds(10)
-    /// When an outage ends in failed; `nil` is never.
+    /// When an outage ends in failed; `nil` means never.
     public var giveUpAfter: Duration?
-    /// After how many failed attempts an outage ends in failed; `nil` is never. Attempts without a path do not count.
+    /// After how many failed attempts an outage ends in failed; `nil` means never. Attempts without a path do not
+    /// count.
     public var giveUpAttempts: Int?
-    /// How often the session knocks at an endpoint that did not answer, or refused, while it waits; `nil` is never.
+    /// How often a waiting session knocks at an endpoint that did not answer, or refused; `nil` means never.
     public var watch: Duration? = .seconds(1)
 
     /// How often an attempt is made without any path, in case a kernel event was missed.
     public var safetyInterval: Duration = .seconds(300)
-    /// How soon a session that is connected to a later endpoint knocks at the first one; doubles with each return that
-    /// failed, up to `returnAtMost`.
+    /// How soon a session that is connected to a later endpoint knocks at the first one; doubles with each failed
+    /// return, up to `returnAtMost`.
     public var returnAfter: Duration = .seconds(60)
     public var returnAtMost: Duration = .seconds(15 * 60)
-    /// The least delay after a server said that it is busy; doubles each time.
+    /// The shortest delay after a server said that it is busy; doubles each time.
     public var busyFloor: Duration = .seconds(5)
 
     public init() {}
@@ -34,15 +35,15 @@ public struct ReconnectPolicy: Hashable, Sendable {
 
 /// How long each part of an attempt may take.
 public struct AttemptTimeouts: Hashable, Sendable {
-    /// Fetching the credential; guards against a file system that hangs, since a helper command has a limit of its own.
+    /// Fetching the credential. It guards against a file system that hangs; a helper command has a limit of its own.
     public var credential: Duration = .seconds(15)
-    /// TCP and TLS, per address; also the time for resolving the name.
+    /// TCP and TLS, per address; also the limit for resolving the name.
     public var dial: Duration = .seconds(10)
     /// From CONNECT to CONNACK.
     public var authenticate: Duration = .seconds(10)
     /// From CONNACK until all subscriptions are acknowledged.
     public var restore: Duration = .seconds(30)
-    /// How long the server may take to answer a message on a connection that lives. Not the session machine's business.
+    /// How long the server may take to answer a message on a living connection. The session machine does not use it.
     public var acknowledge: Duration = .seconds(60)
     /// How long an explicit disconnect waits for unacknowledged messages.
     public var flush: Duration = .seconds(3)
@@ -52,7 +53,7 @@ public struct AttemptTimeouts: Hashable, Sendable {
     public init() {}
 }
 
-/// How soon a silent connection is asked for a sign of life, and how long it has to answer.
+/// How soon to ask a silent connection for a sign of life, and how long the answer may take.
 public struct HeartbeatPolicy: Hashable, Sendable {
     public var interval: Duration = .seconds(15)
     public var timeout: Duration = .seconds(5)
@@ -61,14 +62,14 @@ public struct HeartbeatPolicy: Hashable, Sendable {
 
     public init() {}
 
-    /// How long what was sent may stay unacknowledged: half of what the heartbeat takes at the most to notice a dead
-    /// connection, so that one with data under way is noticed earlier. A connection that is held must survive it.
+    /// How long sent data may stay unacknowledged: half the longest time in which the heartbeat notices a dead
+    /// connection, so that one with data in flight is noticed earlier. A held connection must survive it.
     public var userTimeout: Duration { max(PathClass.hold + .seconds(1), (interval + timeout) / 2) }
 }
 
 /// When a session is down although nothing is wrong.
 public struct RestPolicy: Hashable, Sendable {
-    /// How long after its last use a session that is up on demand goes down; `nil` for one that is always up.
+    /// How long after its last use an on-demand session goes down; `nil` for one that is always up.
     public var idleTimeout: Duration?
     public var onSuspend: SuspendBehaviour = .disconnect
 
@@ -79,6 +80,6 @@ public struct RestPolicy: Hashable, Sendable {
 public enum SuspendBehaviour: String, CaseIterable, Sendable {
     /// It leaves gracefully, and connects again when the host wakes up.
     case disconnect
-    /// Nothing; on waking, the server is asked whether the connection lives.
+    /// Nothing; after waking, the server is asked whether the connection is alive.
     case keep
 }

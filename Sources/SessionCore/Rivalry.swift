@@ -2,8 +2,8 @@
 public enum KickStrategy: String, CaseIterable, Sendable {
     /// The newest connection wins, and the older one does not fight back.
     case takeOver = "take-over"
-    /// A device that is online is not disturbed by one that comes back. Only the very first attempt after somebody connected
-    /// a session takes over.
+    /// A device that is online is not disturbed by one that comes back. Only the very first attempt after somebody
+    /// asked for the session to connect takes over.
     case yield
 }
 
@@ -15,48 +15,49 @@ public enum Look: Hashable, Sendable {
     case forAny
 }
 
-/// Sees to it that two devices of one identity do not kick each other for ever, also where the server gives no reason.
+/// Makes sure that two devices of one identity do not displace each other for ever, even where the server gives no
+/// reason.
 ///
-/// A leaf machine: what is known of how connections ended.
+/// A leaf machine: what is known about how connections ended.
 public struct Rivalry: Hashable, Sendable {
     public var strategy = KickStrategy.takeOver
     /// Whether the session is in a room, where it can see the other devices of its user.
     public var canLook = false
     /// How many connections in a row the server closed without a reason, before they were stable.
     private var suddenCloses = 0
-    /// When the server closed connections without a reason that did not last longer than a rival needs to come again; the
-    /// last ones.
+    /// The most recent times at which the server closed, without a reason, a connection short enough for a returning
+    /// rival to be the cause.
     private var recentCloses: [Instant] = []
-    /// Whether the last connection that was lost is the last one of these.
+    /// Whether the connection lost last is the last one of these.
     private var isLastClose = false
 
-    /// So many sudden closes are no accident.
+    /// This many sudden closes are no accident.
     static let suspiciousCount = 3
     /// How long a sudden close is remembered.
     static let memory: Duration = .seconds(600)
-    /// More say nothing more.
+    /// Remembering more would add nothing.
     private static let mostRemembered = 8
-    /// The longest time to leave to another device.
+    /// The longest time to wait for another device.
     static let longestPatience: Duration = .seconds(16)
 
     public init() {}
 
-    /// Somebody connected the session: what was before says nothing about what comes.
+    /// Somebody asked to connect: what was before says nothing about what comes.
     mutating func startedOver() {
         suddenCloses = 0
         recentCloses = []
         isLastClose = false
     }
 
-    /// A connection was lost because of what was sent on it: then the ones before may have been, too.
+    /// A connection was lost because of what was sent on it; so the ones before may have been, too.
     mutating func explained() { startedOver() }
 
     /// A connection was lost.
     ///
     /// - Parameters:
     ///   - isStable: whether it lasted for `stable-after`.
-    ///   - mayBeRival: whether it was short enough to be ended by a device that comes again and again.
-    /// - Returns: the reason, or the suspicion that stands behind it.
+    ///   - mayBeRival: whether it was short enough to be ended by a device that keeps coming back.
+    /// - Returns: the reason, or the suspicion behind it.
     mutating func lost(because reason: Reason, isStable: Bool, mayBeRival: Bool, at now: Instant) -> Reason {
         recentCloses.removeAll { $0.duration(to: now) > Self.memory }
         let isSudden = Self.isSudden(reason)
@@ -72,28 +73,28 @@ public struct Rivalry: Hashable, Sendable {
         return suddenCloses < Self.suspiciousCount ? reason : Reason(.displacedSuspected)
     }
 
-    /// The server that had closed the connection refuses new ones: it was stopped, and that is why. Where another device
-    /// has taken the session, the server goes on listening.
+    /// The server that closed the connection now refuses new ones: it was stopped, which explains the close. If another
+    /// device had taken the session, the server would still be listening.
     mutating func serverWasDown() {
         suddenCloses = 0
         if isLastClose { _ = recentCloses.popLast() }
         isLastClose = false
     }
 
-    /// How long the session stays away at least after a connection was lost: after a sudden close 2 s, from the fourth one
-    /// in ten minutes on, doubling, at most 16 s.
+    /// How long the session stays away at least after a connection was lost: 2 s after a sudden close; from the fourth
+    /// one in ten minutes on, doubling up to 16 s.
     ///
-    /// A device that took over says in the room that it is there when it is up. On a slow link that takes seconds, and a
-    /// session that is always back before would throw it out for ever, without having seen it.
+    /// A device that took over announces itself in the room once it is up. On a slow link that takes seconds, and a
+    /// session that always returned sooner would throw it out for ever without having seen it.
     func patience(after reason: Reason) -> Duration {
         let excess = recentCloses.count - Self.suspiciousCount
         guard canLook, Self.isSudden(reason), excess > 0 else { return .zero }
         return min(.seconds(1 << excess), Self.longestPatience)
     }
 
-    /// What the next attempt has to look for; `nil` when it need not.
+    /// What the next attempt has to look for; `nil` when it need not look.
     ///
-    /// The very first attempt after somebody connected the session always takes over, so this is for all others.
+    /// The very first attempt after somebody asked to connect always takes over, so this is for all others.
     ///
     /// - Parameters:
     ///   - cause: why the connection was lost.
@@ -106,12 +107,12 @@ public struct Rivalry: Hashable, Sendable {
         }
     }
 
-    /// The same for a first connect, which took over when the server accepted it, and was closed before it was up.
+    /// The same for a first connect that took over when the server accepted it, and was closed before it was up.
     func lookAfterAcceptance(last: Reason) -> Look? {
         canLook && Self.isSudden(last) ? .forNewer : nil
     }
 
-    /// How a server that gives no reason ends the older one of two connections.
+    /// Whether this is how a server that gives no reason ends the older of two connections.
     public static func isSudden(_ reason: Reason) -> Bool {
         switch reason.code {
         case .serverClosed, .reset, .displacedSuspected: reason.serverCode == nil

@@ -1,8 +1,8 @@
 // What is different for a session that may not use every network: its connections are bound to an interface, and a path
-// that the kernel has may be none for it.
+// that the kernel has may be none that the session may use.
 
 extension SessionMachine {
-    /// The kernel's own path to an endpoint became, or is no more, one that the session must not use.
+    /// The kernel's own path to an endpoint has become, or has ceased to be, one that the session must not use.
     mutating func pathExcluded(_ endpoint: EndpointIndex, _ path: Path?) {
         precondition(excluded.indices.contains(endpoint.rawValue), "paths change only for the session's own endpoints")
         excluded[endpoint.rawValue] = path
@@ -10,8 +10,8 @@ extension SessionMachine {
         reason = explained(reason)
     }
 
-    /// Why the session waits for the network, when there is a way that it must not use: whatever the network did before, that
-    /// is what it waits for.
+    /// Why the session waits for the network when there is a path that it must not use: whatever the network did
+    /// before, that is what it waits for.
     func explained(_ reason: Reason) -> Reason {
         guard reason.code.group == .network || reason.code.group == .liveness else { return reason }
         if let path = excluded.lazy.compactMap({ $0 }).first {
@@ -23,8 +23,8 @@ extension SessionMachine {
         return reason.code == .networkNotAllowed ? Reason(.noPath) : reason
     }
 
-    /// A bound connection stays where it is when the path moves to another interface: it does not go with it, and a probe
-    /// would say that all is well where the session should not be any more.
+    /// A bound connection does not follow when the path moves to another interface, and a probe would report that all
+    /// is well where the session should no longer be.
     /// - Returns: whether the connection was given up.
     mutating func followPath(of connected: Connected, at now: Instant, into actions: inout [Action]) -> Bool {
         guard let interface = connected.boundTo, let path = paths[connected.attempt.endpoint.rawValue],

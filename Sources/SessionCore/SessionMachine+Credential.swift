@@ -1,10 +1,10 @@
-// How a session lives with a credential that ends. It is renewed before its end, and taken to the server on the connection
-// that is up, or where that cannot be, by a quick reconnect. A renewal that fails is tried again for as long as the
-// connection lasts: before the end after half of what remains, after it ever more slowly. What the server does with a
-// connection whose credential has ended is the server's business.
+// How a session lives with a credential that expires. It is renewed before its end and sent to the server on the
+// existing connection or, where that is not possible, by a quick reconnect. A failed renewal is retried for as long as
+// the connection lasts: before the end after half of the remaining time, after it more and more slowly. What the server
+// does with a connection whose credential has expired is up to the server.
 
 extension SessionMachine {
-    /// What is known of the end of the credential that an attempt, and the connection it becomes, uses.
+    /// What is known about the end of the credential that an attempt, and the connection it becomes, uses.
     struct CredentialLife: Hashable, Sendable {
         let generation: Generation
         let obtainedAt: Instant
@@ -16,7 +16,7 @@ extension SessionMachine {
         var isRenewing = false
         var isReportedExpiring = false
 
-        /// A credential that has ended already, by a clock that may be wrong, is left to the server's judgement.
+        /// A credential that has already expired, by a clock that may be wrong, is left to the server's judgement.
         init?(_ generation: Generation, expiresAt: Instant, at now: Instant) {
             let lifetime = now.duration(to: expiresAt)
             guard lifetime > .zero else { return nil }
@@ -27,7 +27,7 @@ extension SessionMachine {
             renewAt = renewal(at: now)
         }
 
-        /// Never at once, however short the credential's life is: that would be a loop.
+        /// Never at once, however short-lived the credential is: that would be a loop.
         private func renewal(at now: Instant) -> Instant {
             max(expiresAt.advanced(by: .zero - margin), now.advanced(by: Self.shortestWait))
         }
@@ -40,8 +40,8 @@ extension SessionMachine {
             renewAt = renewal(at: now)
         }
 
-        /// Half of what remains until the end; after it, as long as it is over. So a source that is broken for a while is
-        /// asked often while that helps, and one that is broken for good costs little.
+        /// Before the end, half of the remaining time; after it, as long as it has been over. A source that is broken
+        /// for a while is asked often while that helps, and one that is broken for good costs little.
         mutating func renewalFailed(at now: Instant) {
             isRenewing = false
             let remaining = now.duration(to: expiresAt)
@@ -57,7 +57,7 @@ extension SessionMachine {
         restartPhase(of: generation, deadline: now.advanced(by: timeouts.credential), isAwaitingCredential: true)
     }
 
-    /// What comes before the first sign of the transport has two parts with a limit each: credential and name.
+    /// The phase before the first sign of the transport has two parts, each with a limit: credential and name.
     private mutating func restartPhase(of generation: Generation, deadline: Instant, isAwaitingCredential: Bool) {
         guard case .trying(var trying) = state,
             case .attempting(let attempt, .resolving, _, let established) = trying.activity,
@@ -97,8 +97,9 @@ extension SessionMachine {
         guard case .connected(let connected) = state, connected.attempt.generation == generation, let old = credential,
             old.isRenewing
         else { return }
-        // One that ends no later is no gain: a helper that answers from a cache has not renewed anything yet. Nor is one
-        // that would end before a connection that takes as long as this one is up: that would be a loop of reconnects.
+        // One that ends no later is no gain: a helper that answers from a cache has not renewed anything yet. Neither
+        // is one that would expire before a connection that takes as long as this one is up: that would be a loop of
+        // reconnects.
         let needed = old.obtainedAt.duration(to: connected.since)
         if let expiresAt, expiresAt <= old.expiresAt || expiresAt <= now.advanced(by: needed) {
             credentialRenewalFailed(generation, at: now)
@@ -121,7 +122,7 @@ extension SessionMachine {
         credential?.renewalFailed(at: now)
     }
 
-    /// What the server rejected is not what is there now.
+    /// The credential that is there now is not the one that the server rejected.
     mutating func credentialChanged(at now: Instant, into actions: inout [Action]) {
         guard state == .failed, reason.code.group == .auth else { return }
         startTrying(because: Reason(.credentialChanged), at: now, into: &actions)
@@ -139,7 +140,7 @@ extension SessionMachine {
     func renewalDeadline(of connected: Connected) -> Instant? {
         guard let credential, credential.generation == connected.attempt.generation, let renewAt = credential.renewAt
         else { return nil }
-        // Not at once where it ended while the connection was made.
+        // Not at once where it expired while the connection was made.
         return max(renewAt, connected.since.advanced(by: CredentialLife.shortestWait))
     }
 

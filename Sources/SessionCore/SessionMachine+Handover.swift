@@ -1,23 +1,23 @@
-// Make before break: the path to the endpoint in use moved, and the connection may live all the same. The transport of the
+// Make before break: the path to the endpoint in use moved, and the connection may still be alive. The transport of the
 // next connection is set up beside it, over the new path, and takes over when it is ready. The old one carries messages
 // until then, and is kept if the new path leads nowhere.
 //
 //     path moved ──▶ waiting ──▶ preparing ──prepared──▶ settling ──settled──▶ authenticating, as any attempt
 //                    (pacing)        └── failed: the old connection stays
 //
-// There is one second connection at most, and it is wanted only as long as the machine names it (`successor`): whatever
-// leads away from connected, or changes the path again, drops it. If the old connection dies meanwhile, or the address that
-// it was made from leaves the host, the second one becomes the attempt, however far it has come.
+// There is at most one second connection, and it is wanted only as long as the machine names it (`successor`): whatever
+// leads away from connected, or changes the path again, drops it. If the old connection dies meanwhile, or its source
+// address leaves the host, the second one becomes the attempt, whatever phase it has reached.
 
 extension SessionMachine {
     /// The way to the connection that is to take over.
     enum Handover: Hashable, Sendable {
-        /// Another one was too short a while ago.
+        /// The previous one was too recent.
         case waiting(until: Instant)
         /// Everything before CONNECT is under way. The deadline guards against a transport that never answers.
         case preparing(Attempt, Phase, until: Instant)
-        /// The transport is ready, and the old connection finishes what it has begun. If it cannot, that does not keep
-        /// the new one waiting for long.
+        /// The transport is ready, and the old connection finishes what it has begun. If it cannot, the new one does
+        /// not wait for it long.
         case settling(Attempt, until: Instant)
 
         var deadline: Instant {
@@ -26,7 +26,7 @@ extension SessionMachine {
             }
         }
 
-        /// The attempt that would take over, and how far it has come.
+        /// The attempt that would take over, and its phase.
         var successor: (attempt: Attempt, phase: Phase)? {
             switch self {
             case .waiting: nil
@@ -36,14 +36,14 @@ extension SessionMachine {
         }
     }
 
-    /// The attempt whose transport is set up beside the connection in use, or is ready there. One that is not this is of
-    /// no use any more.
+    /// The attempt whose transport is being set up, or is ready, beside the connection in use. Any other is of no use
+    /// any more.
     public var successor: Generation? {
         guard case .connected(let connected) = state else { return nil }
         return connected.handover?.successor?.attempt.generation
     }
 
-    /// Whether the connection in use is to be given nothing new, because it is about to be left.
+    /// Whether the connection in use must be given nothing new, because it is about to be left.
     public var isSettling: Bool {
         guard case .connected(let connected) = state, case .settling = connected.handover else { return false }
         return true
@@ -51,7 +51,7 @@ extension SessionMachine {
 
     // MARK: The path
 
-    /// The kernel would take another way to the endpoint now, or the one that the connection was made on once more.
+    /// The kernel would now take another way to the endpoint, or again the one that the connection was made on.
     mutating func pathMoved(at now: Instant, into actions: inout [Action]) {
         guard case .connected(var connected) = state, let path = paths[connected.attempt.endpoint.rawValue] else {
             return
@@ -101,7 +101,7 @@ extension SessionMachine {
         actions.append(.settle(connected.attempt.generation))
     }
 
-    /// The new path leads nowhere, yet. The probe says whether the old connection is good for anything.
+    /// The new path leads nowhere so far. The probe tells whether the old connection is still good.
     mutating func preparationFailed(_ generation: Generation) {
         guard case .connected(var connected) = state, connected.handover?.successor?.attempt.generation == generation
         else { return }
@@ -143,10 +143,10 @@ extension SessionMachine {
 
     // MARK: Taking over
 
-    /// The old connection is gone: the one beside it becomes the attempt, unless the reason is one that the server gave,
-    /// or that wants to be looked into first.
+    /// The old connection is gone: the one beside it becomes the attempt, unless the server gave a reason, or the
+    /// reason has to be looked into first.
     ///
-    /// A hand-over that was prepared to the end does not look for other devices: the session was there all the time, and
+    /// A handover that was fully prepared does not look for other devices: the session was there all the time, and
     /// would have been told.
     mutating func goOnWithSuccessor(
         _ trying: Trying, after connected: Connected, _ ending: Ending, at now: Instant, into actions: inout [Action]

@@ -1,5 +1,5 @@
-// Bare looks at endpoints: the one that a waiting session cannot reach, and the first one, when the session is connected
-// to a later one. Both ask for the same action, a TCP connect and nothing more.
+// Bare TCP connects to endpoints: those that a waiting session cannot reach, and the first one when the session is
+// connected to a later one. Both use the same action.
 
 extension SessionMachine {
     /// The way back to the first endpoint.
@@ -17,9 +17,9 @@ extension SessionMachine {
         }
     }
 
-    /// How long a return is put off for messages in flight.
+    /// How long a return is postponed for messages in flight.
     static let quietTimeout: Duration = .seconds(10)
-    /// The latest answer of a knock.
+    /// How late the answer to a knock may come.
     static let knockTimeout: Duration = .seconds(30)
 
     static let firstEndpoint = EndpointIndex(0)
@@ -128,7 +128,7 @@ extension SessionMachine {
         state = .connected(connected)
     }
 
-    /// The return failed: back to the endpoint that served before, without more ado.
+    /// The return failed: straight back to the endpoint that served before.
     ///
     /// - Returns: `false` if the attempt was no return, or if its end concerns the session at every endpoint.
     mutating func goBack(_ trying: Trying, because reason: Reason, at now: Instant, into actions: inout [Action])

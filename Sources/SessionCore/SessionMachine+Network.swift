@@ -23,7 +23,7 @@ extension SessionMachine {
             return
         case .connected(let connected):
             guard connected.attempt.endpoint == endpoint else { return }
-            // The path may have moved twice, and only the address of the one in between is gone.
+            // The path may have moved twice, and only the address in between is gone.
             let isSpared = pathClass == .movedSourceGone && !connected.isBoundToSource(of: from ?? old)
             pathChanged(of: connected, isSpared ? .movedSourceKept : pathClass, at: now, into: &actions)
         case .trying(let trying):
@@ -31,15 +31,15 @@ extension SessionMachine {
         }
     }
 
-    /// The source address of a path that the endpoint had before has left the host, and its path is what it was. That is
-    /// the end of a connection which was made there and had not been handed over yet, and of no concern to any other.
+    /// The source address of an earlier path to the endpoint has left the host, and the path is what it was. That ends
+    /// a connection which was made from that address and had not been handed over yet; it does not concern any other.
     private mutating func sourceLeft(
         _ departed: Path, of endpoint: EndpointIndex, at now: Instant, into actions: inout [Action]
     ) {
         guard case .connected(var connected) = state, connected.attempt.endpoint == endpoint,
             connected.isBoundToSource(of: departed)
         else { return }
-        // Since when nothing came through, nobody knows: who has to look for another device first does so.
+        // How long nothing has come through is unknown, so a session that has to look for another device does so first.
         if rivalry.look(cause: Reason(.pathMoved), last: Reason(.pathMoved)) != nil { connected.handover = nil }
         actions.append(
             .report(.pathChanged(.movedSourceGone, endpoint, from: departed, to: paths[endpoint.rawValue])))
@@ -57,7 +57,7 @@ extension SessionMachine {
         case .none:
             return
         case .movedSourceGone:
-            // What was being set up beside it began on a path that is not the kernel's any more.
+            // What was being set up beside it began on a path that is no longer the kernel's.
             connected.handover = nil
             actions.append(.abandon(connected.attempt.generation))
             lose(connected, because: Reason(.pathMoved), at: now, into: &actions)
@@ -87,11 +87,11 @@ extension SessionMachine {
         case (.waiting, .lost):
             if !hasPath { waitForNetwork(trying, because: Reason(.pathLost), at: now) }
         case (.attempting(let attempt, _, _, _), .lost):
-            // Another endpoint may have a path still.
+            // Another endpoint may still have a path.
             guard attempt.endpoint == endpoint else { return }
             hasten(trying, because: Reason(.pathLost), at: now, into: &actions)
         case (.attempting(let attempt, _, _, _), _):
-            // A dial that began on the old path is not moved by the kernel: it would only time out. Nor will a safety
+            // The kernel does not move a dial that began on the old path: it would only time out. Nor will a safety
             // attempt, which has no path, get anywhere sooner than the endpoint that now has one.
             guard attempt.endpoint == endpoint || paths[attempt.endpoint.rawValue] == nil else { return }
             hasten(trying, because: Self.hasteReason(pathClass), at: now, into: &actions)
@@ -114,7 +114,7 @@ extension SessionMachine {
 }
 
 extension SessionMachine.Connected {
-    /// Whether the connection cannot live without the address that this path has; `nil` for a path that is not known.
+    /// Whether the connection depends on the address that this path has; `nil` stands for an unknown path.
     fileprivate func isBoundToSource(of other: Path?) -> Bool {
         guard let path, let other else { return true }
         return path.sharesSource(with: other)

@@ -1,4 +1,4 @@
-// When a session is down although nothing is wrong: nobody uses it, or the host sleeps.
+// When a session is down although nothing is wrong: it is not used, or the host sleeps.
 
 extension SessionMachine {
     // MARK: Uses
@@ -25,7 +25,7 @@ extension SessionMachine {
         if use == .messages { quietCame(at: now, into: &actions) }
     }
 
-    /// When the session goes down because nobody uses it.
+    /// When the session goes down because nothing uses it.
     var idleDeadline: Instant? {
         switch state {
         case .trying, .connected: demand.deadline
@@ -45,7 +45,7 @@ extension SessionMachine {
 
     // MARK: Sleep
 
-    /// A suspended host does not wait long, so neither does the flush.
+    /// A host that is about to sleep does not wait long, so neither does the flush.
     static let flushBeforeSleep: Duration = .seconds(1)
 
     mutating func hostWillSleep(at now: Instant, into actions: inout [Action]) {
@@ -78,12 +78,13 @@ extension SessionMachine {
             state = .connected(connected)
         case .trying(let trying):
             guard slept > Self.shortSleep(heartbeatPolicy.interval), hasPath else { return }
-            // An attempt that began before is as old as the sleep was long.
+            // An attempt that began before the sleep is as old as the sleep was long.
             hasten(trying, because: Reason(.wake), at: now, into: &actions)
         }
     }
 
-    /// What the connection survives without a question. Some hypervisors stop the clock for a moment every half minute.
+    /// What the connection survives without being asked. Some hypervisors stop the clock for a moment every half
+    /// minute.
     static func shortSleep(_ heartbeat: Duration) -> Duration { min(heartbeat, .seconds(30)) }
 
     private mutating func comeBack(at now: Instant, into actions: inout [Action]) {

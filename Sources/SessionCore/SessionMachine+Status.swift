@@ -1,20 +1,20 @@
-// What people see of a session, derived from its state and never stored beside it.
+// What people see of a session. It is derived from the state and never stored beside it.
 
 extension SessionMachine {
-    /// What status, events and logs tell of the session at one moment.
+    /// What status, events and logs say about the session at one moment.
     public struct Status: Hashable, Sendable {
         public var state: SessionState
         public var phase: Phase?
         public var mode: ReconnectMode?
         /// Whether the server still had the session; `nil` unless connected.
         public var resumed: Bool?
-        /// The number of the attempt under way, or of the coming one while waiting; 0 when not trying.
+        /// The number of the attempt under way or, while waiting, of the next one; 0 when not trying.
         public var attempt: Int
         /// When the next attempt is due; `nil` when none is scheduled.
         public var retryAt: Instant?
         /// Whether the outage is longer than `lost-after`.
         public var isLost: Bool
-        /// Why a connected session may not be.
+        /// Why a connected session may not really be connected.
         public var doubt: Doubt?
         public var reason: Reason
         public var endpoint: EndpointIndex?
@@ -62,7 +62,7 @@ extension SessionMachine {
         return status
     }
 
-    /// The part of the status whose change is an event. Doubt and path come and go with events of their own.
+    /// The part of the status whose change is an event. Doubt and path have events of their own.
     var visible: Status {
         var visible = status
         visible.doubt = nil
@@ -87,7 +87,7 @@ extension SessionMachine {
             lastHeard: connected.heartbeat.lastHeard, roundTrip: connected.roundTrip, jitter: connected.jitter)
     }
 
-    /// `nil` unless connected, and before the first measurement.
+    /// `nil` unless connected, and until the first measurement.
     public var quality: Quality? {
         guard case .connected(let connected) = state else { return nil }
         return connected.quality.quality

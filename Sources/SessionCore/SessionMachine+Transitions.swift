@@ -45,7 +45,7 @@ extension SessionMachine {
     // MARK: Commands
 
     private mutating func connect(_ reason: Reason, at now: Instant, into actions: inout [Action]) {
-        // A session that is up on demand waits for somebody who uses it.
+        // An on-demand session waits until something uses it.
         if reason.code == .autoconnect, demand.isOnDemand { return }
         demand.touched(at: now)
         switch state {
@@ -67,7 +67,7 @@ extension SessionMachine {
         switch state {
         case .disconnected where reason.code == .shutdown,
             .disconnecting where reason.code == .shutdown && !isResting:
-            // The daemon's end is no news for a session that somebody else ended before.
+            // The daemon's end is not news for a session that was ended before.
             return
         default:
             goDown(because: reason, flush: timeouts.flush, at: now, into: &actions)
@@ -95,8 +95,8 @@ extension SessionMachine {
         }
     }
 
-    /// The session is disconnected. If the server cannot have heard it, that is told: the others in its room see it until the
-    /// server announces its end.
+    /// The session is disconnected. If the server cannot have heard it, that is reported: the others in the room see
+    /// the session until the server announces its end.
     private mutating func noteUnheardGoodbye(lastHeard: Instant, at now: Instant) {
         guard reason.code == .userDisconnect, let lingering else { return }
         let rest = now.duration(to: lastHeard.advanced(by: lingering)).components.seconds
@@ -144,7 +144,7 @@ extension SessionMachine {
         state = .trying(trying)
     }
 
-    /// The transport has its own limits, per address; this one guards against a transport that never answers.
+    /// The transport has limits of its own, per address; this one guards against a transport that never answers.
     func limit(of phase: Phase) -> Duration {
         switch phase {
         case .waitingForNetwork, .waiting, .resolving: timeouts.dial
@@ -361,7 +361,7 @@ extension SessionMachine {
             let reason = trying.isAwaitingCredential ? credentialTimeout(trying) : Reason(Self.timeout(of: phase))
             if goBack(trying, because: reason, at: now, into: &actions) { return }
             var ending = Ending(reason)
-            // The server lives, and has left something unanswered.
+            // The server is alive, and has left something unanswered.
             if reason.code == .restoreTimeout { ending.search = .continued }
             failed(attempt, of: trying, ending, at: now)
         }

@@ -1,11 +1,11 @@
-// How a session tries: the steps between losing a connection and having one again.
+// How a session tries: the steps from losing a connection to having one again.
 
 extension SessionMachine {
     /// Begins to connect, with a fresh table and no delay.
     mutating func startTrying(because reason: Reason, at now: Instant, into actions: inout [Action]) {
         self.reason = reason
         backoff.restart()
-        // Who only rested has not been told anything new: a server that asked to be left alone is left alone.
+        // A session that only rested has learned nothing new: a server that asked to be left alone is left alone.
         let rest = reason.code == .demand || reason.code == .wake ? notBefore : nil
         notBefore = nil
         refusals = 0
@@ -40,7 +40,7 @@ extension SessionMachine {
     mutating func lose(_ connected: Connected, _ ending: Ending, at now: Instant, into actions: inout [Action]) {
         let isStable = connected.since.duration(to: now) >= policy.stableAfter
         var ending = ending
-        // A rival comes again as soon as its own table lets it.
+        // A rival returns as soon as its own table allows.
         let mayBeRival = connected.since.duration(to: now) <= (policy.delays.max() ?? .zero) * 2
         if ending.isAboutMessage {
             rivalry.explained()
@@ -53,7 +53,7 @@ extension SessionMachine {
             fail(because: .incompatible(reason))
             return
         }
-        // Somebody who asks for a new connection, or another room, has no outage, unless the first attempt fails.
+        // A reconnect or a change of room that somebody asked for is no outage, unless the first attempt fails.
         let isAskedFor = reason.code == .userReconnect || reason.code == .switchRoom
         if !isAskedFor { counters.outages += 1 }
         escalate(because: reason.code)
@@ -84,7 +84,7 @@ extension SessionMachine {
             .credentialExpired, .notAuthorized:
             trying.hasRenewedCredential = reason.code.group == .auth
             trying.rejection = ending.mayHaveNewCredential ? reason : nil
-            // There is something to change, so the first try is made at once; what comes again goes by the table.
+            // There is something to change, so the first try is made at once; repetitions follow the table.
             if backoff.isAtStart, ending.retryAfter == nil {
                 self.reason = reason
                 backoff.advance()
@@ -97,7 +97,7 @@ extension SessionMachine {
         }
     }
 
-    /// A first endpoint that accepts and closes is returned to more and more rarely.
+    /// Returns become rarer to a first endpoint that accepts and closes.
     private mutating func noteStay(of connected: Connected, isStable: Bool, lostBecause code: ReasonCode) {
         guard connected.attempt.endpoint == Self.firstEndpoint else { return }
         if isStable {
@@ -107,8 +107,8 @@ extension SessionMachine {
         }
     }
 
-    /// Every outage begins with the first endpoint, unless its server said that it cannot serve now. But what only has to
-    /// be told to the server, or put right with it, concerns the one that was in use.
+    /// Every outage begins with the first endpoint, unless its server said that it cannot serve now. But what only has
+    /// to be told to the server, or sorted out with it, concerns the endpoint that was in use.
     private func endpoint(after connected: Connected, _ ending: Ending) -> EndpointIndex {
         if ending.leavesEndpoint {
             return connected.attempt.endpoint == Self.firstEndpoint
@@ -124,8 +124,8 @@ extension SessionMachine {
         }
     }
 
-    /// An attempt failed for a reason that is not terminal: the next one goes to the next endpoint, if it was the server's
-    /// fault or the way's; unless the budget is spent.
+    /// An attempt failed for a reason that is not terminal: the next one goes to the next endpoint if the server or the
+    /// way to it was at fault, unless the budget is spent.
     mutating func failed(_ attempt: Attempt, of trying: Trying, _ ending: Ending, at now: Instant) {
         var trying = trying
         countOutage(&trying)
@@ -134,8 +134,8 @@ extension SessionMachine {
             trying.followsSuddenClose = established != nil && Rivalry.isSudden(ending.reason)
         }
         if ending.reason.code == .stateMismatch, trying.mismatchedAt != attempt.endpoint {
-            // Its session is discarded, and the next attempt begins a new one there. Elsewhere it would meet another old
-            // one, and the one after that this one again.
+            // Its session is discarded, and the next attempt begins a new one there. Another endpoint would have
+            // another old session, and the attempt after that would find this one again.
             trying.mismatchedAt = attempt.endpoint
             cursor = attempt.endpoint
         } else {
@@ -161,7 +161,7 @@ extension SessionMachine {
         wait(trying, after: ending, at: now)
     }
 
-    /// What somebody asked for is an outage from the moment on that it does not succeed.
+    /// A connect that somebody asked for becomes an outage as soon as it fails.
     mutating func countOutage(_ trying: inout Trying) {
         guard trying.outage?.isAskedFor == true else { return }
         trying.outage?.isAskedFor = false
@@ -169,7 +169,7 @@ extension SessionMachine {
     }
 
     /// Counts the endings that may happen once.
-    /// - Returns: whether this is one too many, without a stable connection between.
+    /// - Returns: whether this is one too many without a stable connection in between.
     mutating func isOnceTooOften(_ ending: Ending) -> Bool {
         guard ending.failsIfRepeated else { return false }
         refusals += 1
@@ -197,7 +197,7 @@ extension SessionMachine {
         return true
     }
 
-    /// Waits for the next delay of the table, or for the network when there is no path to any endpoint.
+    /// Waits for the next delay of the table, or for the network when no endpoint has a path.
     mutating func wait(_ trying: Trying, after ending: Ending, at now: Instant) {
         var trying = trying
         let cause = Backoff.Cause(ending)
@@ -207,7 +207,7 @@ extension SessionMachine {
         if hasPath || cause.hasFloor {
             until = max(until, now.advanced(by: backoff.nextDelay(after: cause, policy: policy)))
         }
-        // It is the connection that was lost which another device may have taken, not an attempt that failed.
+        // Another device may have taken the connection that was lost; that does not apply to an attempt that failed.
         if trying.attempts == 0 { until = max(until, now.advanced(by: rivalry.patience(after: ending.reason))) }
         if cause.hasFloor { notBefore = until }
         guard hasPath else {
@@ -229,13 +229,13 @@ extension SessionMachine {
         trying.hasteReason = nil
         trying.takesOver = false
         var safetyAttempt = now.advanced(by: policy.safetyInterval)
-        // Whatever is asked or heard meanwhile, the safety attempt is not put off.
+        // Whatever is asked or heard meanwhile, the safety attempt is not postponed.
         if case .waitingForNetwork(let due) = trying.activity { safetyAttempt = min(safetyAttempt, due) }
         trying.activity = .waitingForNetwork(safetyAttempt: max(safetyAttempt, notBefore ?? now))
         state = .trying(trying)
     }
 
-    /// A person's word goes before everything: the table restarts and the attempt is made now.
+    /// A person's request overrides everything: the table restarts and the attempt is made now.
     mutating func tryNow(_ trying: Trying, because reason: Reason, at now: Instant, into actions: inout [Action]) {
         var trying = trying
         if case .attempting(let attempt, _, _, _) = trying.activity { actions.append(.abandon(attempt.generation)) }
@@ -252,9 +252,11 @@ extension SessionMachine {
         attemptNow(trying, at: now, into: &actions)
     }
 
-    /// A network event: the table restarts and the attempt is made now. While the server asked for rest, or when such
-    /// events come too often, the attempt is only brought forward as far as is allowed, and the table stays as it is.
-    /// - Parameter reason: `nil` for an event that only may matter: it makes an attempt, but does not restart the table.
+    /// A network event: the table restarts and the attempt is made now. While the server has asked to be left alone, or
+    /// when such events come too often, the attempt is only brought forward as far as is allowed, and the table stays
+    /// as it is.
+    /// - Parameter reason: `nil` for an event that only may matter: it makes an attempt, but does not restart the
+    ///   table.
     mutating func hasten(_ trying: Trying, because reason: Reason?, at now: Instant, into actions: inout [Action]) {
         var trying = trying
         if case .attempting(let attempt, _, _, _) = trying.activity { actions.append(.abandon(attempt.generation)) }
@@ -278,7 +280,7 @@ extension SessionMachine {
             backoff.restart()
         }
         self.reason = reason ?? self.reason
-        // A path that is lost leads an attempt elsewhere; it is not what there is a connection for in the end.
+        // A lost path sends an attempt elsewhere; it is not the reason why the session has a connection in the end.
         if let reason, reason.code != .pathLost { trying.hasteReason = reason }
         guard allowed <= now else {
             state = .trying(trying)
@@ -299,8 +301,8 @@ extension SessionMachine {
         attemptNow(trying, at: now, into: &actions)
     }
 
-    /// Starts an attempt at the first endpoint from the cursor on that has a path. Without any path the session waits for
-    /// the network, but for the safety attempt, which does not believe that.
+    /// Starts an attempt at the first endpoint from the cursor on that has a path. Without any path the session waits
+    /// for the network, except for the safety attempt, which does not rely on what the kernel says.
     mutating func attemptNow(_ trying: Trying, at now: Instant, into actions: inout [Action]) {
         var trying = trying
         guard let endpoint = nextEndpoint ?? (trying.isSafetyAttemptDue(at: now) ? cursor : nil) else {
@@ -333,7 +335,7 @@ extension SessionMachine {
         return trying.wasAccepted ? rivalry.lookAfterAcceptance(last: reason) : nil
     }
 
-    /// Whether a server has accepted the session since somebody connected it.
+    /// Whether a server has accepted the session since somebody asked to connect.
     public var wasAccepted: Bool {
         switch state {
         case .trying(let trying): trying.wasAccepted || trying.isReconnect
@@ -342,7 +344,7 @@ extension SessionMachine {
         }
     }
 
-    /// A session that only rested comes back; that is no new connect.
+    /// Coming back after a rest is not a new connect.
     private func hasRested(_ trying: Trying) -> Bool {
         counters.connects > 0 && (trying.cause.code == .demand || trying.cause.code == .wake)
     }
@@ -363,11 +365,12 @@ extension SessionMachine {
 extension SessionMachine.Trying {
     fileprivate var isReconnect: Bool { outage != nil }
 
-    /// So many ends in a row it takes to suspect something, and the next one finds it. What goes on for longer is no search.
+    /// After this many ends in a row the search suspects something, and the next end finds it. Whatever goes on for
+    /// longer is not a search.
     private static var searchLimit: Int { 3 }
 
-    /// Notes the end of an attempt, and answers whether it was part of a search that comes to an end: a session must not give
-    /// up because of one message or filter, which it is about to set aside.
+    /// Notes the end of an attempt, and returns whether it belongs to a search that will end: a session must not give
+    /// up because of one message or filter that it is about to set aside.
     fileprivate mutating func isSearch(_ ending: SessionMachine.Ending) -> Bool {
         switch ending.search {
         case .none: return false

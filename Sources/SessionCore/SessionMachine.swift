@@ -1,23 +1,24 @@
 /// Keeps one session connected: decides when to try, where, in which mode, when to pause, when a connection is dead and
 /// when to give up. A value without I/O and clocks; the driver feeds it and carries out what it answers.
 ///
-/// The states, with what leads from one to the next:
+/// The states, and what leads from one to the next:
 ///
 ///     disconnected ──connect──▶ connecting ──restored──▶ connected ──lost──▶ reconnecting ──restored──▶ connected
 ///
-/// A terminal reason or the end of `giveUpAfter` leads from connecting, connected and reconnecting to failed. From there a
-/// command leads on, connect or reconnect by hand, and another credential, where the old one was the reason. Disconnect
-/// leads from every state to disconnected, through disconnecting where there is something to say goodbye to.
+/// A terminal reason or the end of `giveUpAfter` leads from connecting, connected and reconnecting to failed. A command
+/// (connect, or reconnect by hand) leads out of failed, and so does another credential where the old one was the
+/// reason. Disconnect leads from every state to disconnected, through disconnecting where there is something to say
+/// goodbye to.
 ///
-/// A session may also go down on its own, to rest: when nobody uses it (`idle`, with `on-demand`), and before the host sleeps
-/// (`suspend`). Then disconnected is not the end: the next use, and waking, lead to connecting. An explicit disconnect in
-/// between makes it one.
+/// A session may also go down on its own, to rest: when nothing uses it (`idle`, with `on-demand`), and before the host
+/// sleeps (`suspend`). The next use, or waking, then leads from disconnected to connecting, unless an explicit
+/// disconnect comes in between.
 ///
-/// Nothing else leads anywhere: in particular, nothing that completes late does, because each input about a connection
-/// carries the generation of the attempt that opened it.
+/// There are no other transitions. In particular, nothing that completes late causes one, because each input about a
+/// connection carries the generation of the attempt that opened it.
 ///
-/// A credential that the server rejects is no state of its own: the session is connecting or reconnecting at once, and the
-/// next attempt finds out whether there is another one, before it does anything else. If not, it ends the session with
+/// A rejected credential is not a state of its own: the session is connecting or reconnecting at once, and the next
+/// attempt finds out whether there is another credential before it does anything else. If not, it ends the session with
 /// what the server said.
 ///
 /// While it tries, a session waits for the network (no path to any endpoint), waits for a delay of its table, or has an
@@ -45,8 +46,8 @@ public struct SessionMachine: Sendable {
     var haste = HasteLimiter()
     /// The driver sets the strategy, and whether there is a room to look into.
     public var rivalry = Rivalry()
-    /// How long after the server was heard last others may still see the session if it ends without a word; `nil` when nobody
-    /// sees it. The driver tells.
+    /// If the session ends without a word, how long after its last sign of life others may still see it; `nil` when
+    /// nobody sees it. Set by the driver.
     public var lingering: Duration?
     var demand: Demand
     var watch: EndpointWatch
@@ -65,7 +66,7 @@ public struct SessionMachine: Sendable {
     /// - Parameters:
     ///   - isBound: whether connections are bound to the interface of their path, and do not move with it.
     ///   - paths: the path to each endpoint, in the order of the session's list; at least one element.
-    ///   - seed: of the random delays; the same seed gives the same run.
+    ///   - seed: for the random delays; the same seed gives the same run.
     public init(
         policy: ReconnectPolicy = .init(), timeouts: AttemptTimeouts = .init(), heartbeat: HeartbeatPolicy = .init(),
         rest: RestPolicy = .init(), isBound: Bool = false, paths: [Path?], seed: UInt64, at now: Instant
@@ -88,8 +89,8 @@ public struct SessionMachine: Sendable {
         self.since = now
     }
 
-    /// Takes up the state that an earlier run of the daemon left: somebody had disconnected the session, or it had failed
-    /// for a reason that trying again cannot change. Only for a machine that was given no input yet.
+    /// Takes up the state that an earlier run of the daemon left: the session had been disconnected by command, or had
+    /// failed for a reason that trying again cannot change. Only for a machine that has been given no input yet.
     public mutating func restore(isFailed: Bool, reason: Reason) {
         precondition(state == .disconnected && lastGeneration.rawValue == 0, "only a new machine can take up a state")
         self.reason = reason
@@ -137,51 +138,53 @@ extension SessionMachine {
         let cause: Reason
         /// `nil` while the session was not up since the last explicit connect.
         var outage: Outage?
-        /// Whether a server has accepted a connection since. Who was thrown out after that may have been displaced.
+        /// Whether a server has accepted a connection since. Only a session that was thrown out after that may have
+        /// been displaced.
         var wasAccepted = false
-        /// Whether what ended last was a connection that the server had accepted, and closed without giving a reason.
+        /// Whether the last thing that ended was a connection that the server had accepted, and closed without giving a
+        /// reason.
         var followsSuddenClose: Bool
-        /// Whether the coming attempt is the very first one after somebody connected the session: it takes over from any
-        /// other device. Not when it has to wait for the network.
+        /// Whether the next attempt is the very first one after somebody asked to connect: it takes over from any other
+        /// device. Not when it has to wait for the network.
         var takesOver = false
         var attempts = 0
-        /// The attempts that failed although there was a path. One that only helped to find a message or a filter that the
-        /// server objects to does not count.
+        /// The attempts that failed although there was a path. One that only helped to find a message or filter that
+        /// the server objects to does not count.
         var failures = 0
-        /// The ends in a row that were part of such a search, and have not found anything.
+        /// The ends in a row that were part of such a search, and have found nothing yet.
         var searches = 0
         /// The endpoint whose connection was lost.
         var lostAt: EndpointIndex?
-        /// The endpoints where nobody listened.
+        /// The endpoints where nothing listened.
         var refusedBy: Set<EndpointIndex> = []
-        /// The endpoint that served until the session left it for the first one.
+        /// The endpoint that served before the session left it for the first one.
         var returnsFrom: EndpointIndex?
-        /// The endpoint whose server had another session than was expected, when the last attempt was made there.
+        /// The endpoint whose server had a session other than the expected one, when the last attempt was made there.
         var mismatchedAt: EndpointIndex?
         /// Whether a rejected credential was already renewed since the last success.
         var hasRenewedCredential = false
-        /// What the server said about the credential that was used last, until the next attempt has another one.
+        /// What the server said about the last credential, until the next attempt has another one.
         var rejection: Reason?
-        /// The attempt under way has to have its credential before it can do anything.
+        /// The attempt under way must have its credential before it can do anything.
         var isAwaitingCredential = false
-        /// The network event or command that started the present attempt ahead of its time.
+        /// The network event or command that started the present attempt early.
         var hasteReason: Reason?
-        /// Why the last attempt failed; `nil` as long as none has.
+        /// Why the last attempt failed; `nil` if none has.
         var lastFailure: Reason?
     }
 
     /// From the moment a connected session is lost until it is connected again.
     struct Outage: Hashable, Sendable {
         let since: Instant
-        /// When the server was heard last.
+        /// When the server was last heard.
         let lastHeard: Instant
-        /// Whether somebody asked for it, and the first attempt has not failed: then it is no outage.
+        /// Whether somebody asked for it and the first attempt has not failed: then it is no outage.
         var isAskedFor: Bool
         var isReportedLost = false
     }
 
-    /// What has to be set up again. It only grows until a full reconnect has succeeded: a server that lost the session has
-    /// a new one after the first try, and would call the second one resumed.
+    /// What has to be set up again. It only grows until a full reconnect has succeeded: a server that lost the session
+    /// has a new one after the first try, and would report the second one as resumed.
     enum Escalation: Int, Hashable, Sendable, Comparable {
         /// The server is expected to have the session.
         case none
@@ -193,11 +196,11 @@ extension SessionMachine {
         static func < (left: Escalation, right: Escalation) -> Bool { left.rawValue < right.rawValue }
     }
 
-    /// What the server's acceptance told, kept until the session is restored.
+    /// What the server's acceptance said, kept until the session is restored.
     struct Established: Hashable, Sendable {
         var serverKeepAlive: Duration?
-        /// Restoring may take longer than the keep-alive: a server that is silent about one subscription lives, and would
-        /// end the connection if it heard nothing.
+        /// Restoring may take longer than the keep-alive: a server that is silent about one subscription is alive, and
+        /// would end the connection if it heard nothing.
         var heartbeat: Heartbeat
     }
 
@@ -211,14 +214,14 @@ extension SessionMachine {
         var transport: TransportMeasurement?
         /// Set while the path is lost: the connection is kept until then.
         var heldUntil: Instant?
-        /// The index of the interface that the connection cannot leave.
+        /// The index of the interface to which the connection is bound.
         var boundTo: Int32?
         var delivery = DeliveryWatch()
-        /// `nil` when the first endpoint is the one in use.
+        /// `nil` while the first endpoint is in use.
         var returning: Returning?
-        /// The path that the connection was made on; `nil` if the kernel knew of none.
+        /// The path that the connection was made on; `nil` if the kernel had none.
         var path: Path?
-        /// Set while the session is about to go over to a connection on another path.
+        /// Set while the session is about to move to a connection on another path.
         var handover: Handover?
     }
 
@@ -230,7 +233,7 @@ extension SessionMachine {
         let attempt: Attempt
         let step: Step
         let deadline: Instant
-        /// When the server was heard last.
+        /// When the server was last heard.
         let lastHeard: Instant
     }
 }
@@ -241,28 +244,29 @@ extension SessionMachine {
     public enum Input: Hashable, Sendable {
         /// Start, for example with reason `autoconnect` or `user-connect`.
         case connect(Reason)
-        /// Stop; wins from every state.
+        /// Stop; accepted in every state.
         case disconnect(Reason)
-        /// Drop what there is and try now; `nil` lets the session choose the mode.
+        /// Drop the connection and try now; `nil` lets the session choose the mode.
         case reconnect(ReconnectMode?)
-        /// Replace the connection at once: something changed that the server learns only from a new one.
+        /// Replace the connection at once: something changed that the server can learn only from a new one.
         case renew(Reason)
-        /// The path to an endpoint is this one now. For `movedSourceGone`, `from` has the address that has left the host: it is
-        /// the path before, which is meant by `nil` as well, or one before that, and then the path is what it was.
+        /// The path to an endpoint is now this one. For `movedSourceGone`, `from` has the address that has left the
+        /// host: either the path until now (also meant by `nil`) or an earlier one, and then the path is what it was.
         case pathChanged(EndpointIndex, from: Path? = nil, to: Path?, PathClass)
-        /// The kernel's own path to the endpoint, where it is one that the session must not use; to be told before the
-        /// change of the path itself.
+        /// The kernel's own path to the endpoint, where the session must not use it; given before the change of the
+        /// path itself.
         case pathExcluded(EndpointIndex, Path?)
-        /// Something uses the session. What is in use already may be told again, and counts as a use of this moment.
+        /// Something uses the session. A use that is known already may be reported again, and counts as a use of this
+        /// moment.
         case useBegan(Use)
         case useEnded(Use)
         /// The host is about to sleep.
         case hostWillSleep
-        /// The host is awake after so long a sleep, which may be none if it did not come to it.
+        /// The host is awake after having slept this long; zero if it did not sleep after all.
         case hostWoke(slept: Duration)
-        /// What a knock met.
+        /// The outcome of a knock.
         case knocked(EndpointIndex, KnockAnswer)
-        /// The attempt went on to another phase.
+        /// The attempt has reached another phase.
         case progressed(Generation, Phase)
         /// The transport of the attempt beside the connection in use is ready for CONNECT.
         case prepared(Generation)
@@ -278,21 +282,21 @@ extension SessionMachine {
         case ended(Generation, Ending)
         /// The server answered a heartbeat.
         case heartbeatAnswered(Generation)
-        /// The kernel's measurement of the connection. To be given when the session is connected, with every answer to a
+        /// The kernel's measurement of the connection. Given when the session is connected, with every answer to a
         /// heartbeat, and right before `timeReached`.
         case measured(Generation, TransportMeasurement)
         /// The attempt has to fetch its credential before it does anything else.
         case credentialAwaited(Generation)
-        /// The attempt has its credential, and knows when that ends if its source tells. Given again when the end moves
-        /// because the host's clock was set.
+        /// The attempt has its credential, and knows when that expires if its source says so. Given again when the end
+        /// moves because the host's clock was set.
         case credentialObtained(Generation, expiresAt: Instant?)
-        /// A new credential is at hand for the next attempt.
+        /// A new credential is ready for the next attempt.
         case credentialRenewed(Generation, expiresAt: Instant?)
         /// The server has taken a new credential on the connection that is up.
         case credentialReplaced(Generation, expiresAt: Instant?)
         /// A new credential could not be fetched, or it was the same.
         case credentialRenewalFailed(Generation)
-        /// The file of the credential is not the one that was read last.
+        /// The credential's file is no longer the one that was read.
         case credentialChanged
         /// Everything accepted was acknowledged, or there was nothing.
         case flushed(Generation)
@@ -307,47 +311,48 @@ extension SessionMachine {
         public var reason: Reason
         /// How long the server asked to be left alone.
         public var retryAfter: Duration?
-        /// Whether there may be another credential than the rejected one: the next attempt finds out, before it does
+        /// Whether there may be a credential other than the rejected one: the next attempt finds out before it does
         /// anything else.
         public var mayHaveNewCredential: Bool
         /// When the next attempt is made.
         public var pace = Pace.byReason
-        /// Whether a lost connection is taken up at the next endpoint of the list. An attempt that failed always goes on.
+        /// Whether a lost connection is continued at the next endpoint of the list. After a failed attempt that is
+        /// always so.
         public var leavesEndpoint: Bool
-        /// Whether a second ending like this, without a stable connection between, is terminal.
+        /// Whether a second ending like this, without a stable connection in between, is terminal.
         public var failsIfRepeated = false
         /// Whether the same endpoint is tried in another way at once: it leads to another server now, is spoken to in
         /// another version of the protocol, or has discarded the session. The driver limits how often.
         public var triesOtherWay = false
         /// Whether the server closed or reset the connection.
         public var isByServer = false
-        /// Whether it is about a message that was sent: not about another device, then.
+        /// Whether it is about a message that was sent, and so not about another device.
         public var isAboutMessage = false
-        /// Whether it was another server that the attempt led to, where the endpoint had redirected it: of the endpoint's own
-        /// address nothing is known but that it has answered.
+        /// Whether the endpoint had redirected the attempt, and it was that other server: about the endpoint's own
+        /// address it says only that it answered.
         public var isElsewhere = false
 
-        /// What it means for the search for the one thing that the server ends connections for.
+        /// What it means for the search for the one thing because of which the server ends connections.
         public var search = Search.none
 
         public enum Search: Hashable, Sendable {
-            /// Nothing is searched for.
+            /// No search is under way.
             case none
             case continued
-            /// The thing is set aside, and the server is not sent it again.
+            /// The thing is set aside, and is not sent to the server again.
             case found
         }
 
         public enum Pace: Hashable, Sendable {
-            /// As is usual for the reason.
+            /// As usual for the reason.
             case byReason
-            /// Without a delay, unless the last attempt had none either: what was wrong is changed.
+            /// Without a delay, unless the last attempt had none either: what was wrong has changed.
             case atOnce
             /// After the busy server's floor.
             case slow
             /// After the busy server's floor, which doubles each time.
             case floor
-            /// The same with the double floor.
+            /// The same with twice the floor.
             case doubledFloor
         }
 
@@ -365,13 +370,13 @@ extension SessionMachine {
         /// Drop the attempt or connection without a word.
         case abandon(Generation)
         /// Set up the transport of this attempt, everything before CONNECT, beside the connection in use, and report
-        /// `prepared` or `preparationFailed`. It is kept as long as `successor` names it; `open` may follow at any time, and
-        /// goes on with it.
+        /// `prepared` or `preparationFailed`. It is kept as long as `successor` names it; `open` may follow at any time
+        /// and continues with it.
         case prepare(Attempt)
-        /// Give nothing new to this connection, as long as `isSettling` says so, and report `settled` when everything that
-        /// was begun on it is finished.
+        /// Give nothing new to this connection as long as `isSettling` says so, and report `settled` when everything
+        /// begun on it is finished.
         case settle(Generation)
-        /// Close the connection with a word to the server: the session goes on elsewhere. Nothing is awaited.
+        /// Close the connection with a word to the server: the session continues elsewhere. Nothing is awaited.
         case leave(Generation)
         /// Wait until everything that was sent is acknowledged, then report `flushed`.
         case flush(Generation)
@@ -380,29 +385,29 @@ extension SessionMachine {
         case sendHeartbeat(Generation)
         /// Fetch a new credential, then report `credentialRenewed` or `credentialRenewalFailed`.
         case renewCredential(Generation)
-        /// Open a TCP connection to the endpoint and nothing more, and report `knocked`; instead of an earlier knock at the
-        /// same endpoint, if there is one. A connection that answered is kept as long as `wantsKnock` says.
+        /// Open a TCP connection to the endpoint and nothing more, and report `knocked`. It replaces an earlier knock
+        /// at the same endpoint. A connection that answered is kept as long as `wantsKnock` says.
         case knock(EndpointIndex)
         case report(Event)
     }
 
     /// What happened, for those who watch the session.
     public enum Event: Hashable, Sendable {
-        /// The status differs from what it was; `from` is the state before, which may be the same, and `lasted` the time
-        /// that was spent in it.
+        /// The status differs from before; `from` is the previous state, which may be the same, and `lasted` is the
+        /// time spent in it.
         case stateChanged(from: SessionState, lasted: Duration)
         case reconnectStarted(ReconnectMode)
-        /// The outage is `nil` when somebody had asked for the reconnect, and it came about at once.
+        /// The outage is `nil` when somebody had asked for the reconnect and the first attempt succeeded.
         case reconnectCompleted(ReconnectMode, outage: Duration?)
         /// Once per outage, after `lostAfter`, while attempts go on.
         case connectionLost(outage: Duration)
         case qualityChanged(Quality)
         case pathChanged(PathClass, EndpointIndex, from: Path?, to: Path?)
-        /// The credential in use ends soon; once for each.
+        /// The credential in use expires soon; once for each credential.
         case credentialExpiring(at: Instant)
     }
 
-    /// Takes one input and appends what has to be done.
+    /// Takes one input and appends the actions that follow.
     ///
     /// Every visible change is reported from here, and nowhere else: what people see is compared before and after.
     public mutating func handle(_ input: Input, at now: Instant, into actions: inout [Action]) {
@@ -413,14 +418,14 @@ extension SessionMachine {
         if let quality, quality != qualityBefore { actions.append(.report(.qualityChanged(quality))) }
         let after = visible
         guard after != before else { return }
-        // The attempt under way goes on in the other mode, and everyone who was told "quick" has to know.
+        // The attempt under way continues in the other mode, and those who were told "quick" have to know.
         if before.mode == .quick, after.mode == .full { actions.append(.report(.reconnectStarted(.full))) }
         if after.state != before.state { since = now }
         actions.append(
             .report(.stateChanged(from: before.state, lasted: sinceBefore.duration(to: now))))
     }
 
-    /// Bytes arrived on the connection: it lives.
+    /// Bytes arrived on the connection: it is alive.
     public mutating func heard(_ generation: Generation, at now: Instant) {
         guard case .connected(var connected) = state, connected.attempt.generation == generation else {
             return whileRestoring(generation) { $0.heard(at: now) }
@@ -430,7 +435,7 @@ extension SessionMachine {
         state = .connected(connected)
     }
 
-    /// Bytes were sent on the connection: the server knows that we live.
+    /// Bytes were sent on the connection: the server knows that we are alive.
     public mutating func sent(_ generation: Generation, at now: Instant) {
         guard case .connected(var connected) = state, connected.attempt.generation == generation else {
             return whileRestoring(generation) { $0.sent(at: now) }

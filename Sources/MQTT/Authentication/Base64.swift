@@ -35,7 +35,7 @@ package enum Base64 {
                 bytes.append(UInt8(truncatingIfNeeded: bits >> UInt32(16 - 8 * index)))
             }
         }
-        // Also refuses what stands behind the padding, and bits that no byte has.
+        // This also refuses anything after the padding, and bits that belong to no byte.
         return encode(bytes).utf8.elementsEqual(digits) ? bytes : nil
     }
 }

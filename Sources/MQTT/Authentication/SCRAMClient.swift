@@ -3,27 +3,27 @@
 ///
 ///     client-first ─▶ server-first (salt, iterations) ─▶ client-final (our proof) ─▶ server-final (the server's proof)
 ///
-/// A value without I/O. Making the key out of the password takes its time on purpose, so that is not done here: the
-/// driver does it elsewhere, between `challenge` and `respond`.
+/// A value without I/O. Deriving the key from the password is slow on purpose, so it is not done here: the driver does
+/// it elsewhere, between `challenge` and `respond`.
 ///
-/// Of SASLprep (RFC 4013) it has what ASCII needs: those texts are sent as they are, and control characters are refused.
-/// Other texts are sent as they are as well, without normalization, so they must be in form NFKC already.
+/// Of SASLprep (RFC 4013) it implements what ASCII needs: such texts are sent unchanged, and control characters are
+/// refused. Other texts are sent unchanged too, without normalization, so they must already be in form NFKC.
 public struct SCRAMClient: Hashable, Sendable {
     /// The Authentication Method that CONNECT and AUTH name.
     public static let method = "SCRAM-SHA-256"
 
-    /// RFC 7677, 4: a server that asks for fewer iterations may want to guess the password.
+    /// RFC 7677, 4: a server that asks for fewer iterations may be trying to guess the password.
     static let fewestIterations = 4096
     /// Bytes. A nonce has a few dozen.
     static let longestNonce = 1024
-    /// Bytes of a user name that fit into an AUTH in any case: each may take three.
+    /// The longest user name, in bytes, that fits into an AUTH in any case: each byte may take three.
     public static let longestUser = 1024
-    /// More would keep a processor busy for seconds: a server could do that on purpose.
+    /// More would keep a processor busy for seconds, which a server could do on purpose.
     static let mostIterations = 1_000_000
 
     /// Why there is no mutual proof.
     public enum Failure: Error, Hashable, Sendable {
-        /// The server's message is not what RFC 5802 says; the sentence says how.
+        /// The server's message does not follow RFC 5802; the sentence says how.
         case malformed(String)
         /// What the server says went wrong: the value of `e=`.
         case refused(String)
@@ -33,7 +33,7 @@ public struct SCRAMClient: Hashable, Sendable {
         case notProven
     }
 
-    /// What the key is made with.
+    /// What the key is derived from.
     public struct Challenge: Hashable, Sendable {
         /// The server's, for this user.
         public var salt: [UInt8]
@@ -46,7 +46,7 @@ public struct SCRAMClient: Hashable, Sendable {
         }
     }
 
-    /// The stretched password. As secret as the password itself, for this server.
+    /// The stretched password. For this server it is as secret as the password itself.
     public struct Key: Hashable, Sendable {
         let saltedPassword: [UInt8]
 
@@ -71,7 +71,7 @@ public struct SCRAMClient: Hashable, Sendable {
     private var step = Step.greeted
 
     /// - Parameters:
-    ///   - nonce: unique printable ASCII without commas; a random one unless a test needs another.
+    ///   - nonce: unique printable ASCII without commas; random unless a test needs a particular one.
     public init(username: String, nonce: String = SCRAMClient.randomNonce()) {
         self.nonce = nonce
         // RFC 5802, 5.1: a comma ends an attribute.
@@ -92,7 +92,7 @@ public struct SCRAMClient: Hashable, Sendable {
         return Base64.encode((0..<18).map { _ in UInt8.random(in: .min ... .max, using: &random) })
     }
 
-    /// Whether a text can be a user name or password: control characters cannot [RFC 4013, 2.3].
+    /// Whether a text can be a user name or password: it must have no control characters [RFC 4013, 2.3].
     public static func isUsable(_ text: [UInt8]) -> Bool {
         !text.isEmpty && text.allSatisfy { $0 >= 0x20 && $0 != 0x7F }
     }
@@ -127,7 +127,7 @@ public struct SCRAMClient: Hashable, Sendable {
         return Challenge(salt: salt, iterations: iterations)
     }
 
-    /// Answers client-final, with our proof; `nil` if there was no challenge.
+    /// Builds client-final, with our proof; `nil` if there was no challenge.
     public mutating func respond(with key: Key) -> [UInt8]? {
         guard case .challenged(let serverFirst, let nonce) = step else { return nil }
         // "n,,": no channel binding, in Base64.
@@ -149,7 +149,7 @@ public struct SCRAMClient: Hashable, Sendable {
         guard let first = Self.attributes(try Self.text(bytes)).first else { throw .notProven }
         if first.name == "e" { throw .refused(first.value) }
         guard first.name == "v", let given = Base64.decode(first.value), given.count == signature.count,
-            // All of it, so that the time taken tells nothing.
+            // All of it, so that the time taken reveals nothing.
             zip(given, signature).reduce(UInt8(0), { $0 | ($1.0 ^ $1.1) }) == 0
         else { throw .notProven }
     }

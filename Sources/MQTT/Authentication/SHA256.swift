@@ -1,7 +1,7 @@
 /// SHA-256 (FIPS 180-4) and what SCRAM builds on it: HMAC (RFC 2104) and Hi, which is PBKDF2 (RFC 8018) with one block.
 ///
-/// The TLS library has a SHA-256 of its own, but does not offer it, and the packages that do bring a second TLS library.
-/// Only public inputs and one password go through it, on this host; nothing here depends on being fast for an attacker.
+/// The TLS library has a SHA-256 of its own but does not expose it, and the packages that do would bring a second TLS
+/// library. Only public inputs and one password are hashed here, on this host; nothing depends on being fast.
 package enum SHA256 {
     typealias State = SIMD8<UInt32>
     typealias Block = SIMD16<UInt32>
@@ -35,7 +35,7 @@ package enum SHA256 {
             return SHA256.bytes(of: closed(state))
         }
 
-        /// The code of a message that is itself a code, without a detour through bytes.
+        /// The code of a message that is itself a code, without converting to bytes.
         fileprivate func code(of message: State) -> State {
             var state = inner
             SHA256.compress(&state, SHA256.lastBlock(message))

@@ -1,15 +1,15 @@
 public import NIOCore
 
 /// A message of the session itself, not of a program: it is sent once, while a connection lasts, and is not part of the
-/// session's durable state. Who announces says on the next connection what holds then.
+/// session's durable state. On the next connection the announcer says what is then true.
 public struct Announcement: Hashable, Sendable {
     /// A valid topic name (4.7).
     public var topic: String
     /// Empty, together with `retain`, removes the retained message (3.3.1.3).
     public var payload: ByteBuffer
-    /// Never exactly once: an exchange of two steps would have to be finished on the next connection.
+    /// Never exactly once: an exchange of two steps might have to be finished on the next connection.
     public var qos: QoS
-    /// Whether the server keeps it for who subscribes later (3.3.1.3).
+    /// Whether the server keeps it for later subscribers (3.3.1.3).
     public var retain: Bool
     /// As of any PUBLISH (3.3.2.3).
     public var properties: Publish.Properties
@@ -29,15 +29,16 @@ public struct Announcement: Hashable, Sendable {
 
 /// The announcements of one connection.
 struct Announcements: Sendable {
-    /// Those that the server's window has no room for, and those behind them.
+    /// Those for which the server's window has no room, and those behind them.
     var waiting = CircularBuffer<Announcement>()
-    /// Those of QoS 0 that were let through and wait for commits before them.
+    /// Those of QoS 0 that were let through and wait for earlier commits.
     var unacknowledged = CircularBuffer<Announcement>()
     /// Those that are unanswered.
     var outstanding: [PacketID: Announcement] = [:]
     /// The places of those among what was sent on this connection.
     var places: [PacketID: Int] = [:]
-    /// Topics on which the server ended connections for announcements, and until when nothing is announced there.
+    /// Topics for which the server ended connections because of announcements, and until when nothing is announced
+    /// there.
     private var refusals: [String: (code: ReasonCode, until: Timestamp)] = [:]
 
     /// Milliseconds.
@@ -52,12 +53,12 @@ struct Announcements: Sendable {
         refusals[topic].flatMap { $0.until > now ? $0.code : nil }
     }
 
-    /// The wall clock was set by so many milliseconds.
+    /// The wall clock was set forward by this many milliseconds.
     mutating func clockStepped(by milliseconds: Int64) {
         refusals = refusals.mapValues { ($0.code, $0.until.advanced(by: milliseconds)) }
     }
 
-    /// Answers the identifiers that are free now.
+    /// Returns the identifiers that are free now.
     mutating func connectionClosed() -> [PacketID] {
         defer {
             let kept = refusals
@@ -69,8 +70,8 @@ struct Announcements: Sendable {
 }
 
 extension MQTTClientMachine {
-    /// Sends an announcement as soon as the server's window has room, ahead of messages that wait. `announced` follows
-    /// with the server's answer, or at once with QoS 0, unless the connection ends before. Without a connection nothing
+    /// Sends an announcement as soon as the server's window has room, ahead of waiting messages. `announced` follows
+    /// with the server's answer, or at once with QoS 0, unless the connection ends first. Without a connection nothing
     /// happens.
     public mutating func announce(_ announcement: Announcement, at now: Timestamp, into actions: inout [Action]) {
         step(at: now, into: &actions) { machine, step in
@@ -94,8 +95,8 @@ extension MQTTClientMachine {
             || !quota.announcements.isEmpty
     }
 
-    /// Lets announcements through as far as the window has room. A packet identifier of theirs needs not be durable: no
-    /// answer to it can come on another connection.
+    /// Lets announcements through as far as the window has room. Their packet identifiers need not be durable: no
+    /// answer to them can come on another connection.
     mutating func pumpAnnouncements(_ step: inout Step) {
         guard case .connected(let session) = connection else { return }
         while !isHeldForIsolation, let next = announcements.waiting.first {
@@ -141,7 +142,7 @@ extension MQTTClientMachine {
                     retain: announcement.retain, packetID: id, properties: announcement.properties)))
     }
 
-    /// Answers whether the PUBACK belonged to an announcement.
+    /// Returns whether the PUBACK belonged to an announcement.
     mutating func receivedPubackOfAnnouncement(_ answer: Acknowledgement, _ step: inout Step) -> Bool {
         guard let announcement = announcements.outstanding.removeValue(forKey: answer.packetID) else { return false }
         packetIDs.free(answer.packetID)

@@ -1,7 +1,7 @@
 import NIOCore
 
-/// The packets of one connection that wait for their answers, and since when: so that a server that leaves one unanswered
-/// and answers the rest is noticed.
+/// The packets of one connection that wait for their answers, and since when, to detect a server that leaves one
+/// unanswered and answers the rest.
 struct AnswerWatch: Sendable {
     struct Awaited: Sendable {
         let id: PacketID
@@ -10,11 +10,11 @@ struct AnswerWatch: Sendable {
     }
 
     private var awaited = CircularBuffer<Awaited>()
-    /// The number of the last packet with each identifier that is unanswered.
+    /// The number of the last unanswered packet with each identifier.
     private var numbers: [PacketID: UInt64] = [:]
     private(set) var lastNumber: UInt64 = 0
 
-    /// What has waited for the longest time.
+    /// What has waited longest.
     var oldest: Awaited? { awaited.first }
 
     mutating func sent(_ id: PacketID, at now: Timestamp) {
@@ -38,7 +38,7 @@ struct AnswerWatch: Sendable {
         numbers.removeAll()
     }
 
-    /// The wall clock was set by so many milliseconds.
+    /// The wall clock was set forward by this many milliseconds.
     mutating func shiftTimes(by milliseconds: Int64) {
         for index in awaited.indices { awaited[index].sentAt = awaited[index].sentAt.advanced(by: milliseconds) }
     }
@@ -50,12 +50,12 @@ struct Patience: Sendable {
     var exchanges = AnswerWatch()
     /// SUBSCRIBE and UNSUBSCRIBE.
     var requests = AnswerWatch()
-    /// A PINGREQ was sent behind what is overdue, and when.
+    /// When a PINGREQ was sent after something had become overdue, and what had been sent by then.
     var probe: (sentAt: Timestamp, exchanges: UInt64, requests: UInt64)?
     /// Until then the server could not be heard, or had not been sent everything.
     var notBefore = Timestamp(rawValue: .min)
-    /// A message was set aside because it was not answered, and none was answered since. A server that answers nothing at
-    /// all has no message to blame.
+    /// A message was set aside because it was not answered, and none has been answered since. If a server answers
+    /// nothing at all, no message is to blame.
     var hasBlamed = false
 
     mutating func connectionClosed() {
@@ -88,19 +88,19 @@ extension MQTTClientMachine {
         watch.oldest.map { max($0.sentAt, patience.notBefore).advanced(by: timeout) }
     }
 
-    /// Whether an answer is overdue; what it is for, as the beginning of a sentence.
+    /// Whether an answer is overdue; returns what it is for, as the beginning of a sentence.
     private func overdue(at now: Timestamp) -> String? {
         if let due = exchangesDue, due <= now { return "a message" }
         if let due = requestsDue, due <= now { return "a subscription" }
         return nil
     }
 
-    /// Asks a server that is late for a sign of life, and gives up the connection if it gives none, or if it gives one and
-    /// still no answer: it reads in order.
+    /// Asks a server that is late for a sign of life. Gives up the connection if there is none, or if there is one but
+    /// still no answer, because the server reads in order.
     mutating func checkAnswers(_ step: inout Step) {
         guard isConnected else { return }
         guard wantsToRead, outbox.backlogBytes == 0 else {
-            // It is our turn, not the server's.
+            // The delay is ours, not the server's.
             patience.notBefore = step.now
             patience.probe = nil
             return
@@ -115,7 +115,7 @@ extension MQTTClientMachine {
         }
     }
 
-    /// PINGRESP: what was sent before and is not answered will never be.
+    /// PINGRESP: what was sent before it and is still unanswered never will be.
     mutating func probeAnswered(_ step: inout Step) {
         guard let probe = patience.probe else { return }
         patience.probe = nil
@@ -138,8 +138,8 @@ extension MQTTClientMachine {
         let finding = judgeEnd(nil, "the server does not answer this message", &step)
         if case .setAside? = finding {
             patience.hasBlamed = true
-            // What is behind it goes out as usual again: if the next one is not answered either, another answer shows that
-            // the server answers at all.
+            // What is behind it goes out as usual again: if the next one is not answered either, another answer shows
+            // whether the server answers at all.
             isolation = Isolation()
         }
         return finding

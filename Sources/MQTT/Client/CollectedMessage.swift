@@ -1,7 +1,7 @@
 import NIOCore
 
-/// The place of a message in the order in which one session collected them for its durable consumers: never reused, also
-/// across restarts. It is the message's id in the control protocol.
+/// The place of a message in the order in which one session collected messages for its durable consumers; never reused,
+/// even across restarts. It is the message's id in the control protocol.
 public struct InboxSequence: RawRepresentable, Hashable, Comparable, Sendable, CustomStringConvertible {
     /// 1 or more for a message; 0 is before every message.
     public let rawValue: Int64
@@ -23,13 +23,13 @@ public struct InboxSequence: RawRepresentable, Hashable, Comparable, Sendable, C
     public var description: String { "\(rawValue)" }
 }
 
-/// A message that durable consumers have not taken yet. One row of the store's inbox for each of them.
+/// A message that some durable consumers have not taken yet. The store's inbox has one row for each of them.
 public struct CollectedMessage: Hashable, Sendable {
     /// Its place in the inbox, and its key.
     public var sequence: InboxSequence
     /// `duplicate` says whether the session may have collected it before.
     public var message: MQTTClientMachine.InboundMessage
-    /// When it came.
+    /// When it arrived.
     public var receivedAt: Timestamp
 
     public init(
@@ -41,17 +41,17 @@ public struct CollectedMessage: Hashable, Sendable {
         self.receivedAt = receivedAt
     }
 
-    /// When nobody wants it any more, by what its publisher said (3.3.2.3.3); `nil` means never.
+    /// When it expires, as set by its publisher (3.3.2.3.3); `nil` means never.
     public var expiresAt: Timestamp? {
         message.properties.messageExpiryInterval.map { receivedAt.advanced(by: Int64($0) * 1000) }
     }
 
-    /// What it counts for against limits in bytes.
+    /// Its size as counted against limits in bytes.
     public var size: Int { message.size }
 }
 
 extension MQTTClientMachine.InboundMessage {
-    /// What it counts for against limits in bytes.
+    /// Its size as counted against limits in bytes.
     public var size: Int { topic.utf8.count + payload.readableBytes + properties.contentSize }
 }
 
@@ -66,7 +66,7 @@ public struct InboxMessage: Hashable, Sendable {
     }
 }
 
-/// A message that a consumer has no more, and what it counted for.
+/// A message that a consumer no longer has, and its size.
 public struct TakenMessage: Hashable, Sendable {
     public var sequence: InboxSequence
     /// See ``CollectedMessage/size``.
@@ -78,9 +78,9 @@ public struct TakenMessage: Hashable, Sendable {
     }
 }
 
-/// Messages that follow each other in the inbox of one consumer.
+/// Consecutive messages in the inbox of one consumer.
 public struct InboxRun: Hashable, Sendable {
-    /// The last of them, or a place after it and before the next run.
+    /// The last of them, or a place between it and the next run.
     public var through: InboxSequence
     public var messages: Int
     /// The sum of their `size`.
@@ -95,17 +95,17 @@ public struct InboxRun: Hashable, Sendable {
 
 /// A durable consumer as the store has it.
 public struct DurableConsumer: Hashable, Sendable {
-    /// One of its session.
+    /// Unique within its session.
     public var name: ConsumerName
-    /// The topic filter as it was given: it may be relative to the session's room.
+    /// The topic filter as given: it may be relative to the session's room.
     public var filter: String
-    /// As which it subscribes.
+    /// The QoS it subscribes with.
     public var qos: QoS
     /// Messages up to this one may have been given to a program.
     public var givenThrough: InboxSequence
-    /// What waits for it, from the oldest on.
+    /// What waits for it, oldest first.
     public var runs: [InboxRun]
-    /// How many messages it has lost because it was full, and no program was told of.
+    /// How many messages it has lost because it was full, without a program having been told.
     public var missed: Int
 
     public init(

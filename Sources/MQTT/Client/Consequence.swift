@@ -12,7 +12,7 @@ public struct Consequence: Hashable, Sendable {
         case subscription
     }
 
-    /// What becomes of the connection.
+    /// What happens to the connection.
     public enum Class: Hashable, Sendable, CaseIterable {
         /// Trying again changes nothing: the session fails.
         case terminal
@@ -24,27 +24,27 @@ public struct Consequence: Hashable, Sendable {
         case change
         /// The operation fails, and the connection stays.
         case operation
-        /// No failure at all.
+        /// Not a failure.
         case success
     }
 
-    /// What is done besides.
+    /// What else is done.
     public enum Measure: Hashable, Sendable, CaseIterable {
         /// The next attempt is made without a delay, unless the last one was, too.
         case atOnce
-        /// The next attempt waits for the least delay after a busy server, however early it would be.
+        /// The next attempt waits at least as long as after a busy server.
         case slowly
-        /// The least delay doubles each time.
+        /// The shortest delay doubles each time.
         case floor
-        /// As `floor`, from the double value on.
+        /// As `floor`, starting at twice its value.
         case doubledFloor
         /// The first delay is random.
         case spread
         /// The next attempt is made at another endpoint, if there is one.
         case nextEndpoint
-        /// The message, or the filter, that the server ended the connection for is found and set aside.
+        /// The message or filter for which the server ended the connection is found and set aside.
         case quarantine
-        /// After a resume: the session at the server is given up.
+        /// After a resume: the server's session is discarded.
         case cleanStart
         /// The credential is fetched again first.
         case renewCredential
@@ -52,14 +52,14 @@ public struct Consequence: Hashable, Sendable {
         case shortenKeepAlive
         /// Half as many messages are sent ahead of their acknowledgements.
         case halveWindow
-        /// The refusal counts only if the connection goes on. If it ends, the message is sent again, and half as many are
+        /// The refusal counts only if the connection lasts. If it ends, the message is sent again, and half as many are
         /// sent ahead of their acknowledgements.
         case unlessEnded
-        /// No topic aliases are used any more.
+        /// Topic aliases are no longer used.
         case noAliases
-        /// The packet identifier is not used any more; if it repeats, a full reconnect.
+        /// The packet identifier is no longer used; if it repeats, a full reconnect.
         case retireIdentifier
-        /// The Server Reference is followed, where that is allowed.
+        /// The Server Reference is followed where that is allowed.
         case follow
         /// As `follow`, also by later attempts.
         case remember
@@ -69,9 +69,9 @@ public struct Consequence: Hashable, Sendable {
         case removed
     }
 
-    /// What becomes of the connection.
+    /// What happens to the connection.
     public let `class`: Class
-    /// What is done besides.
+    /// What else is done.
     public let measures: Set<Measure>
 
     public init(_ class: Class, _ measures: Set<Measure> = []) {
@@ -79,7 +79,7 @@ public struct Consequence: Hashable, Sendable {
         self.measures = measures
     }
 
-    /// Codes, packets, and what is done.
+    /// Codes, packets, and what to do.
     public struct Row: Hashable, Sendable {
         /// The reason codes of the row.
         public let codes: [ReasonCode]
@@ -95,7 +95,7 @@ public struct Consequence: Hashable, Sendable {
         }
     }
 
-    /// Everything that is not the same as for an unlisted code. No code and place are there twice.
+    /// Every code that is treated differently from an unlisted one. No combination of code and place occurs twice.
     public static let rows: [Row] = [
         Row([.unspecifiedError, .implementationSpecificError], ending, .retry, [.slowly]),
         Row([.malformedPacket, .protocolError], [.connack], .retryOnce),
@@ -149,7 +149,7 @@ public struct Consequence: Hashable, Sendable {
         return cells
     }()
 
-    /// What the code means there. An unlisted error ends an attempt that is tried again, or fails the operation.
+    /// What the code means there. An unlisted error ends an attempt, which is then repeated, or fails the operation.
     public init(of code: ReasonCode, in place: Place) {
         if let listed = Self.cells[Cell(code: code, place: place)] {
             self = listed
@@ -163,7 +163,8 @@ public struct Consequence: Hashable, Sendable {
 }
 
 extension ReasonCode {
-    /// Whether a DISCONNECT with it may be about a packet that was sent before, whatever the standard has the code for.
+    /// Whether a DISCONNECT with this code may be about a packet that was sent before, whatever the standard intended
+    /// the code for.
     var mayConcernPackets: Bool {
         switch self {
         // These are about the server, about the client as a whole, or about time.
@@ -175,19 +176,19 @@ extension ReasonCode {
     }
 }
 
-/// What the machine changed so that the server does not end the next connection for the same.
+/// What the machine changed so that the server does not end the next connection for the same reason.
 public enum Remedy: Hashable, Sendable {
-    /// So many messages are sent ahead of their acknowledgements at most.
+    /// At most this many messages are sent ahead of their acknowledgements.
     case window(Int)
-    /// No topic aliases are used any more.
+    /// Topic aliases are no longer used.
     case noAliases
     /// Seconds, from the second time on.
     case keepAlive(UInt16)
-    /// What may have been the reason goes out one by one on the next connection.
+    /// What may have been the reason is sent one by one on the next connection.
     case isolation
     /// One message or filter was set aside.
     case quarantine
-    /// The server's session is not to be trusted: the next connection begins without it.
+    /// The server's session cannot be trusted: the next connection begins without it.
     case cleanStart
 }
 

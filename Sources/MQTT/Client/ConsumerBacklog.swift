@@ -1,18 +1,18 @@
-/// What waits in the inbox for one durable consumer: how much, and how much goes when the oldest go.
+/// What waits in the inbox for one durable consumer: how much, and how much goes when the oldest messages go.
 ///
-/// A consumer may have a million messages, so not each of them is known here: they are counted in runs, and a whole run goes
-/// at a time.
+/// A consumer may have a million messages, so they are not tracked one by one: they are counted in runs, and a whole
+/// run is dropped at a time.
 struct ConsumerBacklog: Hashable, Sendable {
-    /// No run is more than this part of the limits.
+    /// No run is larger than this fraction of the limits.
     private static let runsToLimit = 64
 
     private(set) var messages = 0
     private(set) var bytes = 0
-    /// From the oldest on.
+    /// Oldest first.
     private var runs: [InboxRun] = []
     /// The first run that counts: those before it are gone, and are cut off now and then.
     private var first = 0
-    /// What comes up to here was dropped.
+    /// Everything up to here was dropped.
     private var droppedThrough = InboxSequence.zero
 
     init(_ runs: [InboxRun] = []) {
@@ -23,7 +23,7 @@ struct ConsumerBacklog: Hashable, Sendable {
         }
     }
 
-    /// Whether another message fits in. One of any size does when nothing waits.
+    /// Whether another message fits. If nothing waits, a message of any size does.
     func hasRoom(for size: Int, _ limits: InboxLimits) -> Bool {
         messages == 0 || (messages < limits.messages && bytes + size <= limits.bytes)
     }
@@ -41,7 +41,7 @@ struct ConsumerBacklog: Hashable, Sendable {
         }
     }
 
-    /// Takes one out. Nothing happens if it was dropped before.
+    /// Removes one. Does nothing if it was dropped before.
     mutating func remove(_ sequence: InboxSequence, _ size: Int) {
         guard sequence > droppedThrough else { return }
         var (low, high) = (first, runs.count)
@@ -57,7 +57,7 @@ struct ConsumerBacklog: Hashable, Sendable {
         skipEmpty()
     }
 
-    /// The oldest run is given up.
+    /// Drops the oldest run.
     ///
     /// - Returns: the last message in it, and how many there were; `nil` if nothing waits.
     mutating func dropOldest() -> InboxRun? {

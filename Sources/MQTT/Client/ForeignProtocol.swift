@@ -1,13 +1,13 @@
 public import NIOCore
 
-/// A protocol that is not MQTT, known by the first bytes that a server sends.
+/// A protocol other than MQTT, recognized by the first bytes that a server sends.
 ///
 /// The first packet of an MQTT server is CONNACK, AUTH or DISCONNECT, and none of them begins like one of these.
 public enum ForeignProtocol: Hashable, Sendable, CaseIterable {
-    /// A web server, and whatever else answers HTTP, such as the sign-in page of a public network.
+    /// A web server, or anything else that answers HTTP, such as the sign-in page of a public network.
     case http
     case ssh
-    /// A TLS server that was not spoken to in TLS.
+    /// A TLS server that was spoken to without TLS.
     case tls
     /// A server of SMTP or FTP; both begin with 220.
     case mail
@@ -17,7 +17,7 @@ public enum ForeignProtocol: Hashable, Sendable, CaseIterable {
     case amqp
     case redis
 
-    /// How a server begins that speaks it. AMQP and HTTP servers begin when they are spoken to.
+    /// How a server that speaks it begins. AMQP and HTTP servers begin only after they are spoken to.
     var beginnings: [[UInt8]] {
         switch self {
         case .http: [Array("HTTP/".utf8), Array("<html".utf8), Array("<!DOCTYPE".utf8)]
@@ -32,7 +32,7 @@ public enum ForeignProtocol: Hashable, Sendable, CaseIterable {
         }
     }
 
-    /// - Parameter bytes: what a server has sent first.
+    /// - Parameter bytes: what the server sent first.
     public init?(beginning bytes: ByteBuffer) {
         let view = bytes.readableBytesView
         let found = Self.allCases.first { candidate in candidate.beginnings.contains { view.starts(with: $0) } }

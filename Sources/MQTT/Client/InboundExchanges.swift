@@ -1,16 +1,17 @@
-/// The QoS 1 and 2 messages from the server that are not finished.
+/// The unfinished QoS 1 and 2 messages from the server.
 struct InboundExchanges: Sendable {
     /// QoS 2 identifiers between PUBLISH and PUBREL. A PUBLISH with one of them is not delivered again [MQTT-4.3.3-10].
     private(set) var identifiers: Set<PacketID>
-    /// Identifiers that may belong to a session that the server has lost meanwhile. A PUBLISH with one of them and DUP 0
-    /// is a new message: one that is sent again has DUP 1 [MQTT-3.3.1-1].
+    /// Identifiers that may belong to a session that the server has since lost. A PUBLISH with one of them and DUP 0 is
+    /// a new message: one that is sent again has DUP 1 [MQTT-3.3.1-1].
     private var doubtful: Set<PacketID> = []
-    /// What the server has sent on this connection and we have not acknowledged for good.
+    /// What the server has sent on this connection and we have not fully acknowledged.
     var outstanding: Set<PacketID> = []
-    /// What CONNECT announces: the messages of `outstanding` that the server may send.
+    /// What CONNECT announces: how many of `outstanding` the server may send.
     private(set) var receiveMaximum = 1
-    /// What it is at least. The server sends what is unacknowledged first on every connection: if that is too much, it
-    /// would be too much for ever. So a server that exceeded is told so, and gets twice as much on the next connection.
+    /// The least it may be. On every connection the server first sends what is unacknowledged: if that is too much, it
+    /// would be too much for ever. So a server that exceeded the limit is told so, and gets twice as much on the next
+    /// connection.
     private var leastReceiveMaximum = 1
 
     init(_ identifiers: Set<PacketID>) {
@@ -29,7 +30,7 @@ struct InboundExchanges: Sendable {
         if !isCertain { doubtful = identifiers }
     }
 
-    /// Answers whether there was anything to forget.
+    /// Returns whether there was anything to forget.
     mutating func sessionLost() -> Bool {
         doubtful.removeAll()
         leastReceiveMaximum = 1
@@ -38,7 +39,7 @@ struct InboundExchanges: Sendable {
         return true
     }
 
-    /// A QoS 1 or 2 PUBLISH arrived. Answers whether the server keeps to our Receive Maximum.
+    /// A QoS 1 or 2 PUBLISH arrived. Returns whether the server keeps to our Receive Maximum.
     mutating func arrived(_ id: PacketID) -> Bool {
         outstanding.insert(id)
         guard outstanding.count > receiveMaximum else { return true }
@@ -48,7 +49,7 @@ struct InboundExchanges: Sendable {
 
     enum Arrival {
         case new
-        /// The same, although the identifier was in use: by a session that the server has no more.
+        /// New as well, although the identifier was in use: by a session that the server no longer has.
         case newInDoubt
         case duplicate
     }
@@ -66,7 +67,7 @@ struct InboundExchanges: Sendable {
         return wasDoubtful && !duplicate ? .newInDoubt : .duplicate
     }
 
-    /// PUBREL arrived. Answers whether the identifier was in use.
+    /// PUBREL arrived. Returns whether the identifier was in use.
     mutating func end(_ id: PacketID) -> Bool {
         doubtful.remove(id)
         return identifiers.remove(id) != nil

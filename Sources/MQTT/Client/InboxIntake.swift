@@ -2,22 +2,22 @@ import NIOCore
 
 /// What durable consumers get, on its way into the inbox.
 ///
-/// A message that a durable consumer needs is acknowledged when it is committed and not before (rule 12). One commit at a
-/// time has such messages; what arrives meanwhile waits, goes with the next one all together, and is acknowledged in the
-/// order in which it arrived [MQTT-4.6.0-2]. What waits dies with its connection; the server sends it again.
+/// A message that a durable consumer needs is acknowledged once it is committed and not before (rule 12). One commit at
+/// a time carries such messages; those that arrive meanwhile wait, go into the next one together, and are acknowledged
+/// in the order in which they arrived [MQTT-4.6.0-2]. What waits dies with its connection; the server sends it again.
 ///
-/// Each consumer has limits of its own. At its limit the oldest messages of that consumer are dropped, counted, and nobody
-/// else notices. Or, if the session is configured so, acknowledgements are withheld: messages just go on waiting, and the
-/// server's Receive Maximum ends it there, for all consumers of the session.
+/// Each consumer has limits of its own. At its limit, the oldest messages of that consumer are dropped and counted,
+/// which affects nobody else. Or, if the session is configured so, acknowledgements are withheld: messages keep waiting
+/// until the server's Receive Maximum stops it, for all consumers of the session.
 struct InboxIntake: Sendable {
     /// A durable consumer, and what it has in the inbox, committed or not.
     struct Collector: Sendable {
-        /// `nil` while it stands for nothing: relative to a room, and there is none.
+        /// `nil` while it has no meaning: relative to a room, and there is none.
         var filter: TopicFilter?
         var backlog = ConsumerBacklog()
-        /// How many were dropped, and no program was told of.
+        /// How many were dropped without a program having been told.
         var missed = 0
-        /// Another one of the same name is another number.
+        /// A new consumer of the same name has a new number.
         var generation = 0
     }
 
@@ -26,12 +26,12 @@ struct InboxIntake: Sendable {
         var publish: Publish
         /// Who wanted it when it came; nobody, if it only has to wait for its turn.
         var consumers: [ConsumerName] = []
-        /// The generations of those.
+        /// Their generations.
         var generations: [Int] = []
         let size: Int
-        /// Its identifier was remembered from another session of the server.
+        /// Its identifier was remembered from an earlier session of the server.
         var wasDoubtful = false
-        /// Its place in the inbox, once it is on its way there.
+        /// Its place in the inbox, assigned when it goes there.
         var sequence = InboxSequence.zero
     }
 
@@ -39,17 +39,17 @@ struct InboxIntake: Sendable {
     struct Batch: Sendable {
         var commit: CommitNumber
         var entries: [Entry]
-        /// What of them comes into the inbox, in order.
+        /// Those of them that come into the inbox, in order.
         var messages: [InboxMessage]
-        /// Its connection is gone: nothing of it is acknowledged.
+        /// Its connection is gone: none of it is acknowledged.
         var isStale = false
     }
 
-    /// Messages, and bytes of messages, in one commit; one of any size always is. All of a commit finds room or nothing,
-    /// and other sessions' commits wait for it.
+    /// The most messages, and bytes of messages, in one commit; a message of any size fits alone. A commit finds room
+    /// for all or for nothing, and other sessions' commits wait for it.
     static let batchMessages = 1024
     static let batchBytes = 1 << 20
-    /// QoS 0 messages that wait at most; more are dropped.
+    /// The most QoS 0 messages that wait; further ones are dropped.
     static let maximumUnacknowledged = 256
 
     var collectors: [ConsumerName: Collector]
@@ -58,15 +58,15 @@ struct InboxIntake: Sendable {
     private(set) var waiting = CircularBuffer<Entry>()
     private var waitingIDs: Set<PacketID> = []
     private var waitingUnacknowledged = 0
-    /// Of what waits.
+    /// Bytes of what waits.
     private(set) var waitingBytes = 0
-    /// Messages of this connection that found no room to wait. With the first of them all that follow are left out as well:
-    /// the server sends them again on the next connection, in their order.
+    /// Messages of this connection that found no room to wait. After the first of them, all that follow are left out as
+    /// well: the server sends them again on the next connection, in their order.
     private(set) var leftOut: Set<PacketID> = []
     var batch: Batch?
     /// The store had no room; cleared by `resumeCollecting`.
     var isPaused = false
-    /// Told when acknowledgements begin to be withheld, and not again before there is enough room.
+    /// Reported when acknowledgements begin to be withheld, and not again until there is enough room.
     var isFull = false
 
     init(_ durable: DurableSession) {
@@ -86,7 +86,7 @@ struct InboxIntake: Sendable {
     /// Messages whose acknowledgement is withheld.
     var withheld: Int { waiting.count - waitingUnacknowledged + leftOut.count }
 
-    /// Whether what waits gets no further by itself: only a program can make room, or a person.
+    /// Whether what waits is stuck until a program, or a person, makes room.
     private var isStuck: Bool { batch == nil && (isFull || isPaused) }
 
     /// How far it is with fetching what was left out.

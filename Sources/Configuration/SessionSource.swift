@@ -53,7 +53,7 @@ struct SessionSource {
         return listing
     }
 
-    /// The sessions that the template names, which may be none.
+    /// The sessions that the template names; possibly none.
     private static func instances(of stem: String, _ path: String) throws(ConfigurationErrors) -> [SessionSource] {
         let content = try parse(path)
         guard let value = content["instances"] else {

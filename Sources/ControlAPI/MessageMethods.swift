@@ -201,7 +201,7 @@ public enum MessageUnsubscribeMethod: ControlMethod {
     public struct Parameters: ClosedObject {
         /// What ends.
         public enum What: Hashable, Sendable {
-            /// A subscription of this connection. Of a durable one also the consumer, unless that is to be kept.
+            /// A subscription of this connection; for a durable one also its consumer, unless that is to be kept.
             case subscription(SubscriptionID, keep: Bool)
             /// A durable consumer of a session, no matter which program has it.
             case consumer(String, session: String)

@@ -66,7 +66,7 @@ public enum MessageQueueListMethod: ControlMethod {
     public struct Result: Codable, Hashable, Sendable {
         /// In the order in which they were accepted. Fewer than the limit when the line would be too long.
         public var messages: [ListedMessage]
-        /// To be given as `after` for those that follow; `nil` when there are none.
+        /// Pass as `after` to get the next ones; `nil` if there are none.
         public var next: Int64?
 
         public init(messages: [ListedMessage], next: Int64?) {

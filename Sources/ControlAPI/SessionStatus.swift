@@ -1,4 +1,4 @@
-// Who imports this module has the words that everybody shares as well.
+// Importing this module also imports the words that all modules share.
 @_exported public import Vocabulary
 
 /// Everything that is known about a session now: the answer of `session.status`.

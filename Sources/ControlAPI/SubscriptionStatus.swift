@@ -1,5 +1,5 @@
 extension SessionStatus {
-    /// A filter that the session wants to be subscribed to: for a program, for a durable consumer, or for its room.
+    /// A filter that the session wants to subscribe to: for a program, for a durable consumer, or for its room.
     public struct Subscription: Codable, Hashable, Sendable {
         public var filter: String
         /// The QoS that is asked for.

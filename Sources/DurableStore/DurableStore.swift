@@ -373,8 +373,8 @@ public actor DurableStore {
 
     // MARK: Room
 
-    /// Does something that is written to the log first, once more if there is only room after the log was emptied, and then
-    /// in the room that is kept for what must always succeed.
+    /// Does something that is first written to the log. If there is no room, it is tried again after the log was
+    /// emptied, and then in the room that is reserved for what must always succeed.
     private func withRoom(orSpare mayUseSpare: Bool, _ body: () throws(StoreError) -> Void) throws(StoreError) {
         do {
             return try body()

@@ -43,7 +43,7 @@ public struct HistoryEntry: Hashable, Sendable {
 /// Some entries of the history, in the order in which they were recorded.
 public struct HistoryPage: Hashable, Sendable {
     public var entries: [HistoryEntry]
-    /// Where those before these begin; `nil` when there are none.
+    /// Where the earlier ones begin; `nil` if there are none.
     public var next: Int64?
 
     public init(entries: [HistoryEntry], next: Int64?) {

@@ -7,8 +7,8 @@ extension DurableStore {
     /// Messages that wait for a consumer, after a place in their order, in that order.
     ///
     /// - Parameters:
-    ///   - maxCount: at most so many.
-    ///   - maxBytes: at most so many bytes (the sum of `size`), but always at least one message if there is any.
+    ///   - maxCount: the most messages to return.
+    ///   - maxBytes: the most bytes to return (the sum of `size`), but always at least one message if there is any.
     public func collected(
         _ session: SessionName, for consumer: ConsumerName, after sequence: InboxSequence, maxCount: Int, maxBytes: Int
     ) throws(StoreError) -> [CollectedMessage] {

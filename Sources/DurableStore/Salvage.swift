@@ -2,9 +2,8 @@ internal import MQTT
 internal import SessionCore
 
 /// What can still be read of a damaged database, row by row, for a new one.
-///
-/// A page that cannot be read takes its rows with it, and no others: a range of keys that fails is halved and tried again,
-/// the larger ranges first, until so many tries were in vain.
+/// A page that cannot be read takes its rows with it, and no others: a range of keys that fails is halved and tried
+/// again, larger ranges first, until this many tries have failed.
 struct Salvage {
     private static let maximumTries = 4096
 

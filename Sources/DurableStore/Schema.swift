@@ -77,7 +77,7 @@ enum Schema {
                 LEFT JOIN quarantine USING (key);
         """
 
-    /// The history stands by itself: it names sessions, so that those that are gone are in it.
+    /// The history is independent of the other tables: it names sessions, so that those that no longer exist are in it.
     private static let version2 = """
         CREATE TABLE history (
             id INTEGER PRIMARY KEY,

@@ -140,8 +140,8 @@ extension DurableStore {
     /// Queued messages after a place in the order of acceptance, in that order.
     ///
     /// - Parameters:
-    ///   - maxCount: at most so many.
-    ///   - maxBytes: at most so many bytes (the sum of `size`), but always at least one message if there is any.
+    ///   - maxCount: the most messages to return.
+    ///   - maxBytes: the most bytes to return (the sum of `size`), but always at least one message if there is any.
     public func load(
         _ session: SessionName, after sequence: MessageSequence, maxCount: Int, maxBytes: Int
     ) throws(StoreError) -> [StoredMessage] {

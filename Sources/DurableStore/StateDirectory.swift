@@ -30,7 +30,7 @@ struct StateDirectory: ~Copyable {
         self.path = path
         self.lastTouched = lastTouched
         lock = descriptor
-        // Who it is, is a courtesy to the second daemon: a full disk must not keep the first one from starting.
+        // The process id is a courtesy to a second daemon: a full disk must not keep the first one from starting.
         let text = Array("\(getpid())\n".utf8)
         if ftruncate(descriptor, 0) == 0 { _ = pwrite(descriptor, text, text.count, 0) }
     }

@@ -13,7 +13,7 @@ internal import NIOCore
 /// (``ClientError/consumerEnded(_:)``), and without one when the client is closed. The consumer goes on collecting when the
 /// sequence is no longer iterated.
 public struct DurableSubscription: AsyncSequence, Sendable {
-    /// A message that is to be acknowledged.
+    /// A message to acknowledge.
     public struct Element: Sendable {
         public let message: ReceivedMessage
         /// Within which the id of the message means something.
@@ -79,7 +79,8 @@ struct ConsumerFeed {
         let before = messages[id]
         messages[id] = GivenMessage(isGivenHere: true, isAcknowledged: before?.isAcknowledged ?? false)
         if before == nil, hasEarlier {
-            // The daemon gives in order: what came before and does not come again was acknowledged, or dropped.
+            // The daemon gives messages in order: what came before and does not come again was acknowledged, or
+            // dropped.
             messages = messages.filter(\.value.isGivenHere)
             hasEarlier = false
         }
@@ -95,8 +96,8 @@ struct GivenMessage {
 }
 
 extension HoldfastClient {
-    /// Takes the messages of a durable consumer, which is made if there is none of this name. It is taken over from
-    /// another program that has it.
+    /// Takes the messages of a durable consumer, which is created if there is none of this name. If another program has
+    /// it, it is taken over.
     ///
     /// - Parameter consumer: 1 to 64 letters, digits, hyphens, underscores and full stops.
     /// - Throws: when the daemon cannot be reached or refuses.
@@ -127,7 +128,7 @@ extension HoldfastClient {
         request(MessageSubscribeMethod.self, consumer.parameters, as: .consumer(feed, continuation))
     }
 
-    /// - Parameter isFirst: somebody waits for the consumer, and is told if there is none.
+    /// - Parameter isFirst: the caller waits for the consumer, and is told if there is none.
     func consumerAnswered(_ id: FeedID, _ answer: Answer, isFirst: Bool) {
         guard consumers[id] != nil else { return }
         do {

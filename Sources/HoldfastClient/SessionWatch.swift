@@ -13,7 +13,7 @@ public struct SessionWatch: AsyncSequence, Sendable {
         case event(SessionEvent)
         /// The connection to the daemon ended. It is being made again; a snapshot says that it is back.
         case detached(ClientError)
-        /// So many elements were dropped because this reader is too slow.
+        /// This many elements were dropped because the reader is too slow.
         case dropped(Int)
     }
 
@@ -37,7 +37,7 @@ public struct MessageSubscription: AsyncSequence, Sendable {
         case message(ReceivedMessage)
         /// The connection to the daemon ended. It is being made again; `subscribed` says that it is back.
         case detached(ClientError)
-        /// So many elements were dropped because this reader is too slow.
+        /// This many elements were dropped because the reader is too slow.
         case dropped(Int)
     }
 

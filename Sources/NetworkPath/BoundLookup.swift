@@ -32,7 +32,7 @@ extension RouteLookup {
             }
             let first = observation.path ?? path
             observation.path = first
-            // A connection is bound to one interface: an address that is reached by another is none of its.
+            // A connection is bound to one interface: addresses reached through another one do not count.
             if path.interfaceIndex == first.interfaceIndex { observation.families.insert(address.family) }
         }
         if observation.path != nil { observation.excluded = nil }

@@ -37,7 +37,7 @@ struct HintPacer: Hashable {
     private var dumpDue: Instant?
     private var lastDump: Instant?
 
-    /// When ``deadlineReached(at:)`` is to be called; `nil` in a quiet network.
+    /// When to call ``deadlineReached(at:)``; `nil` in a quiet network.
     var nextDeadline: Instant? {
         switch (state, dumpDue) {
         case (.quiet, let due): due

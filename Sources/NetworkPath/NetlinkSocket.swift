@@ -1,8 +1,8 @@
 import CNetlink
 import Glibc
 
-/// A non-blocking rtnetlink socket, closed at its end. It belongs to the network namespace of the thread that opened it,
-/// whoever uses it later.
+/// A non-blocking rtnetlink socket, closed at the end of its lifetime. It belongs to the network namespace of the
+/// thread that opened it, whichever thread uses it later.
 struct NetlinkSocket: ~Copyable {
     private let descriptor: Int32
 

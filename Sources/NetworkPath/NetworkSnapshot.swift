@@ -23,8 +23,8 @@ public struct NetworkSnapshot: Hashable, Sendable {
     /// An empty view.
     public init() {}
 
-    /// For each network that the host has an address in, an address of somebody else there, whether there is such a one
-    /// or not. The host itself, what every IPv6 interface has, and a tunnel to somewhere else are none.
+    /// For each network in which the host has an address, the address of a neighbour there, existing or not. The host
+    /// itself, link-local IPv6 and point-to-point tunnels do not count.
     var neighbours: [IPAddress] {
         let own = Set(
             interfaces.flatMap(\.addresses).compactMap {

@@ -16,7 +16,7 @@ struct PathClassifier: Hashable {
         var excluded: Path?
     }
 
-    /// How many paths that were left are remembered. A connection is on one of them, hardly ever the oldest of so many.
+    /// How many left-behind paths are remembered. A connection is on one of them, hardly ever on the oldest.
     static let mostLeftBehind = 4
 
     /// The path that was lost last, and when; `nil` while there is a path.
@@ -101,8 +101,8 @@ struct PathClassifier: Hashable {
         leftBehind.removeFirst(max(0, leftBehind.count - Self.mostLeftBehind))
     }
 
-    /// One of the paths that were left behind, if its source address has left the host since: it is told once. To be asked
-    /// after each look, until there is none.
+    /// One of the paths that were left behind, if its source address has left the host since; each is reported once.
+    /// Ask after each look until there is none.
     ///
     /// While there is no path, nobody is asked: there is nowhere to go from a connection that is held.
     /// - Parameter oldSourceRemains: whether the source address of an old path is still on the host.

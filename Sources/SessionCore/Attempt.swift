@@ -1,4 +1,4 @@
-// Who imports this module has the words that everybody shares as well.
+// Importing this module also imports the words that all modules share.
 @_exported public import Vocabulary
 
 /// The number of an attempt and of the connection that it becomes. It never repeats within a machine, which makes late
@@ -24,22 +24,22 @@ public struct EndpointIndex: Hashable, Sendable, Comparable {
     public static func < (left: EndpointIndex, right: EndpointIndex) -> Bool { left.rawValue < right.rawValue }
 }
 
-/// One try to get a connection up, from resolving the name to restored.
+/// One attempt to get a connection up, from resolving the name to restored.
 public struct Attempt: Hashable, Sendable {
     public var generation: Generation
     public var endpoint: EndpointIndex
     /// Counts from 1 since the session was lost or was told to connect.
     public var number: Int
-    /// Whether the server must discard the session that it may have.
+    /// Whether the server must discard any session it has.
     public var discardsSession: Bool
-    /// What has to be found out before CONNECT.
+    /// What to find out before CONNECT.
     public var look: Look?
-    /// Whether what ended last was a connection that the server had accepted, and closed without giving a reason: another
-    /// device that took over may still be about to say so.
+    /// Whether the last thing that ended was a connection that the server had accepted, and closed without giving a
+    /// reason: another device that took over may still be about to announce itself.
     public var followsSuddenClose = false
-    /// Whether the connection of a knock that was answered is there to go on with.
+    /// Whether to continue on the connection of a knock that was answered.
     public var continuesKnock = false
-    /// What the server said about the credential that was used last: the attempt needs another one, and ends with this
-    /// reason if there is none.
+    /// What the server said about the last credential: the attempt needs another one, and ends with this reason if
+    /// there is none.
     public var rejection: Reason?
 }

@@ -1,5 +1,5 @@
 // What is different for a session that may not use every network: its connections are bound to an interface, and a path
-// that the kernel has may be none that the session may use.
+// of the kernel's may be one that the session must not use.
 
 extension SessionMachine {
     /// The kernel's own path to an endpoint has become, or has ceased to be, one that the session must not use.

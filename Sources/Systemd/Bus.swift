@@ -35,7 +35,7 @@ final class Bus {
     /// Begins to connect. While nothing listens at the address, it waits for that, without polling.
     /// - Parameters:
     ///   - address: as in `DBUS_SYSTEM_BUS_ADDRESS`.
-    ///   - readable: called on another thread when ``process()`` is to be called, and not again before it returns.
+    ///   - readable: called on another thread when ``process()`` should be called, and not again before it returns.
     init(address: String, readable: @escaping @Sendable () async -> Void) throws(Failure) {
         var event: OpaquePointer?
         var bus: OpaquePointer?
@@ -152,7 +152,7 @@ struct BusMessage {
 
     init(_ message: OpaquePointer) { self.message = message }
 
-    /// The unique name of who sent it; the bus itself sees to its truth.
+    /// The sender's unique name, which the bus guarantees.
     var sender: String? { sd_bus_message_get_sender(message).map { String(cString: $0) } }
 
     /// Set when a call was refused or got no answer.
@@ -177,7 +177,7 @@ struct BusMessage {
         return value != 0
     }
 
-    /// Takes the next argument, a descriptor that is the caller's from now on; `nil` if it is none.
+    /// Takes the next argument, a descriptor, which then belongs to the caller; `nil` if it is something else.
     func descriptor() -> Int32? {
         var descriptor: Int32 = -1
         guard sd_bus_message_read_basic(message, CChar(SD_BUS_TYPE_UNIX_FD), &descriptor) > 0 else { return nil }

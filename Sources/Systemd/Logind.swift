@@ -14,7 +14,7 @@ public actor Logind {
         case woke
         /// logind is there, and is listened to from now on.
         case found
-        /// It is listened to no more, for this reason; until ``found``. Also when no bus can be used at all.
+        /// The signals are lost, for this reason, until ``found``. Also when no bus can be used at all.
         case lost(String)
         /// Sleep is delayed from now on.
         case inhibitorTaken

@@ -2,9 +2,8 @@ import NIOSSL
 
 extension NIOSSLCertificate {
     /// Whether the certificate was accepted for the host name, and not only for the address that the name led to.
-    ///
-    /// NIOSSL (2.37) also accepts a certificate whose IP address is the peer's when a host name was asked for. Who can
-    /// forge DNS could then pass with a certificate for an address of his own. So where the certificate names an
+    /// NIOSSL (2.37) also accepts a certificate with the peer's IP address when a host name was asked for. Anybody who
+    /// can forge DNS could then pass with a certificate for an address of their own. So where the certificate names an
     /// address, one of its DNS names must match as well (RFC 9525, 6.3); otherwise NIOSSL's answer was about the name.
     func isFor(hostName: String) -> Bool {
         var namesAddress = false

@@ -302,7 +302,7 @@ extension Connection {
         emit(.reached(peer))
     }
 
-    /// The first hop answered, and nothing is to be waited for.
+    /// The first hop has answered, and there is nothing to wait for.
     private func goOn(_ peer: SocketAddress) {
         guard let channel, let handler else { return }
         if let proxy = options.proxy, !hasTunnel {
@@ -560,7 +560,7 @@ extension Connection {
         if heldBack == nil { onEvent = nil }
     }
 
-    /// Closes the channel at once and listens to it no more.
+    /// Closes the channel at once and ignores whatever it still reports.
     private func dropChannel() {
         handler?.cutOff()
         handler = nil

@@ -2,10 +2,9 @@ public import NIOCore
 
 /// What happened to a connection, in the order in which it happens:
 /// `resolving?, resolved, dialing, (reached,)? (securing,)? opened, (received | writabilityChanged)*, closed`.
-///
-/// `closed` may come after any of them; it comes once and is the last. After ``Connection/close(_:)`` with `.abort`
-/// nothing comes, not even `closed`. When the TLS handshake with one address fails for a reason that another address
-/// of the same name need not share, `dialing` and `securing` come again for the addresses that are left.
+/// `closed` may follow any of them; it comes once and is the last. After ``Connection/close(_:)`` with `.abort` nothing
+/// comes, not even `closed`. When the TLS handshake with one address fails for a reason that another address of the
+/// same name may not share, `dialing` and `securing` are repeated for the remaining addresses.
 public enum ConnectionEvent: Sendable {
     /// The name is being looked up. Not for IP literals.
     case resolving

@@ -66,7 +66,7 @@ extension TransportFailure {
             return
         }
         if error as? NIOSSLError == .unableToValidateCertificate {
-            // The name of the certificate is not one that can be compared, or there is none.
+            // The certificate's name cannot be compared, or there is none.
             self.init(.certificateInvalid, "the certificate of \(peer) names nothing that “\(name)” can be compared to")
             return
         }

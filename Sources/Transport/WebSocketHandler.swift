@@ -20,7 +20,7 @@ final class WebSocketHandler: ChannelDuplexHandler {
     private var hasSentClose = false
     /// The server's Close has come, or it broke the rules: nothing more of it is looked at.
     private var isOver = false
-    /// How the channel is to be closed when the server has answered our Close.
+    /// How to close the channel once the server has answered our Close.
     private var closing: CloseMode?
     /// What the frames of this read carried.
     private var arrived: ByteBuffer?

@@ -59,7 +59,7 @@ public enum ProxyError: Error, Hashable, Sendable {
     case noPort
     case userInformation
     case path
-    /// The host or the port is none.
+    /// The host or the port is not valid.
     case badAddress(EndpointError)
 
     init(_ error: EndpointError) {

@@ -2,7 +2,7 @@ import Configuration
 import ControlAPI
 import Glibc
 
-/// Who is at the other end of a control connection, as the kernel tells it.
+/// The other end of a control connection, as the kernel identifies it.
 struct Peer: Hashable, Sendable {
     var pid: Int32
     var uid: UInt32

@@ -120,7 +120,7 @@ extension ControlConnection {
         return name
     }
 
-    /// A durable consumer ends for good, unless it is to be kept: then only this program does not have it any more.
+    /// A durable consumer ends for good unless it is to be kept; then only this program loses it.
     func unsubscribe(_ parameters: MessageUnsubscribeMethod.Parameters) async throws(RPCError) {
         switch parameters.what {
         case .consumer(let text, let session):

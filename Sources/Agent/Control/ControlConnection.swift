@@ -31,7 +31,7 @@ actor ControlConnection {
     /// How far the connection is.
     private enum Stage {
         case open
-        /// The peer sends no more, as `nc -N` at the end of its input; it still wants its answers.
+        /// The peer will send no more (as `nc -N` at the end of its input), but still wants its answers.
         case inputClosed
         /// The peer is not served.
         case refused
@@ -289,7 +289,7 @@ actor ControlConnection {
 
     // MARK: The end
 
-    /// Closes when a peer that sends no more has all its answers, and neither watches nor subscribes.
+    /// Closes when a peer that sends no more has all its answers and has no watches or subscriptions.
     func closeWhenDone() {
         guard stage == .inputClosed, calls == 0, incoming.isEmpty, output.isEmpty, feeds.isEmpty else { return }
         channel.close(promise: nil)

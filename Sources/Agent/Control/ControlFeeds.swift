@@ -106,7 +106,7 @@ struct ControlFeeds {
 
     /// What becomes of a line for a watch or subscription.
     enum Outcome {
-        /// It is to be written.
+        /// Write it.
         case write
         /// It is kept back.
         case kept

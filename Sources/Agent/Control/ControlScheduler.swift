@@ -103,7 +103,7 @@ struct ControlScheduler {
     private(set) var memory: MemoryShares<ConnectionID, UInt32>
     private(set) var uncommitted = 0
     private(set) var runningReads = 0
-    /// Who waits for memory or for commits, in the order in which they began to.
+    /// The connections that wait for memory or for commits, in the order in which they began to wait.
     private var waiters: [ConnectionID] = []
     private var isSomethingFree = false
 
@@ -353,7 +353,7 @@ struct ControlScheduler {
     /// Whether the peer has read enough to be told what it missed, and to be given more.
     func hasRead(_ id: ConnectionID) -> Bool { connections[id].map { $0.output <= limits.unread } ?? false }
 
-    /// Whether a notification of so many bytes is written, or dropped.
+    /// Whether a notification of this many bytes is written, or dropped.
     func mayNotify(_ bytes: Int, to id: ConnectionID) -> Bool {
         guard let connection = connections[id], memory.hasRoom(bytes, for: id) else { return false }
         return connection.output == 0 || connection.output + bytes <= limits.unreadNotifications
@@ -367,7 +367,7 @@ struct ControlScheduler {
 
     // MARK: Standing still
 
-    /// When a connection is to be ended because it stands still while others wait for what it holds.
+    /// When to end a connection that stands still while others wait for what it holds.
     var nextDeadline: Instant? {
         guard isMemoryWanted, let since = connections.values.compactMap(\.stalledSince).min() else { return nil }
         return since.advanced(by: limits.patience)

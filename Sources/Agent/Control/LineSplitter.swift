@@ -37,7 +37,7 @@ struct LineSplitter {
         return found != nil || searched > maximumLength
     }
 
-    /// The next line, without its end; `nil` when there is none yet. Empty lines are passed over.
+    /// The next line, without its end; `nil` if none is complete yet. Empty lines are skipped.
     mutating func next() -> Line? {
         while true {
             search()

@@ -34,7 +34,7 @@ struct LoopPoll {
     }
 
     func ask() {
-        // Where there is no more room, it has been asked already.
+        // If there is no room, it has been asked already.
         var byte: UInt8 = 0
         _ = write(output, &byte, 1)
     }

@@ -35,14 +35,14 @@ struct MemoryShares<Member: Hashable & Sendable, User: Hashable & Sendable>: Sen
     func held(by member: Member) -> Int { accounts[member]?.held ?? 0 }
     func borrowed(by user: User) -> Int { borrowedByUser[user] ?? 0 }
 
-    /// Whether the member may hold so many bytes more.
+    /// Whether the member may hold this many more bytes.
     func hasRoom(_ bytes: Int, for member: Member) -> Bool {
         guard let account = accounts[member] else { return false }
         let more = excess(account.held + bytes) - excess(account.held)
         return more == 0 || borrowed(by: account.user) + more <= pool - borrowed
     }
 
-    /// Takes so many bytes if there is room for them.
+    /// Takes this many bytes if there is room for them.
     /// - Returns: whether there was.
     mutating func take(_ bytes: Int, for member: Member) -> Bool {
         guard hasRoom(bytes, for: member) else { return false }

@@ -3,8 +3,8 @@ import Glibc
 import Session
 
 extension FileMark {
-    /// Of the file that the path leads to, links followed; `nil` if there is none, or an empty one that is still to be
-    /// written.
+    /// For the file that the path leads to, following links; `nil` if there is none, or an empty one that is still to
+    /// be written.
     init?(_ path: String) {
         var status = stat()
         guard stat(path, &status) == 0, status.st_size > 0 else { return nil }

@@ -6,7 +6,7 @@ import Glibc
 final class FileNews: Sendable {
     let descriptor: CInt
 
-    /// `nil` when the kernel has no more of them to give; `errno` says why.
+    /// `nil` when the kernel's limit of such watches is reached; `errno` says which one.
     init?() {
         descriptor = inotify_init1(Int32(IN_NONBLOCK | IN_CLOEXEC))
         if descriptor < 0 { return nil }
@@ -16,8 +16,8 @@ final class FileNews: Sendable {
         if descriptor >= 0 { close(descriptor) }
     }
 
-    /// Watches the directory of a file, and where that is a link, the directory that it leads to: the next one above, if
-    /// there is none yet. To be called again when the link may have changed.
+    /// Watches the directory of a file, and where that is a link, the directory that it leads to: the nearest existing
+    /// one above, if it does not exist yet. Call it again when the link may have changed.
     /// - Returns: whether the directory of the file itself can be watched; if not, `errno` says why.
     @discardableResult
     func watch(_ path: String) -> Bool {

@@ -328,12 +328,12 @@ actor SessionRegistry {
         driver.assumeIsolated { $0.pathChanged(change) }
     }
 
-    /// Adds a watcher: the answer has the snapshot, and the events after `since` that are still kept come with it. They
-    /// begin with `dropped` if some are kept no more.
+    /// Adds a watcher: the answer has the snapshot, together with the events after `since` that are still kept. They
+    /// begin with `dropped` if some are no longer kept.
     func watch(
         _ session: String?, since: Int64?, epoch: String? = nil, deliver: @escaping @Sendable (SessionEvent) -> Void
     ) -> Result<(SessionWatchMethod.Result, missed: [SessionEvent]), RPCError> {
-        // What the snapshot has must not come again as an event.
+        // What the snapshot contains must not follow as an event.
         for case .running(let driver) in entries.values { driver.assumeIsolated { $0.tell() } }
         let statuses: [SessionStatus]
         do throws(RPCError) {

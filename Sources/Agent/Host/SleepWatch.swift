@@ -59,7 +59,7 @@ actor SleepWatch {
         sessionsChanged()
     }
 
-    /// Watches no more. The sessions are told nothing after it.
+    /// Stops watching. The sessions are told nothing after it.
     func stop() {
         registry.assumeIsolated { $0.sessionsChanged = {} }
         logind?.assumeIsolated { $0.stop() }

@@ -29,7 +29,7 @@ struct EventLog: Sendable {
         return event
     }
 
-    /// The kept events after a number, and how many of those after it are kept no more.
+    /// The kept events after a number, and how many after it are no longer kept.
     func events(since: Int64) -> (events: [SessionEvent], forgotten: Int64) {
         let missed = sequence - min(max(0, since), sequence)
         let kept = min(missed, Int64(events.count))

@@ -1,14 +1,14 @@
 import SessionCore
 
-/// Keeps entries that may come again and again for ever to one in an hour; the next one tells how many were not written. It
-/// needs no timer.
+/// Limits entries that may repeat for ever to one an hour; the next one says how many were not written. It needs no
+/// timer.
 struct HourlyCount: Hashable {
     static let period = Duration.seconds(3600)
 
     private var written: Instant?
     private var unwritten = 0
 
-    /// - Returns: how many were not written since the last that was, if this one is to be written; else `nil`.
+    /// - Returns: if this one should be written, how many were not written since the last one; otherwise `nil`.
     mutating func take(at now: Instant) -> Int? {
         if let written, written.duration(to: now) < Self.period {
             unwritten += 1

@@ -109,7 +109,7 @@ struct InboxIntake: Sendable {
 
     // MARK: Waiting
 
-    /// Leaves a message out if more must not wait in memory. Answers whether it did.
+    /// Leaves a message out if no more may wait in memory. Returns whether it did.
     mutating func leaveOut(_ publish: Publish, _ id: PacketID, above limit: Int) -> Bool {
         guard !leftOut.isEmpty || isOverfull(with: publish, above: limit) else { return false }
         leftOut.insert(id)
@@ -121,7 +121,7 @@ struct InboxIntake: Sendable {
         isStuck && !waiting.isEmpty && waitingBytes + publish.contentSize > limit
     }
 
-    /// Answers whether it may wait.
+    /// Returns whether it may wait.
     mutating func wait(_ publish: Publish, for consumers: [ConsumerName]) -> Bool {
         if let id = publish.packetID {
             waitingIDs.insert(id)
@@ -144,7 +144,8 @@ struct InboxIntake: Sendable {
         waitingBytes += entry.size
     }
 
-    /// The first that waits, for those who are there still. Who has come since did not ask for it.
+    /// The first waiting message, for those of its consumers that still exist. Consumers that came later did not ask
+    /// for it.
     var first: Entry? {
         guard var first = waiting.first else { return nil }
         let present = zip(first.consumers, first.generations).filter { collectors[$0]?.generation == $1 }

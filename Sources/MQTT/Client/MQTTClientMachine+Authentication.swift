@@ -31,7 +31,7 @@ extension MQTTClientMachine {
         }
     }
 
-    /// CONNACK with success. Answers whether the server has proven itself, or has no need to.
+    /// CONNACK with success. Returns whether the server has proven itself, or need not.
     mutating func isProven(_ connack: Connack, _ step: inout Step) -> Bool {
         guard var exchange = authentication else { return true }
         authentication = nil

@@ -15,7 +15,7 @@ extension MQTTClientMachine {
         case give(through: InboxSequence)
         /// It has taken these messages, or nobody wants them any more.
         case taken([TakenMessage])
-        /// A program was told that so many messages were dropped.
+        /// A program was told that this many messages were dropped.
         case toldMissed(Int)
     }
 
@@ -152,7 +152,7 @@ extension MQTTClientMachine {
         }
     }
 
-    /// Answers whether there is room for the message in the commit that is being made.
+    /// Returns whether there is room for the message in the commit that is being made.
     private mutating func dropOldest(
         for entry: InboxIntake.Entry, before first: InboxSequence, _ step: inout Step
     ) -> Bool {

@@ -125,7 +125,8 @@ extension MQTTClientMachine {
         case .closed, .closing: return
         case .connecting(let connecting) where !connecting.isSent: end(&step)
         case .connecting, .connected:
-            // In MQTT 3.1.1 it has one meaning: the client leaves, and the will is dropped. Who leaves otherwise closes.
+            // In MQTT 3.1.1 DISCONNECT has one meaning: the client leaves, and the will is dropped. For any other
+            // reason the client just closes.
             if version == .five || code == .normalDisconnection {
                 step.write(.disconnect(Disconnect(reasonCode: code)))
             }

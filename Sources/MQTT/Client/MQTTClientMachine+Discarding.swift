@@ -1,6 +1,6 @@
-// To begin a session anew. MQTT 5 does that with one CONNECT: Clean Start 1. In MQTT 3.1.1 the same bit is Clean Session,
-// and a session that begins with it also ends with its connection. So the old session is discarded by a connection of its
-// own, as section 3.2.2.2 of 3.1.1 says:
+// How to begin a new session. MQTT 5 does it with one CONNECT: Clean Start 1. In MQTT 3.1.1 the same bit is Clean
+// Session, and a session that begins with it also ends with its connection. So the old session is discarded by a
+// connection of its own, as section 3.2.2.2 of 3.1.1 says:
 //
 //     CONNECT, Clean Session 1 ─▶ CONNACK ─▶ DISCONNECT        then        CONNECT, Clean Session 0 ─▶ Session Present 0
 //
@@ -17,7 +17,7 @@ extension MQTTClientMachine {
         case done
     }
 
-    /// CONNACK with success. Answers whether the connection was for that alone, or cannot go on.
+    /// CONNACK with success. Returns whether that was the connection's only purpose, or it cannot continue.
     mutating func endedDiscarding(
         _ connack: Connack, _ connecting: Connecting, _ step: inout Step
     ) -> Bool {

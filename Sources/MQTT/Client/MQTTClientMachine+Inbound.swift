@@ -20,7 +20,7 @@ extension MQTTClientMachine {
 
     /// Delivers a message that arrived, and answers it as soon as that may be.
     mutating func take(_ publish: Publish, _ id: PacketID, _ step: inout Step) {
-        // It has this identifier until it is acknowledged, so this is the same message once more.
+        // It keeps this identifier until it is acknowledged, so this is the same message again.
         guard !intake.isWaiting(id) else { return }
         guard !intake.leaveOut(publish, id, above: configuration.maximumWaitingBytes) else { return }
         if publish.qos == .atLeastOnce { deliver(publish, &step) }
@@ -55,7 +55,7 @@ extension MQTTClientMachine {
         // What is just being committed was not acknowledged: no server has anything to release there.
         let isUnderWay = intake.batch?.entries.contains { $0.publish.packetID == answer.packetID } == true
         guard !isUnderWay, inbox.end(answer.packetID) else {
-            // Else a PUBCOMP of ours was lost: the server goes on all the same.
+            // Otherwise a PUBCOMP of ours was lost; the server continues all the same.
             return enqueue(.pubcomp(answer.packetID, .packetIdentifierNotFound), step)
         }
         step.changes.append(.removeInbound(answer.packetID))

@@ -4,7 +4,8 @@ extension MQTTClientMachine {
     /// Whether a message of this size would be accepted without dropping another one.
     public func hasRoom(for size: Int) -> Bool { excess(adding: size) == (0, 0) }
 
-    /// Drops what is too old if there is no room for a message of so many bytes. To be called before it is published.
+    /// Drops what is too old if there is no room for a message of this many bytes. Call it before publishing the
+    /// message.
     public mutating func makeRoom(for size: Int, at now: Timestamp, into actions: inout [Action]) {
         if !hasRoom(for: size) { handle(.timePassed, at: now, into: &actions) }
     }

@@ -6,7 +6,7 @@ import Vocabulary
 extension MQTTClientMachine {
     /// Takes a message into the outbox. `accepted` follows when it is durable, `notAccepted` if the store has no room.
     ///
-    /// - Parameter key: remembered with the message. The caller sees to it that it was not used before.
+    /// - Parameter key: remembered with the message. The caller makes sure that it has not been used before.
     /// - Throws: why not, when that is known at once; nothing has changed then.
     public mutating func publish(
         _ message: OutboundMessage, key: PublishKey? = nil, at now: Timestamp, into actions: inout [Action]
@@ -16,8 +16,8 @@ extension MQTTClientMachine {
         return sequence
     }
 
-    /// The same, without what follows from it: that comes with whatever the machine is asked next, once for all the
-    /// messages that were accepted since. The caller sees to it that something is, at the latest `goOnWithAccepted`.
+    /// The same, without the actions that follow: they come with the machine's next input, once for all the messages
+    /// accepted since. The caller makes sure that there is one, `goOnWithAccepted` at the latest.
     public mutating func accept(
         _ message: OutboundMessage, key: PublishKey? = nil, at now: Timestamp
     ) throws(PublishError) -> MessageSequence {
@@ -36,8 +36,8 @@ extension MQTTClientMachine {
         if !accepted.isEmpty { step(at: now, into: &actions) { _, _ in } }
     }
 
-    /// Sends a quarantined message again, as a new one at the end of the queue: its row gets the new sequence.
-    /// The caller sees to it that the row is still there.
+    /// Sends a quarantined message again, as a new one at the end of the queue: its row gets the new sequence. The
+    /// caller makes sure that the row still exists.
     public mutating func retry(
         _ stored: StoredMessage, at now: Timestamp, into actions: inout [Action]
     ) throws(PublishError) -> MessageSequence {
@@ -108,8 +108,7 @@ extension MQTTClientMachine {
         }
     }
 
-    /// Whether the version of MQTT that is spoken, or is to be spoken next, can express the message, whatever the server
-    /// takes.
+    /// Whether the present or next version of MQTT can express the message, whatever the server accepts.
     public func checkContent(of message: OutboundMessage) throws(PublishError) {
         try Self.checkContent(of: message)
         let inUse = isConnected ? version : configuration.version
@@ -252,7 +251,7 @@ extension MQTTClientMachine {
         }
     }
 
-    /// The next message of the queue. Answers whether the one behind it may be tried.
+    /// Takes the next message of the queue. Returns whether the one behind it may be tried.
     private mutating func pass(_ queued: Outbox.Queued, _ session: ServerSession, _ step: inout Step) -> Bool {
         let message = queued.message
         if fate(of: message, at: step.now) != nil || message.qos == .atMostOnce
@@ -298,7 +297,7 @@ extension MQTTClientMachine {
         work.append(PendingWork(commit: commit, work: .publish(queued.sequence, id)))
     }
 
-    /// Answers whether it was sent.
+    /// Returns whether it was sent.
     mutating func sendPublish(_ sequence: MessageSequence, _ id: PacketID, _ step: inout Step) -> Bool {
         guard let index = outbox.inFlight.index(forKey: id) else { return false }
         let entry = outbox.inFlight.values[index]

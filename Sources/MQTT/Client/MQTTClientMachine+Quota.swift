@@ -30,7 +30,7 @@ struct Quota: Sendable {
     var nextWindowCap: Int?
     /// Connections in a row that ended in doubt, and on which the server took nothing.
     var fruitlessConnections = 0
-    /// Whether the session was begun anew for it, and nothing was taken since.
+    /// Whether the session was begun again for this reason, and nothing was taken since.
     var hasBegunAnew = false
     /// Whether anything was taken on this connection.
     var hasTaken = false
@@ -55,8 +55,7 @@ enum PingPurpose: Sendable {
 extension MQTTClientMachine {
     /// What it means if the connection ends now: the server has refused messages because its quota is used up, and has
     /// not shown since that it goes on. `nil` if it means nothing in particular.
-    ///
-    /// With `cleanStart` among the remedies the next connection has to begin the session anew.
+    /// With `cleanStart` among the remedies, the next connection must begin a new session.
     public var reasonIfEnded: ServerReason? {
         guard isInDoubt, let window = quota.nextWindowCap else { return nil }
         var reason = ServerReason(code: .quotaExceeded)
@@ -72,7 +71,7 @@ extension MQTTClientMachine {
     /// Whether there is nothing left to try, so that a refusal is no matter of doubt.
     private var refusalsCount: Bool { endsPatience && quota.hasBegunAnew }
 
-    /// Puts a refusal in doubt. Answers whether it is.
+    /// Puts a refusal in doubt. Returns whether it is in doubt.
     mutating func doubt(_ id: PacketID, _ answer: Acknowledgement, _ step: inout Step) -> Bool {
         guard isDoubtful(answer), let entry = outbox.inFlight[id], let message = entry.message else { return false }
         finish(id, &step)

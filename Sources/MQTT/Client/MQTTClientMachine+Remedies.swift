@@ -89,8 +89,8 @@ extension MQTTClientMachine {
         return .quarantine
     }
 
-    /// The same for a filter that was asked for. It stays wanted, and is asked for again after a long time, or when somebody
-    /// subscribes to it anew.
+    /// The same for a filter in a SUBSCRIBE. It stays wanted, and is asked for again after a long time, or when a
+    /// program subscribes to it again.
     private mutating func blameFilter(_ code: ReasonCode, _ sentence: String?, _ step: inout Step) -> Remedy? {
         let suspects = subscriptions.suspects
         guard let suspect = suspects.first else { return nil }
@@ -144,8 +144,9 @@ extension MQTTClientMachine {
         step.changes.append(.retireIdentifier(id))
     }
 
-    /// The server holds on to an identifier that we think is free. Once it is left alone; if that happens again in the
-    /// same session, there is more amiss, and the session is begun anew. Answers whether the connection goes on.
+    /// The server holds on to an identifier that we think is free. The first time, the identifier is retired; if that
+    /// happens again in the same session, something else is wrong, and a new session is begun. Returns whether the
+    /// connection continues.
     mutating func identifierIsTaken(_ id: PacketID, _ step: inout Step) -> Bool {
         retire(id, &step)
         identifierClashes += 1

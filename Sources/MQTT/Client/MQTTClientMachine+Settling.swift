@@ -40,8 +40,8 @@ extension MQTTClientMachine {
         }
     }
 
-    /// Answers whether the message is not to be taken now. What has arrived counts for our Receive Maximum all the same, so
-    /// there is no more of it than the server may send anyway.
+    /// Returns whether the message must not be taken now. What has arrived counts towards our Receive Maximum all the
+    /// same, so there is never more of it than the server may send.
     mutating func withhold(_ publish: Publish) -> Bool {
         guard let settling else { return false }
         if !settling.withheld.contains(where: { $0.packetID == publish.packetID }) {

@@ -78,7 +78,7 @@ extension MQTTClientMachine {
     /// Bytes of a SUBSCRIBE or UNSUBSCRIBE without filters, at most.
     private static var requestOverhead: Int { 16 }
 
-    /// One SUBSCRIBE for as many of the next needs as fit. Answers whether there is anything to ask.
+    /// One SUBSCRIBE for as many of the next needs as fit. Returns whether there is anything to ask for.
     private mutating func issueSubscribe(_ id: PacketID, _ limits: ServerLimits, _ step: inout Step) -> Bool {
         var asked: [Subscription] = []
         var wanted: [(filter: TopicFilter, subscription: Subscription)] = []
@@ -222,8 +222,8 @@ extension MQTTClientMachine {
         afterAnswer(&step)
     }
 
-    /// Whether the connection ends because the server calls identifiers in use once more; else what was refused for that
-    /// is asked again, with another one.
+    /// Whether the connection ends because the server says again that an identifier is in use; otherwise what was
+    /// refused for that reason is asked for again with another identifier.
     private mutating func isIdentifierTaken(_ id: PacketID, _ codes: [ReasonCode], _ step: inout Step) -> Bool {
         let isTaken = codes.contains {
             Consequence(of: $0, in: .subscription).measures.contains(.retireIdentifier)
@@ -243,7 +243,7 @@ extension MQTTClientMachine {
     mutating func askAgain(_ step: inout Step) {
         guard case .connected(let session) = connection, subscriptions.restoring == nil, settling == nil else { return }
         for filter in subscriptions.takeDue(at: step.now) {
-            // If the connection ends once more, it is known for what.
+            // If the connection ends again, the reason is known.
             if subscriptions.isSetAside(filter) { subscriptions.isolates = true }
             subscriptions.needs.append(.subscribe(filter, again: subscriptions.remembered.contains(filter)))
         }

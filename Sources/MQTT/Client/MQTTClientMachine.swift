@@ -96,7 +96,7 @@ public struct MQTTClientMachine: Sendable {
     /// How many identifiers the server called in use that were free here, in this session.
     var identifierClashes = 0
 
-    /// What is to be sent, in order, each when a commit is durable.
+    /// What to send, in order, each when its commit is durable.
     var work = CircularBuffer<PendingWork>()
     /// Messages that were accepted since the last step: the next one commits them before its own changes.
     var accepted: [DurableChange] = []
@@ -131,7 +131,7 @@ public struct MQTTClientMachine: Sendable {
         if let last = identifiers.last { packetIDs.resume(after: last) }
     }
 
-    /// Takes one input and appends what is to be done.
+    /// Takes one input and appends the actions that follow.
     public mutating func handle(_ input: Input, at now: Timestamp, into actions: inout [Action]) {
         step(at: now, into: &actions) { machine, step in
             switch input {
@@ -305,7 +305,7 @@ extension MQTTClientMachine {
         work.append(PendingWork(commit: nextCommit(step), work: item))
     }
 
-    /// Sends what is durable, in order. Answers whether that made room in the window.
+    /// Sends what is durable, in order. Returns whether that made room in the window.
     private mutating func drain(_ step: inout Step) -> Bool {
         var madeRoom = false
         while let next = work.first, next.commit <= completedCommit {

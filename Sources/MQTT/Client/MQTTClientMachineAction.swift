@@ -1,7 +1,7 @@
 public import NIOCore
 import Vocabulary
 
-/// Numbers the `commit` actions of one machine, in order. They start anew with each start of the daemon.
+/// Numbers the `commit` actions of one machine, in order, from the start of the daemon.
 public struct CommitNumber: RawRepresentable, Hashable, Comparable, Sendable {
     /// 1 or more; 0 is before the first.
     public let rawValue: UInt64
@@ -81,8 +81,8 @@ extension MQTTClientMachine {
         /// Time has passed: drop what is too old or expired, as far as it is at the head of the queue. It is never sent
         /// in any case; this only makes it known, and makes room, while there is no connection. Due at `nextDeadline`.
         case timePassed
-        /// The wall clock was set by so many milliseconds. What was accepted within the range, by the clock as it was, was
-        /// accepted since then only as long ago as it was.
+        /// The wall clock was set forward by this many milliseconds. What was accepted within the range, by the clock
+        /// as it was, keeps its age.
         case clockStepped(by: Int64, acceptedWithin: ClosedRange<Timestamp>)
         /// The answer to `challenged`.
         case keyDerived(SCRAMClient.Key)
@@ -100,9 +100,9 @@ extension MQTTClientMachine {
         case event(Event)
         /// Make the changes durable, then answer `committed`. May be done together with other commits.
         case commit([DurableChange], CommitNumber)
-        /// Read `queued` messages with a sequence above `after`, in order: at most `messages` of them and, but for the
-        /// first, at most `bytes` (sum of `size`). It has to see every commit that was issued before. Answer `loaded`,
-        /// also when there are none. At most one is outstanding.
+        /// Read `queued` messages with a sequence above `after`, in order: at most `messages` of them and, except for
+        /// the first, at most `bytes` (sum of `size`). The read must see every commit issued before. Answer `loaded`,
+        /// even if there are none. At most one is outstanding.
         case load(after: MessageSequence, messages: Int, bytes: Int)
         /// Write the bytes. With a number, answer `flushed` when the kernel has them (unless the connection closes first).
         case send(ByteBuffer, flush: FlushNumber?)
@@ -121,8 +121,8 @@ extension MQTTClientMachine {
         /// The server leaves something unanswered, as the sentence says; DISCONNECT and `close` come along. With what that
         /// means for what was sent.
         case unanswered(String, EndFinding?)
-        /// So many messages of QoS 2 are sent again in a new session, and may arrive twice: the server had lost the session
-        /// before it had said whether it has them.
+        /// This many messages of QoS 2 are sent again in a new session, and may arrive twice: the server lost the
+        /// session before it said whether it had them.
         case repeated(Int)
         /// PINGRESP.
         case pingAnswered
@@ -141,7 +141,7 @@ extension MQTTClientMachine {
         /// The server takes QoS 2 for QoS 1: it answers with PUBACK, so that its messages may come twice after an outage.
         /// Once, and only in MQTT 3.1.1, where a server has no other way to say so.
         case serverLowersQoS
-        /// A message from the server, for whoever wants it live.
+        /// A message from the server, for live subscribers.
         case received(InboundMessage)
         /// A message from the server has content that cannot be used: it is acknowledged, and nobody gets it.
         case messageRefused(RefusedMessage)
@@ -151,7 +151,7 @@ extension MQTTClientMachine {
         case collectingPaused
         /// The inbox is at its limit, and acknowledgements are withheld; or it is not any more.
         case inboxFull(Bool)
-        /// The oldest messages of a consumer that is full were dropped, up to this one: so many.
+        /// The oldest messages of a full consumer were dropped, up to this one.
         case consumerMissed(ConsumerName, through: InboxSequence, count: Int)
         /// A QoS 0 message with this topic found no room in the inbox, and nobody will send it again.
         case inboxDropped(String)
@@ -169,7 +169,7 @@ extension MQTTClientMachine {
         case protocolViolation(ReasonCode, String)
         /// The server speaks another protocol; `close` comes along.
         case foreignProtocol(ForeignProtocol)
-        /// The two sides disagree about the session, which has to be begun anew; DISCONNECT and `close` come along.
+        /// The two sides disagree about the session, and a new one must be begun; DISCONNECT and `close` accompany it.
         case stateMismatch(String)
         /// The server's session is gone, by a connection that was for that alone, and the next one begins a new one;
         /// DISCONNECT and `close` come along. In MQTT 3.1.1 only.
@@ -250,7 +250,7 @@ extension MQTTClientMachine {
         public var sharedSubscriptions: Bool
         /// Whether a subscription may have an identifier, which comes with its messages.
         public var subscriptionIDs: Bool
-        /// The highest alias that we may use; 0 is none.
+        /// The highest alias that we may use; 0 means none.
         public var topicAliasMaximum: UInt16
         /// Whether messages may have properties: content type, response topic, correlation data, user properties.
         public var messageProperties: Bool

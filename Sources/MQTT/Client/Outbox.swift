@@ -127,7 +127,7 @@ struct Outbox: Sendable {
     private var loadingThrough: MessageSequence?
     /// What the outstanding load brings is out of date.
     private var loadIsStale = false
-    /// How often the queue was begun anew because the server had lost the session.
+    /// How often the queue was started over because the server had lost the session.
     private(set) var lossCount = 0
 
     init(_ durable: DurableSession) {
@@ -230,7 +230,7 @@ struct Outbox: Sendable {
         }
     }
 
-    /// Takes a message that the store refused out of memory. Answers the identifier that it had.
+    /// Removes from memory a message that the store refused. Returns the identifier that it had.
     mutating func forget(_ sequence: MessageSequence, size: Int, packetID: PacketID?) -> PacketID? {
         counts.bytes -= size
         if let packetID, inFlight[packetID]?.sequence == sequence {
@@ -360,7 +360,7 @@ struct Outbox: Sendable {
         }
     }
 
-    /// Answers the QoS 0 messages that are flushed, with their sizes.
+    /// Returns the QoS 0 messages that are flushed, with their sizes.
     mutating func flushed(_ number: FlushNumber) -> [(sequence: MessageSequence, size: Int)] {
         while let flush = flushes.first, flush.number <= number {
             backlogBytes -= flush.bytes
@@ -433,7 +433,8 @@ struct Outbox: Sendable {
         }
     }
 
-    /// The server lost the session, and what was in flight is queued in the store: the queue is read anew.
+    /// The server lost the session, and what was in flight is queued in the store: the queue is read from the
+    /// beginning.
     mutating func sessionLost() {
         lossCount += 1
         inFlight.removeAll()

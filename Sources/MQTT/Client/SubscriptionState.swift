@@ -17,7 +17,7 @@ public struct SubscriptionRefusal: Hashable, Sendable {
     public var reasonString: String?
     /// Since when the server refuses it with this code.
     public var since: Timestamp
-    /// When it is asked for again, besides every reconnect and when somebody subscribes to it anew.
+    /// When it is asked for again, apart from every reconnect and every new subscription to it.
     public var asksAgainAt: Timestamp
     /// The server ended connections while it was asked for this: a reconnect does not ask for it, or there would be no end.
     public var endedConnections = false

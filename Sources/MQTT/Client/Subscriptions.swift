@@ -50,7 +50,7 @@ struct Subscriptions: Sendable {
         self.remembered = remembered
     }
 
-    /// Answers the identifiers that are free now: requests are not part of the session (rule 6).
+    /// Returns the identifiers that are free now: requests are not part of the session (rule 6).
     mutating func connectionClosed() -> [PacketID] {
         let identifiers = Array(requests.keys)
         requests.removeAll()
@@ -61,7 +61,7 @@ struct Subscriptions: Sendable {
         return identifiers
     }
 
-    /// Answers whether there was anything to forget.
+    /// Returns whether there was anything to forget.
     mutating func sessionLost() -> Bool {
         confirmed.removeAll()
         guard !remembered.isEmpty else { return false }

@@ -17,7 +17,7 @@ struct Suspicion: Sendable {
         case announcement(String)
     }
 
-    /// So many ends in a row are no accident.
+    /// This many ends in a row are no accident.
     static let patience = 3
 
     private var suspect: Suspect?

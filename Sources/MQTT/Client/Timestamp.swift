@@ -12,7 +12,7 @@ public struct Timestamp: RawRepresentable, Hashable, Comparable, Sendable {
         left.rawValue < right.rawValue
     }
 
-    /// Later by so many milliseconds, or earlier; at most at the end of all times.
+    /// Later by this many milliseconds, or earlier if negative; saturates at the end of the range.
     func advanced(by milliseconds: Int64) -> Timestamp {
         let (sum, overflow) = rawValue.addingReportingOverflow(milliseconds)
         return Timestamp(rawValue: overflow ? (milliseconds > 0 ? .max : .min) : sum)

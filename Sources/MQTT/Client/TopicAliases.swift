@@ -4,14 +4,14 @@
 struct TopicAliases: Sendable {
     /// More would be memory for topics that come once.
     private static let limit = 1024
-    /// An alias takes three bytes, so it gains nothing for a topic of no more.
+    /// An alias takes three bytes, so it saves nothing for a shorter topic.
     private static let shortestTopic = 4
 
     private let maximum: Int
     /// By the bytes of the topic: strings are equal that look the same, and topics are not (4.7.3).
     private var aliases: [TopicName: UInt16] = [:]
 
-    /// - Parameter maximum: the server's Topic Alias Maximum; 0 is none at all.
+    /// - Parameter maximum: the server's Topic Alias Maximum; 0 means none.
     init(maximum: UInt16 = 0) {
         self.maximum = min(Int(maximum), Self.limit)
     }

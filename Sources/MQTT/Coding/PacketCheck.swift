@@ -2,15 +2,15 @@ import NIOCore
 
 /// Why a packet cannot be put on the wire: for what users hand in, before it is accepted.
 public enum UnencodablePacket: Error, Hashable, Sendable {
-    /// A string field of so many UTF-8 bytes, over 65,535 (1.5.4).
+    /// A string field of this many UTF-8 bytes, over 65,535 (1.5.4).
     case stringTooLong(Int)
     /// A string field contains U+0000 [MQTT-1.5.4-2].
     case stringContainsNull
-    /// A binary field of so many bytes, over 65,535 (1.5.6).
+    /// A binary field of this many bytes, over 65,535 (1.5.6).
     case binaryTooLong(Int)
     /// A number that is a Variable Byte Integer is over 268,435,455 (1.5.5).
     case numberTooLarge(Int)
-    /// The whole packet has so many bytes, over what MQTT can express (2.1.4).
+    /// The whole packet has this many bytes, more than MQTT can express (2.1.4).
     case packetTooLong(Int)
     /// A PUBLISH has a packet identifier at QoS 0 or has none at QoS 1 and 2 [MQTT-2.2.1-2].
     case packetIdentifierDoesNotFitQoS

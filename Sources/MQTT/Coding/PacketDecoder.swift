@@ -29,11 +29,12 @@ public struct PacketDecoder: Sendable {
     /// - Parameters:
     ///   - sender: who sends the bytes.
     ///   - version: the version of MQTT that this connection has.
-    ///   - adoptsVersion: whether a CONNECT of another version is taken, and the connection has that one from then on: for
-    ///     servers that speak both. Else it is refused with 0x84.
-    ///   - setsContentAside: whether a PUBLISH that can be framed, and whose content cannot be used, is handed out with a
-    ///     ``Publish/flaw``. So is one over the maximum in MQTT 3.1.1, which cannot announce one, without its payload. Else
-    ///     both are errors, and a publisher of such a message ends the connections of all who subscribe to it.
+    ///   - adoptsVersion: whether a CONNECT of another version is accepted and decides the version of the connection,
+    ///     for servers that speak both. Otherwise it is refused with 0x84.
+    ///   - setsContentAside: whether a PUBLISH that can be framed but has unusable content is handed out with a
+    ///     ``Publish/flaw``. The same goes, without its payload, for one over the maximum in MQTT 3.1.1, which cannot
+    ///     announce a maximum. Otherwise both are errors, and the publisher of such a message ends the connections of
+    ///     all its subscribers.
     ///   - maximumPacketSize: what we announced as Maximum Packet Size; by default all that MQTT can express.
     public init(
         sender: Sender = .server, version: ProtocolVersion = .five, adoptsVersion: Bool = false,

@@ -22,8 +22,8 @@ public enum DurableChange: Hashable, Sendable {
     /// quarantined → queued under a new sequence, the last one, with the payload it has, and accepted now. Needs no room,
     /// so it is not an insert.
     case requeue(MessageSequence, as: MessageSequence, at: Timestamp)
-    /// The wall clock was set by so many milliseconds: the times of all messages that were accepted within the range, by
-    /// the clock as it was, move along, and with them the age of their keys.
+    /// The wall clock was set forward by this many milliseconds: the times of all messages accepted within the range,
+    /// by the clock as it was, move along, and with them the age of their keys.
     case shiftTimes(by: Int64, acceptedWithin: ClosedRange<Timestamp>)
     /// An inbound QoS 2 identifier is in use: before the PUBREC is sent. No error if it is there already.
     case insertInbound(PacketID)
@@ -47,9 +47,9 @@ public enum DurableChange: Hashable, Sendable {
     case collect(CollectedMessage, for: [ConsumerName], PacketID?)
     /// The consumer has taken the message.
     case removeCollected(InboxSequence, ConsumerName)
-    /// The oldest messages of the consumer, up to this one, go without having been taken: so many.
+    /// The oldest messages of the consumer, up to this one, are dropped without having been taken.
     case dropCollected(ConsumerName, through: InboxSequence, count: Int)
-    /// A program was told how many messages its consumer has missed: so many less are to be told.
+    /// A program was told about this many missed messages; they are not reported again.
     case toldMissed(ConsumerName, Int)
     /// A durable consumer is new, or has another filter (as it was given) or QoS.
     case putConsumer(ConsumerName, filter: String, QoS)

@@ -5,7 +5,7 @@
 /// certain before the first of it is used, and with it everything before; after the loss exactly the identifiers of the last
 /// block are suspect.
 public struct IdentifierWindow: Hashable, Sendable {
-    /// How many identifiers are reserved at once: the cost is one flush of the disk for so many messages.
+    /// How many identifiers are reserved at once: one flush of the disk pays for this many messages.
     public static let size = 512
     private static let all = Int(UInt16.max)
 

@@ -115,8 +115,8 @@ public struct DaemonStatus: Codable, Hashable, Sendable {
     }
 }
 
-/// `daemon.reload`: reads the configuration again. Answers when it is in effect. A session whose file is broken goes on with
-/// the configuration that it had; one that had none is listed as failed (bad-configuration) until its file is mended.
+/// `daemon.reload`: reads the configuration again. Answers when it is in effect. A session whose file is broken keeps
+/// the configuration that it had; one that had none is listed as failed (bad-configuration) until its file is fixed.
 public enum DaemonReloadMethod: ControlMethod {
     public static let name = "daemon.reload"
     public static let role: Role? = .control
@@ -140,7 +140,7 @@ public enum DaemonReloadMethod: ControlMethod {
         public var changed: [String]
         public var added: [String]
         public var removed: [String]
-        /// Sessions that go on with the configuration from before, because their files have errors.
+        /// Sessions that keep their previous configuration, because their files have errors.
         public var kept: [String]
         public var errors: [ConfigurationProblem]
         /// What is not as before, key by key.

@@ -168,7 +168,7 @@ public enum MessageSubscribeMethod: ControlMethod {
         public var subscription: SubscriptionID
         /// What the server granted; `nil` while the session is not connected: it is asked when the session is.
         public var grantedQoS: MessageQoS?
-        /// Of a durable consumer: how many of its messages were dropped since a program was told that last.
+        /// Of a durable consumer: how many of its messages were dropped since a program was last told.
         public var missed: Int?
         /// Of a durable consumer: the ids of its messages mean something within an epoch only. There is another one when
         /// the daemon's store was replaced.

@@ -92,7 +92,7 @@ public struct ListedMessage: Codable, Hashable, Sendable {
     /// Bytes of topic, payload and properties: what it counts for against `max-bytes`.
     public var size: Int
     public var acceptedAt: RFC3339
-    /// When it is not worth delivering any more; `nil`: never.
+    /// When it expires; `nil`: never.
     public var expiresAt: RFC3339?
     public var state: QueuedMessageState
     /// Of a quarantined one: the server's reason code.

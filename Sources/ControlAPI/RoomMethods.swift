@@ -17,7 +17,7 @@ public enum RoomParticipantsMethod: ControlMethod {
     }
 }
 
-/// Somebody in a room.
+/// A participant of a room.
 public struct RoomParticipant: Codable, Hashable, Sendable {
     /// What a reader may meet; more may be added.
     public struct State: RawRepresentable, Codable, Hashable, Sendable {
@@ -30,7 +30,7 @@ public struct RoomParticipant: Codable, Hashable, Sendable {
         public static let online = State(rawValue: "online")
     }
 
-    /// Why somebody is not there any more.
+    /// Why a participant is no longer there.
     public struct Departure: RawRepresentable, Codable, Hashable, Sendable {
         public var rawValue: String
 

@@ -33,8 +33,8 @@ public struct SessionEvent: ControlNotification {
     /// Also of path-changed.
     public var path: SessionStatus.Path?
 
-    /// connection-lost, reconnect-completed: the outage's length in seconds until now; left out where somebody had asked for
-    /// the reconnect, which is no outage.
+    /// connection-lost, reconnect-completed: the outage's length in seconds so far; omitted where somebody had asked
+    /// for the reconnect, which is no outage.
     public var outage: Double?
     /// quality-changed; and participant-changed: what the participant says of its own connection.
     public var quality: SessionStatus.Quality?
@@ -65,7 +65,7 @@ public struct SessionEvent: ControlNotification {
     public var consumer: String?
     /// subscription-changed: what the server has made of the filter.
     public var subscription: SessionStatus.Subscription?
-    /// inbox-full: whether acknowledgements are withheld, or not any more.
+    /// inbox-full: whether acknowledgements are withheld, or no longer are.
     public var full: Bool?
     /// dropped: how many events this reader was too slow for. message-dropped of a session: how many QoS 0 messages found
     /// no room in the inbox. message-repeated: how many messages of QoS 2 are sent again and may arrive twice.

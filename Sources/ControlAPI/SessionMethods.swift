@@ -51,7 +51,7 @@ public struct SessionOutcome: RawRepresentable, Codable, Hashable, Sendable {
     public static let connected = SessionOutcome(rawValue: "connected")
     public static let disconnected = SessionOutcome(rawValue: "disconnected")
     public static let failed = SessionOutcome(rawValue: "failed")
-    /// It goes on; this call does not wait any longer.
+    /// It continues; this call stops waiting.
     public static let timeout = SessionOutcome(rawValue: "timeout")
 }
 
@@ -194,7 +194,7 @@ public enum SessionSimulateMethod: ControlMethod {
     public enum Fault: String, Codable, Sendable, CaseIterable {
         /// The connection breaks.
         case drop
-        /// Nothing comes and goes on the present connection any more, and it stays open.
+        /// Nothing gets through on the present connection any more, and it stays open.
         case silence
         /// The connection breaks, and what the server has of the session is given up.
         case fullReconnect = "full-reconnect"
@@ -253,8 +253,8 @@ public enum SessionWatchMethod: ControlMethod {
         public var sequence: Int64
         /// Stands for the numbering: another one with every start of the daemon.
         public var epoch: String
-        /// `since` was a number of another epoch: what happened until that one's end is not known any more, and the events
-        /// of this one follow from its first.
+        /// `since` was a number of another epoch: what happened until the end of that one is no longer known, and the
+        /// events of this one follow from its first.
         public var restarted: Bool
 
         public init(

@@ -58,8 +58,8 @@ public struct SessionStatus: Codable, Hashable, Sendable {
     public var outbox: Outbox
     public var inbox: Inbox
     public var counters: Counters
-    /// Set while the session's file has errors and the session goes on with its configuration from before: the first error,
-    /// and how many more there are.
+    /// Set while the session's file has errors and the session keeps its previous configuration: the first error, and
+    /// how many more there are.
     public var configurationError: String?
 
     public init(
@@ -255,7 +255,7 @@ public struct SessionStatus: Codable, Hashable, Sendable {
             public var bytes: Int64
             /// Set while the server refuses the filter, so that the consumer gets nothing: the server's words.
             public var refused: String?
-            /// Messages that were dropped because it was full, and that no program was told of.
+            /// Messages that were dropped because it was full, without a program having been told.
             public var missed: Int?
 
             public init(

@@ -217,8 +217,8 @@ public actor DurableStore {
     /// How long a call waits for a lock of another program, in milliseconds. The store does nothing else meanwhile.
     private static let lockPatience: Int32 = 200
 
-    /// Whether the last moments before this start are in the file is not known, unless it was closed: numbers go on after
-    /// those that were reserved, and identifiers that may have been used are suspect.
+    /// Unless the file was closed properly, it is not known whether it has the last moments before this start: numbers
+    /// continue after those that were reserved, and identifiers that may have been used are suspect.
     private static func takeUp(_ database: Database) throws(StoreError) {
         guard try Schema.reservesAhead(database) else { return }
         try database.transaction { () throws(StoreError) in
@@ -256,7 +256,7 @@ public actor DurableStore {
     /// Calls `body` on the store's thread whenever a damaged file was replaced while the daemon runs.
     public func whenReplaced(_ body: @escaping @Sendable (OpenReport.MovedAside) -> Void) { replaced = body }
 
-    /// The file was found to be damaged: what can be read of it goes on in a new one.
+    /// The file was found to be damaged: what can be read of it is moved to a new one.
     private func replace() throws(StoreError) -> Database {
         database?.close()
         database = nil
@@ -288,7 +288,7 @@ public actor DurableStore {
     /// A change of a message that is not there does nothing. When there is no room, the same batch without its inserts
     /// still has some: a part of the disk is kept free for that.
     ///
-    /// - Throws: ``StoreError/full(path:cause:)``, after which everything goes on as soon as there is room;
+    /// - Throws: ``StoreError/full(path:cause:)``, after which everything continues as soon as there is room;
     ///   ``StoreError/inconsistent(_:)`` for a sequence that is not above every one inserted before.
     package func commit(_ batch: [(session: SessionName, changes: [SessionChange])]) throws(StoreError) {
         let start = ContinuousClock.now

@@ -10,7 +10,7 @@ public struct HistoryEntry: Hashable, Sendable {
     public var from: String
     /// The state that was entered. The same as ``from`` when only the phase is another one.
     public var to: String
-    /// What went on in the state when it was entered, if it tells a state without a network from one with.
+    /// The phase when the state was entered, if it distinguishes a state without a network from one with.
     public var phase: String?
     /// How the session reconnects or has reconnected.
     public var mode: String?

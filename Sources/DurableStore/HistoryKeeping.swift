@@ -81,8 +81,8 @@ extension DurableStore {
         return HistoryPage(entries: entries.reversed(), next: count < limit ? nil : last)
     }
 
-    /// Notes on the disk, without waiting for it, that the daemon lives: what ``OpenReport/lastAlive`` tells its
-    /// successor.
+    /// Notes on the disk, without waiting for it, that the daemon is alive: ``OpenReport/lastAlive`` of the next
+    /// daemon.
     public func noteAlive() {
         directory.touch()
     }

@@ -2,9 +2,8 @@ internal import Glibc
 internal import MQTT
 
 /// The daemon's directory, held by a lock for as long as this lives: one state directory, one daemon.
-///
-/// The lock is the kernel's (flock(2)), so it ends with the process however that ends; what is written in the file only
-/// tells others who has it.
+/// The lock is the kernel's (flock(2)), so it ends with the process however that ends; the file's content only tells
+/// others who holds it.
 struct StateDirectory: ~Copyable {
     let path: String
     /// When the last one that had the lock took it or touched it; `nil` for the first one.
@@ -64,7 +63,8 @@ struct StateDirectory: ~Copyable {
         Self.modified("\(path)/\(name)")
     }
 
-    /// Marks the lock as held by somebody who lives. On a disk that is full or read-only that fails, and does not matter.
+    /// Marks the lock as held by a living process. On a disk that is full or read-only that fails, which does not
+    /// matter.
     func touch() {
         _ = futimens(lock, nil)
     }

@@ -8,10 +8,9 @@ internal import NIOCore
 ///         try await book(message)
 ///         try await message.ack()
 ///     }
-///
 /// Ends with an error when the daemon refuses the consumer or another program takes it over
-/// (``ClientError/consumerEnded(_:)``), and without one when the client is closed. The consumer goes on collecting when the
-/// sequence is no longer iterated.
+/// (``ClientError/consumerEnded(_:)``), and without one when the client is closed. The consumer keeps collecting when
+/// the sequence is no longer iterated.
 public struct DurableSubscription: AsyncSequence, Sendable {
     /// A message to acknowledge.
     public struct Element: Sendable {
@@ -36,11 +35,12 @@ public struct DurableSubscription: AsyncSequence, Sendable {
     public enum Acknowledgement: Sendable {
         /// It is committed to disk: the message is not given again.
         case committed
-        /// The daemon is told when it gives the message again. If this client ends before, the next one is given it.
+        /// The daemon is told when it gives the message again. If this client ends first, the next one is given the
+        /// message.
         case pending
     }
 
-    /// How many messages of the consumer were dropped since a program was told that last, because it was full.
+    /// How many messages of the consumer were dropped because it was full, since a program was last told.
     public let missed: Int
 
     let stream: AsyncThrowingStream<Element, any Error>
@@ -154,7 +154,7 @@ extension HoldfastClient {
         }
     }
 
-    /// Nobody iterates the sequence any more; the consumer goes on collecting.
+    /// The sequence is no longer iterated; the consumer keeps collecting.
     private func leave(_ feed: FeedID) {
         guard let id = consumers.removeValue(forKey: feed)?.id, case .attached = connection else { return }
         request(MessageUnsubscribeMethod.self, .init(subscription: id, keep: true), as: .ignored)
@@ -167,7 +167,7 @@ extension HoldfastClient {
         case nil:
             consumer.continuation.yield(.init(message: message, epoch: consumer.epoch, feed: feed, client: self))
         case .some(let earlier) where earlier.isAcknowledged:
-            // The program was told nothing of the daemon's absence, and need not do it twice.
+            // The program was not told of the daemon's absence, and need not do it twice.
             request(
                 MessageAckMethod.self, .init(subscription: message.subscription, id: message.id),
                 as: .acknowledgement(feed, message.id))
@@ -180,7 +180,7 @@ extension HoldfastClient {
         -> DurableSubscription.Acknowledgement
     {
         guard let consumer = consumers[feed] else { throw .closed }
-        // The daemon knows of no such message any more.
+        // The daemon no longer knows of this message.
         guard consumer.epoch == epoch, let message = consumer.messages[id] else { return .committed }
         consumers[feed]?.messages[id]?.isAcknowledged = true
         guard let subscription = consumer.id, message.isGivenHere else { return .pending }

@@ -39,7 +39,7 @@ struct Feed<Element: Sendable> {
 /// A watch of this client.
 struct WatchFeed {
     var session: String?
-    /// The sequence number of the last event that was seen; where it goes on after a restart of the daemon.
+    /// The sequence number of the last event seen, from which the watch continues after a restart of the daemon.
     var since: Int64?
     /// The numbering that `since` belongs to.
     var epoch: String?

@@ -7,7 +7,7 @@ internal import NIOPosix
 #endif
 
 extension HoldfastClient {
-    /// detached → attaching. Everybody in `waiting` is told how it went.
+    /// detached → attaching. All of `waiting` learn the outcome.
     func dial(waiting: [CheckedContinuation<Greeting, Never>]) {
         reattachment?.cancel()
         reattachment = nil

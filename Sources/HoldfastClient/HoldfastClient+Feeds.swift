@@ -88,15 +88,15 @@ extension HoldfastClient {
         request(MessageUnsubscribeMethod.self, .init(subscription: id), as: .ignored)
     }
 
-    /// - Parameter isFirst: somebody waits for the watch to be made, and is told if it is not.
+    /// - Parameter isFirst: a caller waits for the watch, and is told if it cannot be made.
     func watchAnswered(_ id: FeedID, _ answer: Answer, isFirst: Bool) {
         guard watches[id] != nil else { return }
         do {
             let result = try Self.decode(SessionWatchMethod.Result.self, from: try answer.get())
             watches[id]?.id = result.watch
-            // What is replayed follows the snapshot and has lower numbers than it: the number of the last event seen
-            // is the one to go on from, and the snapshot's only when there was none.
-            // Where the numbers start again, the replay begins with the first.
+            // What is replayed follows the snapshot and has lower numbers: the number of the last event seen is the one
+            // to continue from, and the snapshot's only if there was none. Where the numbers start again, the replay
+            // begins with the first.
             if watches[id]?.since == nil { watches[id]?.since = result.sequence }
             if result.restarted { watches[id]?.since = 0 }
             watches[id]?.epoch = result.epoch
@@ -110,7 +110,7 @@ extension HoldfastClient {
         }
     }
 
-    /// - Parameter isFirst: somebody waits for the subscription to be made, and is told if it is not.
+    /// - Parameter isFirst: a caller waits for the subscription, and is told if it cannot be made.
     func subscriptionAnswered(_ id: FeedID, _ answer: Answer, isFirst: Bool) {
         guard subscriptions[id] != nil else { return }
         do {
@@ -135,7 +135,7 @@ extension HoldfastClient {
         case ended
     }
 
-    /// - Parameter isFirst: somebody waits for the feed, and is told.
+    /// - Parameter isFirst: a caller waits for the feed, and is told.
     func refusal(_ error: ClientError, isFirst: Bool) -> Refusal {
         if isFirst { return .ended }
         guard case .attached = connection else { return .left }

@@ -42,11 +42,12 @@ struct LineDecoder: ByteToMessageDecoder {
     }
 }
 
-/// Tells the client what happens on one connection. Runs on the client's event loop, which is the client's executor.
+/// Reports to the client what happens on one connection. Runs on the client's event loop, which is the client's
+/// executor.
 final class ConnectionHandler: ChannelInboundHandler {
     typealias InboundIn = ByteBuffer
 
-    /// Weak: a client that nobody holds any more closes its connection.
+    /// Weak: a client that is no longer referenced closes its connection.
     private weak var client: HoldfastClient?
     private let generation: Int
 

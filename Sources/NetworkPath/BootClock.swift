@@ -3,7 +3,7 @@ public import SessionCore
 
 /// The host's boot clock, the only clock that deadlines are kept on.
 public enum BootClock {
-    /// Nanoseconds since boot by `CLOCK_BOOTTIME`: it goes on while the host sleeps and is never stepped.
+    /// Nanoseconds since boot by `CLOCK_BOOTTIME`, which continues while the host sleeps and is never stepped.
     public static func now() -> Instant {
         var time = timespec()
         let result = clock_gettime(CLOCK_BOOTTIME, &time)

@@ -8,7 +8,7 @@ public enum ClockChange: Hashable, Sendable {
     case stepped(by: Duration)
 }
 
-/// Tells the host's sleep from a mere step of its wall clock.
+/// Distinguishes the host's sleep from a mere step of its wall clock.
 ///
 /// While the host sleeps, `CLOCK_BOOTTIME` runs away from `CLOCK_MONOTONIC`, and the wall clock goes with it; nothing else
 /// does that. Only a step moves the wall clock against `CLOCK_BOOTTIME`: slewing moves all three alike.
@@ -26,7 +26,7 @@ public struct ClockClassifier: Hashable, Sendable {
     }
 
     /// Looks at the clocks.
-    /// - Returns: what happened since the look before; steps too small to be told add up until they are not.
+    /// - Returns: what happened since the previous look; steps too small to report add up.
     public mutating func handle(_ reading: ClockReading) -> [ClockChange] {
         var changes: [ClockChange] = []
         let slept = Self.asleep(reading) - asleep

@@ -2,7 +2,7 @@ import CNetlink
 import Dispatch
 import Glibc
 
-/// Tells that the wall clock jumped: it was set, or the host woke up. Which of the two is for ``ClockClassifier`` to say.
+/// Reports that the wall clock jumped: it was set, or the host woke up. ``ClockClassifier`` decides which.
 ///
 /// A timer that never ends waits for it in the kernel, timerfd_create(2) with `TFD_TIMER_CANCEL_ON_SET`. Nothing is polled.
 public struct ClockSource: ~Copyable {

@@ -19,7 +19,7 @@ struct HintBatch: Hashable, Sendable {
 struct HintSource {
     private let channel: any Channel
 
-    /// What is told, on the event loop.
+    /// What is reported, on the event loop.
     struct Listener: Sendable {
         var hinted: @Sendable (HintBatch) -> Void
         /// The socket has ended: by `close`, or because the kernel had messages that it could not deliver (more than the

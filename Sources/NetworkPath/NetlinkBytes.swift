@@ -1,7 +1,6 @@
 /// A part of a netlink datagram that is read by offset.
-///
-/// Every read is checked against the end: what the kernel (or somebody who claims to be it) sent too short is answered
-/// with `nil`, never with a trap. Numbers are in the host's byte order, as netlink has them.
+/// Every read is checked against the end: what the kernel (or something that claims to be it) sent too short gives
+/// `nil`, never a trap. Numbers are in the host's byte order, as netlink has them.
 struct NetlinkBytes {
     private let bytes: ArraySlice<UInt8>
 

@@ -45,7 +45,8 @@ enum NetlinkRequest: Equatable {
             body = [UInt8](repeating: 0, count: RouteMessage.headerLength)
             body[0] = UInt8(address.family == .ipv4 ? AF_INET : AF_INET6)
             body[1] = UInt8(address.bytes.count * 8)
-            // Without this flag IPv4 says "main" whatever table had the route. IPv6 always tells and refuses the flag.
+            // Without this flag IPv4 says "main" whatever table had the route. IPv6 always reports the table, and
+            // refuses the flag.
             let flags: UInt32 = address.family == .ipv4 ? UInt32(RTM_F_LOOKUP_TABLE) : 0
             body.replaceSubrange(8..<12, with: flags.bytes)
             body.appendAttribute(UInt16(RTA_DST.rawValue), address.bytes)

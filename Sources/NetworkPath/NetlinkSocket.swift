@@ -68,13 +68,13 @@ struct NetlinkSocket: ~Copyable {
     enum Received: Equatable {
         /// A datagram of this many bytes is in the buffer.
         case datagram(Int)
-        /// Somebody other than the kernel sent it.
+        /// It was not sent by the kernel.
         case foreign
         /// Messages were lost: the kernel dropped some, or one was longer than the buffer.
         case overrun
         /// Nothing is waiting.
         case nothing
-        /// The socket does not work any more.
+        /// The socket no longer works.
         case failed(NetlinkError)
     }
 

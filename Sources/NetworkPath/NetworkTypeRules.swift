@@ -47,7 +47,7 @@ private func readUEvent(of interface: String) -> String {
     return String(decoding: bytes, as: UTF8.self)
 }
 
-/// Drivers (`IFLA_INFO_KIND`) whose interfaces carry packets inside other packets to somebody else's network.
+/// Drivers (`IFLA_INFO_KIND`) whose interfaces carry packets inside other packets to another network.
 private let tunnelKinds: Set<String> = [
     "tun", "wireguard", "ovpn", "ipip", "sit", "gre", "gretap", "ip6gre", "ip6gretap", "ip6tnl", "vti", "vti6", "xfrm",
     "erspan", "ip6erspan", "amneziawg",

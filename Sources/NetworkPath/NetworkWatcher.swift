@@ -151,7 +151,7 @@ public actor NetworkWatcher {
         policies[session] = policy.isBinding ? policy : nil
     }
 
-    /// Watches no target of this session any more, and forgets which networks it may use.
+    /// Stops watching the targets of this session, and forgets which networks it may use.
     /// - Parameter session: the session's name.
     public func removeTargets(ofSession session: String) {
         watched = watched.filter { $0.key.session != session }

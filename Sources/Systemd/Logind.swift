@@ -8,7 +8,7 @@ internal import Glibc
 public actor Logind {
     /// What was heard.
     public enum Event: Hashable, Sendable {
-        /// The host sleeps as soon as nobody delays it any more.
+        /// The host sleeps as soon as nothing delays it.
         case preparesForSleep
         /// The host has slept and is awake, or its sleep was given up.
         case woke
@@ -86,7 +86,7 @@ public actor Logind {
         process()
     }
 
-    /// Stops to listen, and delays nothing any more. Nothing is delivered after it.
+    /// Stops listening, and no longer delays anything. Nothing is delivered after it.
     public func stop() {
         retry?.cancel()
         retry = nil

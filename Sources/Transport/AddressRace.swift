@@ -56,7 +56,7 @@ final class AddressRace {
 
     /// One more channel was made, and is not connected yet.
     private func initialize(_ channel: any Channel) -> EventLoopFuture<Void> {
-        // After a cancel the race goes on with the addresses that are left; refused here, it ends at once.
+        // After a cancel the race would continue with the remaining addresses; refused here, it ends at once.
         guard completion != nil else { return eventLoop.makeFailedFuture(ChannelError.ioOnClosedChannel) }
         channels.append(channel)
         guard let sockets = channel as? any SocketOptionProvider else { return eventLoop.makeSucceededVoidFuture() }

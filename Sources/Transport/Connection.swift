@@ -40,7 +40,7 @@ public final class Connection {
     private let contexts: TLSContextCache
     private let lookUp: LookUp
     private var onEvent: ((ConnectionEvent) -> Void)?
-    /// What happens before `open` has returned, to be told afterwards; `nil` from then on.
+    /// Events from before `open` has returned, delivered afterwards; `nil` from then on.
     private var heldBack: [ConnectionEvent]? = []
 
     private(set) var phase = Phase.resolving
@@ -62,7 +62,7 @@ public final class Connection {
     private var hasTunnel = false
     private var unflushed = 0
     private var isReading = true
-    /// The first failed write. The channel's end follows and tells it.
+    /// The first failed write. The channel's end follows and reports it.
     private(set) var writeFailure: TransportFailure?
 
     private init(
@@ -122,7 +122,7 @@ public final class Connection {
     ///
     /// - Parameter onEvent: takes every event from now on.
     ///
-    /// - Returns: whether it goes on; `false`, and no event, when the connection is over already.
+    /// - Returns: whether it continues; `false`, and no event, when the connection is over already.
     public func proceed(onEvent: @escaping (ConnectionEvent) -> Void) -> Bool {
         eventLoop.preconditionInEventLoop()
         guard phase == .reached, let peer else { return false }
@@ -436,7 +436,7 @@ extension Connection {
         eventLoop.preconditionInEventLoop()
         self.isReading = isReading
         guard phase == .open else { return }
-        // Fails only on a closed channel, whose end is told separately.
+        // Fails only on a closed channel, whose end is reported separately.
         try? channel?.syncOptions?.setOption(.autoRead, value: isReading)
     }
 
@@ -455,7 +455,7 @@ extension Connection {
 
     private func sayGoodbyeWhenFlushed() {
         guard unflushed == 0, let channel else { return }
-        // TLS sends its close_notify and waits for the peer's; plain TCP sends FIN and goes on reading until the peer's.
+        // TLS sends its close_notify and waits for the peer's; plain TCP sends FIN and keeps reading until the peer's.
         // A plain close() with unread bytes would become a reset, and could take our last bytes with it.
         channel.close(mode: tlsHandler == nil ? .output : .all, promise: nil)
     }
@@ -554,7 +554,7 @@ extension Connection {
         phase = .finished
         stopTimer()
         race.take()?.cancel()
-        // Nothing depends on it any more, and it would keep the connection waiting that takes the place of this one.
+        // Nothing depends on it any more, and it would delay the connection that takes its place.
         _ = eventLoop.assumeIsolated().scheduleTask(in: .milliseconds(5)) { self.dropChannel() }
         emit(.closed(end))
         if heldBack == nil { onEvent = nil }

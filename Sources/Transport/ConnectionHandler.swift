@@ -1,7 +1,7 @@
 import NIOCore
 import NIOTLS
 
-/// The last handler of a channel's pipeline: tells the connection what happens there, until it is cut off.
+/// The last handler of a channel's pipeline: reports to the connection what happens there, until it is cut off.
 final class ConnectionHandler: ChannelInboundHandler {
     typealias InboundIn = ByteBuffer
 
@@ -11,7 +11,7 @@ final class ConnectionHandler: ChannelInboundHandler {
         self.connection = connection
     }
 
-    /// Nothing is told any more. The channel may go on closing for itself.
+    /// Reports nothing from now on. The channel may finish closing on its own.
     func cutOff() { connection = nil }
 
     func channelRead(context: ChannelHandlerContext, data: NIOAny) {

@@ -2,7 +2,7 @@ import NIOCore
 import NIOHTTP1
 import Vocabulary
 
-/// Asks a proxy for a connection to the server, and leaves the channel's pipeline as it was.
+/// Asks a proxy for a connection to the server, and then removes its handlers from the channel's pipeline.
 final class ProxyTunnel {
     private let endpoint: Endpoint
     private let proxy: ProxyOptions
@@ -17,7 +17,7 @@ final class ProxyTunnel {
         self.completion = completion
     }
 
-    /// Sends the request. What comes of it is told once.
+    /// Sends the request. The outcome is reported once.
     ///
     /// - Parameter last: the handler that gets the server's bytes afterwards; it stays the last one.
     func start(on channel: any Channel, before last: any ChannelHandler) throws {

@@ -30,7 +30,7 @@ struct LoadedTLS: Sendable {
     private let identity: Identity?
     /// What the files are that the two came from, and those that were rejected.
     private let files: [FileIdentity?]
-    /// Why some of the files as they are now are not used; those before them are. `nil` also when it was told before.
+    /// Why some of the present files are not used; those from before are. `nil` also if that was reported before.
     private(set) var rejected: TransportFailure?
 
     private struct Authorities: Sendable {
@@ -91,7 +91,7 @@ struct LoadedTLS: Sendable {
         }
     }
 
-    /// That our own certificate has ended, if it has: servers say no more than that they do not want it, or nothing.
+    /// That our own certificate has expired, if it has: servers say only that they do not want it, or nothing.
     func expiry(at now: Int) -> String? {
         guard let identity, let certificate = identity.chain.first, now > certificate.notValidAfter else { return nil }
         return "our own certificate in \(identity.path) has expired, or our clock is wrong"
@@ -161,7 +161,7 @@ struct LoadedTLS: Sendable {
     }
 }
 
-/// What tells that a file was replaced or changed.
+/// By what a replaced or changed file is recognized.
 private struct FileIdentity: Equatable, Sendable {
     let inode: UInt64
     let size: Int64

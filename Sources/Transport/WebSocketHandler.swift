@@ -6,10 +6,9 @@ struct WebSocketEnded { let failure: String? }
 
 /// Puts bytes into masked binary frames and takes them out of the server's, answers pings, and closes as RFC 6455, 7.1
 /// wants it: a Close frame each way first.
-///
-/// Frames may be as small as two bytes, and come by the ten thousand with one read. What they carry goes on as one piece, and
-/// of the pings the last is answered (RFC 6455, 5.5.3), when the one before it is out: so a flood of frames costs no more
-/// than one of bytes, and a server that does not read is owed one pong.
+/// Frames may be as small as two bytes, and arrive by the ten thousand with one read. What they carry is passed on as
+/// one piece, and of the pings only the last is answered (RFC 6455, 5.5.3), once the previous pong is out: so a flood
+/// of frames costs no more than one of bytes, and a server that does not read is owed one pong.
 final class WebSocketHandler: ChannelDuplexHandler {
     typealias InboundIn = WebSocketFrame
     typealias InboundOut = ByteBuffer

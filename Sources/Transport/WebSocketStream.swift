@@ -14,7 +14,7 @@ struct WebSocketStream: Sendable {
         case answer(ByteBuffer)
         /// The server closes; with a sentence if it is not a usual end.
         case close(WebSocketErrorCode?, String?)
-        /// The server broke the rules; to be told with the code, and the connection ends. [MQTT-6.0.0-1]
+        /// The server broke the rules; report it with the code and end the connection. [MQTT-6.0.0-1]
         case violation(WebSocketErrorCode, String)
     }
 

@@ -25,7 +25,7 @@ final class WebSocketUpgrade {
         self.completion = completion
     }
 
-    /// Sends the request. What comes of it is told once.
+    /// Sends the request. The outcome is reported once.
     func start(on channel: any Channel) throws {
         let encoder = HTTPRequestEncoder()
         // Bytes right behind the answer are frames already.

@@ -13,7 +13,7 @@ public enum SessionState: String, Codable, Sendable, CaseIterable {
     case failed
 }
 
-/// What goes on while a session is connecting or reconnecting.
+/// What a connecting or reconnecting session is doing.
 public enum Phase: String, Codable, Sendable, CaseIterable {
     case waitingForNetwork = "waiting-for-network"
     case waiting, resolving, dialing, securing, authenticating, restoring

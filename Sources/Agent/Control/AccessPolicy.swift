@@ -38,7 +38,7 @@ struct Peer: Hashable, Sendable {
             if getsockopt(descriptor, SOL_SOCKET, SO_PEERGROUPS, &groups, &length) == 0 {
                 return Array(groups.prefix(Int(length) / MemoryLayout<gid_t>.stride))
             }
-            // The kernel tells the length that it needs; a process has at most 65,536 groups.
+            // The kernel returns the length that it needs; a process has at most 65,536 groups.
             guard errno == ERANGE, Int(length) > groups.count else { return [] }
             groups = [gid_t](repeating: 0, count: Int(length) / MemoryLayout<gid_t>.stride)
         }

@@ -12,7 +12,7 @@ import SessionCore
 ///   (``MemoryShares``). A line that does not fit into the allowance gets room for the longest at once, so that two of them
 ///   never wait for each other.
 /// - Reads of the disk run two at a time, in turns, so that commits are not delayed.
-/// - While somebody waits for memory, a connection that holds more than its allowance and has not moved by
+/// - While any connection waits for memory, one that holds more than its allowance and has not moved by
 ///   ``Limits/progress`` within ``Limits/patience`` is ended: a byte a second is no progress.
 ///
 /// Without I/O and clocks.
@@ -329,7 +329,8 @@ struct ControlScheduler {
         noteMovement(of: id, by: 0, at: now)
     }
 
-    /// An answer of a batch waits for the others. It counts, but the peer cannot read it yet, so calls go on beginning.
+    /// An answer of a batch waits for the others. It counts, but the peer cannot read it yet, so further calls may
+    /// begin.
     mutating func collected(_ bytes: Int, of id: ConnectionID) {
         guard connections[id] != nil else { return }
         memory.takeAnyway(bytes, for: id)

@@ -45,7 +45,7 @@ enum ControlSocket {
         unlink(path)
     }
 
-    /// Removes a socket that nobody listens on any more; a crash leaves one.
+    /// Removes a socket on which nothing listens any more; a crash leaves one.
     private static func removeStale(_ path: String, _ address: sockaddr_un) throws(Failure) {
         var status = stat()
         guard lstat(path, &status) == 0 else { return }

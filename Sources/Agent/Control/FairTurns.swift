@@ -43,7 +43,7 @@ struct FairTurns<Member: Hashable, User: Hashable> {
         waiting += 1
     }
 
-    /// The member whose turn it is. It does not wait any more; who has more to do is added again.
+    /// The member whose turn it is. It is no longer waiting; one that has more to do is added again.
     mutating func next() -> Member? {
         while waiting > 0, let user = users.popFirst() {
             defer { if lines[user] != nil { users.append(user) } }

@@ -12,7 +12,7 @@ struct EventLog: Sendable {
     private var oldest = 0
     /// The number of the last event; 0 before the first.
     private(set) var sequence: Int64 = 0
-    /// Tells this numbering from that of another run of the daemon.
+    /// Distinguishes this numbering from that of another run of the daemon.
     let epoch = String(UInt64.random(in: .min ... .max), radix: 16)
 
     /// Gives the event its number and keeps it.

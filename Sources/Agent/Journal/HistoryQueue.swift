@@ -10,7 +10,7 @@ actor HistoryQueue {
     static let maximumWaiting = 1000
     /// For so long what comes is put together: a session that is connected again at once has more than one entry.
     static let gathering = Duration.milliseconds(20)
-    /// How often the disk is told that the daemon lives, at most.
+    /// How often, at most, a sign of life is written to the disk.
     static let signOfLifeInterval = Duration.seconds(300)
 
     nonisolated let eventLoop: any EventLoop

@@ -41,7 +41,7 @@ struct JournalPacer: Hashable, Sendable {
         return counted
     }
 
-    /// Whether it remembers nothing that matters any more.
+    /// Whether it remembers nothing that still matters.
     func isIdle(at now: Instant) -> Bool {
         counted == 0 && began.map { $0.duration(to: now) >= Self.period } ?? true
     }

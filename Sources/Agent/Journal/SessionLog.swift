@@ -17,9 +17,9 @@ struct SessionLog {
     private var quarantinePacer = JournalPacer()
     private var dropPacer = JournalPacer()
     private var refusals = HourlyCount()
-    /// What was told to be refused.
+    /// The filters reported as refused.
     private var refusedFilters: Set<String> = []
-    /// What was told to be granted less than was asked.
+    /// The shortfalls already reported: less was granted than was asked for.
     private var toldShortfalls: [String] = []
     private var lastTLSFailure: TransportFailure?
     /// What the session was connected to, for the line that says that it was lost.
@@ -128,8 +128,8 @@ struct SessionLog {
         summaries = 0
     }
 
-    /// A first failure of a session that was never up is told at once; everything else at its minute. There is no timer
-    /// for it: it is looked at when an attempt begins or ends.
+    /// A first failure of a session that was never up is reported at once; everything else at its minute. There is no
+    /// timer for it: it is checked when an attempt begins or ends.
     private mutating func summarize(status: SessionMachine.Status, at now: Instant) {
         guard let tryingSince else { return }
         let minutes = tryingSince.duration(to: now).components.seconds / 60
@@ -173,7 +173,7 @@ struct SessionLog {
         logger.warning("\(session): the server refused the publication \(topic): \(sentence)", metadata: identity)
     }
 
-    /// What is granted as it was asked is no news.
+    /// What is granted as asked for is not news.
     mutating func subscriptionChanged(_ subscription: SessionStatus.Subscription, ofConsumers consumers: [ConsumerName])
     {
         let filter = subscription.filter

@@ -30,7 +30,7 @@ struct EventMetrics: Sendable {
         }
     }
 
-    /// Forgets sessions that are not configured any more.
+    /// Forgets sessions that are no longer configured.
     mutating func keep(_ sessions: Set<String>) {
         failures = failures.filter { sessions.contains($0.key) }
         outages = outages.filter { sessions.contains($0.key) }

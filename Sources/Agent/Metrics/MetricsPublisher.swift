@@ -33,7 +33,7 @@ actor MetricsPublisher {
     /// Where it listens; `nil` when it does not.
     var address: SocketAddress? { listener?.localAddress }
 
-    /// Does from now on what the configuration says. What cannot be done is told in the journal, and nothing else fails
+    /// Follows the configuration from now on. What cannot be done is reported in the journal, and nothing else fails
     /// because of it; the next reload tries again.
     func apply(_ new: MetricsConfiguration) async {
         let old = configuration

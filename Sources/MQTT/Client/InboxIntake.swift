@@ -184,7 +184,7 @@ struct InboxIntake: Sendable {
         for name in entry.consumers { collectors[name]?.backlog.add(entry.sequence, entry.size, limits) }
     }
 
-    /// Takes back what was added for an entry, but for those who are not there any more.
+    /// Subtracts what was added for an entry, except for consumers that no longer exist.
     mutating func subtract(_ entry: Entry) {
         for (name, generation) in zip(entry.consumers, entry.generations)
         where collectors[name]?.generation == generation {

@@ -35,7 +35,7 @@ extension MQTTClientMachine {
     mutating func isProven(_ connack: Connack, _ step: inout Step) -> Bool {
         guard var exchange = authentication else { return true }
         authentication = nil
-        // A server that knows nothing of it takes anybody, or takes us for somebody else.
+        // A server that does not support it accepts anybody, or takes us for somebody else.
         guard connack.properties.authenticationMethod == SCRAMClient.method else {
             authenticationFailed(.notProven, &step)
             return false

@@ -5,15 +5,15 @@ import NIOCore
 extension MQTTClientMachine {
     /// What happens to a durable consumer.
     public enum ConsumerInput: Hashable, Sendable {
-        /// It is there from now on, or another one than before; the filter as it was given, and what it stands for now.
+        /// It exists from now on, or has changed; the filter as given, and the filter that it now stands for.
         case put(filter: String, QoS, matching: TopicFilter?)
-        /// Its filter stands for something else now. Not durable: what was given is.
+        /// Its filter now stands for something else. Not durable: the filter as given is.
         case matching(TopicFilter?)
-        /// It is gone, with all that waits for it.
+        /// It is gone, with everything that waits for it.
         case remove
         /// Messages up to this one may be given to a program from now on.
         case give(through: InboxSequence)
-        /// It has taken these messages, or nobody wants them any more.
+        /// It has taken these messages, or they are no longer wanted.
         case taken([TakenMessage])
         /// A program was told that this many messages were dropped.
         case toldMissed(Int)
@@ -60,7 +60,7 @@ extension MQTTClientMachine {
         intake.collectors[consumer].map { ($0.backlog.messages, $0.backlog.bytes) } ?? (0, 0)
     }
 
-    /// How many messages were dropped because the consumer was full, and no program was told of.
+    /// How many messages were dropped because the consumer was full, without a program having been told.
     public func missed(by consumer: ConsumerName) -> Int { intake.collectors[consumer]?.missed ?? 0 }
 
     mutating func handle(_ input: ConsumerInput, of name: ConsumerName, _ step: inout Step) {

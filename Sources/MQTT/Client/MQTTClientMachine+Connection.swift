@@ -266,7 +266,7 @@ extension MQTTClientMachine {
             resumed: connack.sessionPresent, isCertain: connecting.wasSessionCertain, limits, &step)
     }
 
-    /// Session Present 1: both sides go on where they were (4.4).
+    /// Session Present 1: both sides continue where they were (4.4).
     private mutating func resume(isCertain: Bool, _ step: inout Step) {
         inbox.resumed(isCertain: isCertain)
         for id in outbox.identifiersInOrder {
@@ -291,7 +291,7 @@ extension MQTTClientMachine {
         for id in suspectIDs.sorted(by: { $0.rawValue < $1.rawValue }) { enqueue(.pubrel(id, .success), step) }
     }
 
-    /// Session Present 0: there is no exchange to go on with [MQTT-3.2.2-5].
+    /// Session Present 0: there is no exchange to continue [MQTT-3.2.2-5].
     private mutating func loseSession(_ step: inout Step) {
         for id in outbox.identifiersInOrder {
             guard let entry = outbox.inFlight[id] else { continue }

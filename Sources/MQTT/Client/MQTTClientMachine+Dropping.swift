@@ -9,22 +9,22 @@
 // take the next message with it for the one that was dropped.
 
 extension MQTTClientMachine {
-    /// What became of a message that somebody drops.
+    /// What became of a message that a person dropped.
     public enum Discarded: Hashable, Sendable {
-        /// It is not sent, or not sent again: `dropped` is told.
+        /// It is not sent, or not sent again: `dropped` is reported.
         case dropped
-        /// The server owned it already: `delivered` is told.
+        /// The server already owned it: `delivered` is reported.
         case delivered
         /// A message of QoS 0 that is with the transport.
         case isWithTransport
-        /// It was delivered, or rejected, in this moment.
+        /// It was delivered, or rejected, just now.
         case isGone
     }
 
-    /// Drops a message, and answers what became of it.
+    /// Drops a message, and returns what became of it.
     ///
-    /// The caller has read the message from the store after everything that it had committed, and `queueVersion` is what
-    /// it was before that.
+    /// The caller has read the message from the store after everything that was committed before, and `queueVersion` is
+    /// its value before that read.
     public mutating func discard(
         _ stored: StoredMessageSummary, at now: Timestamp, into actions: inout [Action]
     ) -> Discarded {
@@ -56,7 +56,7 @@ extension MQTTClientMachine {
         outbox.remove(id)
         outbox.counts.inFlight -= 1
         if entry.progress == .onWire {
-            // `patience` goes on waiting for the answer.
+            // `patience` keeps waiting for the answer.
             outbox.abandoned[id] = isKnownToServer ? .exactlyOnce : .atLeastOnce
         } else {
             packetIDs.free(id)
@@ -73,7 +73,7 @@ extension MQTTClientMachine {
         return .delivered
     }
 
-    /// The last answer to a message that was dropped; answers whether it is that.
+    /// The last answer to a message that was dropped; returns whether it is one.
     mutating func answeredAbandoned(_ id: PacketID) -> Bool {
         unreleased.remove(id)
         guard let qos = outbox.abandoned.removeValue(forKey: id) else { return false }
@@ -82,7 +82,7 @@ extension MQTTClientMachine {
         return true
     }
 
-    /// The connection is gone, and an answer to what was sent on it cannot come any more.
+    /// The connection is gone, and what was sent on it cannot be answered any more.
     mutating func forgetAbandoned() {
         for (id, qos) in outbox.abandoned where qos == .atLeastOnce { packetIDs.free(id) }
         outbox.abandoned = [:]

@@ -43,7 +43,7 @@ extension MQTTClientMachine {
         enqueue(.pubrec(id), step)
     }
 
-    /// Gives the message to those who want it live, or tells that nobody gets it.
+    /// Hands the message to live subscribers, or reports that there are none.
     func deliver(_ publish: Publish, _ step: inout Step) {
         if let flaw = publish.flaw {
             return step.emit(.messageRefused(RefusedMessage(topic: publish.topic, qos: publish.qos, flaw: flaw)))

@@ -1,4 +1,4 @@
-// What the outbox does not keep: what is too old, what there is no room for, and what nobody wants any more.
+// What the outbox does not keep: messages that are too old, for which there is no room, or which are no longer wanted.
 
 extension MQTTClientMachine {
     /// Whether a message of this size would be accepted without dropping another one.
@@ -56,7 +56,8 @@ extension MQTTClientMachine {
         }
     }
 
-    /// Brings the outbox back to its limits. Nobody was told of a message yet that is not durable, so it stays until then.
+    /// Brings the outbox back to its limits. A message that is not durable stays until it is: its publisher has not
+    /// been answered yet.
     mutating func dropOldest(_ step: inout Step) {
         guard configuration.whenFull == .dropOldest, excess() != (0, 0) else { return }
         while settledExcess != (0, 0), let first = outbox.first { dropFirst(first, because: .outboxFull, &step) }
@@ -64,7 +65,7 @@ extension MQTTClientMachine {
 
     // MARK: Time
 
-    /// Why the message is not to be sent any more, if it was not sent before (rule 22).
+    /// Why the message must not be sent any more, if it was not sent before (rule 22).
     func fate(of message: OutboundMessage, at now: Timestamp) -> DropReason? {
         if let expiresAt = message.expiresAt, expiresAt <= now { return .expired }
         if let age = configuration.maximumAge, message.acceptedAt.advanced(by: age) <= now { return .tooOld }
@@ -96,7 +97,8 @@ extension MQTTClientMachine {
         drop(queued.sequence, queued.message.topic, size: queued.message.size, because: reason, &step)
     }
 
-    /// It is told before it is durable: after a crash in between it may still be sent, but never is one lost untold.
+    /// The drop is reported before it is durable: after a crash in between the message may still be sent, but none is
+    /// ever lost without a report.
     mutating func drop(
         _ sequence: MessageSequence, _ topic: String, size: Int, because reason: DropReason, _ step: inout Step
     ) {

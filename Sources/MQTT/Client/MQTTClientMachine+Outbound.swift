@@ -44,7 +44,7 @@ extension MQTTClientMachine {
         guard case .quarantined = stored.state else {
             preconditionFailure("only a quarantined message can be retried")
         }
-        // Nobody wants it any more, and a person who had it sent again would only have it dropped.
+        // It has expired: sent again, it would only be dropped.
         if let expiresAt = stored.message.expiresAt, expiresAt <= now { throw .expired }
         try check(stored.message)
         return step(at: now, into: &actions) { machine, step in

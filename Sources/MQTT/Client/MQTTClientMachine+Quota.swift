@@ -40,7 +40,7 @@ struct Quota: Sendable {
 enum PingPurpose: Sendable {
     /// The driver wanted it.
     case heartbeat
-    /// To see whether the connection goes on after refusals.
+    /// To see whether the connection survives refusals.
     case proof
     /// To see whether everything before it has reached the server.
     case settling

@@ -117,7 +117,7 @@ extension MQTTClientMachine {
     /// Seconds that CONNECT announces.
     var announcedKeepAlive: UInt16 { capped(configuration.keepAlive) }
 
-    /// The server's value or ours, and no more than what was found to be short enough.
+    /// The server's value or ours, capped at what was found to be short enough.
     func capped(_ keepAlive: UInt16) -> UInt16 {
         guard let keepAliveCap else { return keepAlive }
         return keepAlive == 0 ? keepAliveCap : min(keepAlive, keepAliveCap)

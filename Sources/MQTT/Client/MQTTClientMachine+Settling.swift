@@ -50,7 +50,7 @@ extension MQTTClientMachine {
         return true
     }
 
-    /// Asks for the proof when everything else was sent, and tells once that nothing is in flight.
+    /// Asks for the proof once everything else has been sent, and reports once that nothing is in flight.
     mutating func noteSettled(_ step: inout Step) {
         guard let settling, !settling.isReported, case .connected = connection else { return }
         switch settling.proof {

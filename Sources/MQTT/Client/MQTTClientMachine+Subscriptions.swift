@@ -23,8 +23,8 @@ extension MQTTClientMachine {
         }
     }
 
-    /// From now on nothing is wanted of this filter. Without a connection `unsubscribed` comes at once, and the server is
-    /// told on the next one.
+    /// The filter is no longer wanted. Without a connection `unsubscribed` comes at once, and the server is told on the
+    /// next one.
     mutating func unsubscribe(_ filter: TopicFilter, _ step: inout Step) {
         subscriptions.unwant(filter)
         subscriptions.confirmed.remove(filter)

@@ -46,7 +46,7 @@ public struct MQTTCredentials: Hashable, Sendable {
 }
 
 extension MQTTClientMachine {
-    /// What happened, or what somebody asks. Publishing and subscribing are methods of their own, since they can fail.
+    /// What happened, or what was asked. Publishing and subscribing are methods of their own, since they can fail.
     public enum Input: Sendable {
         /// The transport is up: send CONNECT. Only after `connectionClosed`, or at first.
         /// `forceCleanStart` gives up the server's session, not our messages.
@@ -61,8 +61,8 @@ extension MQTTClientMachine {
         case connectionEnded(ConnectionEnd)
         /// Send PINGREQ, if connected.
         case ping
-        /// The connection is about to be left for another one: nothing new is begun on it. `settled` follows when nothing is
-        /// in flight any more.
+        /// The connection is about to be left for another one: nothing new is begun on it. `settled` follows when
+        /// nothing is in flight.
         case settle
         /// It is not left after all.
         case goOn
@@ -149,7 +149,7 @@ extension MQTTClientMachine {
         case collected([InboxMessage])
         /// The store had no room for messages of the inbox. They wait for `resumeCollecting`, unacknowledged.
         case collectingPaused
-        /// The inbox is at its limit, and acknowledgements are withheld; or it is not any more.
+        /// The inbox has reached its limit and acknowledgements are withheld; or no longer.
         case inboxFull(Bool)
         /// The oldest messages of a full consumer were dropped, up to this one.
         case consumerMissed(ConsumerName, through: InboxSequence, count: Int)
@@ -255,8 +255,9 @@ extension MQTTClientMachine {
         /// Whether messages may have properties: content type, response topic, correlation data, user properties.
         public var messageProperties: Bool
 
-        /// A server that speaks MQTT 3.1.1 cannot say how many messages it takes before the first is finished, and closes
-        /// the connection at one more. mosquitto takes 20 unless it is told otherwise, and few take less.
+        /// A server that speaks MQTT 3.1.1 cannot say how many messages it accepts before the first is finished, and
+        /// closes the connection when there is one more. mosquitto accepts 20 unless configured otherwise, and few
+        /// accept less.
         static let olderReceiveMaximum = 20
 
         /// - Parameters:
@@ -281,7 +282,7 @@ extension MQTTClientMachine {
         public var topic: String
         /// A slice of the bytes that arrived.
         public var payload: ByteBuffer
-        /// As which it was sent to us: no more than what was subscribed to.
+        /// The QoS with which it was sent to us: at most the one subscribed to.
         public var qos: QoS
         /// Whether it was there before we subscribed, unless Retain As Published says otherwise (3.3.1.3).
         public var retain: Bool
@@ -327,7 +328,7 @@ extension MQTTClientMachine {
         case dropped
         /// Larger than the connected server takes, or than MQTT can express. Bytes of the packet, and the limit.
         case tooLarge(Int, limit: Int)
-        /// The connected server takes no more than this QoS.
+        /// The connected server accepts no higher QoS than this.
         case qosNotSupported(maximum: QoS)
         /// The connected server does not retain messages.
         case retainNotSupported
@@ -380,7 +381,7 @@ extension MQTTClientMachine {
         case tooOld
         /// It was the oldest one when there was no room for a new one.
         case outboxFull
-        /// Somebody wanted it so.
+        /// A person dropped it.
         case discarded
     }
 

@@ -19,7 +19,7 @@ extension MQTTClientMachine {
 
     /// What a session's configuration decides about the protocol.
     public struct Configuration: Sendable {
-        /// The version of the next connection. It may differ from one connection to the next: the session goes on.
+        /// The version of the next connection. It may differ from one connection to the next within one session.
         public var version: ProtocolVersion
         /// Empty asks the server to assign one, which is then kept. In MQTT 3.1.1 there is no session without one.
         public var clientID: String
@@ -66,7 +66,7 @@ extension MQTTClientMachine {
         public var acknowledgeTimeout: Int64
         /// The same for SUBSCRIBE and UNSUBSCRIBE.
         public var requestTimeout: Int64
-        /// Topic filters in one SUBSCRIBE or UNSUBSCRIBE, 1 or more. Some servers take no more than 8.
+        /// Topic filters in one SUBSCRIBE or UNSUBSCRIBE, 1 or more. Some servers accept at most 8.
         public var filtersPerPacket: Int
         /// SUBSCRIBE and UNSUBSCRIBE packets that wait for their answers at once, 1 or more.
         public var maximumSubscribeRequests: Int

@@ -13,8 +13,8 @@ public struct OutboundMessage: Hashable, Sendable {
     /// What the program gave along. `topicAlias`, `messageExpiryInterval` and `subscriptionIDs` are the machine's business
     /// or the server's, and are ignored.
     public var properties: Publish.Properties
-    /// When nobody wants it any more; `nil` means never. Before that time the rest is sent as Message Expiry Interval
-    /// (3.3.2.3.3; not in MQTT 3.1.1), after it the message is not sent at all, unless it may have been sent before.
+    /// When it expires; `nil` means never. Until then the remaining time is sent as Message Expiry Interval (3.3.2.3.3;
+    /// not in MQTT 3.1.1); after that the message is not sent, unless it may have been sent before.
     public var expiresAt: Timestamp?
     /// When it was accepted, or when a person had it sent again. The machine sets it; the age of a message is measured
     /// from it.

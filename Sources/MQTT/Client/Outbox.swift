@@ -6,9 +6,8 @@ import NIOCore
 ///     sequence:   1 … 40              41 … 90                        91 … 5,000
 ///                 in flight (by id)   read-ahead: the queue's head   in the store only
 ///                                              loadedThrough = 90 ┘        lastSequence = 5,000 ┘
-///
-/// A message is settled when its insert is durable. Inserts become durable in order of sequence, so one number tells
-/// which are. QoS 0 messages stay `queued` in the store until they are flushed, and are in `unflushed` meanwhile.
+/// A message is settled when its insert is durable. Inserts become durable in order of sequence, so one number says
+/// which are. QoS 0 messages stay `queued` in the store until they are flushed; until then they are in `unflushed`.
 struct Outbox: Sendable {
     /// A message that has a packet identifier.
     struct InFlight: Sendable {
@@ -195,7 +194,7 @@ struct Outbox: Sendable {
         queuedBytes += size
     }
 
-    /// A message is not `queued` any more.
+    /// A message is no longer `queued`.
     mutating func leaveQueue(size: Int) {
         counts.queued -= 1
         queuedBytes -= size

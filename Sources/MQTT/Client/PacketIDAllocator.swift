@@ -45,7 +45,7 @@ struct PacketIDAllocator: Sendable {
         used[Int(id.rawValue) >> 6] &= ~(1 << UInt64(id.rawValue & 63))
     }
 
-    /// Frees all; the turn goes on.
+    /// Frees all identifiers; the order in which they are used continues.
     mutating func freeAll() {
         for index in used.indices { used[index] = 0 }
         used[0] = 1

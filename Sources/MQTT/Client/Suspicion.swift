@@ -196,7 +196,7 @@ extension MQTTClientMachine {
         return judgement.finding
     }
 
-    /// The server owns the message, and is not asked to release it any more.
+    /// The server owns the message, and is not asked to release it again.
     mutating func finishWithoutServer(_ id: PacketID, _ step: inout Step) {
         guard let entry = outbox.inFlight[id], entry.isReleased else { return }
         finish(id, &step)

@@ -16,7 +16,7 @@ struct TopicAliases: Sendable {
         self.maximum = min(Int(maximum), Self.limit)
     }
 
-    /// Replaces the topic of a PUBLISH that is about to be sent, or tells the server the alias of a topic that is new.
+    /// Replaces the topic of a PUBLISH that is about to be sent, or gives the server an alias for a new topic.
     ///
     /// - Parameter room: the bytes that the packet may still grow by.
     mutating func apply(to publish: inout Publish, room: Int) {

@@ -1,5 +1,5 @@
-/// Why bytes from the peer are not a packet. The connection cannot go on: send DISCONNECT with the reason code, close.
-/// As ``Publish/flaw`` it is about the content of one message, and the connection goes on.
+/// Why bytes from the peer are not a packet. The connection cannot continue: send DISCONNECT with the reason code, then
+/// close. As a ``Publish/flaw`` it is about the content of one message, and the connection continues.
 public struct MalformedPacket: Error, Hashable, Sendable {
     /// What the DISCONNECT should say (4.13): usually 0x81 or 0x82; 0x84, 0x94 and 0x95 where the standard wants them.
     public let reasonCode: ReasonCode

@@ -1,7 +1,6 @@
 /// One MQTT control packet (section 2.1.2), as it is on the wire and without any meaning that depends on a session.
-///
-/// The types are MQTT 5's. MQTT 3.1.1 has the same packets but AUTH, and can say less in them: `checkEncodable(as:)`
-/// tells whether it can say all of a packet.
+/// The types are those of MQTT 5. MQTT 3.1.1 has the same packets except AUTH, and can say less in them:
+/// `checkEncodable(as:)` says whether it can express a packet completely.
 ///
 /// The codec is pure: `PacketDecoder` turns bytes into packets and `encode(into:)` does the reverse. Strings are
 /// Swift strings; note that `==` on strings is canonical equivalence, while the standard compares topics byte by byte

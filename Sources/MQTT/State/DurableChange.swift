@@ -9,7 +9,7 @@ public enum DurableChange: Hashable, Sendable {
     case assign(MessageSequence, PacketID)
     /// inFlight → queued: the server lost the session, or has no room; the message goes out as a new one.
     case unassign(MessageSequence)
-    /// inFlight → released: before the PUBREL is sent. The payload is not needed any more.
+    /// inFlight → released: before the PUBREL is sent. The payload is no longer needed.
     case release(MessageSequence)
     /// The message is done: delivered or dropped.
     case remove(MessageSequence)
@@ -30,8 +30,8 @@ public enum DurableChange: Hashable, Sendable {
     /// An inbound QoS 2 identifier is free: before the PUBCOMP is sent.
     case removeInbound(PacketID)
     case removeAllInbound
-    /// The server may hold on to an identifier of ours that nothing is in flight with: it is not used in this session any
-    /// more.
+    /// The server may hold on to an identifier of ours with which nothing is in flight: it is not used in this session
+    /// again.
     case retireIdentifier(PacketID)
     /// The server has said that it holds nothing under an identifier that it might have held something under.
     case clearSuspect(PacketID)

@@ -1,9 +1,8 @@
 import NIOCore
 
 /// What a session needs of a store when nothing has to survive the process: the messages and identifiers in memory.
-///
-/// It carries out the machine's `commit` and `load` actions at once, so each can be answered as soon as it was given. With
-/// a store on disk in its place the session survives the process, and the host; its changes are the same ones.
+/// It carries out the machine's `commit` and `load` actions at once, so each can be answered immediately. With a store
+/// on disk in its place the session survives the process, and the host; the changes are the same.
 public struct MemoryStore: Sendable {
     private var messages: [MessageSequence: StoredMessage] = [:]
 

@@ -15,7 +15,7 @@ public struct PublishKey: Hashable, Sendable, CustomStringConvertible {
     }
 }
 
-/// What became of a message that is not in the outbox any more.
+/// What became of a message that is no longer in the outbox.
 public enum PublishOutcome: Hashable, Sendable {
     /// The server has it; its reason code.
     case delivered(ReasonCode)

@@ -137,7 +137,7 @@ extension EndToEnd {
         }
     }
 
-    @Test func `ten thousand topics go out and come in, each in its place`() async throws {
+    @Test func `three thousand topics go out and come in, each in its place`() async throws {
         try await withLab { lab, daemon in
             var options = LabServer.Options()
             options.isPersistent = false
@@ -152,7 +152,7 @@ extension EndToEnd {
                 session: "main", filter: "many/#", qos: .atLeastOnce, consumer: "many")
             let working = Task { await worker.run(subscription) }
             let far = try await LabSubscriber(lab, filter: "many/#")
-            for first in stride(from: 0, to: 10_000, by: 500) {
+            for first in stride(from: 0, to: 3_000, by: 500) {
                 let requests = (first..<first + 500).map { number in
                     MessagePublishMethod.Parameters(
                         session: "main", topic: "many/\(number % 100)/\(number)", payload: .init(text: "\(number)"),
@@ -166,12 +166,12 @@ extension EndToEnd {
                 guard let number = payload.flatMap({ Int($0) }) else { return false }
                 return topic == "many/\(number % 100)/\(number)"
             }
-            let arrived = try await far.received("ten thousand at the far end") { $0.count >= 10_000 }
-            #expect(Set(arrived).count == 10_000 && arrived.count == 10_000)
+            let arrived = try await far.received("three thousand at the far end") { $0.count >= 3_000 }
+            #expect(Set(arrived).count == 3_000 && arrived.count == 3_000)
             #expect(arrived.allSatisfy { isInPlace($0.topic, $0.payload) })
-            try await until("ten thousand at the consumer", within: .seconds(300)) { await worker.done.count >= 10_000 }
+            try await until("three thousand at the consumer", within: .seconds(300)) { await worker.done.count >= 3_000 }
             let done = await worker.done
-            #expect(Set(done.map(\.topic)).count == 10_000 && done.count == 10_000)
+            #expect(Set(done.map(\.topic)).count == 3_000 && done.count == 3_000)
             #expect(done.allSatisfy { isInPlace($0.topic, $0.payload.text) })
             await daemon.client.close()
             await working.value

@@ -5,7 +5,7 @@ import Vocabulary
 
 extension Connection {
     func tunnel(_ proxy: ProxyOptions, _ channel: any Channel, _ handler: ConnectionHandler) {
-        enter(.tunneling)
+        phase = .tunneling
         let timeout = options.dialTimeout
         startTimer(timeout) { connection in
             connection.proxyFailed("it did not answer within \(timeout)")
@@ -34,7 +34,7 @@ extension Connection {
 
     func upgrade(tlsVersion: String?) {
         guard let channel, let handler else { return }
-        enter(.upgrading)
+        phase = .upgrading
         let timeout = options.handshakeTimeout ?? options.dialTimeout
         startTimer(timeout) { connection in
             connection.webSocketFailed("did not answer the request for a WebSocket within \(timeout)")

@@ -36,30 +36,30 @@ public final class Connection {
     /// Where the connection goes.
     public let endpoint: Endpoint
     let options: Options
-    private let eventLoop: any EventLoop
-    private let contexts: TLSContextCache
-    private let lookUp: LookUp
+    let eventLoop: any EventLoop
+    let contexts: TLSContextCache
+    let lookUp: LookUp
     private var onEvent: ((ConnectionEvent) -> Void)?
     /// Events from before `open` has returned, delivered afterwards; `nil` from then on.
     private var heldBack: [ConnectionEvent]? = []
 
-    private(set) var phase = Phase.resolving
-    private var stop: Stop?
+    var phase = Phase.resolving
+    var stop: Stop?
     private var timer: Scheduled<Void>?
     /// What is left to be dialed.
-    private var addresses: [SocketAddress] = []
+    var addresses: [SocketAddress] = []
     /// The failed handshakes with addresses that were dialed before.
-    private var earlierFailures: [TransportFailure] = []
-    private var race: AddressRace?
-    private var tls: LoadedTLS?
+    var earlierFailures: [TransportFailure] = []
+    var race: AddressRace?
+    var tls: LoadedTLS?
 
-    private(set) var channel: (any Channel)?
-    private(set) var handler: ConnectionHandler?
-    private var tlsHandler: NIOSSLClientHandler?
+    var channel: (any Channel)?
+    var handler: ConnectionHandler?
+    var tlsHandler: NIOSSLClientHandler?
     var webSocket: WebSocketHandler?
-    private(set) var peer: SocketAddress?
+    var peer: SocketAddress?
     /// Whether the proxy has connected us to the server.
-    private var hasTunnel = false
+    var hasTunnel = false
     private var unflushed = 0
     private var isReading = true
     /// The first failed write. The channel's end follows and reports it.
@@ -200,222 +200,6 @@ public final class Connection {
 @available(*, unavailable)
 extension Connection: Sendable {}
 
-// MARK: - Resolving and dialing
-
-extension Connection {
-    private func start(_ threadPool: NIOThreadPool) {
-        guard phase == .resolving else { return }
-        if endpoint.scheme.isSecure {
-            if let name = options.tls.serverName, IPAddress(name) != nil {
-                fail(TransportFailure(.unsupported, "the TLS server name “\(name)” is an address, not a host name"))
-                return
-            }
-            if options.proxy != nil, endpoint.isLiteral, options.tls.serverName == nil {
-                fail(TransportFailure(.unsupported, "through a proxy, TLS needs a host name to verify, not an address"))
-                return
-            }
-            let tls = options.tls
-            let last = contexts.last(for: tls)
-            threadPool.runIfActive(eventLoop: eventLoop) { LoadedTLS.load(tls, last: last) }
-                .assumeIsolated().whenComplete { self.loadedTLS($0) }
-        }
-        let (host, port) = hop
-        if let address = try? SocketAddress(ipAddress: host, port: port) {
-            resolved(.success(.success([address])))
-            return
-        }
-        emit(.resolving)
-        guard phase == .resolving else { return }
-        startTimer(options.dialTimeout) { connection in
-            connection.fail(
-                TransportFailure(
-                    .dnsFailed, "cannot resolve \(host): no answer within \(connection.options.dialTimeout)"))
-        }
-        let lookUp = lookUp
-        threadPool.runIfActive(eventLoop: eventLoop) { lookUp(host, port) }
-            .assumeIsolated().whenComplete { self.resolved($0) }
-    }
-
-    /// What is resolved and dialed.
-    private var hop: (host: String, port: Int) {
-        options.proxy.map { ($0.address.host, $0.address.port) } ?? (endpoint.host, endpoint.port)
-    }
-
-    private func resolved(_ outcome: Result<Result<[SocketAddress], TransportFailure>, any Error>) {
-        guard phase == .resolving else { return }
-        stopTimer()
-        switch outcome {
-        case .success(.success(let addresses)):
-            self.addresses = addresses
-            emit(.resolved(addresses))
-            guard phase == .resolving else { return }
-            dial()
-        case .success(.failure(let failure)):
-            fail(failure)
-        case .failure(let error):
-            // The pool was shut down: the daemon is on its way out.
-            fail(TransportFailure(.dnsFailed, "cannot resolve \(hop.host): \(error)"))
-        }
-    }
-
-    private func dial() {
-        phase = .dialing
-        emit(.dialing)
-        guard phase == .dialing else { return }
-        var interface: String?
-        if let choose = options.way {
-            guard let way = choose(addresses) else {
-                let names = addresses.map(\.hostAndPort).joined(separator: ", ")
-                fail(TransportFailure(.networkNotAllowed, "no network that may be used leads to \(names)"))
-                return
-            }
-            (interface, addresses) = (way.interface, way.addresses)
-        }
-        let race = AddressRace(addresses, by: interface, options: options, eventLoop: eventLoop)
-        self.race = race
-        race.start(hop) { self.dialed($0) }
-    }
-
-    private func dialed(_ result: Result<any Channel, TransportFailure>) {
-        race = nil
-        switch result {
-        case .failure(let failure):
-            fail(failure)
-        case .success(let channel):
-            let handler = ConnectionHandler(self)
-            self.channel = channel
-            self.handler = handler
-            guard let peer = channel.remoteAddress,
-                (try? channel.pipeline.syncOperations.addHandler(handler)) != nil
-            else {
-                fail(brokenAtOnce)
-                return
-            }
-            self.peer = peer
-            if stop == .firstHop { stopHere(peer) } else { goOn(peer) }
-        }
-    }
-
-    private func stopHere(_ peer: SocketAddress) {
-        stop = nil
-        phase = .reached
-        emit(.reached(peer))
-    }
-
-    /// The first hop has answered, and there is nothing to wait for.
-    private func goOn(_ peer: SocketAddress) {
-        guard let channel, let handler else { return }
-        if let proxy = options.proxy, !hasTunnel {
-            tunnel(proxy, channel, handler)
-        } else {
-            connected(peer)
-        }
-    }
-
-    private var brokenAtOnce: TransportFailure {
-        TransportFailure(.reset, "the connection to \(endpoint.authority) broke as soon as it was made")
-    }
-
-    func enter(_ phase: Phase) { self.phase = phase }
-
-    /// Bytes go to the server from here on.
-    func connected(_ peer: SocketAddress) {
-        hasTunnel = options.proxy != nil
-        if stop == .server { return stopHere(peer) }
-        endpoint.scheme.isSecure ? secure(peer) : secured(tlsVersion: nil)
-    }
-}
-
-// MARK: - TLS
-
-extension Connection {
-    private func loadedTLS(_ outcome: Result<Result<LoadedTLS, TransportFailure>, any Error>) {
-        guard phase != .finished else { return }
-        switch outcome {
-        case .success(.success(let loaded)):
-            tls = loaded
-            contexts.keep(loaded)
-            if let rejected = loaded.rejected { emit(.tlsFilesRejected(rejected)) }
-            if phase == .securing { shakeHands() }
-        case .success(.failure(let failure)):
-            fail(failure)
-        case .failure(let error):
-            fail(TransportFailure(.tlsFilesUnusable, "the TLS files cannot be read: \(error)"))
-        }
-    }
-
-    private func secure(_ peer: SocketAddress) {
-        phase = .securing
-        let timeout = options.handshakeTimeout ?? options.dialTimeout
-        startTimer(timeout) { connection in
-            connection.handshakeFailed(
-                TransportFailure(
-                    .tlsTimeout, "\(peer.hostAndPort) did not finish the TLS handshake within \(timeout)"))
-        }
-        emit(.securing(peer))
-        if phase == .securing { shakeHands() }
-    }
-
-    /// Begins the handshake once both TCP and the TLS files are there.
-    private func shakeHands() {
-        guard let channel, let tls, tlsHandler == nil else { return }
-        do {
-            // Without a server name, the certificate is compared with the IP address that was dialed.
-            let handler = try NIOSSLClientHandler(context: tls.context, serverHostname: verifiedName)
-            tlsHandler = handler
-            try channel.pipeline.syncOperations.addHandler(handler, position: .first)
-            guard phase == .securing else { return }
-            try channel.syncOptions?.setOption(.autoRead, value: true)
-        } catch {
-            channelFailed(error)
-        }
-    }
-
-    /// The host name that the certificate must be for; nil when it must be for the IP address.
-    private var verifiedName: String? {
-        if let name = options.tls.serverName { return name }
-        if endpoint.isLiteral { return nil }
-        // The dot at the end is for the resolver; certificates do not have it (RFC 6066, 3).
-        return endpoint.host.hasSuffix(".") ? String(endpoint.host.dropLast()) : endpoint.host
-    }
-
-    /// The handshake was finished and the certificate verified.
-    func channelSecured() {
-        guard phase == .securing, let tlsHandler else { return }
-        if let verifiedName, tlsHandler.peerCertificate?.isFor(hostName: verifiedName) != true {
-            channelFailed(NIOSSLExtraError.failedToValidateHostname)
-            return
-        }
-        let version: String? =
-            switch tlsHandler.tlsVersion {
-            case .tlsv13: "TLSv1.3"
-            case .tlsv12: "TLSv1.2"
-            default: nil
-            }
-        secured(tlsVersion: version)
-    }
-
-    private func secured(tlsVersion: String?) {
-        endpoint.scheme.isWebSocket ? upgrade(tlsVersion: tlsVersion) : opened(tlsVersion: tlsVersion)
-    }
-
-    private func handshakeFailed(_ failure: TransportFailure) {
-        let left = addresses.filter { $0 != peer }
-        switch failure.code {
-        case .tlsTimeout, .tlsFailed, .notTLS, .reset, .unreachable:
-            // It may be that one address only; the race would choose the same one at every attempt.
-            guard !left.isEmpty else { return fail(failure) }
-            earlierFailures.append(failure)
-            stopTimer()
-            dropChannel()
-            addresses = left
-            dial()
-        default:
-            fail(failure)
-        }
-    }
-}
-
 // MARK: - Open
 
 extension Connection {
@@ -530,7 +314,7 @@ extension Connection {
 // MARK: - The end
 
 extension Connection {
-    private func emit(_ event: ConnectionEvent) {
+    func emit(_ event: ConnectionEvent) {
         if heldBack == nil { onEvent?(event) } else { heldBack?.append(event) }
     }
 
@@ -561,7 +345,7 @@ extension Connection {
     }
 
     /// Closes the channel at once and ignores whatever it still reports.
-    private func dropChannel() {
+    func dropChannel() {
         handler?.cutOff()
         handler = nil
         peer = nil

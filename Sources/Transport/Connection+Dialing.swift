@@ -1,0 +1,127 @@
+import NIOCore
+import NIOPosix
+import Vocabulary
+
+// The way to the server's first byte: the name is resolved, its addresses are dialed, and a proxy is passed.
+
+extension Connection {
+    func start(_ threadPool: NIOThreadPool) {
+        guard phase == .resolving else { return }
+        if endpoint.scheme.isSecure {
+            if let name = options.tls.serverName, IPAddress(name) != nil {
+                fail(TransportFailure(.unsupported, "the TLS server name “\(name)” is an address, not a host name"))
+                return
+            }
+            if options.proxy != nil, endpoint.isLiteral, options.tls.serverName == nil {
+                fail(TransportFailure(.unsupported, "through a proxy, TLS needs a host name to verify, not an address"))
+                return
+            }
+            let tls = options.tls
+            let last = contexts.last(for: tls)
+            threadPool.runIfActive(eventLoop: eventLoop) { LoadedTLS.load(tls, last: last) }
+                .assumeIsolated().whenComplete { self.loadedTLS($0) }
+        }
+        let (host, port) = hop
+        if let address = try? SocketAddress(ipAddress: host, port: port) {
+            resolved(.success(.success([address])))
+            return
+        }
+        emit(.resolving)
+        guard phase == .resolving else { return }
+        startTimer(options.dialTimeout) { connection in
+            connection.fail(
+                TransportFailure(
+                    .dnsFailed, "cannot resolve \(host): no answer within \(connection.options.dialTimeout)"))
+        }
+        let lookUp = lookUp
+        threadPool.runIfActive(eventLoop: eventLoop) { lookUp(host, port) }
+            .assumeIsolated().whenComplete { self.resolved($0) }
+    }
+
+    /// What is resolved and dialed.
+    private var hop: (host: String, port: Int) {
+        options.proxy.map { ($0.address.host, $0.address.port) } ?? (endpoint.host, endpoint.port)
+    }
+
+    private func resolved(_ outcome: Result<Result<[SocketAddress], TransportFailure>, any Error>) {
+        guard phase == .resolving else { return }
+        stopTimer()
+        switch outcome {
+        case .success(.success(let addresses)):
+            self.addresses = addresses
+            emit(.resolved(addresses))
+            guard phase == .resolving else { return }
+            dial()
+        case .success(.failure(let failure)):
+            fail(failure)
+        case .failure(let error):
+            // The pool was shut down: the daemon is on its way out.
+            fail(TransportFailure(.dnsFailed, "cannot resolve \(hop.host): \(error)"))
+        }
+    }
+
+    func dial() {
+        phase = .dialing
+        emit(.dialing)
+        guard phase == .dialing else { return }
+        var interface: String?
+        if let choose = options.way {
+            guard let way = choose(addresses) else {
+                let names = addresses.map(\.hostAndPort).joined(separator: ", ")
+                fail(TransportFailure(.networkNotAllowed, "no network that may be used leads to \(names)"))
+                return
+            }
+            (interface, addresses) = (way.interface, way.addresses)
+        }
+        let race = AddressRace(addresses, by: interface, options: options, eventLoop: eventLoop)
+        self.race = race
+        race.start(hop) { self.dialed($0) }
+    }
+
+    private func dialed(_ result: Result<any Channel, TransportFailure>) {
+        race = nil
+        switch result {
+        case .failure(let failure):
+            fail(failure)
+        case .success(let channel):
+            let handler = ConnectionHandler(self)
+            self.channel = channel
+            self.handler = handler
+            guard let peer = channel.remoteAddress,
+                (try? channel.pipeline.syncOperations.addHandler(handler)) != nil
+            else {
+                fail(brokenAtOnce)
+                return
+            }
+            self.peer = peer
+            if stop == .firstHop { stopHere(peer) } else { goOn(peer) }
+        }
+    }
+
+    private func stopHere(_ peer: SocketAddress) {
+        stop = nil
+        phase = .reached
+        emit(.reached(peer))
+    }
+
+    /// The first hop has answered, and there is nothing to wait for.
+    func goOn(_ peer: SocketAddress) {
+        guard let channel, let handler else { return }
+        if let proxy = options.proxy, !hasTunnel {
+            tunnel(proxy, channel, handler)
+        } else {
+            connected(peer)
+        }
+    }
+
+    var brokenAtOnce: TransportFailure {
+        TransportFailure(.reset, "the connection to \(endpoint.authority) broke as soon as it was made")
+    }
+
+    /// Bytes go to the server from here on.
+    func connected(_ peer: SocketAddress) {
+        hasTunnel = options.proxy != nil
+        if stop == .server { return stopHere(peer) }
+        endpoint.scheme.isSecure ? secure(peer) : secured(tlsVersion: nil)
+    }
+}

@@ -1,0 +1,93 @@
+import NIOCore
+import NIOSSL
+import Vocabulary
+
+// TLS, and what is tried when its handshake fails with one address of several.
+
+extension Connection {
+    func loadedTLS(_ outcome: Result<Result<LoadedTLS, TransportFailure>, any Error>) {
+        guard phase != .finished else { return }
+        switch outcome {
+        case .success(.success(let loaded)):
+            tls = loaded
+            contexts.keep(loaded)
+            if let rejected = loaded.rejected { emit(.tlsFilesRejected(rejected)) }
+            if phase == .securing { shakeHands() }
+        case .success(.failure(let failure)):
+            fail(failure)
+        case .failure(let error):
+            fail(TransportFailure(.tlsFilesUnusable, "the TLS files cannot be read: \(error)"))
+        }
+    }
+
+    func secure(_ peer: SocketAddress) {
+        phase = .securing
+        let timeout = options.handshakeTimeout ?? options.dialTimeout
+        startTimer(timeout) { connection in
+            connection.handshakeFailed(
+                TransportFailure(
+                    .tlsTimeout, "\(peer.hostAndPort) did not finish the TLS handshake within \(timeout)"))
+        }
+        emit(.securing(peer))
+        if phase == .securing { shakeHands() }
+    }
+
+    /// Begins the handshake once both TCP and the TLS files are there.
+    private func shakeHands() {
+        guard let channel, let tls, tlsHandler == nil else { return }
+        do {
+            // Without a server name, the certificate is compared with the IP address that was dialed.
+            let handler = try NIOSSLClientHandler(context: tls.context, serverHostname: verifiedName)
+            tlsHandler = handler
+            try channel.pipeline.syncOperations.addHandler(handler, position: .first)
+            guard phase == .securing else { return }
+            try channel.syncOptions?.setOption(.autoRead, value: true)
+        } catch {
+            channelFailed(error)
+        }
+    }
+
+    /// The host name that the certificate must be for; nil when it must be for the IP address.
+    var verifiedName: String? {
+        if let name = options.tls.serverName { return name }
+        if endpoint.isLiteral { return nil }
+        // The dot at the end is for the resolver; certificates do not have it (RFC 6066, 3).
+        return endpoint.host.hasSuffix(".") ? String(endpoint.host.dropLast()) : endpoint.host
+    }
+
+    /// The handshake was finished and the certificate verified.
+    func channelSecured() {
+        guard phase == .securing, let tlsHandler else { return }
+        if let verifiedName, tlsHandler.peerCertificate?.isFor(hostName: verifiedName) != true {
+            channelFailed(NIOSSLExtraError.failedToValidateHostname)
+            return
+        }
+        let version: String? =
+            switch tlsHandler.tlsVersion {
+            case .tlsv13: "TLSv1.3"
+            case .tlsv12: "TLSv1.2"
+            default: nil
+            }
+        secured(tlsVersion: version)
+    }
+
+    func secured(tlsVersion: String?) {
+        endpoint.scheme.isWebSocket ? upgrade(tlsVersion: tlsVersion) : opened(tlsVersion: tlsVersion)
+    }
+
+    func handshakeFailed(_ failure: TransportFailure) {
+        let left = addresses.filter { $0 != peer }
+        switch failure.code {
+        case .tlsTimeout, .tlsFailed, .notTLS, .reset, .unreachable:
+            // It may be that one address only; the race would choose the same one at every attempt.
+            guard !left.isEmpty else { return fail(failure) }
+            earlierFailures.append(failure)
+            stopTimer()
+            dropChannel()
+            addresses = left
+            dial()
+        default:
+            fail(failure)
+        }
+    }
+}

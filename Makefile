@@ -171,9 +171,10 @@ bench-sessions: ## what many sessions cost, beside a bare client; COUNTS='100 10
 	@$(MAKE) --no-print-directory build
 	Benchmarks/Sessions/bench-sessions $(RELEASE)
 
-lint: ## check the format, the imports, the scripts and the manuals
+lint: ## check the format, the imports, the scripts, the manuals and that the mutants still apply
 	$(SWIFT) format lint --strict --parallel --recursive Sources Tests Examples Package.swift
 	scripts/check-imports
+	scripts/simulate-mutants --check
 	for script in $(SCRIPTS); do bash -n $$script || exit 1; done
 	python3 -c 'import ast, sys; [ast.parse(open(file).read(), file) for file in sys.argv[1:]]' $(PYTHON)
 	scripts/check-manuals $(MAN1) $(MAN5) $(MAN7) $(MAN8)

@@ -2,8 +2,8 @@ import MQTT
 import SessionCore
 import Vocabulary
 
-// Every key that there is, one row each: name, member, form, and what of it this version carries out. The defaults are
-// the members' initial values.
+// Every key, one row each: name, member and form. The defaults are the members' initial values. Those of [network] are in
+// ConfigurationNetwork.swift.
 
 extension DaemonConfiguration {
     static let keys: [ConfigurationKey<Self>] = [

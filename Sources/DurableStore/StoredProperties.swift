@@ -3,21 +3,23 @@ internal import NIOCore
 
 /// The properties of a message as one column: a version byte, then tag, length and value of each one that is there.
 ///
-/// Not the encoding of the protocol, so that a change of the codec cannot make an old file unreadable.
+/// Not the encoding of the protocol, so that a change of the codec cannot make an old file unreadable. New tags are added
+/// at the end, and their numbers never change: a tag that is not known here is from a later version, and is left out, so that
+/// a downgrade loses a property and not a message.
 enum StoredProperties {
     private static let version: UInt8 = 1
 
     private enum Tag: UInt8 {
         case payloadFormat = 1
-        case messageExpiryInterval
-        case topicAlias
-        case responseTopic
-        case correlationData
+        case messageExpiryInterval = 2
+        case topicAlias = 3
+        case responseTopic = 4
+        case correlationData = 5
         /// Two in a row make one property: the name and the value.
-        case userPropertyName
-        case userPropertyValue
-        case subscriptionID
-        case contentType
+        case userPropertyName = 6
+        case userPropertyValue = 7
+        case subscriptionID = 8
+        case contentType = 9
     }
 
     /// `nil` when there is nothing to keep.
@@ -53,17 +55,18 @@ enum StoredProperties {
         return buffer
     }
 
-    /// `nil` when the bytes are not what ``encode(_:)`` writes.
+    /// `nil` when the bytes are not what ``encode(_:)`` writes, here or in a later version.
     static func decode(_ bytes: ByteBuffer) -> Publish.Properties? {
         var bytes = bytes
         var properties = Publish.Properties()
         guard bytes.readInteger(as: UInt8.self) == version else { return nil }
         var name: String?
         while let number = bytes.readInteger(as: UInt8.self) {
-            guard let tag = Tag(rawValue: number), let length = bytes.readInteger(as: UInt32.self),
-                var value = bytes.readSlice(length: Int(length)),
-                (name != nil) == (tag == .userPropertyValue)
+            let tag = Tag(rawValue: number)
+            guard let length = bytes.readInteger(as: UInt32.self), var value = bytes.readSlice(length: Int(length)),
+                (name != nil) == (tag == .userPropertyValue), number > 0
             else { return nil }
+            guard let tag else { continue }
             switch tag {
             case .payloadFormat:
                 guard let format = value.readInteger(as: UInt8.self).flatMap(PayloadFormat.init) else { return nil }

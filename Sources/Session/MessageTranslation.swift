@@ -26,17 +26,26 @@ extension MessageQoS {
     }
 }
 
+// Each property stands in both directions, one below the other.
+
+extension Publish.Properties {
+    package init(_ properties: MessageProperties?) {
+        self.init(
+            responseTopic: properties?.responseTopic,
+            correlationData: properties?.correlationData.map { ByteBuffer(bytes: $0) },
+            userProperties: properties?.user?.map { UserProperty(name: $0.name, value: $0.value) } ?? [],
+            contentType: properties?.contentType)
+    }
+}
+
 extension MessageProperties {
-    /// `nil` when the message has none.
+    /// `nil` when the message has none that concern programs.
     package init?(_ properties: Publish.Properties) {
-        guard
-            properties.contentType != nil || properties.responseTopic != nil || properties.correlationData != nil
-                || !properties.userProperties.isEmpty
-        else { return nil }
         self.init(
             contentType: properties.contentType, responseTopic: properties.responseTopic,
             correlationData: properties.correlationData.map { Array($0.readableBytesView) },
             user: properties.userProperties.isEmpty
                 ? nil : properties.userProperties.map { UserProperty(name: $0.name, value: $0.value) })
+        if self == MessageProperties() { return nil }
     }
 }

@@ -13,7 +13,7 @@ public struct NetworkPolicy: Hashable, Sendable {
     public init() {}
 
     /// Whether connections must be bound to an interface, because the kernel's choice alone is not enough.
-    public var isBinding: Bool { self != NetworkPolicy() }
+    public var isBinding: Bool { !interfaces.isEmpty || !types.isEmpty || metered == .avoid }
 
     /// Whether the session may use an interface at all. A metered one may be used where there is no other.
     public func allows(_ link: NetworkLink) -> Bool {

@@ -70,6 +70,19 @@ struct DocumentedConfigurationTests {
         text.contains(#/(?m)^(durability = |\[(access|log|metrics)\])/#)
     }
 
+    @Test func `the manuals name every key`() throws {
+        for (keys, page) in [
+            (DaemonConfiguration.keys.map(\.name), "holdfast.toml.5"),
+            (SessionConfiguration.keys.map(\.name), "holdfast-session.5"),
+        ] {
+            let items = try Self.lines("man/\(page)").filter { $0.hasPrefix(".It Ic ") }
+            let named = Set(items.flatMap { $0.dropFirst(".It Ic ".count).split(separator: " ") }.map(String.init))
+            for key in keys {
+                #expect(named.contains(String(key.split(separator: ".").last ?? "")), "\(page) does not name \(key)")
+            }
+        }
+    }
+
     @Test func `what stands in a block is read without an error`() throws {
         var count = 0
         for page in Self.pages {

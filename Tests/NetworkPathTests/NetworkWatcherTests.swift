@@ -50,7 +50,7 @@ struct NetworkWatcherTests {
         }
     }
 
-    @Test func `a link set down loses the path, and set up within the hold time returns it`() async throws {
+    @Test func `a link set down loses the path, and set up within the hold returns it`() async throws {
         try await NetworkLab.run { lab in
             var (watcher, changes, _) = try await lab.watcher(targets: Self.targets)
             try lab.ip("link set up0 down")
@@ -64,7 +64,7 @@ struct NetworkWatcherTests {
         }
     }
 
-    @Test func `a path that comes back after the hold time is gained`() async throws {
+    @Test func `a path that comes back after the hold is gained`() async throws {
         try await NetworkLab.run { lab in
             let slept = Sleep()
             var (watcher, changes, _) = try await lab.watcher(

@@ -89,7 +89,7 @@ import Vocabulary
         (Int64(0), first, PathClass.returned), (5000, first, .returned), (5001, first, .gained),
         (100, second, .gained), (100, path(source: "10.9.0.7"), .gained),
     ])
-    func `a lost path returns only within the hold time and only as it was`(
+    func `a lost path returns only within the hold and only as it was`(
         milliseconds: Int64, path: Path, expected: PathClass
     ) {
         let start = Instant(nanoseconds: 7_000_000_000)
@@ -108,7 +108,7 @@ import Vocabulary
     }
 
     @Test(arguments: [(Int64(100), PathClass.movedSourceGone), (5000, .movedSourceGone), (5001, .gained)])
-    func `another path within the hold time is a move if the old source is gone`(
+    func `another path within the hold is a move if the old source is gone`(
         milliseconds: Int64, expected: PathClass
     ) {
         var classifier = PathClassifier(.init(path: Self.first, families: [.ipv4]), isUnresolved: false)
@@ -135,7 +135,7 @@ import Vocabulary
         #expect(seen == [.maybe, .none, .maybe, .maybe, .none])
     }
 
-    @Test func `the hold time starts with each loss`() {
+    @Test func `the hold starts with each loss`() {
         var classifier = PathClassifier(.init(path: Self.first, families: [.ipv4]), isUnresolved: false)
         for second in stride(from: Int64(0), to: 40, by: 8) {
             let now = Instant(nanoseconds: second * 1_000_000_000)
@@ -278,7 +278,7 @@ import Vocabulary
         #expect(host.look(Self.second) == ["moved-source-gone up0"])
     }
 
-    @Test func `what was left before the hold time is forgotten`() {
+    @Test func `what was left before the hold is forgotten`() {
         var host = Host(Self.first)
         #expect(host.look(Self.second) == ["moved-source-kept"])
         #expect(host.look(nil) == ["lost"])

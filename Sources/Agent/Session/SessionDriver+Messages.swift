@@ -182,16 +182,6 @@ extension OutboundMessage {
     }
 }
 
-extension Publish.Properties {
-    init(_ properties: MessageProperties?) {
-        self.init(
-            responseTopic: properties?.responseTopic,
-            correlationData: properties?.correlationData.map { ByteBuffer(bytes: $0) },
-            userProperties: properties?.user?.map { UserProperty(name: $0.name, value: $0.value) } ?? [],
-            contentType: properties?.contentType)
-    }
-}
-
 extension RPCError {
     init(_ error: MQTTClientMachine.PublishError, session: SessionName, topic: String) {
         self =

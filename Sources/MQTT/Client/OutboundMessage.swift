@@ -10,8 +10,8 @@ public struct OutboundMessage: Hashable, Sendable {
     public var qos: QoS
     /// Whether the server keeps it for who subscribes later (3.3.1.3).
     public var retain: Bool
-    /// What the program gave along. `topicAlias`, `messageExpiryInterval` and `subscriptionIDs` are the machine's business
-    /// or the server's, and are ignored.
+    /// What the program gave. `topicAlias`, `messageExpiryInterval` and `subscriptionIDs` are set by the machine or the
+    /// server, and are ignored here.
     public var properties: Publish.Properties
     /// When it expires; `nil` means never. Until then the remaining time is sent as Message Expiry Interval (3.3.2.3.3;
     /// not in MQTT 3.1.1); after that the message is not sent, unless it may have been sent before.
@@ -38,8 +38,12 @@ public struct OutboundMessage: Hashable, Sendable {
 
     /// Whether there is anything in its properties that MQTT 3.1.1 could not say.
     var hasProperties: Bool {
-        properties.responseTopic != nil || properties.correlationData != nil || properties.contentType != nil
-            || !properties.userProperties.isEmpty || properties.payloadFormat ?? .unspecified != .unspecified
+        var given = properties
+        given.topicAlias = nil
+        given.messageExpiryInterval = nil
+        given.subscriptionIDs = []
+        if given.payloadFormat == .unspecified { given.payloadFormat = nil }
+        return given != Publish.Properties()
     }
 
     /// What the message counts for against limits in bytes: topic, payload and properties. The same for the whole life of

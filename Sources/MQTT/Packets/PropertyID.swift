@@ -1,4 +1,5 @@
-/// The property identifiers (2.2.2.2). All are below 128: one byte on the wire, although it is a Variable Byte Integer.
+/// The property identifiers (2.2.2.2). All are below 128: one byte on the wire, although it is a Variable Byte Integer. And
+/// below 64, which a set of those read so far relies on.
 enum PropertyID: UInt8, CaseIterable {
     case payloadFormatIndicator = 0x01
     case messageExpiryInterval = 0x02

@@ -130,8 +130,11 @@ extension SessionDriver {
         guard session.machine.status.state == .failed, session.machine.reason.code.group == .auth,
             let reference = configuration.password, let path = try? Credential.path(of: reference)
         else { return }
+        let present = FileMark(path)
+        // Known at once, so that nobody is told of a failure whose cause is gone.
+        if let rejected = session.credentials.mark, let present, present != rejected { return take(.credentialChanged) }
         do throws(Credential.Failure) {
-            credentialWatch = try CredentialWatch(path, last: session.credentials.mark ?? FileMark(path)) {
+            credentialWatch = try CredentialWatch(path, last: session.credentials.mark ?? present) {
                 [weak self] in
                 Task { await self?.credentialChanged() }
             }

@@ -1,4 +1,5 @@
 import ControlAPI
+import HoldfastClient
 import Vocabulary
 
 #if canImport(Glibc)
@@ -135,6 +136,11 @@ struct Terminal {
         _ = write(Array(shown.map(Self.shown).joined().utf8), to: STDERR_FILENO)
     }
 
+    /// A question, which the answer follows on the same line.
+    static func prompt(_ question: String) {
+        _ = write(Array(question.utf8), to: STDERR_FILENO)
+    }
+
     /// An error as one JSON object.
     static func complain(json value: JSONValue) {
         _ = write(JSONText.line(value), to: STDERR_FILENO)
@@ -169,10 +175,8 @@ struct Terminal {
 
     /// - Parameter isAbsolute: dates instead of spans.
     static func times(isAbsolute: Bool = false) -> TimeText {
-        var time = timespec()
-        clock_gettime(CLOCK_REALTIME, &time)
-        let now = RFC3339(seconds: Int64(time.tv_sec), nanoseconds: Int64(time.tv_nsec))
-        return TimeText(now: now, offset: offset(at: time.tv_sec), isAbsolute: isAbsolute)
+        let now = RFC3339.wallClock
+        return TimeText(now: now, offset: offset(at: time_t(now.milliseconds / 1000)), isAbsolute: isAbsolute)
     }
 
     private static func offset(at seconds: time_t) -> Int64 {

@@ -251,12 +251,13 @@ extension RPCError {
     }
 
     /// The caller lacks a role.
-    public static func notPermitted(_ method: String, role: Role) -> RPCError {
-        RPCError(
+    /// - Parameter others: who has it, like "members of the group holdfast-admin".
+    public static func notPermitted(_ method: String, role: Role, others: [String]) -> RPCError {
+        let last = others.last.map { " and \($0)" } ?? ""
+        return RPCError(
             .notPermitted, "you may not call \(method): it needs the role \(role.rawValue)",
-            hint: role == .control
-                ? "root and members of the group holdfast-admin may, unless [access] in holdfast.toml says otherwise"
-                : "members of the group holdfast may, unless [access] in holdfast.toml says otherwise")
+            hint: (["root"] + others.dropLast()).joined(separator: ", ") + last
+                + " may; [access] in holdfast.toml says so")
     }
 
     /// - Parameter what: for example "try a configuration that is not written".

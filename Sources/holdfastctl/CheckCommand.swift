@@ -87,7 +87,7 @@ enum CheckText {
                     isColoured ? "\u{1B}[\(step.ok ? "32" : "31")m\(part)\u{1B}[0m" : part
                 }
                 if !step.ok, let hint = step.hint {
-                    let text = printable("    → \(hint.replacing("SESSION", with: result.session))")
+                    let text = printable("    → \(hint)")
                     lines += Columns.wrapped(text, to: width, indent: 6)
                 }
             }

@@ -14,7 +14,7 @@ enum StatusDetails {
             let code = reason.serverCode.map { ", server code \(serverCode($0))" } ?? ""
             let terminal = reason.terminal ? ", terminal" : ""
             rows.append(("Reason", "\(reason.code) (\(reason.group)\(code)\(terminal)): \(reason.message)"))
-            if let hint = reason.hint { rows.append(("Hint", hint.replacing("SESSION", with: status.session))) }
+            if let hint = reason.hint { rows.append(("Hint", hint)) }
         }
         if let error = status.configurationError { rows.append(("File", "not read: \(error)")) }
         if let retryIn = status.retryIn {

@@ -109,9 +109,6 @@ enum StatusText {
 
     /// What a person does about it: the reason's own hint, for this session.
     private static func remedy(_ status: SessionStatus, _ effect: String) -> String {
-        if let hint = status.reason?.hint {
-            return hint.replacing("SESSION", with: status.session)
-        }
-        return "holdfastctl connect \(status.session) \(effect)"
+        status.reason?.hint ?? "holdfastctl connect \(status.session) \(effect)"
     }
 }

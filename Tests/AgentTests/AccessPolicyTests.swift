@@ -22,6 +22,22 @@ struct AccessPolicyTests {
         #expect(Self.roles(Self.peer(uid: uid)) { _ in } == Set(Role.allCases))
     }
 
+    @Test func `who is refused is told who may, and not who might in another configuration`() {
+        var policy = AccessPolicy(configuration: AccessConfiguration(), ownUID: 900)
+        #expect(
+            policy.others(with: .message) == ["members of the group holdfast", "members of the group holdfast-admin"])
+        policy.configuration.observe = [.user("kim"), .group("ops")]
+        policy.configuration.control = [.group("ops"), .uid(7)]
+        #expect(
+            policy.others(with: .observe) == ["the user kim", "members of the group ops", "the user with the id 7"])
+        policy.configuration.control = []
+        #expect(policy.others(with: .control) == [])
+        let refusal = RPCError.notPermitted("session.connect", role: .control, others: policy.others(with: .observe))
+        #expect(
+            refusal.data?.hint
+                == "root, the user kim and members of the group ops may; [access] in holdfast.toml says so")
+    }
+
     @Test func `who is not named has no role`() {
         #expect(Self.roles(Self.peer()) { $0.observe = [.uid(1001), .group("root"), .user("root")] } == [])
     }

@@ -1,3 +1,4 @@
+import Configuration
 import ControlAPI
 import MQTT
 import SessionCore
@@ -101,13 +102,13 @@ struct ReasonMappingTests {
     @Test(arguments: SessionCore.ReasonCode.allCases)
     func `a reason is told whole`(code: SessionCore.ReasonCode) {
         guard let session = SessionName("edge-7") else { return }
-        let told = SessionStatus.Reason(Reason(code, "sentence", serverCode: 7), of: session)
-        #expect(told.hint?.contains("SESSION") != true, "a hint can be typed as it stands")
+        let remedies = Remedies(session: session, configuration: SessionConfiguration())
+        let told = SessionStatus.Reason(Reason(code, "sentence", serverCode: 7), remedies)
         #expect(told.code == code.rawValue)
         #expect(told.group == code.group.rawValue)
         #expect(told.terminal == code.isTerminal)
         #expect(told.serverCode == 7)
         #expect(told.message == "sentence")
-        #expect(told.hint == code.hint(for: session))
+        #expect(told.hint == remedies.hint(for: code))
     }
 }

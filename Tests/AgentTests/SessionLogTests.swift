@@ -1,3 +1,4 @@
+import Configuration
 import Logging
 import MQTT
 import SessionCore
@@ -15,8 +16,14 @@ struct SessionLogTests {
     private var log: SessionLog
     private var state = SessionState.disconnected
 
+    private let remedies: Remedies
+
     init() throws {
-        log = SessionLog(session: try #require(SessionName("main")), logger: recorded.logger)
+        let name = try #require(SessionName("main"))
+        log = SessionLog(session: name, logger: recorded.logger)
+        var configuration = SessionConfiguration()
+        configuration.clientID = "edge-42"
+        remedies = Remedies(session: name, configuration: configuration)
     }
 
     private var told: [String] {
@@ -31,7 +38,7 @@ struct SessionLogTests {
     ) {
         log.tell(
             .stateChanged(from: state, lasted: .zero), status: status(new, phase, code, attempt, retryIn, seconds),
-            endpoint: new == .connected ? "mqtt://a:1883" : nil, at: Self.at(seconds))
+            endpoint: new == .connected ? "mqtt://a:1883" : nil, remedies: remedies, at: Self.at(seconds))
         state = new
     }
 
@@ -52,7 +59,7 @@ struct SessionLogTests {
         log.tell(
             .reconnectCompleted(.quick, outage: .seconds(seconds)),
             status: status(.connected, nil, .refused, 0, nil, seconds), endpoint: "mqtt://a:1883",
-            at: Self.at(seconds))
+            remedies: remedies, at: Self.at(seconds))
         change(to: .connected, at: seconds)
     }
 
@@ -77,7 +84,7 @@ struct SessionLogTests {
             back(after: 1000)
             log.tell(
                 .credentialExpiring(at: Self.at(2000)), status: status(.connected, nil, .answered, 0, nil, 0),
-                endpoint: nil, at: Self.at(1500))
+                endpoint: nil, remedies: remedies, at: Self.at(1500))
             let code = try #require(SessionCore.ReasonCode.allCases.first { $0.group == group })
             change(to: .failed, because: code, at: 1600)
             change(to: .disconnected, because: .userDisconnect, at: 1700)
@@ -145,7 +152,8 @@ struct SessionLogTests {
         for second in 1...1000 {
             log.tell(
                 .pathChanged(.movedSourceKept, EndpointIndex(0), from: nil, to: nil),
-                status: status(.connected, nil, .refused, 0, nil, second), endpoint: nil, at: Self.at(second))
+                status: status(.connected, nil, .refused, 0, nil, second), endpoint: nil, remedies: remedies,
+                at: Self.at(second))
             change(to: .connected, at: second)
         }
         #expect(told == [])
@@ -157,7 +165,7 @@ struct SessionLogTests {
         #expect(
             told == [
                 "main: failed (displaced): another device took over this session's identity; "
-                    + "give each device its own client-id; holdfastctl connect main takes the session back"
+                    + "give each device its own client-id (here edge-42); holdfastctl connect main takes the session back"
             ])
         #expect(recorded.lines[0].level == .error)
         #expect(recorded.lines[0].fields["HOLDFAST_REASON"] == "displaced")

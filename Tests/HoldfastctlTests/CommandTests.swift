@@ -15,7 +15,10 @@ struct EndingTests {
             (.connectionLost, .daemonUnreachable, "not known"),
             (.timeout, .timeout, "--timeout"),
             (.refused(.unknownSession("mian", among: ["main"])), .failed, "did you mean main?"),
-            (.refused(.notPermitted("session.connect", role: .control)), .notPermitted, "holdfast-admin"),
+            (
+                .refused(.notPermitted("session.connect", role: .control, others: ["members of the group ops"])),
+                .notPermitted, "root and members of the group ops may"
+            ),
             (.refused(.notConnected("main")), .notConnected, "holdfastctl status main"),
             (.refused(.shuttingDown), .daemonUnreachable, "try again"),
             (.refused(.outboxFull("main")), .failed, "[outbox]"),

@@ -17,7 +17,7 @@ struct CheckTextTests {
                     endpoint: "mqtts://a.example:8883",
                     steps: [
                         step(.dns, "203.0.113.9"),
-                        step(.tcp, ok: false, "refused", hint: "holdfastctl connect SESSION tries again"),
+                        step(.tcp, ok: false, "refused", hint: "holdfastctl connect main tries again"),
                     ]),
                 CheckedEndpoint(endpoint: "mqtt://b.example:1883", steps: [step(.connect, "MQTT 5")]),
             ])

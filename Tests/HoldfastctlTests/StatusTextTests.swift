@@ -91,7 +91,7 @@ struct StatusTextTests {
             status(
                 .disconnected, for: 7500,
                 reason: reason(
-                    "user-disconnect", "disconnect was asked for", hint: "holdfastctl connect SESSION starts it")),
+                    "user-disconnect", "disconnect was asked for", hint: "holdfastctl connect main starts it")),
             "main has been disconnected for 2 h 5 min: disconnect was asked for;"
                 + " holdfastctl connect main starts it."
         ),

@@ -64,6 +64,28 @@ struct AccessPolicy: Hashable, Sendable {
         return roles
     }
 
+    /// Who has the role beside root, for people.
+    func others(with role: Role) -> [String] {
+        let principals =
+            switch role {
+            case .observe: configuration.observe + configuration.control
+            case .message: configuration.message + configuration.control
+            case .control: configuration.control
+            }
+        var texts: [String] = []
+        for principal in principals {
+            let text =
+                switch principal {
+                case .anyone: "anyone"
+                case .uid(let uid): "the user with the id \(uid)"
+                case .user(let name): "the user \(name)"
+                case .group(let name): "members of the group \(name)"
+                }
+            if !texts.contains(text) { texts.append(text) }
+        }
+        return texts
+    }
+
     private func permits(_ principals: [Principal], _ peer: Peer) -> Bool {
         principals.contains { principal in
             switch principal {

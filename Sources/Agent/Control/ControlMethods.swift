@@ -58,7 +58,7 @@ extension ControlConnection {
         guard !roles.contains(role) else { return }
         daemon.assumeIsolated { $0.calls.denied(method) }
         daemon.denials.assumeIsolated { $0.denied(method, to: peer, needs: role) }
-        throw .notPermitted(method, role: role)
+        throw .notPermitted(method, role: role, others: daemon.access.others(with: role))
     }
 
     private func check(_ wanted: CheckRunMethod.Parameters) async throws(RPCError) -> CheckRunMethod.Result {

@@ -5,18 +5,12 @@ import SessionCore
 // What the machines say, as the control socket writes it.
 
 extension ControlAPI.SessionStatus.Reason {
-    /// - Parameter session: its name stands in the hint, where a command wants it.
-    init(_ reason: Reason, of session: SessionName) {
+    init(_ reason: Reason, _ remedies: Remedies) {
         self.init(
             code: reason.code.rawValue, group: reason.code.group.rawValue, terminal: reason.isTerminal,
-            serverCode: reason.serverCode.map { Int($0) }, message: reason.message, hint: reason.code.hint(for: session)
-        )
+            serverCode: reason.serverCode.map { Int($0) }, message: reason.message,
+            hint: remedies.hint(for: reason.code))
     }
-}
-
-extension SessionCore.ReasonCode {
-    /// What a person can do about it, with the session's name in the commands.
-    func hint(for session: SessionName) -> String? { hint?.replacing("SESSION", with: session.description) }
 }
 
 extension ControlAPI.SessionStatus.Path {

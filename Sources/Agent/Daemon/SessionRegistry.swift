@@ -157,7 +157,7 @@ actor SessionRegistry {
             watch: .init(rawValue: ""), sequence: 0, time: clock.wallClock(), session: name.description,
             event: .stateChanged)
         event.state = .failed
-        event.reason = .init(reason, of: name)
+        event.reason = .init(reason, Remedies(session: name, configuration: nil))
         report(name, event)
         logger.error(
             "\(name): failed (\(reason.code.rawValue)): \(reason.message)",
@@ -281,11 +281,12 @@ actor SessionRegistry {
         case .broken(let errors, let since):
             return SessionStatus(
                 session: name.description, state: .failed, since: since,
-                reason: .init(Reason(.badConfiguration, errors.summary), of: name))
+                reason: .init(
+                    Reason(.badConfiguration, errors.summary), Remedies(session: name, configuration: nil)))
         case .unreadable(let sentence, let since):
             return SessionStatus(
                 session: name.description, state: .failed, since: since,
-                reason: .init(Reason(.unknown, sentence), of: name))
+                reason: .init(Reason(.unknown, sentence), Remedies(session: name, configuration: nil)))
         }
     }
 
@@ -404,13 +405,16 @@ actor SessionRegistry {
                 throw .unknownSession(session, among: entries.keys.map(\.description))
             }
         }
+        let configurations = entries.compactMapValues { entry in
+            if case .running(let driver) = entry { driver.configuration } else { nil }
+        }
         var pages: [[UInt8]] = []
         var (left, before) = (wanted.limit, Int64?.none)
         repeat {
             let page = try await page(
                 surroundings.store, name, since: wanted.since, until: wanted.until, before: before,
                 limit: min(left, Self.historyPage))
-            if !page.entries.isEmpty { pages.append(await Self.elements(page.entries)) }
+            if !page.entries.isEmpty { pages.append(await Self.elements(page.entries, configurations)) }
             left -= page.entries.count
             before = page.next
             // The caller does not wait for the remaining pages.
@@ -420,8 +424,10 @@ actor SessionRegistry {
     }
 
     /// Writing JSON takes a while, and the sessions must not wait for it.
-    @concurrent private static func elements(_ entries: [HistoryEntry]) async -> [UInt8] {
-        OutgoingLine.elements(entries.compactMap { SessionHistoryEntry($0) })
+    @concurrent private static func elements(
+        _ entries: [HistoryEntry], _ configurations: [SessionName: SessionConfiguration]
+    ) async -> [UInt8] {
+        OutgoingLine.elements(entries.compactMap { SessionHistoryEntry($0, configurations[$0.session]) })
     }
 
     private func page(

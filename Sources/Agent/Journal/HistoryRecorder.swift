@@ -1,3 +1,4 @@
+import Configuration
 import ControlAPI
 import DurableStore
 import MQTT
@@ -48,7 +49,9 @@ struct HistoryRecorder {
     /// The daemon stops; its sessions are down. One entry for each of those that have not said so themselves.
     mutating func stopped(at time: RFC3339) -> [HistoryEntry] {
         last.sorted { $0.key < $1.key }.filter { !$0.value.isShutdown }.map { session, _ in
-            append(session, to: .disconnected, mode: nil, reason: .init(Reason(.shutdown), of: session), at: time)
+            append(
+                session, to: .disconnected, mode: nil,
+                reason: .init(Reason(.shutdown), Remedies(session: session, configuration: nil)), at: time)
         }
     }
 
@@ -101,7 +104,8 @@ struct HistoryRecorder {
 
 extension SessionHistoryEntry {
     /// `nil` for an entry with states of a later version.
-    init?(_ entry: HistoryEntry) {
+    /// - Parameter configuration: of the session as it is now; `nil` if there is none any more.
+    init?(_ entry: HistoryEntry, _ configuration: SessionConfiguration?) {
         guard let from = SessionStatus.State(rawValue: entry.from), let to = SessionStatus.State(rawValue: entry.to)
         else { return nil }
         let code = SessionCore.ReasonCode(rawValue: entry.reasonCode)
@@ -111,7 +115,8 @@ extension SessionHistoryEntry {
             reason: .init(
                 code: entry.reasonCode, group: (code ?? .unknown).group.rawValue,
                 terminal: code?.isTerminal ?? false, serverCode: entry.serverCode.map { Int($0) },
-                message: entry.message, hint: code?.hint(for: entry.session)),
+                message: entry.message,
+                hint: code.flatMap(Remedies(session: entry.session, configuration: configuration).hint)),
             mode: entry.mode.flatMap { SessionStatus.Mode(rawValue: $0) }, outage: entry.outage?.seconds)
     }
 }

@@ -32,11 +32,12 @@ struct SessionLog {
     }
 
     mutating func tell(
-        _ event: SessionMachine.Event, status: SessionMachine.Status, endpoint: String?, at now: Instant
+        _ event: SessionMachine.Event, status: SessionMachine.Status, endpoint: String?, remedies: Remedies,
+        at now: Instant
     ) {
         switch event {
         case .stateChanged(let from, _):
-            tell(from: from, status: status, endpoint: endpoint, at: now)
+            tell(from: from, status: status, endpoint: endpoint, remedies: remedies, at: now)
         case .reconnectCompleted(let mode, let outage):
             write(
                 .info, .sessionConnected, status: status, endpoint: endpoint,
@@ -61,7 +62,7 @@ struct SessionLog {
     }
 
     private mutating func tell(
-        from: SessionState, status: SessionMachine.Status, endpoint: String?, at now: Instant
+        from: SessionState, status: SessionMachine.Status, endpoint: String?, remedies: Remedies, at now: Instant
     ) {
         if status.state == .connected {
             lastEndpoint = endpoint
@@ -91,7 +92,7 @@ struct SessionLog {
             write(
                 .error, Self.failure(status.reason.code), status: status, endpoint: endpoint,
                 "failed (\(status.reason.code.rawValue)): \(status.reason.message)"
-                    + (status.reason.code.hint(for: session).map { "; \($0)" } ?? ""), previous)
+                    + (remedies.hint(for: status.reason.code).map { "; \($0)" } ?? ""), previous)
         case (_, .disconnected):
             tryingSince = nil
             guard from != .disconnected else { return }

@@ -26,6 +26,7 @@ struct EndpointCheck: Sendable {
     /// `nil`: the login cannot be tried.
     private let greeting: Connect?
     private let version: ProtocolVersion
+    private let remedies: Remedies
     private var decoder: PacketDecoder
     /// The step under way, and since when.
     private var step = CheckStep.dns
@@ -37,13 +38,14 @@ struct EndpointCheck: Sendable {
     ///   - greeting: what the session would send, under a name of its own.
     init(
         endpoint: Endpoint, until last: CheckStep, hasProxy: Bool, greeting: Connect?, version: ProtocolVersion,
-        maximumPacketSize: Int, at now: Instant
+        maximumPacketSize: Int, remedies: Remedies, at now: Instant
     ) {
         self.endpoint = endpoint
         self.last = last
         self.hasProxy = hasProxy
         self.greeting = greeting
         self.version = version
+        self.remedies = remedies
         decoder = PacketDecoder(sender: .server, version: version, maximumPacketSize: maximumPacketSize)
         since = now
     }
@@ -109,14 +111,6 @@ struct EndpointCheck: Sendable {
         }
     }
 
-    private static let passwordHint =
-        "the session has no password, and the server may want one: password in the session's file says where it is, "
-        + "as --password of holdfastctl config init does"
-
-    private func isWithoutPassword(_ reason: Reason) -> Bool {
-        [.credentialRejected, .notAuthorized].contains(reason.code) && greeting?.password == nil
-    }
-
     private var stepAfterTCP: CheckStep {
         if hasProxy { return .proxy }
         return endpoint.scheme.isSecure ? .tls : endpoint.scheme.isWebSocket ? .webSocket : .connect
@@ -156,7 +150,7 @@ struct EndpointCheck: Sendable {
                     MQTTClientMachine.ServerReason(
                         code: connack.reasonCode, reasonString: connack.properties.reasonString,
                         serverReference: connack.properties.serverReference))
-                return fail(reason, hint: isWithoutPassword(reason) ? Self.passwordHint : nil, at: now)
+                return fail(reason, at: now)
             }
             _ = pass("MQTT \(version)", next: .connect, at: now)
             isOver = true
@@ -181,7 +175,7 @@ struct EndpointCheck: Sendable {
         steps.append(
             CheckedStep(
                 step: step, ok: false, duration: elapsed(at: now), detail: reason.message, code: reason.code.rawValue,
-                hint: hint ?? reason.code.hint))
+                hint: hint ?? remedies.hint(for: reason.code)))
         isOver = true
         return .finish
     }

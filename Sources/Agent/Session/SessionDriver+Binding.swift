@@ -6,15 +6,6 @@ import Transport
 // Sessions that may not use every network: what they dial is bound to an interface.
 
 extension SessionDriver {
-    /// The options of a connection, with the way that it has to take.
-    func bound(_ options: Connection.Options) -> Connection.Options {
-        guard configuration.network.isBinding else { return options }
-        var options = options
-        let (paths, name) = (surroundings.paths, name)
-        options.way = { paths.way(to: $0, of: name) }
-        return options
-    }
-
     /// The session machine learns whether the kernel has a path that must not be used.
     func noteExcluded(_ endpoint: EndpointIndex) {
         guard configuration.network.isBinding else { return }
@@ -23,6 +14,18 @@ extension SessionDriver {
 
     func noteExcluded(_ endpoint: EndpointIndex, _ path: Path?) {
         if configuration.network.isBinding { take(.pathExcluded(endpoint, path)) }
+    }
+}
+
+extension SessionDriver.Surroundings {
+    /// The options of a connection, with the way that it has to take.
+    func bound(
+        _ options: Connection.Options, by policy: NetworkPolicy, of name: SessionName
+    ) -> Connection.Options {
+        guard policy.isBinding else { return options }
+        var options = options
+        options.way = { [paths] in paths.way(to: $0, of: name) }
+        return options
     }
 }
 

@@ -1,3 +1,4 @@
+import Configuration
 import MQTT
 import NIOCore
 import Session
@@ -11,15 +12,9 @@ extension SessionDriver {
     /// Begins to connect. Events come after this has returned.
     func dial(_ endpoint: Endpoint, _ options: Connection.Options, as role: DialRole) -> DialID {
         let id = connections.nextID()
-        connections.add(openConnection(to: endpoint, options: options, onEvent: events(of: id)), id, as: role)
+        let options = surroundings.bound(options, by: configuration.network, of: name)
+        connections.add(surroundings.dial(endpoint, options, tlsContexts, events(of: id)), id, as: role)
         return id
-    }
-
-    /// Begins to connect, for somebody who looks at the events.
-    func openConnection(
-        to endpoint: Endpoint, options: Connection.Options, onEvent: @escaping (ConnectionEvent) -> Void
-    ) -> any TransportConnection {
-        surroundings.dial(endpoint, bound(options), tlsContexts, onEvent)
     }
 
     func events(of id: DialID) -> (ConnectionEvent) -> Void {

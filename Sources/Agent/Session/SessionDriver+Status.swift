@@ -61,7 +61,11 @@ extension SessionDriver {
     }
 
     /// A reason in the words of the control socket.
-    func reason(_ reason: Reason) -> SessionStatus.Reason { .init(reason, of: name) }
+    func reason(_ reason: Reason) -> SessionStatus.Reason { .init(reason, remedies) }
+
+    var remedies: Remedies {
+        Remedies(session: name, configuration: configuration, hasToken: session.credentials.given != nil)
+    }
 }
 
 extension MQTTClientMachine.Configuration {

@@ -96,7 +96,9 @@ extension SessionDriver {
     /// Tells everything that is not told yet.
     func tell() {
         for report in untold.take() {
-            log.tell(report.event, status: report.status, endpoint: report.address?.description, at: report.instant)
+            log.tell(
+                report.event, status: report.status, endpoint: report.address?.description, remedies: remedies,
+                at: report.instant)
             surroundings.report(name, event(report))
         }
     }

@@ -12,15 +12,6 @@ import Vocabulary
 extension SessionDriver {
     /// Tries the endpoints one after the other.
     func check(_ wanted: CheckRunMethod.Parameters) async throws(RPCError) -> CheckRunMethod.Result {
-        var endpoints = configuration.endpoints
-        if let name = wanted.endpoint {
-            endpoints = endpoints.filter { $0.description == name }
-            guard !endpoints.isEmpty else {
-                throw .invalidParameters(
-                    "session \(self.name) has no endpoint \(name)",
-                    hint: "its endpoints are \(configuration.endpoints.map(\.description).joined(separator: ", "))")
-            }
-        }
         // Who may only look gets no further than TCP, and is not in the way of those who may do more.
         if wanted.role == .control {
             // Each one logs in: a server may lock a user out who does that too often.
@@ -33,16 +24,48 @@ extension SessionDriver {
             programs.looksUnderWay += 1
         }
         defer { if wanted.role == .control { programs.isChecking = false } else { programs.looksUnderWay -= 1 } }
+        let trial = EndpointTrial(
+            session: name, configuration: configuration, clientID: session.clientID,
+            token: session.credentials.given?.secret, remedies: remedies, surroundings: surroundings,
+            tlsContexts: tlsContexts, version: { [servers = session.servers] in servers.version(at: $0) })
+        return try await trial.run(wanted)
+    }
+}
+
+/// Tries the endpoints of a configuration: that of a session that runs, or of a file that is not there yet.
+struct EndpointTrial {
+    /// What the watcher of the network knows it by.
+    let session: SessionName
+    let configuration: SessionConfiguration
+    let clientID: String
+    /// From a program, instead of the configured password.
+    let token: [UInt8]?
+    let remedies: Remedies
+    let surroundings: SessionDriver.Surroundings
+    let tlsContexts: TLSContextCache
+    let version: (Endpoint) -> ProtocolVersion
+
+    func run(_ wanted: CheckRunMethod.Parameters) async throws(RPCError) -> CheckRunMethod.Result {
+        var endpoints = configuration.endpoints
+        if let name = wanted.endpoint {
+            endpoints = endpoints.filter { $0.description == name }
+            guard !endpoints.isEmpty else {
+                throw .invalidParameters(
+                    "session \(wanted.session) has no endpoint \(name)",
+                    hint: "its endpoints are \(configuration.endpoints.map(\.description).joined(separator: ", "))")
+            }
+        }
         var checked: [CheckedEndpoint] = []
         for endpoint in endpoints { checked.append(await check(endpoint, until: wanted.until)) }
-        return CheckRunMethod.Result(session: "\(name)", endpoints: checked)
+        return CheckRunMethod.Result(session: wanted.session, endpoints: checked)
     }
 
     private func check(_ endpoint: Endpoint, until last: CheckStep) async -> CheckedEndpoint {
         var steps: [CheckedStep] = []
-        var secrets: (own: [UInt8]?, proxy: [UInt8]?) = (nil, nil)
+        var secrets: (own: [UInt8]?, proxy: [UInt8]?) = (token, nil)
         let begin = now
-        let needsPassword = configuration.password != nil && (last == .connect || last == .credential)
+        let needsPassword =
+            token == nil && configuration.password != nil && (last == .connect || last == .credential)
         let proxyPassword = [.dns, .route, .tcp].contains(last) ? nil : configuration.proxy.password
         if needsPassword || proxyPassword != nil {
             do throws(Credential.Failure) {
@@ -59,7 +82,7 @@ extension SessionDriver {
                         step: .credential, ok: false, duration: begin.duration(to: now).seconds,
                         detail: "the password cannot be read: \(error)",
                         code: SessionCore.ReasonCode.credentialUnreadable.rawValue,
-                        hint: SessionCore.ReasonCode.credentialUnreadable.hint))
+                        hint: remedies.hint(for: .credentialUnreadable)))
             }
         }
         if steps.allSatisfy(\.ok), last != .credential {
@@ -73,21 +96,24 @@ extension SessionDriver {
     ) async -> [CheckedStep] {
         var options = Connection.Options(configuration, for: endpoint, proxyPassword: proxyPassword)
         options.stop = .firstHop
+        options = surroundings.bound(options, by: configuration.network, of: session)
         // With SCRAM, CONNECT is only the beginning of an exchange.
         let greeting = Connect(
-            clientID: session.clientID + "-check", cleanStart: true, username: configuration.username,
+            clientID: clientID + "-check", cleanStart: true, username: configuration.username,
             password: password.map { ByteBuffer(bytes: $0) })
         let check = EndpointCheck(
-            endpoint: endpoint, until: last, hasProxy: options.proxy != nil, greeting: usesSCRAM ? nil : greeting,
-            version: session.servers.version(at: endpoint), maximumPacketSize: configuration.mqtt.maximumPacketSize,
-            at: now)
+            endpoint: endpoint, until: last, hasProxy: options.proxy != nil,
+            greeting: configuration.mqtt.authentication == .scramSHA256 ? nil : greeting, version: version(endpoint),
+            maximumPacketSize: configuration.mqtt.maximumPacketSize, remedies: remedies, at: now)
         return await withCheckedContinuation { continuation in
             let run = CheckRun(
-                check, limit: configuration.timeouts.authenticate, surroundings, of: name
+                check, limit: configuration.timeouts.authenticate, surroundings, of: session
             ) { continuation.resume(returning: $0) }
-            run.connection = openConnection(to: endpoint, options: options) { run.take($0) }
+            run.connection = surroundings.dial(endpoint, options, tlsContexts) { run.take($0) }
         }
     }
+
+    private var now: Instant { surroundings.clock.now() }
 }
 
 /// The I/O of a check. It belongs to the event loop of its session, and lives as long as its connection.

@@ -1,0 +1,172 @@
+import Configuration
+import Session
+import SessionCore
+import Vocabulary
+
+/// What a person can do about a reason. It is made from what the session's file has: nobody is sent to a password, a proxy
+/// or a certificate that is not there.
+struct Remedies: Sendable {
+    let session: SessionName
+    /// `nil` when the file cannot be read, or is not there any more.
+    let configuration: SessionConfiguration?
+    /// Whether a program gave the credential, with `session.renewToken`.
+    var hasToken = false
+    /// Whether the configuration is only tried, and there is no such session yet.
+    var isDraft = false
+
+    /// One sentence without the final full stop; its commands can be typed as they stand. `nil` when there is nothing to do
+    /// but wait.
+    func hint(for code: ReasonCode) -> String? {
+        if code == .badConfiguration { return "correct the session's file, then holdfastctl reload" }
+        guard let configuration else { return nil }
+        switch code {
+        case .userDisconnect: return "holdfastctl connect \(session) starts it"
+        case .goodbyeUnheard:
+            return "to leave at once: holdfastctl connect --wait \(session), then holdfastctl disconnect \(session)"
+        case .idle: return "the session connects by itself as soon as a local program publishes or subscribes"
+        case .suspend: return "the session connects by itself when the host wakes up"
+        case .noPath: return "the session connects by itself as soon as there is a route"
+        case .networkNotAllowed:
+            return
+                "the session connects by itself when a network of [network] in its file leads there; change it there to "
+                + "use others"
+        case .dnsFailed:
+            let name = configuration.proxy.address == nil ? "the endpoint's host name" : "the host name of [proxy] url"
+            return "check \(name) and the host's resolver"
+        case .refused:
+            return configuration.proxy.address.map { "check that the proxy runs and listens at \($0)" }
+                ?? "check that the server runs and listens on the endpoint's port"
+        case .dialTimeout:
+            let place = configuration.proxy.address.map { "the proxy, \($0)," } ?? "the endpoint's host and port,"
+            return "check \(place) and the firewalls on the way: nothing comes back, not even a refusal"
+        case .proxyFailed:
+            guard configuration.proxy.address != nil else { return nil }
+            let login = configuration.proxy.username == nil ? "" : " with its username and password"
+            return "check [proxy] in the session's file\(login), and what the proxy allows"
+        case .retryTimeout: return "holdfastctl connect \(session) tries again"
+        case .credentialRejected, .credentialExpired, .notAuthorized: return login(configuration)
+        case .credentialUnreadable: return unreadable(configuration)
+        case .displaced:
+            return "give each device its own client-id (here \(configuration.clientID)); "
+                + "holdfastctl connect \(session) takes the session back"
+        case .yielded: return "holdfastctl connect \(session) takes the session over"
+        case .displacedSuspected:
+            return "look for another device with the client-id \(configuration.clientID); give each device its own"
+        case .banned, .removedByAdministrator:
+            return "ask the server's administrator" + then("connect \(session)")
+        case .badEndpoint: return "correct endpoints in the session's file" + then("reload")
+        case .clientIdentifierRejected:
+            return "set client-id in the session's file to one that the server accepts; now it is "
+                + configuration.clientID + then("reload")
+        case .unsupportedVersion: return version(configuration.mqtt.version)
+        case .serverUnauthenticated:
+            return "check that the endpoint is the right server: another one may be in its place"
+                + then("connect \(session)")
+        case .authenticationMethodRejected:
+            switch configuration.mqtt.authentication {
+            case .password:
+                return "if the server takes SCRAM-SHA-256, set authentication of [mqtt] in the session's file to it"
+                    + then("reload")
+            case .scramSHA256:
+                return "remove authentication from [mqtt] in the session's file: the server does not take SCRAM-SHA-256"
+                    + then("reload")
+            }
+        case .redirectRefused:
+            return "if that server may be trusted, add its host to redirects of [mqtt] in the session's file"
+                + then("reload")
+        case .incompatible:
+            return "look into the server's log for what it objects to" + then("connect \(session)")
+        case .certificateInvalid: return certificate(configuration.tls)
+        case .tlsFailed: return tls(configuration.tls)
+        case .wrongProtocol:
+            return
+                "check the port and the scheme of endpoints in the session's file: mqtts:// is MQTT over TLS, ws:// and "
+                + "wss:// are MQTT over WebSocket; on a public network, sign in first"
+        case .webSocketFailed:
+            return "check the endpoint's port and path, and that the server has a WebSocket listener there"
+        default: return nil
+        }
+    }
+
+    /// What makes a session that has failed go on, when something was mended.
+    private func then(_ command: String) -> String { isDraft ? "" : ", then holdfastctl \(command)" }
+
+    /// The server does not let the session in with what it has.
+    private func login(_ configuration: SessionConfiguration) -> String {
+        guard !hasToken else {
+            return "the program that gave the token has to give another one, with session.renewToken"
+        }
+        let name = configuration.username.map { "the user name \($0) and " } ?? ""
+        switch configuration.password {
+        case .file(let path)?:
+            return "check \(name)the password in \(path)"
+                + (isDraft
+                    ? ""
+                    : ": a change of it is noticed at once; after a change at the server: holdfastctl connect \(session)")
+        case .credential(let credential)?:
+            return
+                "check \(name)the file that LoadCredential=\(credential) of the service names; a restart of the service "
+                + "reads it"
+        case .exec?:
+            return "check \(name)what the command of password in the session's file prints" + then("connect \(session)")
+        case nil:
+            if let certificate = configuration.tls.certificate {
+                return "check that the server knows the certificate in \(certificate); the session has no password"
+                    + then("connect \(session)")
+            }
+            return
+                "the session has no password, and the server may want one: password in the session's file says where it is"
+                + (isDraft ? ", as --password of holdfastctl config init does" : then("reload"))
+        }
+    }
+
+    /// A secret could not be read: the session's own, or the proxy's.
+    private func unreadable(_ configuration: SessionConfiguration) -> String? {
+        func advice(_ reference: SecretReference, _ key: String) -> String {
+            switch reference {
+            case .file(let path): "check that \(path) has the password, and that the daemon's user may read it"
+            case .credential(let name):
+                "check LoadCredential=\(name) of the service (systemctl edit holdfast); a restart of the service reads it"
+            case .exec: "run the command of \(key) in the session's file as the daemon's user, to see why it fails"
+            }
+        }
+        let secrets = [
+            configuration.password.map { advice($0, "password") },
+            configuration.proxy.password.map { advice($0, "password of [proxy]") },
+        ].compactMap { $0 }
+        return secrets.isEmpty ? nil : secrets.joined(separator: "; ")
+    }
+
+    private func version(_ version: MQTTVersion) -> String {
+        let other =
+            switch version {
+            case .five: "\"3.1.1\" or \"auto\""
+            case .threeOneOne: "\"5\" or \"auto\""
+            case .automatic: String?.none
+            }
+        guard let other else {
+            return "check the endpoint: its server speaks neither MQTT 5 nor 3.1.1" + then("connect \(session)")
+        }
+        return "set version of [mqtt] in the session's file to \(other)" + then("reload")
+    }
+
+    private func certificate(_ tls: TLSConfiguration) -> String {
+        let name = tls.serverName.map { "server-name, \($0)," } ?? "the endpoint's host"
+        if let authorities = tls.authorities {
+            return
+                "check that \(authorities) has the authority of the server's certificate, and that \(name) is a name in it"
+                + then("connect \(session)")
+        }
+        return
+            "check that \(name) is a name in the server's certificate; if its authority is none of the system's, name the "
+            + "authority's file with ca of [tls] in the session's file" + then("reload")
+    }
+
+    private func tls(_ tls: TLSConfiguration) -> String {
+        var things = ["this host's clock (date shows it)", "the server's certificate"]
+        let files = [tls.authorities, tls.certificate, tls.key].compactMap { $0 }
+        if !files.isEmpty { things.append("the files of [tls]: \(files.joined(separator: ", "))") }
+        if tls.minimum == .oneThree { things.append("minimum of [tls]: the server may speak TLS 1.2 only") }
+        return "check " + things.joined(separator: "; ")
+    }
+}

@@ -1,0 +1,156 @@
+import Configuration
+import Session
+import SessionCore
+import Testing
+import Vocabulary
+
+@testable import Agent
+
+/// A hint names what the session's file has, and nothing else.
+struct RemediesTests {
+    /// What a file may have, and the words that a hint names it with.
+    struct Feature: Sendable, CustomTestStringConvertible {
+        var testDescription: String
+        var words: [String]
+        var add: @Sendable (inout SessionConfiguration) throws -> Void
+    }
+
+    static let features = [
+        Feature(testDescription: "a password in a file", words: ["/etc/holdfast/own.secret"]) {
+            $0.password = .file("/etc/holdfast/own.secret")
+        },
+        Feature(testDescription: "a credential of the service", words: ["LoadCredential=broker"]) {
+            $0.password = .credential("broker")
+        },
+        Feature(testDescription: "a helper", words: ["the command of password "]) {
+            $0.password = .exec(["/usr/bin/token-helper", "--key", "abc"])
+        },
+        Feature(testDescription: "a user name", words: ["the user name kim"]) {
+            $0.username = "kim"
+            $0.password = .file("/a")
+        },
+        Feature(testDescription: "a proxy", words: ["proxy"]) {
+            $0.proxy.address = try ProxyAddress("http://proxy.example:3128")
+        },
+        Feature(testDescription: "a password for the proxy", words: ["/etc/holdfast/proxy.secret", "its username"]) {
+            $0.proxy.address = try ProxyAddress("http://proxy.example:3128")
+            ($0.proxy.username, $0.proxy.password) = ("kim", .file("/etc/holdfast/proxy.secret"))
+        },
+        Feature(testDescription: "authorities", words: ["/etc/holdfast/ca.pem"]) {
+            $0.tls.authorities = "/etc/holdfast/ca.pem"
+        },
+        Feature(testDescription: "a certificate of its own", words: ["/etc/holdfast/own.pem", "the files of [tls]"]) {
+            ($0.tls.certificate, $0.tls.key) = ("/etc/holdfast/own.pem", "/etc/holdfast/own.key")
+        },
+        Feature(testDescription: "a name for the server", words: ["server-name, other.example"]) {
+            $0.tls.serverName = "other.example"
+        },
+        Feature(testDescription: "TLS 1.3 at least", words: ["minimum of [tls]"]) { $0.tls.minimum = .oneThree },
+        Feature(testDescription: "SCRAM", words: ["remove authentication"]) {
+            $0.mqtt.authentication = .scramSHA256
+        },
+    ]
+
+    private func remedies(_ change: (inout SessionConfiguration) throws -> Void = { _ in }) throws -> Remedies {
+        var configuration = SessionConfiguration()
+        configuration.endpoints = [try Endpoint("mqtts://broker.example")]
+        (configuration.user, configuration.clientID) = ("edge-42", "edge-42")
+        try change(&configuration)
+        return Remedies(session: try #require(SessionName("main")), configuration: configuration)
+    }
+
+    private func hints(_ remedies: Remedies) -> [String] { ReasonCode.allCases.compactMap(remedies.hint) }
+
+    @Test(arguments: features)
+    func `what is configured is named, and what is not is not`(feature: Feature) throws {
+        let with = hints(try remedies(feature.add))
+        let without = hints(try remedies())
+        for word in feature.words {
+            #expect(with.contains { $0.contains(word) }, "\(word)")
+            #expect(!without.contains { $0.contains(word) }, "\(word)")
+        }
+        #expect(
+            !with.contains { $0.contains("token-helper") || $0.contains("abc") }, "a command line may hold a secret")
+    }
+
+    /// The codes that blame the login, each for every way to log in.
+    @Test(
+        arguments: [ReasonCode.credentialRejected, .credentialExpired, .notAuthorized],
+        [
+            (
+                nil, false,
+                "the session has no password, and the server may want one: password in the session's file says "
+                    + "where it is, then holdfastctl reload"
+            ),
+            (
+                .file("/s"), false,
+                "check the password in /s: a change of it is noticed at once; after a change at the "
+                    + "server: holdfastctl connect main"
+            ),
+            (
+                .credential("b"), false,
+                "check the file that LoadCredential=b of the service names; a restart of the "
+                    + "service reads it"
+            ),
+            (
+                .exec(["h"]), false,
+                "check what the command of password in the session's file prints, then holdfastctl "
+                    + "connect main"
+            ),
+            (nil, true, "the program that gave the token has to give another one, with session.renewToken"),
+        ] as [(SecretReference?, Bool, String)])
+    func `a rejected login leads to the one that there is`(
+        code: ReasonCode, login: (password: SecretReference?, hasToken: Bool, hint: String)
+    ) throws {
+        var remedies = try remedies { $0.password = login.password }
+        remedies.hasToken = login.hasToken
+        #expect(remedies.hint(for: code) == login.hint)
+    }
+
+    @Test func `a session that shows a certificate is not sent to a password`() throws {
+        let hint = try remedies { $0.tls.certificate = "/c.pem" }.hint(for: .notAuthorized)
+        #expect(hint?.hasPrefix("check that the server knows the certificate in /c.pem") == true)
+    }
+
+    @Test func `a secret that cannot be read is the one that there is`() throws {
+        func hint(_ own: SecretReference?, _ proxy: SecretReference?) throws -> String? {
+            try remedies { ($0.password, $0.proxy.password) = (own, proxy) }.hint(for: .credentialUnreadable)
+        }
+        #expect(
+            try hint(.file("/own"), nil) == "check that /own has the password, and that the daemon's user may read it")
+        #expect(try hint(nil, .file("/p")) == "check that /p has the password, and that the daemon's user may read it")
+        #expect(try hint(.exec(["h"]), .credential("p"))?.contains("; ") == true)
+        #expect(try hint(.exec(["h"]), nil)?.contains("LoadCredential") == false)
+    }
+
+    @Test(arguments: [
+        (MQTTVersion.five, "\"3.1.1\" or \"auto\""), (.threeOneOne, "\"5\" or \"auto\""),
+        (.automatic, "neither MQTT 5 nor 3.1.1"),
+    ])
+    func `another version is suggested, and none when all were tried`(version: MQTTVersion, words: String) throws {
+        #expect(try remedies { $0.mqtt.version = version }.hint(for: .unsupportedVersion)?.contains(words) == true)
+    }
+
+    @Test func `a session that is only tried is not connected or reloaded`() throws {
+        for change in Self.features.map(\.add) {
+            var remedies = try remedies(change)
+            remedies.isDraft = true
+            for code in ReasonCode.allCases where [.auth, .config].contains(code.group) {
+                guard code != .badConfiguration, let hint = remedies.hint(for: code) else { continue }
+                #expect(!hint.contains("holdfastctl connect") && !hint.contains("holdfastctl reload"), "\(hint)")
+            }
+        }
+    }
+
+    @Test func `of a session that is not there, only its file is spoken of`() throws {
+        let gone = Remedies(session: try #require(SessionName("main")), configuration: nil)
+        #expect(hints(gone) == ["correct the session's file, then holdfastctl reload"])
+    }
+
+    @Test func `each hint is one sentence that a terminal shows as it is`() throws {
+        for hint in hints(try remedies()) {
+            #expect(hint == hint.plain(), "\(hint)")
+            #expect(!hint.hasSuffix(".") && !hint.contains("SESSION"), "\(hint)")
+        }
+    }
+}

@@ -13,7 +13,8 @@ extension ConfigCommand {
             abstract: "Begin the file of a session, with every key explained.",
             discussion: """
                 With --endpoint and --user, the daemon first tries the way to the server, and the file is only written when \
-                the server lets the session in; --untried leaves that out. After "holdfastctl reload" the session connects. A \
+                the server lets the session in; --untried leaves that out. With --connect the daemon reads its configuration \
+                again, and the command ends when the session is connected; otherwise that is left to "holdfastctl reload". A \
                 file that is there already is left as it is.
                 """)
 
@@ -29,14 +30,18 @@ extension ConfigCommand {
             help: ArgumentHelp(
                 "Where the password is: file:PATH, credential:NAME or exec:COMMAND.", valueName: "reference"))
         var password: String?
+        @Flag(help: "Ask for the password, and keep it beside the configuration, in NAME.secret.") var askPassword =
+            false
         @Option(help: ArgumentHelp("The authority to trust, instead of the system's.", valueName: "file"))
         var ca: String?
         @Option(help: "The client identifier; by default the user.") var clientID: String?
         @Flag(help: "Write the file without trying the server.") var untried = false
+        @Flag(help: "Connect the session at once, and wait until it is.") var connect = false
         @Flag(help: "Print the file instead of writing it.") var stdout = false
 
         private var isTemplate: Bool { name.hasSuffix("@") }
         private var path: String { "\(place.configDirectory)/sessions.d/\(name).toml" }
+        private var isComplete: Bool { !endpoint.isEmpty && user != nil }
 
         func validate() throws {
             guard SessionWord.isValid(isTemplate ? String(name.dropLast()) : name) else {
@@ -47,11 +52,20 @@ extension ConfigCommand {
                     "a password is never written into the file: say where it is with file:PATH, credential:NAME or exec:COMMAND"
                 )
             }
+            if askPassword, password != nil || stdout {
+                throw ValidationError("--ask-password goes without --password and --stdout.")
+            }
+            if connect, !isComplete || isTemplate || stdout {
+                throw ValidationError(
+                    "--connect needs --endpoint and --user, and goes without --stdout and a template.")
+            }
         }
 
         func run() async throws {
+            let secret = SecretFile(path: "\(place.configDirectory)/\(name).secret")
             let text = SessionTemplate(
-                endpoints: endpoint, user: user, clientID: clientID, password: password, ca: ca
+                endpoints: endpoint, user: user, clientID: clientID,
+                password: askPassword ? "file:\(secret.path)" : password, ca: ca
             ).text
             if stdout {
                 Terminal().print(text)
@@ -59,33 +73,72 @@ extension ConfigCommand {
             }
             let new = NewFile(path: path)
             try new.checkPlace()
+            if askPassword { try secret.write(SecretFile.ask("Password for \(user ?? name): ")) }
+            do {
+                try await write(new, text)
+            } catch {
+                if askPassword { unlink(secret.path) }
+                throw error
+            }
+        }
+
+        private func write(_ new: NewFile, _ text: String) async throws {
             let errors = DraftConfiguration.errors(of: text, as: name, in: place)
             guard errors.isEmpty else {
                 Terminal.complain(errors.map(ReloadText.problem))
                 throw CommandFailure(.failed, "\(path) is not written", advice: "correct what was given, and try again")
             }
             // What is not said yet stands in the file as an example.
-            let trial: Trial? =
-                endpoint.isEmpty || user == nil || untried || isTemplate ? nil : try await self.trial(of: text)
+            let trial: Trial? = !isComplete || untried || isTemplate ? nil : try await self.trial(of: text)
             try new.write(text)
-            tell(trial)
+            var members: [String: JSONValue] = ["file": .string(path)]
+            if case .passed(let result)? = trial { members["endpoints"] = JSONText.value(result)["endpoints"] }
+            if !connect {
+                tell(trial)
+            } else {
+                Terminal.complain(["\(path) is written."])
+                members["state"] = .string(try await connected().state.rawValue)
+            }
+            if common.json { Terminal().print(json: .object(members)) }
+        }
+
+        /// Has the daemon read the file, and waits for the session. Nothing is undone when that fails: the file is right, and
+        /// the session goes on trying.
+        private func connected() async throws -> SessionStatus {
+            let client = common.client()
+            let reload = try await client.call(
+                DaemonReloadMethod.self, .init(), timeout: CommonOptions.answerTimeout)
+            let errors = reload.errors.filter { $0.file.hasSuffix("/\(name).toml") }
+            guard errors.isEmpty else {
+                Terminal.complain(errors.map(ReloadText.problem))
+                throw CommandFailure(.failed, "")
+            }
+            let patience = SpanArgument(duration: .seconds(30))
+            let result = try await client.call(
+                SessionConnectMethod.self, .init(session: name, wait: true, timeout: patience.seconds),
+                timeout: CommonOptions.answerTimeout * 2)
+            if let failure = CommandOutcome.failure(result, name, isConnect: true, timeout: patience) { throw failure }
+            let status = try await client.call(
+                SessionStatusMethod.self, .init(session: name), timeout: CommonOptions.answerTimeout)
+            let terminal = Terminal()
+            if !common.json {
+                let sentence = StatusText.sentence(for: status, times: Terminal.times())
+                terminal.print(
+                    Columns.wrapped(terminal.marked(sentence, status.state), to: terminal.wrap, indent: 2))
+            }
+            return status
         }
 
         private func tell(_ trial: Trial?) {
+            guard !common.json else { return }
             let terminal = Terminal()
-            guard !common.json else {
-                var members: [String: JSONValue] = ["file": .string(path)]
-                if case .passed(let result)? = trial { members["endpoints"] = JSONText.value(result)["endpoints"] }
-                terminal.print(json: .object(members))
-                return
-            }
             var load = "holdfastctl reload"
             if case .impossible(let why, let isRunning)? = trial {
                 terminal.print("It could not be tried: \(printable(why)).")
                 if !isRunning { load = "systemctl start holdfast" }
             }
             let next =
-                endpoint.isEmpty || user == nil
+                !isComplete
                 ? "holdfastctl config edit \(name), then \(load)"
                 : isTemplate ? "holdfastctl instance add \(name)INSTANCE" : load
             terminal.print("\(path) is written. Next: \(next)")
@@ -122,6 +175,66 @@ extension ConfigCommand {
                     advice: "correct what was given, or write it all the same with --untried")
             }
             return .passed(result)
+        }
+    }
+}
+
+/// A password that was typed in, in a file that only the daemon may read.
+private struct SecretFile {
+    var path: String
+
+    /// How the terminal was. Static, since a signal's handler restores it; written before the handler is there.
+    nonisolated(unsafe) private static var before = termios()
+
+    /// One line of the terminal, which does not show it, or of a pipe.
+    static func ask(_ question: String) throws(CommandFailure) -> [UInt8] {
+        let isTerminal = tcgetattr(STDIN_FILENO, &before) == 0
+        if isTerminal {
+            for number in [SIGINT, SIGTERM, SIGHUP] {
+                signal(number) { number in
+                    tcsetattr(STDIN_FILENO, TCSANOW, &SecretFile.before)
+                    _exit(128 + number)
+                }
+            }
+            var silent = before
+            silent.c_lflag &= ~tcflag_t(ECHO)
+            tcsetattr(STDIN_FILENO, TCSAFLUSH, &silent)
+            Terminal.prompt(question)
+        }
+        defer {
+            if isTerminal {
+                tcsetattr(STDIN_FILENO, TCSAFLUSH, &before)
+                for number in [SIGINT, SIGTERM, SIGHUP] { signal(number, SIG_DFL) }
+                Terminal.prompt("\n")
+            }
+        }
+        var bytes: [UInt8] = []
+        while !bytes.contains(UInt8(ascii: "\n")) {
+            let more = try InputFile.readSome()
+            if more.isEmpty { break }
+            bytes += more
+        }
+        let line = Array(bytes.prefix { $0 != UInt8(ascii: "\n") })
+        guard !line.isEmpty else { throw CommandFailure(.failed, "no password was given, and nothing is written") }
+        return line
+    }
+
+    func write(_ secret: [UInt8]) throws(CommandFailure) {
+        let descriptor = open(path, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0o600)
+        guard descriptor >= 0 else {
+            throw CommandFailure(
+                errno == EACCES ? .notPermitted : .failed,
+                "\(path) cannot be written: \(String(cString: strerror(errno)))",
+                advice: errno == EEXIST ? "use it with --password file:\(path), or remove it" : nil)
+        }
+        defer { close(descriptor) }
+        // The service reads it as its own user; a daemon of somebody else's is of the one who writes this.
+        if geteuid() == 0, let user = getpwnam("holdfast") {
+            fchown(descriptor, user.pointee.pw_uid, user.pointee.pw_gid)
+        }
+        guard Glibc.write(descriptor, secret, secret.count) == secret.count else {
+            unlink(path)
+            throw CommandFailure(.failed, "\(path) cannot be written: \(String(cString: strerror(errno)))")
         }
     }
 }
@@ -169,7 +282,7 @@ private struct NewFile {
 private enum DraftConfiguration {
     /// What is wrong with the file, also beside the others. Empty where nobody knows, because there is no `holdfastd`.
     static func errors(of text: String, as name: String, in place: ConfigCommand.Place) -> [ConfigurationProblem] {
-        var template = Array("/tmp/holdfastctl-XXXXXX".utf8CString)
+        var template = Array("\(Folder.temporary)/holdfastctl-XXXXXX".utf8CString)
         guard let made = mkdtemp(&template) else { return [] }
         let folder = String(cString: made)
         let sessions = "\(folder)/sessions.d"

@@ -34,6 +34,7 @@ struct LogCommand: AsyncParsableCommand {
             }
             return
         }
+        if let session { try await checkName(session) }
         if let obstacle = Journal.obstacle { throw obstacle }
         var words = ["journalctl", "SYSLOG_IDENTIFIER=holdfastd", "--lines=\(lines)"]
         if let session { words.append("HOLDFAST_SESSION=\(session)") }
@@ -41,6 +42,20 @@ struct LogCommand: AsyncParsableCommand {
         if explain { words.append("--catalog") }
         if common.json { words.append("--output=json") }
         throw ExternalProgram.become(words)
+    }
+
+    /// A name that is wrong would look like a session that nothing happened to. One that is gone may still have entries.
+    private func checkName(_ session: String) async throws {
+        let status = SessionStatusMethod.Parameters(session: session)
+        do {
+            _ = try await common.client().call(SessionStatusMethod.self, status, timeout: CommonOptions.answerTimeout)
+        } catch ClientError.refused(let refusal) where refusal.known == .unknownSession {
+            let words = ["journalctl", "SYSLOG_IDENTIFIER=holdfastd", "HOLDFAST_SESSION=\(session)"]
+            let last = ExternalProgram.output(of: words + ["--lines=1", "--output=cat", "--quiet"])?.text ?? ""
+            if last.isEmpty || Journal.obstacle != nil { throw ClientError.refused(refusal) }
+        } catch {
+            // The journal is read also where the daemon cannot be asked.
+        }
     }
 }
 

@@ -17,6 +17,12 @@ enum Folder {
         }
         return names.filter { !$0.hasPrefix(".") }
     }
+
+    /// Where a user wants what is soon removed again.
+    static var temporary: String {
+        let named = getenv("TMPDIR").map { String(cString: $0) } ?? ""
+        return named.hasPrefix("/") ? named : "/tmp"
+    }
 }
 
 /// A file that the command writes.

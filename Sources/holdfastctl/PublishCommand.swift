@@ -38,7 +38,8 @@ struct PublishCommand: AsyncParsableCommand {
     func run() async throws {
         let client = common.client()
         if lines {
-            try await publishLines(client)
+            let message = parameters(MessagePayload(bytes: []))
+            try await PublishLines(client: client, json: common.json, timeout: limit, message: message).run()
             return
         }
         let payload: MessagePayload =
@@ -53,7 +54,7 @@ struct PublishCommand: AsyncParsableCommand {
         let result = try decode(MessagePublishMethod.Result.self, answer)
         let isMissing = wait == .delivered && !result.delivered
         if common.json || !isMissing { try report(answer) }
-        if isMissing { throw undelivered(result) }
+        if isMissing { throw Self.undelivered(result, session) }
     }
 
     /// How long to wait for an answer. The daemon itself ends the wait for a delivery; it always says that the message is
@@ -65,7 +66,7 @@ struct PublishCommand: AsyncParsableCommand {
         }
     }
 
-    private func undelivered(_ result: MessagePublishMethod.Result) -> CommandFailure {
+    static func undelivered(_ result: MessagePublishMethod.Result, _ session: String) -> CommandFailure {
         CommandFailure(
             .timeout, "message \(result.id) is accepted, and not delivered yet",
             advice: "it is delivered later, do not publish it again; see: holdfastctl queue list \(session)")
@@ -97,54 +98,5 @@ struct PublishCommand: AsyncParsableCommand {
         case 0x10: "; no subscribers"
         case let code?: "; the server's reason code is \(serverCode(code))"
         }
-    }
-
-    /// What one read of standard input brings is sent at once and in order; then its answers are awaited, so that a
-    /// fast writer is slowed down to what the daemon commits.
-    private func publishLines(_ client: HoldfastClient) async throws {
-        let terminal = Terminal()
-        var splitter = LineSplitter()
-        var count = 0
-        do {
-            var isAtEnd = false
-            while !isAtEnd {
-                // Blocks this thread; nothing else of this process needs it, the client has its own.
-                let bytes = try InputFile.readSome()
-                isAtEnd = bytes.isEmpty
-                let messages = isAtEnd ? splitter.rest() : splitter.lines(bytes)
-                let results = try await client.callInOrder(
-                    MessagePublishMethod.self, messages.map { parameters(MessagePayload(bytes: $0)) }, timeout: limit)
-                for result in results {
-                    let answer = try result.get()
-                    if wait == .delivered, !answer.delivered { throw undelivered(answer) }
-                    count += 1
-                    if common.json { terminal.print(json: JSONText.value(answer)) }
-                }
-            }
-        } catch {
-            Terminal.complain(["holdfastctl: \(count) messages were \(wait.rawValue) before the error"])
-            throw error
-        }
-        if !common.json { terminal.print("\(count) messages are \(wait.rawValue).") }
-    }
-}
-
-/// Cuts bytes into lines, without their newlines.
-struct LineSplitter {
-    private var begun: [UInt8] = []
-
-    mutating func lines(_ bytes: [UInt8]) -> [[UInt8]] {
-        var parts = bytes.split(separator: UInt8(ascii: "\n"), omittingEmptySubsequences: false).map { Array($0) }
-        begun += parts[0]
-        guard parts.count > 1 else { return [] }
-        parts[0] = begun
-        begun = parts.removeLast()
-        return parts
-    }
-
-    /// The last line, if it has no newline.
-    mutating func rest() -> [[UInt8]] {
-        defer { begun = [] }
-        return begun.isEmpty ? [] : [begun]
     }
 }

@@ -63,6 +63,49 @@ extension EndToEnd {
         }
     }
 
+    @Test func `one command asks for the password, tries the server, and ends when the session is connected`()
+        async throws
+    {
+        try await withLab { lab, daemon in
+            let certificates = try await Certificates(lab, name: "broker.example")
+            try lab.host.hosts("127.0.0.1 localhost", "\(Lab.serverAddress) broker.example")
+            var options = LabServer.Options()
+            options.users = ["edge-42": "right-horse"]
+            (options.port, options.certificate, options.key) = (8883, certificates.certificate, certificates.key)
+            let server = try await LabServer(lab, options)
+            try await server.start()
+            let beginning = try Beginning(lab, daemon)
+            try await daemon.start()
+            let words = [
+                "\(DaemonProcess.programs)/holdfastctl", "config", "init", "main", "--endpoint",
+                "mqtts://broker.example",
+                "--user", "edge-42", "--ca", certificates.authority, "--ask-password", "--connect",
+                "--config-directory",
+                daemon.configuration, "--socket", daemon.socket,
+            ]
+            let secret = "\(daemon.configuration)/main.secret"
+            // A program may answer, too.
+            let wrong = try await lab.finish(
+                ["sh", "-c", "echo wrong | \(words.map { "'\($0)'" }.joined(separator: " "))"], in: nil)
+            #expect(wrong.ending == .exited(1) && wrong.output.contains("the password in \(secret)"), "\(wrong)")
+            #expect(!wrong.output.contains("holdfastctl connect"), "there is no such session: \(wrong)")
+            #expect(access(secret, F_OK) != 0, "nothing is left of what did not work")
+            #expect(try beginning.files.isEmpty)
+
+            let terminal = TerminalUnderTest(lab)
+            try await terminal.start(words, columns: 300)
+            try await terminal.screen("asks") { $0.contains { $0.contains("Password for edge-42:") } }
+            try await terminal.press("right-horse")
+            try await terminal.press("Enter")
+            let screen = try await terminal.screen("has an end") { $0.contains("ended with 0") }
+            #expect(screen.contains { $0.contains("main is connected to mqtts://broker.example") }, "\(screen)")
+            #expect(!screen.contains { $0.contains("right-horse") }, "\(screen)")
+            #expect(try String(contentsOfFile: secret, encoding: .utf8) == "right-horse")
+            var status = stat()
+            #expect(stat(secret, &status) == 0 && status.st_mode & 0o777 == 0o600)
+        }
+    }
+
     @Test func `config init writes nothing that is wrong or that the server refuses`() async throws {
         try await withLab { lab, daemon in
             var options = LabServer.Options()

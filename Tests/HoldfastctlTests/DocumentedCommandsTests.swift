@@ -88,7 +88,7 @@ struct DocumentedCommandsTests {
                 }
             }
         }
-        #expect(count >= 20)
+        #expect(count >= 18)
     }
 
     @Test func `a command that a sentence names is one`() throws {

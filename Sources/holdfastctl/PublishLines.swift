@@ -1,0 +1,289 @@
+import ControlAPI
+import HoldfastClient
+
+#if canImport(Glibc)
+    import Glibc
+#endif
+
+/// `publish --lines`: every line of standard input as a message, and, however it ends, how many got how far.
+struct PublishLines: Sendable {
+    let client: HoldfastClient
+    let json: Bool
+    /// For each answer.
+    let timeout: Duration?
+    /// Of each message, but for its payload.
+    let message: MessagePublishMethod.Parameters
+
+    /// How long answers may take that come anyway, when somebody wants the end.
+    private static let patience = Duration.seconds(2)
+
+    func run() async throws {
+        let interruption = Interruption()
+        let work = Task { await publish(until: interruption) }
+        let watch = Task {
+            for await _ in interruption.raised {
+                // When it is answered, the daemon has read every message that was sent.
+                let isTaken =
+                    await (try? client.call(RPCHelloMethod.self, RPCHelloMethod.Parameters(), timeout: Self.patience))
+                    != nil
+                if message.wait == .accepted { try? await Task.sleep(for: Self.patience) }
+                work.cancel()
+                return isTaken
+            }
+            return false
+        }
+        var tally = await work.value
+        guard let signal = interruption.signal else {
+            watch.cancel()
+            if let error = tally.error {
+                Terminal.complain(["holdfastctl: before the error, \(tally.sentence)"])
+                throw error
+            }
+            if !json { Terminal().print("\(tally.sentence).") }
+            return
+        }
+        if tally.unanswered > 0 { tally.areTaken = await watch.value }
+        let sentence = "interrupted: \(tally.sentence)"
+        if json {
+            let error: [String: JSONValue] = ["status": .integer(Int64(128 + signal)), "message": .string(sentence)]
+            Terminal.complain(json: .object(["error": .object(error)]))
+        } else {
+            Terminal.complain(["holdfastctl: \(sentence)"])
+        }
+        Interruption.end(by: signal)
+    }
+
+    /// What one read of standard input brings is sent at once and in order; then its answers are awaited, so that a
+    /// fast writer is slowed down to what the daemon commits.
+    private func publish(until interruption: Interruption) async -> LineTally {
+        let terminal = Terminal()
+        var splitter = LineSplitter()
+        var tally = LineTally(wait: message.wait, session: message.session)
+        var progress = LineProgress(terminal, isWanted: !json)
+        defer { progress.clear() }
+        do {
+            var isAtEnd = false
+            while !isAtEnd, tally.error == nil, let bytes = try interruption.readSome() {
+                isAtEnd = bytes.isEmpty
+                let messages = (isAtEnd ? splitter.rest() : splitter.lines(bytes)).map { line in
+                    var message = message
+                    message.payload = MessagePayload(bytes: line)
+                    return message
+                }
+                for result in try await client.callInOrder(MessagePublishMethod.self, messages, timeout: timeout) {
+                    if json, case .success(let answer) = result { terminal.print(json: JSONText.value(answer)) }
+                    tally.take(result)
+                }
+                progress.show(tally.answered)
+            }
+        } catch {
+            tally.error = error
+        }
+        return tally
+    }
+}
+
+/// How many messages got how far.
+struct LineTally {
+    let wait: MessagePublishMethod.Wait
+    let session: String
+    private(set) var accepted = 0
+    private(set) var delivered = 0
+    /// Sent, and whether they are accepted is not known.
+    private(set) var unanswered = 0
+    /// The daemon has read those that are not answered.
+    var areTaken = false
+    /// The first one.
+    var error: (any Error)?
+
+    init(wait: MessagePublishMethod.Wait, session: String) {
+        self.wait = wait
+        self.session = session
+    }
+
+    var answered: Int { accepted + delivered }
+
+    mutating func take(_ result: Result<MessagePublishMethod.Result, ClientError>) {
+        switch result {
+        case .success(let answer) where answer.delivered:
+            delivered += 1
+        case .success(let answer):
+            accepted += 1
+            if wait == .delivered { error = error ?? PublishCommand.undelivered(answer, session) }
+        case .failure(let failure):
+            switch failure {
+            case .cancelled, .connectionLost, .timeout: unanswered += 1
+            default: break
+            }
+            error = error ?? failure
+        }
+    }
+
+    /// Without the final full stop.
+    var sentence: String {
+        var parts: [String] = []
+        func add(_ count: Int, _ one: String, _ several: String) {
+            guard count > 0 else { return }
+            let noun = parts.isEmpty ? (count == 1 ? " message" : " messages") : ""
+            parts.append("\(count)\(noun) \(count == 1 ? one : several)")
+        }
+        // A message of QoS 0 that is sent at once is delivered, whatever is waited for.
+        switch wait {
+        case .accepted:
+            add(answered, "is accepted", "are accepted")
+        case .delivered:
+            add(delivered, "is delivered", "are delivered")
+            add(accepted, "is accepted and will be delivered", "are accepted and will be delivered")
+        }
+        if parts.isEmpty { parts = ["0 messages are \(wait.rawValue)"] }
+        if unanswered > 0 {
+            parts.append(
+                areTaken && wait == .delivered
+                    ? "\(unanswered) more, which the daemon has, \(unanswered == 1 ? "is" : "are") not delivered yet; "
+                        + "see: holdfastctl queue list \(session)"
+                    : "of \(unanswered) more it is not known whether \(unanswered == 1 ? "it is" : "they are") accepted"
+            )
+        }
+        return parts.joined(separator: ", and ")
+    }
+}
+
+/// The keys and signals that end a command, for one that has something to say then.
+final class Interruption: Sendable {
+    /// An element when it was raised.
+    let raised: AsyncStream<Void>
+
+    /// Both are written by the signal's handler; a byte that is never read keeps the pipe readable.
+    nonisolated(unsafe) private static var ends: [Int32] = [-1, -1]
+    nonisolated(unsafe) private static var number: Int32 = 0
+
+    init() {
+        let (stream, continuation) = AsyncStream.makeStream(of: Void.self)
+        raised = stream
+        guard pipe(&Self.ends) == 0 else { return }
+        for end in Self.ends { _ = fcntl(end, F_SETFD, FD_CLOEXEC) }
+        let box = Unmanaged.passRetained(Box(continuation))
+        var thread = pthread_t()
+        pthread_create(
+            &thread, nil,
+            { argument in
+                guard let argument else { return nil }
+                let box = Unmanaged<Box>.fromOpaque(argument).takeRetainedValue()
+                var waiting = pollfd(fd: Interruption.ends[0], events: Int16(POLLIN), revents: 0)
+                while poll(&waiting, 1, -1) < 0, errno == EINTR {}
+                box.continuation.yield()
+                box.continuation.finish()
+                return nil
+            }, box.toOpaque())
+        pthread_detach(thread)
+        for number in [SIGINT, SIGTERM, SIGHUP] {
+            Glibc.signal(number) { number in
+                // The second time it ends at once.
+                Glibc.signal(number, SIG_DFL)
+                Interruption.number = number
+                var byte: UInt8 = 0
+                _ = Glibc.write(Interruption.ends[1], &byte, 1)
+            }
+        }
+    }
+
+    private final class Box: Sendable {
+        let continuation: AsyncStream<Void>.Continuation
+
+        init(_ continuation: AsyncStream<Void>.Continuation) {
+            self.continuation = continuation
+        }
+    }
+
+    /// What ended it; `nil` if nothing did.
+    var signal: Int32? { Self.number == 0 ? nil : Self.number }
+
+    /// What standard input has now, at least a byte; nothing at its end. `nil` when it was interrupted.
+    ///
+    /// Blocks this thread; nothing else of this process needs it, the client has its own.
+    func readSome() throws(CommandFailure) -> [UInt8]? {
+        var waiting = [
+            pollfd(fd: STDIN_FILENO, events: Int16(POLLIN), revents: 0),
+            pollfd(fd: Self.ends[0], events: Int16(POLLIN), revents: 0),
+        ]
+        while poll(&waiting, 2, -1) < 0, errno == EINTR {}
+        return signal == nil ? try InputFile.readSome() : nil
+    }
+
+    /// Ends the process as the signal would have, so that a shell sees it.
+    static func end(by number: Int32) -> Never {
+        Glibc.signal(number, SIG_DFL)
+        var one = sigset_t()
+        sigemptyset(&one)
+        sigaddset(&one, number)
+        pthread_sigmask(SIG_UNBLOCK, &one, nil)
+        raise(number)
+        exit(128 + number)
+    }
+}
+
+/// How far it is, on a terminal, when it takes long and does not come from the keyboard.
+private struct LineProgress {
+    private var lines: LiveLines?
+    private let begin = ContinuousClock.now
+    private var next: ContinuousClock.Instant
+    /// Of a file; `nil` for a pipe.
+    private let size: Int?
+    private var isShown = false
+
+    init(_ terminal: Terminal, isWanted: Bool) {
+        next = begin.advanced(by: .seconds(1))
+        if isWanted, terminal.canDraw, isatty(STDIN_FILENO) == 0 { lines = LiveLines(terminal) }
+        var status = stat()
+        size = fstat(STDIN_FILENO, &status) == 0 && status.st_mode & S_IFMT == S_IFREG ? Int(status.st_size) : nil
+    }
+
+    mutating func show(_ count: Int) {
+        let now = ContinuousClock.now
+        guard lines != nil, now >= next else { return }
+        next = now.advanced(by: .milliseconds(200))
+        isShown = true
+        let offset = size == nil ? 0 : Int(lseek(STDIN_FILENO, 0, SEEK_CUR))
+        let text = ProgressText.line(
+            count, after: (now - begin) / .seconds(1), share: size.map { Double(offset) / Double(max($0, 1)) })
+        lines?.show([text])
+    }
+
+    mutating func clear() {
+        if isShown { lines?.show([]) }
+        isShown = false
+    }
+}
+
+/// The progress of a long publish in words.
+enum ProgressText {
+    /// - Parameter share: how much of all that there is was read; `nil` when nobody knows.
+    static func line(_ count: Int, after seconds: Double, share: Double?) -> String {
+        var text = "\(count) messages, \(Int(Double(count) / max(seconds, 0.001)))/s"
+        if let share, share > 0 {
+            let left = seconds / min(share, 1) - seconds
+            text += ", \(Int(min(share, 1) * 100)) %, \(TimeText.duration(left)) left"
+        }
+        return text
+    }
+}
+
+/// Cuts bytes into lines, without their newlines.
+struct LineSplitter {
+    private var begun: [UInt8] = []
+
+    mutating func lines(_ bytes: [UInt8]) -> [[UInt8]] {
+        var parts = bytes.split(separator: UInt8(ascii: "\n"), omittingEmptySubsequences: false).map { Array($0) }
+        begun += parts[0]
+        guard parts.count > 1 else { return [] }
+        parts[0] = begun
+        begun = parts.removeLast()
+        return parts
+    }
+
+    /// The last line, if it has no newline.
+    mutating func rest() -> [[UInt8]] {
+        defer { begun = [] }
+        return begun.isEmpty ? [] : [begun]
+    }
+}

@@ -166,7 +166,9 @@ private struct DaemonStart {
             if case .locked = error { throw StartFailure(status: .temporaryFailure, sentence: error.description) }
             throw StartFailure(status: .cannotCreate, sentence: error.description)
         }
-        if let moved = store.openReport.movedAside { logger.error("\(moved.sentence)") }
+        if let moved = store.openReport.movedAside {
+            logger.error("\(moved.sentence)", metadata: ["MESSAGE_ID": "\(MessageID.storeReplaced)"])
+        }
         if let backup = store.openReport.backup {
             logger.notice("the durable state was migrated; a copy is \(backup)")
         }

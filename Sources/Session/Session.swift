@@ -92,7 +92,8 @@ package struct Session {
     ///
     /// - Parameters:
     ///   - keepAlive: within which the server notices that the session is gone, in seconds.
-    package mutating func prepareConnect(as mark: ConnectionMark, keepAlive: UInt16, wallClock: RFC3339) {
+    package mutating func prepareConnect(keepAlive: UInt16, wallClock: RFC3339) {
+        let mark = rooms.newMark(clientID: clientID, at: wallClock)
         rooms.willConnect(
             as: mark, isFirst: machine.status.state == .connecting && !machine.wasAccepted, at: wallClock)
         mqtt.configuration.will = rooms.membership?.will

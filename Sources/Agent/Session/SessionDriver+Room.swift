@@ -71,7 +71,6 @@ extension SessionDriver {
     /// Before an attempt: what CONNECT says of the room.
     func prepareRoom() {
         session.prepareConnect(
-            as: ConnectionMark(clientID: session.clientID, time: wallClock, random: surroundings.seed()),
             keepAlive: session.rooms.membership == nil
                 ? PresenceTiming.keepAlive(configuration.heartbeat.interval) : configuration.presence.keepAlive,
             wallClock: wallClock)

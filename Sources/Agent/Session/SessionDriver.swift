@@ -114,7 +114,8 @@ actor SessionDriver {
                     user: configuration.user,
                     device: configuration.device.isEmpty ? surroundings.deviceID : configuration.device),
                 session: name.description, willDelay: configuration.presence.willDelay,
-                remembered: Set(stored.presences.map { RFC3339(milliseconds: $0.rawValue) })),
+                remembered: Set(stored.presences.map { RFC3339(milliseconds: $0.rawValue) }),
+                seed: surroundings.seed()),
             publications: Publications(stored.publications, retained: stored.retainedTopics),
             consumers: parked.live, durableConsumers: DurableConsumers(stored.mqtt, attached: parked.attached),
             clientID: stored.mqtt.assignedClientID ?? configuration.clientID, verdict: stored.verdict)

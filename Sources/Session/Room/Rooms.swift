@@ -2,6 +2,7 @@ package import ControlAPI
 package import MQTT
 import NIOCore
 package import SessionCore
+import Vocabulary
 
 /// What a session decides about rooms: when its presence is published, corrected and cleared, and how it goes from one room
 /// to another. A value; the driver carries out what its methods answer, in that order.
@@ -45,15 +46,25 @@ package struct Rooms: Sendable {
     private let identity: Participant.Identity
     private let session: String
     private let willDelay: Duration
+    private var random: SplitMix64
 
-    /// - Parameter remembered: what `remember` was answered with last, in this life of the daemon or before.
+    /// - Parameters:
+    ///   - remembered: what `remember` was answered with last, in this life of the daemon or before.
+    ///   - seed: of the random part of the connections' marks.
     package init(
-        identity: Participant.Identity, session: String, willDelay: Duration, remembered: Set<RFC3339> = []
+        identity: Participant.Identity, session: String, willDelay: Duration, remembered: Set<RFC3339> = [],
+        seed: UInt64 = 0
     ) {
         self.identity = identity
         self.session = session
         self.willDelay = willDelay
         self.remembered = remembered
+        random = SplitMix64(seed: seed)
+    }
+
+    /// Marks another connection.
+    package mutating func newMark(clientID: String, at time: RFC3339) -> ConnectionMark {
+        ConnectionMark(clientID: clientID, time: time, random: random.next())
     }
 
     /// A presence in the room, not published yet.

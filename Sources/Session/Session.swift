@@ -1,19 +1,21 @@
-package import ControlAPI
+import ControlAPI
 package import MQTT
 package import SessionCore
-package import Vocabulary
+import Vocabulary
 
 /// Everything that decides about one session, as one value: no I/O, no clock, no closure and no reference is in it.
 ///
-/// It is composed of machines and nouns that know nothing of each other. What concerns several of them is decided here;
-/// the driver in module Agent carries out what they answer. See Documentation/ARCHITECTURE.md.
-package struct Session {
+/// It is composed of machines and nouns that know nothing of each other. What concerns several of them is decided here, in
+/// the extensions `Session+….swift`; the driver in module Agent carries out the actions. See Documentation/ARCHITECTURE.md.
+package struct Session: Sendable {
+    package let settings: SessionSettings
     /// When to try, where, and when to stop.
     package var machine: SessionMachine
     /// The protocol: packets, identifiers, exchanges.
     package var mqtt: MQTTClientMachine
     package var servers: Servers
     package var addresses: EndpointAddresses
+    package var connections = Connections()
     package var credentials: CredentialState
     package var knocks = Knocks()
     package var rooms: Rooms
@@ -23,35 +25,53 @@ package struct Session {
     package var consumers: LiveConsumers
     package var durableConsumers: DurableConsumers
     package var losses = InboxLosses()
-    package var keys = KeysUnderWay()
-    /// Who decides about the messages of the outbox: one at a time, since each reads what the one before has committed.
-    package var queueTurns = Turns()
-    package var outcomeWaiters = OutcomeWaiters()
+    package var calls = Calls()
     package var counts = MessageCounts()
     /// The name that the server knows this client by.
     package var clientID: String
     /// What was decided about the session and is durable, or about to be.
     package var verdict: Verdict?
+    var funnel: Funnel
 
     package init(
-        machine: SessionMachine, mqtt: MQTTClientMachine, servers: Servers, addresses: EndpointAddresses,
-        credentials: CredentialState, rooms: Rooms, publications: Publications, consumers: LiveConsumers,
-        durableConsumers: DurableConsumers, clientID: String, verdict: Verdict?
+        settings: SessionSettings, machine: SessionMachine, mqtt: MQTTClientMachine, servers: Servers,
+        addresses: EndpointAddresses, rooms: Rooms, publications: Publications = Publications(),
+        consumers: LiveConsumers = LiveConsumers(), durableConsumers: DurableConsumers, clientID: String,
+        verdict: Verdict? = nil, at moment: Moment
     ) {
+        self.settings = settings
         self.machine = machine
         self.mqtt = mqtt
         self.servers = servers
         self.addresses = addresses
-        self.credentials = credentials
+        credentials = CredentialState(isConfigured: settings.hasPassword)
         self.rooms = rooms
         self.publications = publications
         self.consumers = consumers
         self.durableConsumers = durableConsumers
         self.clientID = clientID
         self.verdict = verdict
+        funnel = Funnel(moment: moment)
+    }
+
+    /// The attempt under way and the connection that it becomes.
+    package var link: Link? {
+        get { connections.link }
+        _modify { yield &connections.link }
     }
 
     // MARK: Time
+
+    /// What the clocks show, as long as one input is worked on.
+    package var moment: Moment {
+        get { funnel.moment }
+        set { funnel.moment = newValue }
+    }
+
+    var now: Instant { funnel.moment.now }
+    var wallClock: RFC3339 { funnel.moment.wallClock }
+    /// The wall clock as the protocol and the store have it.
+    var timestamp: Timestamp { Timestamp(rawValue: wallClock.milliseconds) }
 
     /// `nil` when there is nothing to wait for.
     ///
@@ -62,9 +82,10 @@ package struct Session {
             if let deadline { earliest = earliest.map { min($0, deadline) } ?? deadline }
         }
         consider(mqtt.nextDeadline.map { now.advanced(by: .milliseconds(max(0, $0.rawValue - wallClock.rawValue))) })
+        consider(link?.login.renewal?.deadline)
         consider(looking?.deadline)
         consider(losses.nextDeadline)
-        consider(outcomeWaiters.nextDeadline)
+        consider(calls.outcomeWaiters.nextDeadline)
         return earliest
     }
 
@@ -86,48 +107,29 @@ package struct Session {
         return filters
     }
 
-    // MARK: Connections
-
-    /// Before an attempt: what CONNECT says of the room.
-    ///
-    /// - Parameters:
-    ///   - keepAlive: within which the server notices that the session is gone, in seconds.
-    package mutating func prepareConnect(keepAlive: UInt16, wallClock: RFC3339) {
-        let mark = rooms.newMark(clientID: clientID, at: wallClock)
-        rooms.willConnect(
-            as: mark, isFirst: machine.status.state == .connecting && !machine.wasAccepted, at: wallClock)
-        mqtt.configuration.will = rooms.membership?.will
-        mqtt.configuration.keepAlive = keepAlive
+    /// Asks the server for a filter.
+    package mutating func subscribe(
+        to filter: TopicFilter, qos: QoS, at now: Timestamp, into actions: inout [MQTTClientMachine.Action]
+    ) {
+        do throws(InvalidTopic) {
+            try mqtt.subscribe(Subscription(filter: filter.string, qos: qos), at: now, into: &actions)
+        } catch {
+            preconditionFailure("a filter was checked when it was made: \(error)")
+        }
     }
 
-    /// A transport to the server is open, and CONNECT is about to be sent.
-    ///
-    /// - Returns: whether the server must discard the session that it may have.
-    package mutating func connecting(to address: Endpoint, for attempt: Attempt) -> Bool {
-        mqtt.configuration.version = servers.version(at: address)
-        if !servers.isHome(address) { mqtt.doubtSession() }
-        return attempt.discardsSession || servers.isStale(address)
-    }
-
-    /// Whether everything that the session itself publishes is published, as far as the server takes it.
-    package var isRestored: Bool { !rooms.isAnnouncing && publications.isSettled }
-
-    /// Whether nothing is on its way to the server.
-    package var isFlushed: Bool { mqtt.counts.queued == 0 && mqtt.counts.inFlight == 0 && !mqtt.isAnnouncing }
-
-    /// How to say goodbye: when the room does not know yet that the session left, the will tells it.
-    package var goodbye: MQTT.ReasonCode { rooms.isLeaving ? .disconnectWithWill : .normalDisconnection }
-
-    /// - Returns: the connections of knocks that are not wanted any more.
-    package mutating func dropUnwantedKnocks() -> [DialID] {
-        guard !knocks.isEmpty else { return [] }
-        return knocks.drop(unless: machine.wantsKnock)
+    /// Nobody may want the filter any more.
+    package mutating func unsubscribeIfUnwanted(_ filter: TopicFilter?) {
+        guard let filter, wantedQoS(of: filter) == nil else { return }
+        take(.mqtt(.unsubscribe(filter)))
+        // The server's answer is not told any more.
+        act(.answer(consumers.answered(filter), .subscription(nil)))
     }
 
     // MARK: Uses
 
     /// What uses the session began and ended since its machine was told last.
-    package var changedUses: [SessionMachine.Input] {
+    var changedUses: [SessionMachine.Input] {
         let counts = mqtt.counts
         let uses: [(Use, Bool)] = [
             (.messages, counts.queued + counts.inFlight > 0 || publications.needsServer),

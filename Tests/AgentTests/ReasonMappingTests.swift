@@ -1,6 +1,7 @@
 import Configuration
 import ControlAPI
 import MQTT
+import Session
 import SessionCore
 import Testing
 import Transport

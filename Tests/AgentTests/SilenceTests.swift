@@ -64,7 +64,7 @@ struct SilenceTests {
             let driver = try await daemon.registry.driver("main")
             let (turns, longest) = try await daemon.eventLoop.submit {
                 driver.assumeIsolated { driver in
-                    guard let connection = driver.link?.connection else { return (0, 0) }
+                    guard let connection = driver.session.link?.connection else { return (0, 0) }
                     var flood = ByteBuffer(bytes: repeatElement([0xD0, 0x00] as [UInt8], count: 60_000).joined())
                     Packet.disconnect(Disconnect(reasonCode: .serverBusy)).encode(into: &flood, as: .five)
                     driver.take(.received(flood), of: connection)

@@ -211,6 +211,6 @@ extension Host {
     fileprivate func breakStore() throws { try executeInStore("DROP TABLE verdict") }
 
     fileprivate func keepsSecret() async throws -> Bool {
-        try await registry().driver("main").lastOpened != nil
+        try await registry().driver("main").session.connections.lastOpened != nil
     }
 }

@@ -5,6 +5,7 @@ import Support
 import Testing
 
 @testable import Agent
+@testable import Session
 @testable import SimulationSupport
 
 /// What the four SDKs promise about what is told: events, outcomes, and words. The table of all their statements, and where
@@ -326,5 +327,14 @@ struct StatementScenarios {
             #expect(connected.reason?.code == "path-gained")
             #expect((Duration.seconds(60)...Duration.seconds(61)).contains(began.duration(to: scenario.now)))
         }
+    }
+}
+
+extension SessionDriver {
+    /// As if the heartbeats had shown it.
+    fileprivate func tellQuality(_ quality: Quality) {
+        let actions = session.rooms.qualityChanged(quality, isConnected: true)
+        session.perform(actions)
+        run()
     }
 }

@@ -60,8 +60,9 @@ extension Simulation {
             deadline = driver.session.machine.nextDeadline
             hasPath = driver.session.machine.hasPath
             isSayingGoodbye = if case .farewell = driver.session.looking?.purpose { true } else { false }
-            wire = (driver.connections[driver.link?.connection] as? ScenarioConnection)?.wire
-            isReadingLastWords = driver.link?.end != nil && driver.session.mqtt.isBehind
+            let connection = driver.session.link?.connection.flatMap { driver.connections[$0] }
+            wire = (connection as? ScenarioConnection)?.wire
+            isReadingLastWords = driver.session.link?.flow.end != nil && driver.session.mqtt.isBehind
             undecided = driver.session.mqtt.acceptances.count
             var outbox = driver.session.mqtt.outbox
             readAhead = driver.session.mqtt.configuration.readAheadMessages

@@ -74,7 +74,8 @@ extension Simulation {
             let driver = residents.first(where: { $0.host.name == host })?.host.here({ $0.driver() })
         else { return }
         let isWhole = driver.here { driver in
-            (driver.connections[driver.link?.connection] as? ScenarioConnection)?.wire == wire
+            let connection = driver.session.link?.connection.flatMap { driver.connections[$0] }
+            return (connection as? ScenarioConnection)?.wire == wire
                 && driver.session.mqtt.isConnected && !driver.session.mqtt.isBehind
         }
         if isWhole { note(.bounded, "\(host) handled \(bytes.readableBytes) bytes of small packets in one turn") }

@@ -1,6 +1,7 @@
 import ControlAPI
 import MQTT
 import NIOCore
+import Session
 import SessionCore
 import Transport
 import Vocabulary

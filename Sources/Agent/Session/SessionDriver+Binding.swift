@@ -1,18 +1,27 @@
 import Configuration
 import ControlAPI
+import NetworkPath
+import Session
 import SessionCore
 import Transport
 
-// Sessions that may not use every network: what they dial is bound to an interface.
+// The host's paths; and sessions that may not use every network: what they dial is bound to an interface.
 
 extension SessionDriver {
+    func pathChanged(_ change: PathChange) {
+        let endpoint = EndpointIndex(change.target.endpoint)
+        if simulation.hidesPaths { return simulation.note(change.to, to: endpoint) }
+        noteExcluded(endpoint, change.excluded)
+        take(.pathChanged(endpoint, from: change.from, to: change.to, change.pathClass))
+    }
+
     /// The session machine learns whether the kernel has a path that must not be used.
     func noteExcluded(_ endpoint: EndpointIndex) {
         guard configuration.network.isBinding else { return }
         noteExcluded(endpoint, surroundings.paths.excluded(endpoint, of: name))
     }
 
-    func noteExcluded(_ endpoint: EndpointIndex, _ path: Path?) {
+    private func noteExcluded(_ endpoint: EndpointIndex, _ path: Path?) {
         if configuration.network.isBinding { take(.pathExcluded(endpoint, path)) }
     }
 }

@@ -19,20 +19,25 @@ extension SessionDriver {
     ///   - wasUp: it was up, or tried to be, before its configuration changed.
     func start(_ stored: StoredSession, wasUp: Bool = false) {
         // A failure is about the configuration that it had: another one since is like a reload.
-        let isFailureOver = stored.verdict.map(isOver) ?? false
-        let isDecided = !isFailureOver && takeUp(stored.verdict)
+        let isFailureOver = stored.verdict.map(session.isOver) ?? false
+        var isDecided = false
+        if !isFailureOver, let verdict = stored.verdict, session.takeUp(verdict) {
+            isDecided = true
+            since = RFC3339(milliseconds: verdict.since.rawValue)
+        }
         for endpoint in configuration.endpoints.indices { noteExcluded(EndpointIndex(endpoint)) }
         enterRoom(takeUp(stored.chosenRoom), remembered: stored.mqtt.rememberedSubscriptions)
         let wasUp = wasUp || isFailureOver
         var actions: [MQTTClientMachine.Action] = []
         for filter in session.wantedFilters {
-            subscribe(to: filter, qos: session.wantedQoS(of: filter) ?? .atLeastOnce, into: &actions)
+            session.subscribe(
+                to: filter, qos: session.wantedQoS(of: filter) ?? .atLeastOnce, at: timestamp, into: &actions)
         }
-        run(.perform(actions))
+        run(actions)
         loadConsumers()
         run(.timePassed)
         if !isDecided, wasUp || configuration.autoconnect {
-            run(.session(.connect(Reason(wasUp ? .configurationChanged : .autoconnect))))
+            take(.connect(Reason(wasUp ? .configurationChanged : .autoconnect)))
         }
         watchCredential()
         surroundings.report(name, nil)
@@ -55,7 +60,7 @@ extension SessionDriver {
     private func command(_ input: SessionMachine.Input) async throws(RPCError) -> SessionState {
         try checkRunning()
         let before = session.verdict
-        run(.session(input))
+        take(input)
         let state = session.machine.status.state
         if session.verdict != before { try await everythingRemembered("session \(name) is \(state.rawValue)") }
         return state
@@ -73,7 +78,7 @@ extension SessionDriver {
         } else {
             outcome = await withCheckedContinuation { continuation in
                 let call = programs.commanding.add { continuation.resume(returning: $0) }
-                session.outcomeWaiters.add(call, until: limit.map { now.advanced(by: $0) })
+                session.calls.outcomeWaiters.add(call, until: limit.map { now.advanced(by: $0) })
                 schedule()
             }
         }
@@ -91,17 +96,18 @@ extension SessionDriver {
     ///
     /// - Parameter forGood: the server is to keep nothing of the session, as far as it is connected.
     func stop(_ code: SessionCore.ReasonCode, forGood: Bool = false) async -> ParkedConsumers {
-        life = .stopping(forGood: forGood)
+        life = .stopping
+        session.publications.endWithSession = forGood
         runAccepted()
         switch session.machine.status.state {
-        case .connected, .connecting, .reconnecting: run(.session(.disconnect(Reason(code))))
-        case .disconnecting where session.machine.isResting: run(.session(.disconnect(Reason(code))))
+        case .connected, .connecting, .reconnecting: take(.disconnect(Reason(code)))
+        case .disconnecting where session.machine.isResting: take(.disconnect(Reason(code)))
         case .disconnecting, .disconnected, .failed: break
         }
         await untilDown()
-        dropLink()
-        endProtocol()
-        stopLooking()
+        session.moment = moment
+        session.end()
+        run()
         credentialWatch = nil
         // What was committed last may be the reason for more: the next driver must find all of it, and this one decide nothing
         // after that.
@@ -116,7 +122,7 @@ extension SessionDriver {
                 .ended(.success(.init(id: sequence.rawValue, accepted: true, delivered: false, reasonCode: nil))))
         }
         programs.publishers = [:]
-        programs.queueing.answer(session.keys.end(), ())
+        programs.queueing.answer(session.calls.keys.end(), ())
         surroundings.paths.forget(name)
         tell()
         programs.subscribing.answer(session.consumers.connectionEnded(), nil)

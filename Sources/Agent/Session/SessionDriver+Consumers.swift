@@ -12,14 +12,9 @@ import SessionCore
 extension SessionDriver {
     // MARK: Subscriptions, of everybody
 
-    func unsubscribeIfUnwanted(_ filter: TopicFilter?) {
-        if let filter, session.wantedQoS(of: filter) == nil {
-            unsubscribe(from: filter)
-            // The server's answer is not told any more.
-            programs.subscribing.answer(session.consumers.answered(filter), nil)
-        } else {
-            usesChanged()
-        }
+    private func unsubscribeIfUnwanted(_ filter: TopicFilter?) {
+        session.unsubscribeIfUnwanted(filter)
+        run()
     }
 
     /// Asks the server, and waits for its answer while connected; `nil` without one.
@@ -31,7 +26,8 @@ extension SessionDriver {
                 continuation.resume(returning: nil)
             }
             var actions: [MQTTClientMachine.Action] = []
-            subscribe(to: filter, qos: session.wantedQoS(of: filter) ?? qos, into: &actions)
+            session.subscribe(
+                to: filter, qos: session.wantedQoS(of: filter) ?? qos, at: timestamp, into: &actions)
             run(actions)
         }
     }
@@ -145,16 +141,6 @@ extension SessionDriver {
         unsubscribeIfUnwanted(filter)
     }
 
-    /// Takes relative filters along to a room.
-    ///
-    /// - Returns: what has to be subscribed to, and what nobody may want any more.
-    func followWithDurables(to room: Room?) -> [(old: TopicFilter?, new: TopicFilter?)] {
-        session.durableConsumers.follow(to: room).map { move in
-            run(.consumer(move.name, .matching(move.new)))
-            return (move.old, move.new)
-        }
-    }
-
     // MARK: Messages
 
     /// Acknowledges messages; returns when that is durable, so that they are never given again.
@@ -211,23 +197,11 @@ extension SessionDriver {
 
     // MARK: At the limit
 
-    /// The disk had no room: again in a moment.
-    func collectingPaused() {
-        session.losses.collectingPaused(for: CommitQueue.retryInterval, at: now)
-    }
-
     func inboxFull(_ isFull: Bool) {
         log.inboxFull(isFull)
         var event = self.event(.inboxFull)
         event.full = isFull
         report(event)
-    }
-
-    /// The oldest messages of a consumer had to go.
-    func consumerMissed(_ consumer: ConsumerName, through sequence: InboxSequence, count: Int) {
-        session.durableConsumers.dropped(through: sequence, of: consumer)
-        log.dropped("the consumer \(consumer) is full: its oldest messages are dropped", at: now)
-        session.losses.dropped(count, at: now)
     }
 
     /// Messages that were dropped on their way to a consumer.

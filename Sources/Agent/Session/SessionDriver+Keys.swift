@@ -14,14 +14,14 @@ extension SessionDriver {
     ) async -> Result<MessagePublishMethod.Result, RPCError> {
         do throws(RPCError) {
             try checkRunning()
-            var taken = session.keys.take(key)
+            var taken = session.calls.keys.take(key)
             while taken == nil {
                 await withCheckedContinuation { continuation in
                     let call = programs.queueing.add { continuation.resume() }
-                    if session.keys.wait(for: key, call) { programs.queueing.answer([call], ()) }
+                    if session.calls.keys.wait(for: key, call) { programs.queueing.answer([call], ()) }
                 }
                 try checkRunning()
-                taken = session.keys.take(key)
+                taken = session.calls.keys.take(key)
             }
             guard let turn = taken else { preconditionFailure("the turn was waited for") }
             // The turn of a new message ends when that is on the disk.
@@ -42,12 +42,12 @@ extension SessionDriver {
     }
 
     private func release(_ key: PublishKey, _ turn: KeysUnderWay.Turn) {
-        programs.queueing.answer(session.keys.release(key, turn), ())
+        programs.queueing.answer(session.calls.keys.release(key, turn), ())
     }
 
     /// The message is on the disk, or never will be: its key may be asked for.
     func settle(_ sequence: MessageSequence) {
-        programs.queueing.answer(session.keys.settled(sequence), ())
+        programs.queueing.answer(session.calls.keys.settled(sequence), ())
     }
 
     private func message(of key: PublishKey) async throws(RPCError) -> KeyedMessage? {

@@ -68,7 +68,7 @@ extension SessionDriver {
         makeRoom(for: message)
         do throws(MQTTClientMachine.PublishError) {
             let sequence = try session.mqtt.accept(message, key: key, at: acceptanceTime())
-            if let key { session.keys.published(key, as: sequence) }
+            if let key { session.calls.keys.published(key, as: sequence) }
             programs.publishers[sequence] = Publisher(wait: parameters.wait, told: told)
         } catch {
             if error == .dropped { droppedNew(parameters.topic) }
@@ -76,7 +76,7 @@ extension SessionDriver {
         }
         session.counts.published += 1
         // Whatever becomes of the message, and however soon.
-        if notesUses, !session.machine.isUsed(for: .messages) { take(.useBegan(.messages)) }
+        if session.settings.notesUses, !session.machine.isUsed(for: .messages) { take(.useBegan(.messages)) }
     }
 
     private func makeRoom(for message: OutboundMessage) {
@@ -104,7 +104,6 @@ extension SessionDriver {
     }
 
     func delivered(_ sequence: MessageSequence, _ code: MQTT.ReasonCode) {
-        if session.publications.isHeldBack { advancePublications() }
         programs.publishers.removeValue(forKey: sequence)?.told(
             .ended(
                 .success(
@@ -112,7 +111,6 @@ extension SessionDriver {
     }
 
     func rejected(_ message: MQTTClientMachine.RejectedMessage) {
-        if session.publications.isHeldBack { advancePublications() }
         let sentence = message.code.description + (message.words.map { ", “\($0)”" } ?? "")
         log.quarantined(message.sequence, sentence, at: now)
         var event = self.event(.messageRejected)
@@ -134,7 +132,6 @@ extension SessionDriver {
 
     /// A message from the server that nobody gets.
     func refused(_ message: MQTTClientMachine.RefusedMessage) {
-        session.counts.refused += 1
         log.refused(message, at: now)
         var event = self.event(.messageRefused)
         event.topic = message.topic
@@ -159,17 +156,10 @@ extension SessionDriver {
         return MessageQoS(rawValue: Int(code.rawValue))
     }
 
-    func subscribe(to filter: TopicFilter, qos: QoS, into actions: inout [MQTTClientMachine.Action]) {
-        do throws(InvalidTopic) {
-            try session.mqtt.subscribe(Subscription(filter: filter.string, qos: qos), at: timestamp, into: &actions)
-        } catch {
-            preconditionFailure("a filter was checked when it was made: \(error)")
-        }
-    }
-
     func unsubscribe(_ id: SubscriptionID) {
         programs.subscribers[id] = nil
-        unsubscribeIfUnwanted(session.consumers.remove(id))
+        session.unsubscribeIfUnwanted(session.consumers.remove(id))
+        run()
     }
 }
 

@@ -5,11 +5,9 @@ import NIOCore
 import Session
 import SessionCore
 
-// The session's publications: what programs ask of them, and how they come to the server.
+// The session's publications: what programs ask of them.
 
 extension SessionDriver {
-    // MARK: What programs ask
-
     /// Answers when the publication is durable, whether or not the server has it yet.
     func putPublication(
         _ parameters: PublicationPutMethod.Parameters
@@ -118,79 +116,14 @@ extension SessionDriver {
     }
 
     /// - Parameter completion: called with `nil` when everything is durable, and before that if something is refused.
-    private func store(
+    func store(
         _ changes: [SessionChange], _ completion: @escaping @Sendable (StoreError?) -> Void = { _ in }
     ) {
         for case .putPublication(let publication) in changes { session.publications.arrive(publication) }
         commit(changes, refused: completion) { [weak self] outcome in
-            self?.assumeIsolated { $0.stored(changes, outcome) }
+            self?.assumeIsolated { $0.run(.stored(changes, isComplete: outcome == .committed)) }
             completion(nil)
         }
-    }
-
-    private func stored(_ changes: [SessionChange], _ outcome: CommitQueue.Outcome) {
-        for change in changes {
-            switch change {
-            case .putPublication(let publication):
-                session.publications.arrived(publication)
-                if outcome == .committed { session.publications.put(publication) }
-            case .removePublication(let topic): session.publications.remove(topic)
-            case .rememberRetained(let topic): session.publications.remembered(topic)
-            default: break
-            }
-        }
-        advancePublications()
-        usesChanged()
-    }
-
-    // MARK: The connection
-
-    /// Sends what can be sent now.
-    func advancePublications() {
-        let step = session.publications.next(isolatesMessages: session.mqtt.isIsolating)
-        if !step.remember.isEmpty { store(step.remember.map { .rememberRetained($0) }) }
-        for announcement in step.announcements { order(.announce(announcement)) }
-        tellPublications()
-        checkRestored()
-    }
-
-    private func tellPublications() {
-        for change in session.publications.takeChanges() {
-            var event = event(.publicationChanged)
-            event.topic = change.topic
-            event.publication = change.state
-            event.reasonCode = change.code.map { Int($0.rawValue) }
-            report(event)
-        }
-    }
-
-    /// - Returns: whether the answer was about a publication.
-    func publicationAnswered(_ announcement: Announcement, _ code: MQTT.ReasonCode) -> Bool {
-        guard let answer = session.publications.answered(announcement, code) else { return false }
-        tell(answer)
-        switch answer {
-        case .cleared(let topic), .refused(_, _, _, nothingOn: let topic?): store([.forgetRetained(topic)])
-        case .noted, .refused: break
-        }
-        advancePublications()
-        return true
-    }
-
-    /// The server ended the connection, maybe for a publication.
-    func serverEnded(_ code: MQTT.ReasonCode) {
-        tell(session.publications.serverEnded(code, isAlone: session.mqtt.counts.inFlight == 0))
-    }
-
-    private func tell(_ answer: Publications.Answer) {
-        guard case .refused(let topic, let code, isNews: true, _) = answer else { return }
-        log.publicationRefused(topic, code.description)
-    }
-
-    /// An explicit disconnect is a leave; the daemon's end, sleep and the like are none.
-    func leavePublications() {
-        guard life == .stopping(forGood: true) || session.machine.reason.code == .userDisconnect else { return }
-        session.publications.leave()
-        advancePublications()
     }
 }
 

@@ -136,12 +136,12 @@ extension SessionDriver {
     private func takeQueueTurn() async {
         await withCheckedContinuation { continuation in
             let call = programs.queueing.add { continuation.resume() }
-            if session.queueTurns.begin(call) { programs.queueing.answer([call], ()) }
+            if session.calls.queueTurns.begin(call) { programs.queueing.answer([call], ()) }
         }
     }
 
     private func endQueueTurn() {
-        if let next = session.queueTurns.end() { programs.queueing.answer([next], ()) }
+        if let next = session.calls.queueTurns.end() { programs.queueing.answer([next], ()) }
     }
 
     /// The messages as they are now, and those that are not there. Nothing happens between this and the caller.

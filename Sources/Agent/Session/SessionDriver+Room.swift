@@ -10,30 +10,9 @@ import SessionCore
 import Transport
 import Vocabulary
 
-// The session's room: what ``Rooms`` decides is carried out here, and what programs ask is answered.
+// The session's room: what programs ask of it, and what they are told.
 
 extension SessionDriver {
-    func perform(_ actions: [Rooms.Action]) {
-        for action in actions { perform(action) }
-    }
-
-    private func perform(_ action: Rooms.Action) {
-        switch action {
-        case .announce(let announcement): order(.announce(announcement))
-        case .subscribe(let filter): order(.subscribe(filter))
-        case .unsubscribe(let filter): unsubscribeIfUnwanted(filter)
-        case .remember(let said):
-            commit([.setPresences(Set(said.map { Timestamp(rawValue: $0.milliseconds) }))])
-        case .tell(let changes): tell(changes)
-        case .presenceRefused(let code): log.presenceRefused(code.description)
-        case .restored: checkRestored()
-        case .entered(let room, let old): entered(room, from: old)
-        case .answer(let call, let error):
-            programs.switching.answer([call], error.map { .failure($0) } ?? .success(()))
-            if error == nil { surroundings.report(name, nil) }
-        }
-    }
-
     /// The configured device, or the one that is derived from the machine.
     var device: String { configuration.device.isEmpty ? surroundings.deviceID : configuration.device }
 
@@ -41,12 +20,10 @@ extension SessionDriver {
     /// session was in when the daemon was killed, and is not in any more, is left.
     func enterRoom(_ chosen: ChosenRoom?, remembered: Set<TopicFilter>) {
         let room = chosen.map { Room(prefix: configuration.roomPrefix, name: $0.room) } ?? configuration.configuredRoom
-        session.rooms.begin(in: room, subscribedTo: remembered, at: wallClock)
+        session.moment = moment
+        session.begin(in: room, subscribedTo: remembered)
         session.machine.rivalry.strategy = configuration.kick
-        session.machine.rivalry.canLook = session.rooms.membership != nil
-        session.publications.enter(room)
-        _ = followWithDurables(to: room)
-        if let room { _ = session.consumers.follow(to: room) }
+        run()
     }
 
     /// The topic or filter as the server has it.
@@ -66,67 +43,7 @@ extension SessionDriver {
         }
     }
 
-    // MARK: Connections
-
-    /// Before an attempt: what CONNECT says of the room.
-    func prepareRoom() {
-        session.prepareConnect(
-            keepAlive: session.rooms.membership == nil
-                ? PresenceTiming.keepAlive(configuration.heartbeat.interval) : configuration.presence.keepAlive,
-            wallClock: wallClock)
-    }
-
-    func roomConnected(resumed: Bool) {
-        guard let link else { return }
-        perform(
-            session.rooms.connected(
-                to: link.address.description, resumed: resumed, isWillDelayed: session.mqtt.version == .five, at: now,
-                time: wallClock))
-    }
-
-    /// All subscriptions were answered for: the session is restored when its presence and its publications are published,
-    /// too.
-    func roomRestored() {
-        isRestoring = true
-        perform(session.rooms.subscriptionsRestored())
-        session.publications.open()
-        advancePublications()
-    }
-
-    func checkRestored() {
-        guard isRestoring, session.isRestored else { return }
-        isRestoring = false
-        tellSession { .restored($0) }
-    }
-
-    func roomConnectionClosed() {
-        isRestoring = false
-        session.publications.connectionClosed()
-        perform(session.rooms.connectionClosed())
-    }
-
-    // MARK: Messages
-
-    func announced(_ announcement: Announcement, _ code: MQTT.ReasonCode) {
-        perform(session.rooms.announced(announcement, code, by: link?.address.description, at: now))
-    }
-
-    /// After a change of rooms, the server is told whose end to announce where when nothing is under way any more.
-    func renewIfRoomChanged() {
-        if session.rooms.takeRenewal(isQuiet: session.publications.isQuiet) { renew(because: Reason(.switchRoom)) }
-    }
-
-    /// At a heartbeat.
-    func announceRefusedPresence() {
-        perform(session.rooms.announceRefused(at: now))
-    }
-
-    /// The others in the room are told how good this session's connection is.
-    func tellQuality(_ quality: Quality) {
-        perform(session.rooms.qualityChanged(quality, isConnected: session.machine.status.state == .connected))
-    }
-
-    private func tell(_ changes: [Participants.Change]) {
+    func tell(_ changes: [Participants.Change]) {
         for change in changes {
             let identity: Participant.Identity
             var event = self.event(.participantJoined)
@@ -196,24 +113,10 @@ extension SessionDriver {
         }
         let result: Result<Void, RPCError> = await withCheckedContinuation { continuation in
             let call = programs.switching.add { continuation.resume(returning: $0) }
-            perform(session.rooms.join(new, for: call, at: wallClock))
+            run(.join(new, call))
         }
         try result.get()
         try await rememberRoom(room)
         return .init(room: room)
-    }
-
-    private func entered(_ room: Room, from old: Room?) {
-        for move in session.consumers.follow(to: room) + followWithDurables(to: room) {
-            unsubscribeIfUnwanted(move.old)
-            if let new = move.new, let qos = session.wantedQoS(of: new) { order(.subscribe(new, qos)) }
-        }
-        session.machine.rivalry.canLook = true
-        session.publications.enter(room)
-        advancePublications()
-        renewIfRoomChanged()
-        var event = self.event(.roomChanged)
-        event.previousRoom = old?.name
-        report(event)
     }
 }

@@ -14,15 +14,15 @@ import Transport
 /// The faults of a session that go on.
 struct Simulation: Sendable {
     /// The connection on which nothing comes and goes.
-    private var silent: Generation?
+    private var silent: DialID?
     /// The paths as the kernel has them, while they are said to be lost.
     private var hidden: [EndpointIndex: Path?]?
     /// When they are there again.
     private(set) var pathsReturn: Instant?
 
-    mutating func silence(_ generation: Generation) { silent = generation }
+    mutating func silence(_ connection: DialID) { silent = connection }
 
-    func isSilent(_ generation: Generation) -> Bool { silent == generation }
+    func isSilent(_ connection: DialID) -> Bool { silent == connection }
 
     var hidesPaths: Bool { hidden != nil }
 
@@ -48,21 +48,25 @@ extension SessionDriver {
         guard parameters.duration == nil || parameters.fault == .pathLost else {
             throw .invalidParameters("only path-lost has a duration")
         }
-        guard session.machine.status.state == .connected, let link else {
+        guard session.machine.status.state == .connected, let link = session.link, let connection = link.connection
+        else {
             throw .notConnected(name.description, hint: "a fault is simulated while the session is connected")
         }
         surroundings.logger.notice(
             "\(name): simulating \(parameters.fault.rawValue)", metadata: ["HOLDFAST_SESSION": "\(name)"])
         switch parameters.fault {
         case .drop:
-            connections[link.connection]?.close(.abort)
-            linkClosed(
-                .failed(TransportFailure(.reset, "the connection was reset (simulated)")), link.generation)
+            connections[connection]?.close(.abort)
+            let failure = TransportFailure(.reset, "the connection was reset (simulated)")
+            run(.connection(connection, .closed(Reason(failure))))
         case .silence:
-            simulation.silence(link.generation)
+            simulation.silence(connection)
         case .fullReconnect:
-            connections[link.connection]?.close(.abort)
-            retire(link.generation, Reason(.stateMismatch, "the session at the server is given up (simulated)"))
+            connections[connection]?.close(.abort)
+            run(
+                .retire(
+                    link.generation,
+                    .init(Reason(.stateMismatch, "the session at the server is given up (simulated)"))))
         case .pathLost:
             try losePaths(for: .seconds(duration))
         }

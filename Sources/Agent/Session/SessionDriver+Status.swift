@@ -22,9 +22,10 @@ extension SessionDriver {
             phase: status.phase, mode: status.mode, resumed: status.resumed,
             attempt: status.attempt, retryIn: status.retryAt.map { max(0, now.duration(to: $0).seconds) },
             lost: status.isLost, doubt: status.doubt,
-            reason: reason(status.reason), endpoint: status.endpoint.map { address(of: $0).description },
-            proxy: configuration.proxy.address?.description, peer: link?.opened?.peerAddress,
-            tls: link?.opened?.tlsVersion, protocol: session.mqtt.isConnected ? session.mqtt.version.description : nil,
+            reason: reason(status.reason), endpoint: status.endpoint.map { session.address(of: $0).description },
+            proxy: configuration.proxy.address?.description, peer: session.link?.peer?.name,
+            tls: session.link?.peer?.tlsVersion,
+            protocol: session.mqtt.isConnected ? session.mqtt.version.description : nil,
             path: status.path.map { .init($0) }, network: .init(configuration.network),
             user: configuration.user, device: device,
             room: session.rooms.membership?.room.name, clientID: session.clientID,
@@ -44,12 +45,6 @@ extension SessionDriver {
                 longestOutage: counters.longestOutage > .zero ? counters.longestOutage.seconds : nil,
                 published: session.counts.published, received: session.counts.received, dropped: session.counts.dropped,
                 refused: session.counts.refused))
-    }
-
-    /// Where an endpoint is, or where its attempt was redirected to.
-    func address(of endpoint: EndpointIndex) -> Endpoint {
-        if let link, link.attempt.endpoint == endpoint { return link.address }
-        return configuration.endpoints[endpoint.rawValue]
     }
 
     /// An event of this session, now.
@@ -116,5 +111,16 @@ extension Connection.Options {
             maximumFrameSize: session.mqtt.maximumPacketSize + 16 << 20,
             userTimeout: session.heartbeat.userTimeout,
             keepAlive: session.heartbeat.interval + session.heartbeat.timeout)
+    }
+}
+
+extension MQTTVersion {
+    /// `nil` when it is found out what a server speaks.
+    var only: ProtocolVersion? {
+        switch self {
+        case .five: .five
+        case .threeOneOne: .threeOneOne
+        case .automatic: nil
+        }
     }
 }

@@ -31,11 +31,6 @@ extension SessionDriver {
         guard case .granted(let qos)? = session.mqtt.subscriptionState(of: filter) else { return nil }
         return MQTT.ReasonCode(rawValue: qos.rawValue)
     }
-
-    /// What a server grants less than was asked.
-    func noteGrant(_ grant: MQTTClientMachine.Connected) {
-        log.grants(grant.shortfalls(from: session.mqtt.configuration, as: session.mqtt.version))
-    }
 }
 
 extension MQTTClientMachine.Connected {

@@ -1,4 +1,6 @@
 import ControlAPI
+import Logging
+import MQTT
 import NIOCore
 import NetworkPath
 import Session
@@ -11,23 +13,8 @@ import Vocabulary
 // brings is in Documentation/decisions/0018-to-dial-comes-first.md.
 // What becomes of messages is told at once, after everything that happened before.
 
-/// What the session machine reported and is not told yet, and what was so at that moment.
-struct Untold: Sendable {
-    let event: SessionMachine.Event
-    let instant: Instant
-    let time: RFC3339
-    let status: SessionMachine.Status
-    /// Of the status.
-    let address: Endpoint?
-    /// Of the event.
-    let eventAddress: Endpoint?
-    let liveness: SessionMachine.Liveness?
-    let credentialEnd: RFC3339?
-    let room: String?
-}
-
 /// Reports that are held back, in order, and when they are sent.
-struct UntoldEvents {
+struct UntoldReports {
     private enum Time {
         /// As soon as the loop has done what it has been asked to do until now.
         case soon
@@ -38,16 +25,16 @@ struct UntoldEvents {
     /// For so long an attempt is not disturbed.
     static let hurry = Duration.milliseconds(5)
 
-    private var events: [Untold] = []
+    private var reports: [Report] = []
     private var time: Time?
 
     var nextDeadline: Instant? { if case .later(let time)? = time { time } else { nil } }
 
-    mutating func append(_ event: Untold) { events.append(event) }
+    mutating func append(_ report: Report) { reports.append(report) }
 
     /// - Returns: whether the loop has to be asked for a turn to tell it.
     mutating func tellLater(isHurrying: Bool, at now: Instant) -> Bool {
-        guard !events.isEmpty else { return false }
+        guard !reports.isEmpty else { return false }
         switch (time, isHurrying) {
         case (.soon?, _), (.later?, true):
             return false
@@ -60,9 +47,9 @@ struct UntoldEvents {
         }
     }
 
-    mutating func take() -> [Untold] {
-        defer { self = UntoldEvents() }
-        return events
+    mutating func take() -> [Report] {
+        defer { self = UntoldReports() }
+        return reports
     }
 }
 
@@ -72,23 +59,14 @@ extension SessionDriver {
         surroundings.report(name, event)
     }
 
-    /// Tells watchers and the journal what the session machine reports.
-    func report(_ event: SessionMachine.Event) {
-        let status = session.machine.status
-        var eventAddress: Endpoint?
-        if case .pathChanged(_, let endpoint, _, _) = event { eventAddress = address(of: endpoint) }
-        if case .stateChanged(let from, _) = event { stateChanged(from: from, to: status.state) }
-        untold.append(
-            Untold(
-                event: event, instant: now, time: wallClock, status: status,
-                address: status.endpoint.map { address(of: $0) }, eventAddress: eventAddress,
-                liveness: session.machine.liveness, credentialEnd: credentialEnd,
-                room: session.rooms.membership?.room.name))
-        if case .qualityChanged(let quality) = event { tellQuality(quality) }
+    /// Watchers and the journal are to be told what the session machine reports.
+    func note(_ report: Report) {
+        if case .stateChanged(let from, _) = report.event, from != report.status.state { since = report.time }
+        untold.append(report)
     }
 
     func tellLater() {
-        let isHurrying = link?.isDialed == true && session.machine.status.state != .connected
+        let isHurrying = session.link?.isDialed == true && session.machine.status.state != .connected
         guard untold.tellLater(isHurrying: isHurrying, at: now) else { return }
         eventLoop.execute { self.assumeIsolated { $0.tell() } }
     }
@@ -103,7 +81,7 @@ extension SessionDriver {
         }
     }
 
-    private func event(_ report: Untold) -> SessionEvent {
+    private func event(_ report: Report) -> SessionEvent {
         let status = report.status
         var event = event(.stateChanged)
         event.time = report.time
@@ -151,5 +129,60 @@ extension SessionDriver {
             event.expires = report.credentialEnd
         }
         return event
+    }
+
+    /// Tells at once what becomes of messages and subscriptions.
+    func tell(_ event: MQTTClientMachine.Event) {
+        switch event {
+        case .accepted(let sequence): accepted(sequence)
+        case .notAccepted(let sequence):
+            settle(sequence)
+            programs.publishers.removeValue(forKey: sequence)?.told(.ended(.failure(.storeFull)))
+        case .delivered(let sequence, let code): delivered(sequence, code)
+        case .rejected(let message): rejected(message)
+        case .dropped(let message): dropped(message)
+        case .repeated(let count): repeated(count)
+        case .messageRefused(let message): refused(message)
+        case .serverLowersQoS: log.serverLowersQoS()
+        case .inboxFull(let isFull): inboxFull(isFull)
+        case .consumerMissed(let consumer, _, _):
+            log.dropped("the consumer \(consumer) is full: its oldest messages are dropped", at: now)
+        case .subscriptionChanged(let filter): subscriptionChanged(filter)
+        default: preconditionFailure("the session decides about \(event)")
+        }
+    }
+
+    func tell(_ news: Session.News) {
+        let metadata: Logger.Metadata = ["HOLDFAST_SESSION": "\(name)"]
+        switch news {
+        case .participants(let changes): tell(changes)
+        case .roomChanged(let old):
+            var event = self.event(.roomChanged)
+            event.previousRoom = old?.name
+            report(event)
+        case .presenceRefused(let code): log.presenceRefused(code.description)
+        case .publicationChanged(let change):
+            var event = self.event(.publicationChanged)
+            event.topic = change.topic
+            event.publication = change.state
+            event.reasonCode = change.code.map { Int($0.rawValue) }
+            report(event)
+        case .publicationRefused(let topic, let code): log.publicationRefused(topic, code.description)
+        case .dropped(let count): tellDropped(count)
+        case .granted(let grant):
+            log.grants(grant.shortfalls(from: session.mqtt.configuration, as: session.mqtt.version))
+        case .displaced(let reason):
+            var event = self.event(.displaced)
+            event.reason = self.reason(reason)
+            report(event)
+        case .cannotLook(let sentence): log.cannotLook(sentence)
+        case .credentialNotRenewed(let sentence):
+            surroundings.logger.warning("\(name): the credential could not be renewed: \(sentence)", metadata: metadata)
+        case .credentialTaken:
+            surroundings.logger.debug("\(name): the server has taken the new credential", metadata: metadata)
+        case .successorFailed(let sentence):
+            surroundings.logger.debug(
+                "\(name): no second connection over the new path: \(sentence)", metadata: metadata)
+        }
     }
 }

@@ -11,6 +11,7 @@ extension SessionDriver {
 
     var now: Instant { surroundings.clock.now() }
     var wallClock: RFC3339 { surroundings.clock.wallClock() }
+    var moment: Session.Moment { .init(now: now, wallClock: wallClock) }
     /// The wall clock as the protocol and the store have it.
     var timestamp: Timestamp { Timestamp(rawValue: wallClock.milliseconds) }
 
@@ -22,7 +23,6 @@ extension SessionDriver {
         func consider(_ deadline: Instant?) {
             if let deadline { earliest = earliest.map { min($0, deadline) } ?? deadline }
         }
-        consider(link?.renewal?.deadline)
         consider(simulation.pathsReturn)
         consider(log.nextDeadline)
         consider(untold.nextDeadline)
@@ -62,25 +62,10 @@ extension SessionDriver {
     private func timeReached() {
         timer = nil
         surroundings.noteAlive()
-        if session.machine.status.state == .connected { measure() }
-        checkCredentialEnd()
+        if let time = untold.nextDeadline, time <= now { tell() }
+        returnPathsIfDue()
         // All before the next timer is set: what is due is not due any more then.
         run(.timeReached)
-    }
-
-    /// What is due of all but the two machines.
-    func carryOutDue() {
-        if let time = untold.nextDeadline, time <= now { tell() }
-        lookIsDue()
-        reauthenticationIsDue()
-        for due in session.losses.timeReached(at: now) {
-            switch due {
-            case .tellDropped(let count): tellDropped(count)
-            case .resumeCollecting: run(.resumeCollecting)
-            }
-        }
-        programs.commanding.answer(session.outcomeWaiters.timeReached(at: now), .timeout)
-        returnPathsIfDue()
         log.timeReached(at: now)
     }
 }

@@ -83,6 +83,8 @@ package struct Publications: Sendable {
     private var suspicions: [String: Int] = [:]
     /// What has become of publications, to be told.
     private var changes: [Change] = []
+    /// Whether what the session has at the server goes with it, whatever its reason says.
+    package var endWithSession = false
     /// Whether something waits for the messages that are sent one by one.
     package private(set) var isHeldBack = false
 

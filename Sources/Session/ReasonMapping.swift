@@ -1,47 +1,16 @@
-import MQTT
-import SessionCore
-import Transport
+package import MQTT
+package import SessionCore
 
-// What the transport and the server say, in the session's words: the tables of Documentation/Reason-codes.md.
+// What the server says, in the session's words: the tables of Documentation/Reason-codes.md.
 
 extension Reason {
-    init(_ failure: TransportFailure) {
-        let code: SessionCore.ReasonCode =
-            switch failure.code {
-            case .dnsFailed: .dnsFailed
-            case .unreachable, .ioError: .unreachable
-            case .networkNotAllowed: .networkNotAllowed
-            case .refused: .refused
-            case .reset: .reset
-            case .dialTimeout: .dialTimeout
-            case .tlsTimeout: .tlsTimeout
-            // An expired certificate is tried again, since this host's clock may be wrong; so are our own files, which
-            // may be on the way of being replaced.
-            case .tlsFailed, .certificateExpired, .tlsFilesUnusable: .tlsFailed
-            case .notTLS: .wrongProtocol
-            case .certificateInvalid: .certificateInvalid
-            case .proxyFailed: .proxyFailed
-            case .webSocketFailed: .webSocketFailed
-            case .unsupported: .badEndpoint
-            }
-        self.init(code, failure.message)
-    }
-
-    init(_ end: ConnectionEnd) {
-        switch end {
-        case .closedByPeer: self.init(.serverClosed)
-        case .closedLocally: self.init(.userDisconnect)
-        case .failed(let failure): self.init(failure)
-        }
-    }
-
     /// The server speaks something else.
-    init(_ other: ForeignProtocol, at address: String?) {
+    package init(_ other: ForeignProtocol, at address: String?) {
         self.init(.wrongProtocol, "\(address.map { "at \($0)" } ?? "there") is \(other.name)")
     }
 
     /// What the server said in CONNACK or DISCONNECT.
-    init(_ server: MQTTClientMachine.ServerReason) {
+    package init(_ server: MQTTClientMachine.ServerReason) {
         let code = SessionCore.ReasonCode(server.code)
         var message = "the server said: \(server.code)"
         if let text = server.reasonString { message += ", “\(text)”" }
@@ -54,7 +23,7 @@ extension Reason {
 
 extension SessionMachine.Ending {
     /// What the server said in CONNACK or DISCONNECT, with what its reason code asks for.
-    init(_ server: MQTTClientMachine.ServerReason, in place: Consequence.Place) {
+    package init(_ server: MQTTClientMachine.ServerReason, in place: Consequence.Place) {
         self.init(Reason(server))
         let consequence = Consequence(of: server.code, in: place)
         let measures = consequence.measures
@@ -80,7 +49,7 @@ extension SessionMachine.Ending {
 
 extension SessionMachine.Ending {
     /// It may be about something that was sent, and then it is about nothing else: the session goes on.
-    func considering(_ finding: MQTTClientMachine.EndFinding?) -> Self {
+    package func considering(_ finding: MQTTClientMachine.EndFinding?) -> Self {
         guard let finding else { return self }
         var ending = self
         if reason.isTerminal || reason.code.group == .auth { ending.reason.code = .serverError }
@@ -103,7 +72,7 @@ extension SessionMachine.Ending {
     }
 
     /// The server closed the connection right after it had refused messages because its quota is used up.
-    init(closedAfter refusal: MQTTClientMachine.ServerReason) {
+    package init(closedAfter refusal: MQTTClientMachine.ServerReason) {
         self.init(
             Reason(
                 refusal.remedies.contains(.cleanStart) ? .stateMismatch : .serverError,
@@ -112,11 +81,24 @@ extension SessionMachine.Ending {
                 serverCode: refusal.code.rawValue))
         pace = .atOnce
     }
+
+    /// There is no mutual proof of the password.
+    init(_ failure: SCRAMClient.Failure) {
+        switch failure {
+        case .malformed:
+            self.init(Reason(.protocolError, "\(failure)"))
+            failsIfRepeated = true
+        case .refused:
+            self.init(Reason(.credentialRejected, "\(failure)"))
+        case .iterations, .notProven:
+            self.init(Reason(.serverUnauthenticated, "\(failure)"))
+        }
+    }
 }
 
 extension SessionCore.ReasonCode {
     /// Whether somebody has disconnected the session, so that it stays so over a restart of the daemon.
-    var isDisconnectAskedFor: Bool { self == .userDisconnect || self == .goodbyeUnheard }
+    package var isDisconnectAskedFor: Bool { self == .userDisconnect || self == .goodbyeUnheard }
 
     /// Whether a connection or an attempt was given up because of this host or its network, and not of the server.
     var isOurOwn: Bool {
@@ -126,7 +108,7 @@ extension SessionCore.ReasonCode {
         }
     }
 
-    init(_ code: MQTT.ReasonCode) {
+    package init(_ code: MQTT.ReasonCode) {
         self =
             switch code {
             case .normalDisconnection, .disconnectWithWill: .serverClosed

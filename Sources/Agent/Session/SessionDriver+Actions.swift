@@ -1,0 +1,175 @@
+import Configuration
+import ControlAPI
+import Logging
+import MQTT
+import NIOCore
+import NetworkPath
+import Session
+import SessionCore
+import Transport
+
+// What the session wants done, one function for each kind.
+
+extension SessionDriver {
+    func carryOut(_ action: Session.Action) {
+        switch action {
+        case .dial(let id, let dialed):
+            dial(dialed, id)
+        case .send(let id, let bytes, let flush):
+            send(bytes, flush, on: id)
+        case .letGo(let id, let closing):
+            let connection = connections.removeValue(forKey: id)
+            if let closing { connection?.close(closing == .abort ? .abort : .afterFlush) }
+        case .close(let id):
+            connections[id]?.close(.afterFlush)
+        case .read(let id, let reads):
+            if reads { connections[id]?.resumeReading() } else { connections[id]?.pauseReading() }
+        case .readOnLater(let generation):
+            _ = eventLoop.scheduleTask(in: Self.othersTurn) { [weak self] in
+                self?.assumeIsolated { $0.run(.readOn(generation)) }
+            }
+        case .measure(let generation, let id):
+            measure(generation, id)
+        case .lookUp(let endpoint, let watch):
+            lookUp(endpoint, watch)
+        case .fetch(let use):
+            fetch(use)
+        case .deriveKey(let generation, let password, let challenge):
+            let derive = surroundings.deriveKey
+            Task { if let key = await derive(password, challenge) { run(.keyDerived(generation, key)) } }
+        case .watchCredential:
+            watchCredential()
+        case .commit(let changes):
+            commit(changes)
+        case .commitNumbered(let changes, let number):
+            commit(changes, number)
+        case .store(let changes):
+            store(changes)
+        case .load(let after, let messages, let bytes):
+            load(after: after, messages: messages, bytes: bytes)
+        case .answer(let calls, .subscription(let code)):
+            programs.subscribing.answer(calls, code)
+        case .answer(let calls, .outcome(let outcome)):
+            programs.commanding.answer(calls, outcome)
+        case .answer(let calls, .room(let error)):
+            programs.switching.answer(calls, error.map { .failure($0) } ?? .success(()))
+        case .isDown:
+            programs.leaving.answerAll(())
+        case .deliver(let message):
+            deliver(message)
+        case .loadConsumers:
+            loadConsumers()
+        case .mqtt(let event):
+            tell(event)
+        case .report(let report):
+            note(report)
+        case .tell(let news):
+            tell(news)
+        case .statusChanged:
+            surroundings.report(name, nil)
+        }
+    }
+
+    // MARK: Connections
+
+    /// How long a knock waits for its answer: until TCP would ask a second time.
+    private static let knockTimeout: Duration = .seconds(1)
+
+    private func dial(_ dialed: DialTarget, _ id: DialID) {
+        // It may be over by now: the credential took its time, and the server has closed it.
+        if let knock = dialed.knock, let connection = connections.removeValue(forKey: knock),
+            connection.proceed(onEvent: events(of: id))
+        {
+            connections[id] = connection
+            return run(.connection(id, .dialing))
+        }
+        var options = Connection.Options(configuration, for: dialed.address, proxyPassword: dialed.proxyPassword)
+        if case .knock(let isBehindProxy) = dialed.goal {
+            options.stop = isBehindProxy ? .server : .firstHop
+            if !isBehindProxy { options.dialTimeout = min(options.dialTimeout, Self.knockTimeout) }
+            options.handshakeTimeout = configuration.timeouts.dial
+        }
+        options = surroundings.bound(options, by: configuration.network, of: name)
+        connections[id] = surroundings.dial(dialed.address, options, tlsContexts, events(of: id))
+    }
+
+    private func events(of id: DialID) -> (ConnectionEvent) -> Void {
+        { [weak self] event in self?.assumeIsolated { $0.take(event, of: id) } }
+    }
+
+    func take(_ event: ConnectionEvent, of id: DialID) {
+        guard let role = session.connections.role(of: id) else { return }
+        if case .tlsFilesRejected(let failure) = event {
+            if case .knock = role { return }
+            log.tlsFilesRejected(failure)
+        } else if let event = DialEvent(event) {
+            if case .received = event, simulation.isSilent(id) { return }
+            run(.connection(id, event))
+        }
+    }
+
+    private func send(_ bytes: ByteBuffer, _ flush: FlushNumber?, on id: DialID) {
+        guard let connection = connections[id] else { return }
+        let count = bytes.readableBytes
+        if simulation.isSilent(id) {
+            // As if the kernel had taken them, for a network that swallows them.
+            eventLoop.execute { [weak self] in self?.assumeIsolated { $0.flushed(count, flush, on: id) } }
+            return
+        }
+        connection.send(bytes) { [weak self] in
+            self?.assumeIsolated { $0.flushed(count, flush, on: id) }
+        }
+    }
+
+    private func flushed(_ count: Int, _ flush: FlushNumber?, on id: DialID) {
+        session.flushed(count, on: id)
+        if let flush { return run(.flushed(flush)) }
+        session.adjustReading()
+        if session.hasActions { run() }
+    }
+
+    /// The loop runs everything that is due before it looks at its sockets, so this must not be due at once.
+    private static let othersTurn = TimeAmount.microseconds(500)
+
+    /// Gives the session the kernel's view of the connection.
+    private func measure(_ generation: Generation, _ id: DialID) {
+        guard let measured = connections[id]?.measure() else { return }
+        session.answer(
+            .machine(
+                .measured(
+                    generation,
+                    TransportMeasurement(
+                        roundTrip: measured.roundTrip, variation: measured.variation,
+                        retransmissions: measured.retransmissions, unacknowledged: measured.unacknowledged,
+                        retries: measured.retries, sinceAcknowledgement: measured.sinceAcknowledgement))))
+    }
+
+    /// Which addresses the kernel is asked about: while a session is connected that of the server it is connected to, and
+    /// else all that the endpoint has.
+    private func lookUp(_ endpoint: EndpointIndex, _ watch: EndpointAddresses.Watch) {
+        let path = surroundings.paths.resolved(endpoint, of: name, to: watch.addresses, origin: watch.origin)
+        if simulation.hidesPaths { return simulation.note(path, to: endpoint) }
+        let excluded =
+            configuration.network.isBinding ? surroundings.paths.excluded(endpoint, of: name) : nil
+        session.answer(.pathFound(endpoint, path, excluded: excluded))
+    }
+
+    // MARK: Secrets
+
+    private func fetch(_ use: SecretUse) {
+        let reference =
+            switch use {
+            case .proxy, .knock: configuration.proxy.password
+            case .login, .renewal: configuration.password
+            }
+        guard let reference else { preconditionFailure("the settings say which secrets there are") }
+        let source = surroundings.credentials
+        Task {
+            do throws(Credential.Failure) {
+                run(.fetched(use, try await source.fetch(reference)))
+            } catch {
+                run(.notFetched(use, "\(error)"))
+            }
+        }
+    }
+}

@@ -1,0 +1,54 @@
+import Session
+import SessionCore
+import Transport
+
+// What the transport says, in the session's words: the tables of Documentation/Reason-codes.md.
+
+extension Reason {
+    init(_ failure: TransportFailure) {
+        let code: SessionCore.ReasonCode =
+            switch failure.code {
+            case .dnsFailed: .dnsFailed
+            case .unreachable, .ioError: .unreachable
+            case .networkNotAllowed: .networkNotAllowed
+            case .refused: .refused
+            case .reset: .reset
+            case .dialTimeout: .dialTimeout
+            case .tlsTimeout: .tlsTimeout
+            // An expired certificate is tried again, since this host's clock may be wrong; so are our own files, which
+            // may be on the way of being replaced.
+            case .tlsFailed, .certificateExpired, .tlsFilesUnusable: .tlsFailed
+            case .notTLS: .wrongProtocol
+            case .certificateInvalid: .certificateInvalid
+            case .proxyFailed: .proxyFailed
+            case .webSocketFailed: .webSocketFailed
+            case .unsupported: .badEndpoint
+            }
+        self.init(code, failure.message)
+    }
+
+    init(_ end: ConnectionEnd) {
+        switch end {
+        case .closedByPeer: self.init(.serverClosed)
+        case .closedLocally: self.init(.userDisconnect)
+        case .failed(let failure): self.init(failure)
+        }
+    }
+}
+
+extension DialEvent {
+    /// `nil` for what a session does not look at.
+    init?(_ event: ConnectionEvent) {
+        switch event {
+        case .resolved(let addresses): self = .resolved(addresses)
+        case .reached: self = .reached
+        case .dialing: self = .dialing
+        case .securing: self = .securing
+        case .opened(let opened):
+            self = .opened(LinkPeer(address: opened.peer, name: opened.peerAddress, tlsVersion: opened.tlsVersion))
+        case .received(let bytes): self = .received(bytes)
+        case .closed(let end): self = .closed(Reason(end))
+        case .resolving, .writabilityChanged, .tlsFilesRejected: return nil
+        }
+    }
+}

@@ -1,0 +1,140 @@
+import ControlAPI
+import MQTT
+import NIOCore
+import SessionCore
+
+// Where the session's credential comes from, when it ends, and how another one gets to the server: by a quick reconnect,
+// or with enhanced authentication (MQTT 5, 4.12) on the connection that is up.
+
+extension Session {
+    // MARK: Login
+
+    /// Who we are, for the CONNECT of the present link.
+    var connectCredentials: MQTTCredentials {
+        guard settings.provesPassword else {
+            return MQTTCredentials(
+                username: username, password: link?.login.password.map { ByteBuffer(bytes: $0) })
+        }
+        return MQTTCredentials(username: settings.username, authentication: exchange)
+    }
+
+    /// A password needs a name as well.
+    var username: String? { settings.username ?? (credentials.given == nil ? nil : settings.user) }
+
+    private var exchange: SCRAMClient { SCRAMClient(username: settings.username ?? settings.user) }
+
+    /// The attempt has its credential.
+    mutating func noteCredential(_ credential: SessionCredential) {
+        credentials.mark = credential.mark
+        learn(credential.end)
+    }
+
+    private mutating func learn(_ end: CredentialEnd?) {
+        guard let generation = link?.generation else { return }
+        tellMachine(.credentialObtained(generation, expiresAt: live(until: end)))
+    }
+
+    /// - Returns: when the link's credential ends.
+    private mutating func live(until end: CredentialEnd?) -> Instant? {
+        let instant = end?.instant(wallClock: wallClock, bootClock: now)
+        link?.login.life = end.flatMap { end in instant.map { CredentialLife(end: end, told: $0) } }
+        return instant
+    }
+
+    /// When the credential in use ends, for people.
+    var credentialEnd: RFC3339? { link?.login.life?.end.date(wallClock: wallClock, bootClock: now) }
+
+    // MARK: From a program
+
+    mutating func given(_ credential: SessionCredential) {
+        credentials.given = credential
+        switch machine.status.state {
+        case .connected where credential.secret == link?.login.password:
+            learn(credential.end)
+        case .connected:
+            credentials.beginRenewal(with: credential)
+            renew(because: Reason(.credentialRenewed))
+            funnel.work.append(.endRenewal)
+        case .failed:
+            tellMachine(.credentialChanged)
+        case .connecting, .reconnecting, .disconnecting, .disconnected:
+            break
+        }
+    }
+
+    // MARK: Before its end
+
+    /// A date comes sooner or later when the host's clock is set. That is looked at whenever a timer wakes the session,
+    /// which the heartbeat does often enough.
+    ///
+    /// - Returns: whether it comes at another time now.
+    @discardableResult
+    package mutating func checkCredentialEnd() -> Bool {
+        guard let life = link?.login.life, case .byWallClock = life.end else { return false }
+        let shift = life.told.duration(to: life.end.instant(wallClock: wallClock, bootClock: now))
+        guard shift > .seconds(1) || shift < .seconds(-1) else { return false }
+        learn(life.end)
+        return true
+    }
+
+    mutating func renewed(_ credential: SessionCredential, for generation: Generation) {
+        guard let link, link.generation == generation else { return }
+        guard credential.secret != link.login.password else {
+            // Nothing to take to the server; but it may last longer than it did.
+            tellMachine(.credentialRenewalFailed(generation))
+            learn(credential.end)
+            return
+        }
+        // One that ends no later is no gain, and not worth an exchange.
+        let end = credential.end?.instant(wallClock: wallClock, bootClock: now)
+        let isLonger = end.map { end in link.login.life.map { end > $0.told } ?? true } ?? true
+        if isLonger, mqtt.canReauthenticate, SCRAMClient.isUsable(credential.secret) {
+            let deadline = now.advanced(by: settings.timeouts.authenticate)
+            self.link?.login.renewal = (credential, deadline)
+            take(.mqtt(.reauthenticate(exchange)))
+        } else {
+            reconnect(with: credential, generation)
+        }
+    }
+
+    /// Takes a new credential to the server by a quick reconnect.
+    private mutating func reconnect(with credential: SessionCredential, _ generation: Generation) {
+        credentials.beginRenewal(with: credential)
+        tellMachine(
+            .credentialRenewed(
+                generation, expiresAt: credential.end?.instant(wallClock: wallClock, bootClock: now)))
+        funnel.work.append(.endRenewal)
+    }
+
+    // MARK: On a connection that is up
+
+    /// If the server does not answer in time, the credential is taken there by a reconnect.
+    mutating func reauthenticationIsDue() {
+        guard let link, let renewal = link.login.renewal, renewal.deadline <= now else { return }
+        self.link?.login.renewal = nil
+        reconnect(with: renewal.credential, link.generation)
+    }
+
+    mutating func reauthenticated() {
+        guard let link, let credential = link.login.renewal?.credential else { return }
+        self.link?.login.renewal = nil
+        self.link?.login.credential = credential
+        connections.lastOpened?.login.credential = credential
+        credentials.mark = credential.mark
+        act(.tell(.credentialTaken))
+        tellMachine(.credentialReplaced(link.generation, expiresAt: live(until: credential.end)))
+    }
+
+    // MARK: After a rejection
+
+    /// MQTT has no code for a credential that has ended; but its source told when it ends.
+    func namedByEnd(_ reason: Reason) -> Reason {
+        guard let end = link?.login.life?.end, end.instant(wallClock: wallClock, bootClock: now) <= now else {
+            return reason
+        }
+        return Reason(
+            .credentialExpired,
+            "\(reason.message); the credential ended at \(end.date(wallClock: wallClock, bootClock: now))",
+            serverCode: reason.serverCode)
+    }
+}

@@ -1,0 +1,304 @@
+import ControlAPI
+package import MQTT
+import NIOCore
+package import SessionCore
+
+// The funnel: inputs wait in one queue, and each is worked on to its end before the next one is looked at. What the session
+// wants done is collected meanwhile, and carried out by the driver before the next input.
+
+extension Session {
+    // MARK: In and out
+
+    /// Puts an input behind those that wait.
+    package mutating func take(_ input: Input) { funnel.work.append(.input(input)) }
+
+    /// What an action asked for, as the driver carries it out: it comes before everything that waits.
+    package mutating func answer(_ input: Input) { funnel.work.prepend(.input(input)) }
+
+    /// What the protocol machine has answered already: it comes before what it answers from now on, since commits are in its
+    /// order. To be called before ``next(at:)`` only.
+    package mutating func answered(_ actions: [MQTTClientMachine.Action]) {
+        for action in actions { perform(action) }
+        checkFlushed()
+    }
+
+    /// What follows from the messages that were accepted at that time; likewise.
+    package mutating func goOnWithAccepted(at time: Timestamp) {
+        withAnswers { $0.mqtt.goOnWithAccepted(at: time, into: &$1) }
+    }
+
+    /// What the protocol machine has to know before anything else; between two inputs.
+    package mutating func handleFirst(_ input: MQTTClientMachine.Input, at moment: Moment) {
+        self.moment = moment
+        handle(input)
+    }
+
+    /// Whether there is something to carry out.
+    package var hasActions: Bool { !funnel.actions.isEmpty }
+
+    /// Works on the next input, and when there is none on what follows from all of them together.
+    ///
+    /// - Returns: `false` when nothing is left, neither to decide nor to carry out.
+    package mutating func next(at moment: Moment) -> Bool {
+        self.moment = moment
+        if let work = funnel.work.popFirst() {
+            carryOut(work)
+            return true
+        }
+        noteUses()
+        endSettling()
+        fetchLeftOut()
+        readOn()
+        guard funnel.work.isEmpty else { return true }
+        dropUnwantedKnocks()
+        dropUnwantedSuccessor()
+        adjustReading()
+        return !funnel.actions.isEmpty
+    }
+
+    /// Exchanges what is to be carried out for an empty buffer.
+    package mutating func exchangeActions(_ buffer: inout [Action]) { swap(&funnel.actions, &buffer) }
+
+    /// The end of the session's value: what there is of connections is dropped.
+    package mutating func end() {
+        dropLink()
+        endProtocol()
+        stopLooking()
+    }
+
+    mutating func act(_ action: Action) { funnel.actions.append(action) }
+
+    mutating func tellMachine(_ input: SessionMachine.Input) { take(.machine(input)) }
+
+    /// The session machine learns what the protocol machine found out about the present link.
+    mutating func tellMachine(_ input: (Generation) -> SessionMachine.Input) {
+        if let link { tellMachine(input(link.generation)) }
+    }
+
+    mutating func renew(because reason: Reason) { tellMachine(.renew(reason)) }
+
+    mutating func retire(_ generation: Generation, _ ending: SessionMachine.Ending) {
+        funnel.work.append(.retire(generation, ending, .connectionClosed))
+    }
+
+    // MARK: Inputs
+
+    private mutating func carryOut(_ work: Work) {
+        switch work {
+        case .input(let input):
+            carryOut(input)
+        case .onLink(let generation, let input):
+            if link?.generation == generation { handle(input) }
+        case .announce(let announcement):
+            withAnswers { $0.mqtt.announce(announcement, at: $0.timestamp, into: &$1) }
+        case .subscribe(let filter, let qos):
+            withAnswers { $0.subscribe(to: filter, qos: qos, at: $0.timestamp, into: &$1) }
+        case .retire(let generation, let ending, let end):
+            linkRetired(generation, ending, end)
+        case .greet(let generation):
+            greet(generation)
+        case .lookUp(let endpoint, let watch):
+            act(.lookUp(endpoint, watch))
+        case .measure:
+            if let link, let connection = link.connection { act(.measure(link.generation, connection)) }
+        case .endRenewal:
+            credentials.endRenewal()
+        case .endProtocol:
+            endProtocol()
+        case .goOn(let actions):
+            perform(actions[...])
+        case .due:
+            carryOutDue()
+        }
+    }
+
+    private mutating func carryOut(_ input: Input) {
+        switch input {
+        case .machine(let input):
+            machine.lingering = rooms.membership?.presence.lingering(keepAlive: mqtt.configuration.keepAlive)
+            var actions: [SessionMachine.Action] = []
+            machine.handle(input, at: now, into: &actions)
+            perform(actions[...])
+        case .mqtt(let input):
+            handle(input)
+        case .answered(let actions):
+            answered(actions)
+        case .connection(let id, let event):
+            take(event, of: id)
+        case .retire(let generation, let ending):
+            linkRetired(generation, ending, .connectionClosed)
+        case .pathFound(let endpoint, let path, let excluded):
+            // Nothing has changed but what is looked at, unless that ends the waiting.
+            let isGained = path != nil && machine.status.phase == .waitingForNetwork
+            answer(.machine(.pathChanged(endpoint, to: path, isGained ? .gained : .none)))
+            if settings.isBound { answer(.machine(.pathExcluded(endpoint, excluded))) }
+        case .readOn(let generation):
+            guard link?.generation == generation else { return }
+            link?.flow.readsOn = false
+            handle(.readOn)
+        case .fetched(let use, let credential):
+            fetched(credential, for: use)
+        case .notFetched(let use, let sentence):
+            notFetched(sentence, for: use)
+        case .keyDerived(let generation, let key):
+            if link?.generation == generation { handle(.keyDerived(key)) }
+        case .credentialGiven(let credential):
+            given(credential)
+        case .stored(let changes, let isComplete):
+            stored(changes, isComplete: isComplete)
+        case .join(let room, let call):
+            perform(rooms.join(room, for: call, at: wallClock))
+        case .timeReached:
+            if machine.status.state == .connected { funnel.work.append(.measure) }
+            checkCredentialEnd()
+            funnel.work.append(.due)
+        }
+    }
+
+    // MARK: Time
+
+    private mutating func carryOutDue() {
+        lookIsDue()
+        reauthenticationIsDue()
+        for due in losses.timeReached(at: now) {
+            switch due {
+            case .tellDropped(let count): act(.tell(.dropped(count)))
+            case .resumeCollecting: take(.mqtt(.resumeCollecting))
+            }
+        }
+        act(.answer(calls.outcomeWaiters.timeReached(at: now), .outcome(.timeout)))
+        take(.mqtt(.timePassed))
+        tellMachine(.timeReached)
+    }
+
+    // MARK: Actions of the session machine
+
+    private mutating func perform(_ actions: ArraySlice<SessionMachine.Action>) {
+        for index in actions.indices {
+            switch actions[index] {
+            // What takes the link's place is dialed first: what the protocol does with the end takes longer.
+            case .open, .report(.reconnectStarted), .report(.pathChanged), .report(.connectionLost),
+                .report(.qualityChanged), .report(.credentialExpiring), .report(.reconnectCompleted):
+                break
+            default:
+                guard connections.untoldEnd == nil else {
+                    funnel.work.prepend(.goOn(Array(actions[index...])))
+                    funnel.work.prepend(.endProtocol)
+                    return
+                }
+            }
+            perform(actions[index])
+        }
+        if connections.untoldEnd != nil { funnel.work.prepend(.endProtocol) }
+    }
+
+    private mutating func perform(_ action: SessionMachine.Action) {
+        switch action {
+        case .open(let attempt):
+            open(attempt)
+        case .abandon(let generation):
+            if link?.generation == generation { dropLink() }
+        case .prepare(let attempt):
+            prepareSuccessor(attempt)
+        case .settle(let generation):
+            funnel.work.append(.onLink(generation, .settle))
+        case .leave(let generation):
+            leave(generation)
+        case .flush:
+            link?.step = .flushing
+            perform(rooms.leave())
+            leavePublications()
+            checkFlushed()
+        case .sayGoodbye:
+            link?.step = .none
+            // When the room does not know yet that the session left, the will tells it.
+            take(.mqtt(.disconnect(rooms.isLeaving ? .disconnectWithWill : .normalDisconnection)))
+        case .sendHeartbeat:
+            take(.mqtt(.ping))
+        case .renewCredential(let generation):
+            if settings.hasPassword { act(.fetch(.renewal(generation))) }
+        case .knock(let endpoint):
+            knock(at: endpoint)
+        case .report(let event):
+            report(event)
+        }
+    }
+
+    private mutating func report(_ event: SessionMachine.Event) {
+        let status = machine.status
+        var eventAddress: Endpoint?
+        if case .pathChanged(_, let endpoint, _, _) = event { eventAddress = address(of: endpoint) }
+        if case .stateChanged(let from, _) = event { stateChanged(from: from, to: status.state) }
+        act(
+            .report(
+                Report(
+                    event: event, instant: now, time: wallClock, status: status,
+                    address: status.endpoint.map { address(of: $0) }, eventAddress: eventAddress,
+                    liveness: machine.liveness, credentialEnd: credentialEnd, room: rooms.membership?.room.name)))
+        if case .qualityChanged(let quality) = event {
+            // The others in the room are told how good this session's connection is.
+            perform(rooms.qualityChanged(quality, isConnected: status.state == .connected))
+        }
+    }
+
+    /// Where an endpoint is, or where its attempt was redirected to.
+    package func address(of endpoint: EndpointIndex) -> Endpoint {
+        if let link, link.attempt.endpoint == endpoint { return link.address }
+        return settings.endpoints[endpoint.rawValue]
+    }
+
+    private mutating func stateChanged(from: SessionState, to state: SessionState) {
+        guard from != state else {
+            if state == .disconnected || state == .disconnecting {
+                // An explicit disconnect of a session that was idle or slept, or was about to.
+                rememberVerdict(state)
+                leavePublications()
+            }
+            return
+        }
+        if state == .disconnected { connections.lastOpened = nil }
+        rememberVerdict(state)
+        if state == .failed { failed(because: machine.reason) }
+        act(.watchCredential)
+        if let (calls, outcome) = calls.outcomeWaiters.stateChanged(to: state) {
+            act(.answer(calls, .outcome(outcome)))
+        }
+        if state != .disconnecting { act(.isDown) }
+    }
+
+    // MARK: After every input
+
+    private mutating func noteUses() {
+        guard settings.notesUses else { return }
+        for use in changedUses { tellMachine(use) }
+    }
+
+    /// What was held back on a connection that was about to be left goes on, if it stays: so that whatever ends a hand-over
+    /// need not say so.
+    private mutating func endSettling() {
+        if mqtt.isSettling, !machine.isSettling { take(.mqtt(.goOn)) }
+    }
+
+    /// Messages that had no room even to wait come again on another connection, when there is room.
+    private mutating func fetchLeftOut() {
+        if mqtt.hasRoomForLeftOut, machine.status.state == .connected { renew(because: Reason(.inboxRoom)) }
+    }
+
+    mutating func checkFlushed() {
+        guard let link, link.step == .flushing, mqtt.counts.queued == 0, mqtt.counts.inFlight == 0, !mqtt.isAnnouncing,
+            !funnel.work.contains(where: \.isOrder)
+        else { return }
+        self.link?.step = .none
+        tellMachine(.flushed(link.generation))
+    }
+}
+
+extension Session.Work {
+    /// Whether the session itself wants something of the protocol.
+    fileprivate var isOrder: Bool {
+        switch self {
+        case .announce, .subscribe: true
+        default: false
+        }
+    }
+}

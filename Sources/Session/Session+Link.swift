@@ -1,0 +1,176 @@
+import MQTT
+import NIOCore
+import SessionCore
+
+// The link: the attempt under way, and the connection that it becomes. And its successor: make before break. When, the
+// session machine says; see SessionMachine+Handover.swift.
+
+extension Session {
+    // MARK: Its beginning
+
+    mutating func open(_ attempt: Attempt) {
+        precondition(link == nil, "an attempt begins when the one before it is over")
+        if connections.successor?.generation == attempt.generation { endProtocol() }
+        if goOnWithSuccessor(attempt) { return }
+        link = Link(attempt, to: servers.begin(attempt.endpoint), knock: takeKnock(for: attempt))
+        let renewed = credentials.takeRenewed()
+        link?.login.credential = renewed
+        prepareConnect()
+        prepare(.attempt(attempt))
+    }
+
+    /// Before an attempt: what CONNECT says of the room.
+    private mutating func prepareConnect() {
+        rooms.willConnect(
+            as: rooms.newMark(clientID: clientID, at: wallClock),
+            isFirst: machine.status.state == .connecting && !machine.wasAccepted, at: wallClock)
+        mqtt.configuration.will = rooms.membership?.will
+        mqtt.configuration.keepAlive =
+            rooms.membership == nil ? settings.keepAlive.alone : settings.keepAlive.inRoom
+    }
+
+    /// The transport is ready for CONNECT, if its path has not moved.
+    mutating func linkOpened(_ connection: DialID, _ peer: LinkPeer) {
+        guard let link else { return }
+        self.link?.stage = .open(connection, peer)
+        connections.lastOpened = (link.address, link.login)
+        let endpoint = link.attempt.endpoint
+        funnel.work.append(.lookUp(endpoint, addresses.connected(endpoint, to: peer.address)))
+        funnel.work.append(.greet(link.generation))
+    }
+
+    mutating func greet(_ generation: Generation) {
+        guard let link, link.generation == generation else { return }
+        tellMachine(.progressed(generation, .authenticating))
+        mqtt.configuration.version = servers.version(at: link.address)
+        if !servers.isHome(link.address) { mqtt.doubtSession() }
+        let discards = link.attempt.discardsSession || servers.isStale(link.address)
+        funnel.work.append(.onLink(generation, .connectionOpened(connectCredentials, forceCleanStart: discards)))
+    }
+
+    // MARK: Its end
+
+    mutating func linkClosed(_ reason: Reason) {
+        guard let link else { return }
+        if reason.code == .userDisconnect { tellMachine(.closed(link.generation)) }
+        // What the server said before it closed comes first.
+        guard !mqtt.isBehind else {
+            self.link?.flow.end = reason
+            return
+        }
+        retire(link, because: reason)
+    }
+
+    mutating func retire(_ link: Link, because reason: Reason) {
+        let ending = ending(reason, of: link)
+        funnel.work.append(
+            .retire(link.generation, ending, ending.isByServer ? .connectionEnded(.byServer) : .connectionClosed))
+    }
+
+    /// The transport ended. After CONNECT and before CONNACK that may be a server's way to refuse the version; after
+    /// refusals, to say that it has no room.
+    private mutating func ending(_ reason: Reason, of link: Link) -> SessionMachine.Ending {
+        var ending = SessionMachine.Ending(reason)
+        ending.isElsewhere = link.destination.isRedirected
+        guard reason.code == .serverClosed || reason.code == .reset else { return ending }
+        ending.isByServer = true
+        if let refusal = mqtt.reasonIfEnded { return .init(closedAfter: refusal) }
+        if let finding = mqtt.findingIfEnded { return ending.considering(finding) }
+        guard mqtt.isAwaitingConnack, let other = servers.closed(mqtt.version, at: link.address) else { return ending }
+        ending.reason.message += "; it may not speak MQTT \(mqtt.version), and MQTT \(other) is tried"
+        ending.triesOtherWay = true
+        return ending
+    }
+
+    mutating func linkRetired(
+        _ generation: Generation, _ ending: SessionMachine.Ending, _ end: MQTTClientMachine.Input
+    ) {
+        var ending = ending
+        if let link, link.generation == generation {
+            ending = link.ending ?? ending
+            servers.ended(wasTried: link.isDialed)
+            letGo(link.connection, nil)
+            letGo(link.knock, .abort)
+            self.link = nil
+            handle(end)
+            watchAllPaths(of: link)
+        }
+        tellMachine(.ended(generation, ending))
+    }
+
+    /// Drops the connection without a word, and lets the protocol know before anything happens but that another is dialed.
+    mutating func dropLink() {
+        guard let link else { return }
+        stopLooking()
+        self.link = nil
+        // What this host does, or what happens to its paths, says nothing about the server.
+        servers.ended(wasTried: link.isDialed && !machine.reason.code.isOurOwn)
+        letGo(link.connection, .abort)
+        letGo(link.knock, .abort)
+        connections.untoldEnd =
+            machine.reason.code == .restoreTimeout ? .connectionEnded(.unanswered) : .connectionClosed
+        watchAllPaths(of: link)
+    }
+
+    /// The protocol machine hears that its link was dropped.
+    mutating func endProtocol() {
+        guard let end = connections.untoldEnd else { return }
+        connections.untoldEnd = nil
+        handle(end)
+    }
+
+    private mutating func watchAllPaths(of link: Link) {
+        guard link.peer != nil, let watch = addresses.disconnected(link.attempt.endpoint) else { return }
+        funnel.work.append(.lookUp(link.attempt.endpoint, watch))
+    }
+
+    // MARK: Its successor
+
+    /// Sets up everything before CONNECT, to the address that is in use: the session is there.
+    mutating func prepareSuccessor(_ attempt: Attempt) {
+        letGo(connections.successor?.connection, .abort)
+        guard let link else { return }
+        connections.successor = Link(attempt, to: .init(address: link.address, isRedirected: false))
+        prepare(.successor(attempt))
+    }
+
+    mutating func successorFailed(_ generation: Generation, _ sentence: String) {
+        act(.tell(.successorFailed(sentence)))
+        tellMachine(.preparationFailed(generation))
+    }
+
+    /// Tells the server, behind everything that it was sent on this connection, that no more comes here. The session is
+    /// back in a moment, and the will must not be dropped: nobody may be there to say it later.
+    mutating func leave(_ generation: Generation) {
+        guard let link, link.generation == generation else { return }
+        // MQTT 3.1.1 knows one way to leave, and a connection that is closed without it publishes the will at once.
+        let keepsWill = mqtt.version == .five && rooms.membership != nil
+        handle(.disconnect(keepsWill ? .disconnectWithWill : .normalDisconnection))
+        letGo(link.connection, .afterFlush)
+        self.link = nil
+        handle(.connectionClosed)
+    }
+
+    /// The attempt goes on with what was set up beside the connection before.
+    ///
+    /// - Returns: `false` if there is nothing to go on with.
+    private mutating func goOnWithSuccessor(_ attempt: Attempt) -> Bool {
+        guard let successor = connections.successor, successor.generation == attempt.generation,
+            let connection = successor.connection
+        else { return false }
+        connections.successor = nil
+        link = successor
+        connections.change(connection, to: .attempt(attempt))
+        prepareConnect()
+        if let credential = successor.login.credential { noteCredential(credential) }
+        if let peer = successor.peer { linkOpened(connection, peer) }
+        return true
+    }
+
+    /// Asked after every input, so that whatever ends a hand-over need not say so.
+    mutating func dropUnwantedSuccessor() {
+        guard let successor = connections.successor, successor.generation != machine.successor else { return }
+        connections.successor = nil
+        letGo(successor.connection, .abort)
+    }
+}

@@ -1,0 +1,248 @@
+import MQTT
+import NIOCore
+import SessionCore
+
+// The actions and events of the protocol machine.
+
+extension Session {
+    mutating func handle(_ input: MQTTClientMachine.Input) {
+        switch input {
+        case .connectionClosed, .connectionEnded:
+            act(.answer(consumers.connectionEnded(), .subscription(nil)))
+            publications.connectionClosed()
+            perform(rooms.connectionClosed())
+        case .clockStepped:
+            durableConsumers.forgetAhead()
+        default: break
+        }
+        withAnswers { session, answers in
+            let signsOfLife = session.mqtt.signsOfLife
+            session.mqtt.handle(input, at: session.timestamp, into: &answers)
+            if let link = session.link, session.mqtt.signsOfLife != signsOfLife {
+                let now = session.now
+                session.machine.heard(link.generation, at: now)
+                session.rooms.membership?.presence.heard(at: now)
+            }
+        }
+    }
+
+    /// Carries out what the protocol machine answers, in a buffer that is kept.
+    mutating func withAnswers(_ body: (inout Session, inout [MQTTClientMachine.Action]) -> Void) {
+        var answers: [MQTTClientMachine.Action] = []
+        swap(&answers, &funnel.answers)
+        body(&self, &answers)
+        for action in answers { perform(action) }
+        answers.removeAll(keepingCapacity: true)
+        swap(&answers, &funnel.answers)
+        checkFlushed()
+    }
+
+    mutating func perform(_ action: MQTTClientMachine.Action) {
+        switch action {
+        case .event(let event):
+            handle(event)
+        case .commit(let changes, let number):
+            act(.commitNumbered(changes, number))
+        case .load(let after, let messages, let bytes):
+            act(.load(after: after, messages: messages, bytes: bytes))
+        case .send(let bytes, let flush):
+            guard let link, let connection = link.connection else { return }
+            machine.sent(link.generation, at: now)
+            self.link?.flow.unflushed += bytes.readableBytes
+            act(.send(connection, bytes, flush))
+        case .close:
+            if let connection = link?.connection { act(.close(connection)) }
+        }
+    }
+
+    // MARK: Flow
+
+    /// The kernel has so many bytes more.
+    package mutating func flushed(_ count: Int, on connection: DialID) {
+        if link?.connection == connection { link?.flow.unflushed -= count }
+    }
+
+    /// Bytes of answers to a server that does not read them, before it is not read either. The heartbeat finds such a server.
+    private static let maximumUnflushedAnswers = 256 << 10
+
+    /// Lets the server wait, for as long as it has to. Messages of ours on a slow link are no reason: they have a limit of
+    /// their own, and the server must be heard meanwhile.
+    package mutating func adjustReading() {
+        guard let link, let connection = link.connection else { return }
+        let limit = link.flow.isReading ? Self.maximumUnflushedAnswers : Self.maximumUnflushedAnswers / 2
+        let reads = link.flow.unflushed - mqtt.unflushedMessageBytes <= limit && mqtt.wantsToRead
+        guard reads != link.flow.isReading else { return }
+        self.link?.flow.isReading = reads
+        act(.read(connection, reads))
+    }
+
+    /// A server that sends more than is worked on in one turn waits for the others.
+    mutating func readOn() {
+        guard let link, !link.flow.readsOn else { return }
+        if mqtt.isBehind {
+            self.link?.flow.readsOn = true
+            act(.readOnLater(link.generation))
+        } else if let end = link.flow.end {
+            self.link?.flow.end = nil
+            retire(link, because: end)
+        }
+    }
+
+    // MARK: Events
+
+    private mutating func handle(_ event: MQTTClientMachine.Event) {
+        switch event {
+        case .connected(let connected):
+            established(connected)
+        case .restored:
+            subscriptionsRestored()
+            funnel.work.append(.measure)
+        case .pingAnswered:
+            tellMachine { .heartbeatAnswered($0) }
+            perform(rooms.announceRefused(at: now))
+            funnel.work.append(.measure)
+            act(.statusChanged)
+        case .settled:
+            tellMachine { .settled($0) }
+        case .refused(let server):
+            protocolEnded(ending(server, in: .connack))
+        case .disconnectedByServer(let server):
+            tell(publications.serverEnded(server.code, isAlone: mqtt.counts.inFlight == 0))
+            protocolEnded(ending(server, in: .disconnect).considering(server.finding))
+        case .unanswered(let sentence, let finding):
+            protocolEnded(SessionMachine.Ending(Reason(.unanswered, sentence)).considering(finding))
+        case .protocolViolation(_, let sentence):
+            // The code is ours.
+            protocolEnded(.init(Reason(.protocolError, sentence)))
+        case .foreignProtocol(let other):
+            protocolEnded(.init(Reason(other, at: link?.peer?.name)))
+        case .stateMismatch(let sentence):
+            protocolEnded(.init(Reason(.stateMismatch, sentence)))
+        case .discarded:
+            // At once, before another client of this name, or the one that was here before, makes the session anew.
+            var ending = SessionMachine.Ending(
+                Reason(.stateMismatch, "the server's session is discarded, and the next connection begins a new one"))
+            ending.triesOtherWay = true
+            protocolEnded(ending)
+        case .challenged(let challenge):
+            if let link, let password = link.login.renewal?.credential.secret ?? link.login.password {
+                act(.deriveKey(link.generation, password: password, challenge))
+            }
+        case .reauthenticated:
+            reauthenticated()
+        case .authenticationFailed(let failure):
+            protocolEnded(SessionMachine.Ending(failure))
+        case .delivered, .rejected:
+            if publications.isHeldBack { advancePublications() }
+            act(.mqtt(event))
+        case .received(let message):
+            counts.received += 1
+            perform(rooms.received(message))
+            for received in consumers.received(message, number: counts.received, session: settings.name) {
+                act(.deliver(received))
+            }
+        case .messageRefused:
+            counts.refused += 1
+            act(.mqtt(event))
+        case .collected(let messages):
+            durableConsumers.collected(messages)
+            act(.loadConsumers)
+        case .collectingPaused:
+            losses.collectingPaused(for: settings.retryInterval, at: now)
+        case .consumerMissed(let consumer, let sequence, let count):
+            durableConsumers.dropped(through: sequence, of: consumer)
+            act(.mqtt(event))
+            losses.dropped(count, at: now)
+        case .inboxDropped:
+            losses.dropped(1, at: now)
+        case .subscribed(let filter, let code):
+            act(.answer(consumers.answered(filter), .subscription(code)))
+            perform(rooms.subscribed(filter, code))
+        case .announced(let announcement, let code):
+            if !publicationAnswered(announcement, code) {
+                perform(rooms.announced(announcement, code, by: link?.address.description, at: now))
+            }
+            renewIfRoomChanged()
+        case .accepted, .notAccepted, .dropped, .repeated, .serverLowersQoS, .inboxFull, .subscriptionChanged:
+            act(.mqtt(event))
+        case .unsubscribed:
+            break
+        }
+    }
+
+    private mutating func established(_ connected: MQTTClientMachine.Connected) {
+        clientID = connected.clientID
+        publications.connected(isKept: connected.resumed && connected.isCertain)
+        guard let link else { return }
+        let changes = servers.connected(to: link.address, as: mqtt.version, resumed: connected.resumed)
+        if !changes.isEmpty { act(.commit(changes)) }
+        act(.tell(.granted(connected)))
+        perform(
+            rooms.connected(
+                to: link.address.description, resumed: connected.resumed, isWillDelayed: mqtt.version == .five, at: now,
+                time: wallClock))
+        tellMachine(
+            .established(
+                link.generation, resumed: connected.resumed,
+                serverKeepAlive: connected.keepAlive == 0 ? nil : .seconds(Int64(connected.keepAlive))))
+    }
+
+    // MARK: Ends
+
+    /// What the server's reason to refuse or end the connection means for the session.
+    private mutating func ending(
+        _ server: MQTTClientMachine.ServerReason, in place: Consequence.Place
+    ) -> SessionMachine.Ending {
+        guard let link else { return SessionMachine.Ending(server, in: place) }
+        if let ending = versionRefused(server, by: link) { return ending }
+        var ending = SessionMachine.Ending(server, in: place)
+        let measures = Consequence(of: server.code, in: place).measures
+        guard measures.contains(.follow), let reference = server.serverReference else { return ending }
+        let isStable =
+            machine.status.state == .connected && machine.since.duration(to: now) >= settings.stableAfter
+        switch servers.follow(
+            reference, from: link.address, of: link.attempt.endpoint, isRemembered: measures.contains(.remember),
+            isStable: isStable)
+        {
+        case .followed:
+            ending.triesOtherWay = true
+        case .refused(let sentence):
+            ending.reason = Reason(.redirectRefused, sentence, serverCode: server.code.rawValue)
+        case .tooMany:
+            ending.reason.message += ", which is one server too many in a row"
+            ending.pace = .slow
+        case .unusable:
+            ending.reason.message += ", which is no address"
+        }
+        return ending
+    }
+
+    /// The server said that it does not speak the version; `nil` if that is the end of it. With version = "auto" it goes on
+    /// with the other one, at the same server and at once.
+    private mutating func versionRefused(
+        _ server: MQTTClientMachine.ServerReason, by link: Link
+    ) -> SessionMachine.Ending? {
+        guard server.code == .unsupportedProtocolVersion, let other = servers.refused(mqtt.version, at: link.address)
+        else { return nil }
+        var ending = SessionMachine.Ending(
+            Reason(
+                .serverClosed, "the server does not speak MQTT \(mqtt.version), and MQTT \(other) is tried",
+                serverCode: server.code.rawValue))
+        ending.triesOtherWay = true
+        return ending
+    }
+
+    /// Ends the connection because of what the server said or did; what the machine still sends goes out first.
+    private mutating func protocolEnded(_ ending: SessionMachine.Ending) {
+        guard let link else { return }
+        var ending = ending
+        if ending.reason.code.group == .auth, credentials.exists {
+            ending.reason = namedByEnd(ending.reason)
+            // The next attempt looks whether there is another one.
+            ending.mayHaveNewCredential = true
+            credentials.serverRejected(link.login.renewal?.credential.secret ?? link.login.password)
+        }
+        self.link?.ending = link.ending ?? ending
+        retire(link.generation, ending)
+    }
+}

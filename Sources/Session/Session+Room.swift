@@ -1,0 +1,133 @@
+import ControlAPI
+package import MQTT
+import SessionCore
+
+// The session's room, and what it publishes there and elsewhere: what ``Rooms`` and ``Publications`` decide comes to the
+// protocol, to the disk and to people.
+
+extension Session {
+    mutating func perform(_ actions: [Rooms.Action]) {
+        for action in actions { perform(action) }
+    }
+
+    private mutating func perform(_ action: Rooms.Action) {
+        switch action {
+        case .announce(let announcement): funnel.work.append(.announce(announcement))
+        case .subscribe(let filter): funnel.work.append(.subscribe(filter, .atLeastOnce))
+        case .unsubscribe(let filter): unsubscribeIfUnwanted(filter)
+        case .remember(let said):
+            act(.commit([.setPresences(Set(said.map { Timestamp(rawValue: $0.milliseconds) }))]))
+        case .tell(let changes): act(.tell(.participants(changes)))
+        case .presenceRefused(let code): act(.tell(.presenceRefused(code)))
+        case .restored: checkRestored()
+        case .entered(let room, let old): entered(room, from: old)
+        case .answer(let call, let error):
+            act(.answer([call], .room(error)))
+            if error == nil { act(.statusChanged) }
+        }
+    }
+
+    /// All subscriptions were answered for: the session is restored when its presence and its publications are published,
+    /// too.
+    mutating func subscriptionsRestored() {
+        link?.step = .restoring
+        perform(rooms.subscriptionsRestored())
+        publications.open()
+        advancePublications()
+    }
+
+    private mutating func checkRestored() {
+        guard link?.step == .restoring, !rooms.isAnnouncing, publications.isSettled else { return }
+        link?.step = .none
+        tellMachine { .restored($0) }
+    }
+
+    // MARK: Rooms
+
+    /// Takes up the room at the start.
+    ///
+    /// - Parameter filters: what the server was subscribed to in an earlier life of the daemon.
+    package mutating func begin(in room: Room?, subscribedTo filters: Set<TopicFilter>) {
+        rooms.begin(in: room, subscribedTo: filters, at: wallClock)
+        machine.rivalry.canLook = rooms.membership != nil
+        publications.enter(room)
+        _ = followWithDurables(to: room)
+        if let room { _ = consumers.follow(to: room) }
+    }
+
+    private mutating func entered(_ room: Room, from old: Room?) {
+        for move in consumers.follow(to: room) + followWithDurables(to: room) {
+            unsubscribeIfUnwanted(move.old)
+            if let new = move.new, let qos = wantedQoS(of: new) { funnel.work.append(.subscribe(new, qos)) }
+        }
+        machine.rivalry.canLook = true
+        publications.enter(room)
+        advancePublications()
+        renewIfRoomChanged()
+        act(.tell(.roomChanged(from: old)))
+    }
+
+    /// Takes relative filters along to a room.
+    ///
+    /// - Returns: what has to be subscribed to, and what nobody may want any more.
+    private mutating func followWithDurables(to room: Room?) -> [(old: TopicFilter?, new: TopicFilter?)] {
+        durableConsumers.follow(to: room).map { move in
+            take(.mqtt(.consumer(move.name, .matching(move.new))))
+            return (move.old, move.new)
+        }
+    }
+
+    /// After a change of rooms, the server is told whose end to announce where when nothing is under way any more.
+    mutating func renewIfRoomChanged() {
+        if rooms.takeRenewal(isQuiet: publications.isQuiet) { renew(because: Reason(.switchRoom)) }
+    }
+
+    // MARK: Publications
+
+    /// Sends what can be sent now.
+    mutating func advancePublications() {
+        let step = publications.next(isolatesMessages: mqtt.isIsolating)
+        if !step.remember.isEmpty { act(.store(step.remember.map { .rememberRetained($0) })) }
+        for announcement in step.announcements { funnel.work.append(.announce(announcement)) }
+        for change in publications.takeChanges() { act(.tell(.publicationChanged(change))) }
+        checkRestored()
+    }
+
+    mutating func stored(_ changes: [SessionChange], isComplete: Bool) {
+        for change in changes {
+            switch change {
+            case .putPublication(let publication):
+                publications.arrived(publication)
+                if isComplete { publications.put(publication) }
+            case .removePublication(let topic): publications.remove(topic)
+            case .rememberRetained(let topic): publications.remembered(topic)
+            default: break
+            }
+        }
+        advancePublications()
+    }
+
+    /// - Returns: whether the answer was about a publication.
+    mutating func publicationAnswered(_ announcement: Announcement, _ code: MQTT.ReasonCode) -> Bool {
+        guard let answer = publications.answered(announcement, code) else { return false }
+        tell(answer)
+        switch answer {
+        case .cleared(let topic), .refused(_, _, _, nothingOn: let topic?): act(.store([.forgetRetained(topic)]))
+        case .noted, .refused: break
+        }
+        advancePublications()
+        return true
+    }
+
+    mutating func tell(_ answer: Publications.Answer) {
+        guard case .refused(let topic, let code, isNews: true, _) = answer else { return }
+        act(.tell(.publicationRefused(topic, code)))
+    }
+
+    /// An explicit disconnect is a leave; the daemon's end, sleep and the like are none.
+    mutating func leavePublications() {
+        guard publications.endWithSession || machine.reason.code == .userDisconnect else { return }
+        publications.leave()
+        advancePublications()
+    }
+}

@@ -1,4 +1,5 @@
 import Configuration
+import ControlAPI
 import Logging
 import MQTT
 import SessionCore
@@ -61,6 +62,20 @@ struct SessionLogTests {
             status: status(.connected, nil, .refused, 0, nil, seconds), endpoint: "mqtt://a:1883",
             remedies: remedies, at: Self.at(seconds))
         change(to: .connected, at: seconds)
+    }
+
+    @Test mutating func `a refused subscription says who misses what, in fields as well`() throws {
+        let consumer = try #require(ConsumerName("orders"))
+        log.subscriptionChanged(
+            .init(filter: "a/#", qos: .atLeastOnce, state: .refused, message: "not authorized (0x87)"),
+            ofConsumers: [consumer])
+        let line = try #require(recorded.lines.first)
+        #expect(
+            line.message
+                == "main: the server refuses the subscription to a/#, and nothing new arrives for the durable consumer "
+                + "orders: not authorized (0x87); it is asked again when a program subscribes")
+        #expect(line.fields["MESSAGE_ID"] == MessageID.subscriptionRefused.description)
+        #expect(line.fields["HOLDFAST_SESSION"] == "main")
     }
 
     @Test mutating func `a first connect is one line`() {

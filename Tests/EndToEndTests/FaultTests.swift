@@ -169,7 +169,9 @@ extension EndToEnd {
             let arrived = try await far.received("three thousand at the far end") { $0.count >= 3_000 }
             #expect(Set(arrived).count == 3_000 && arrived.count == 3_000)
             #expect(arrived.allSatisfy { isInPlace($0.topic, $0.payload) })
-            try await until("three thousand at the consumer", within: .seconds(300)) { await worker.done.count >= 3_000 }
+            try await until("three thousand at the consumer", within: .seconds(300)) {
+                await worker.done.count >= 3_000
+            }
             let done = await worker.done
             #expect(Set(done.map(\.topic)).count == 3_000 && done.count == 3_000)
             #expect(done.allSatisfy { isInPlace($0.topic, $0.payload.text) })

@@ -20,6 +20,9 @@ public enum RPCDiscoverMethod: ControlMethod {
         ]),
     ])
 
+    /// The same as JSON. It is the same for everybody, and takes milliseconds to write.
+    public static let encodedDocument = OutgoingLine.encode(document) ?? []
+
     private static func notification<Value: ControlNotification>(_ type: Value.Type, of method: String) -> JSONValue {
         .object(["name": .string(type.name), "x-after": .string(method), "schema": JSONSchema.of(type)])
     }

@@ -11,6 +11,26 @@ public enum OutgoingLine {
             ?? failure(id, .internalError("the result cannot be written as JSON"))
     }
 
+    /// An answer with a result that was written by ``encode(_:)``.
+    public static func answer(_ id: RequestID, encoded result: [UInt8]) -> [UInt8] {
+        var line: [UInt8] = []
+        line.reserveCapacity(result.count + 64)
+        begin(answerTo: id, &line)
+        line += result.last == UInt8(ascii: "\n") ? result.dropLast() : result[...]
+        line += "}\n".utf8
+        return line
+    }
+
+    private static func begin(answerTo id: RequestID, _ line: inout [UInt8]) {
+        line += #"{"id":"#.utf8
+        switch id {
+        case .null: line += "null".utf8
+        case .number(let number): append(number, to: &line)
+        case .string(let text): append(text, to: &line)
+        }
+        line += #","jsonrpc":"2.0","result":"#.utf8
+    }
+
     /// The answer to `message.publish`: the same line, written without the encoder, which takes most of the time that
     /// accepting a message takes.
     public static func answer(_ id: RequestID, result: MessagePublishMethod.Result) -> [UInt8] {
@@ -22,13 +42,8 @@ public enum OutgoingLine {
 
     /// The same, behind other lines.
     public static func write(_ id: RequestID, _ result: MessagePublishMethod.Result, into line: inout [UInt8]) {
-        line += #"{"id":"#.utf8
-        switch id {
-        case .null: line += "null".utf8
-        case .number(let number): append(number, to: &line)
-        case .string(let text): append(text, to: &line)
-        }
-        line += #","jsonrpc":"2.0","result":{"accepted":"#.utf8
+        begin(answerTo: id, &line)
+        line += #"{"accepted":"#.utf8
         line += (result.accepted ? "true" : "false").utf8
         line += #","delivered":"#.utf8
         line += (result.delivered ? "true" : "false").utf8

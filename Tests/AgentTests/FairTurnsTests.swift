@@ -6,10 +6,13 @@ import Vocabulary
 struct FairTurnsTests {
     typealias Turns = FairTurns<Int, String>
 
-    /// Everybody has always more to do.
-    private static func turns(_ turns: inout Turns, _ count: Int, busy: [Int: String]) -> [Int] {
+    /// Everybody in `busy` has always more to do, which costs as much as it says.
+    private static func turns(
+        _ turns: inout Turns, _ count: Int, busy: [Int: String], costs: [Int: Int] = [:]
+    ) -> [Int] {
         (0..<count).compactMap { _ in
             guard let member = turns.next() else { return nil }
+            turns.charge(costs[member] ?? 0, to: member)
             if let user = busy[member] { turns.add(member, of: user) }
             return member
         }
@@ -22,31 +25,78 @@ struct FairTurnsTests {
         #expect(Self.turns(&turns, 8, busy: busy) == [1, 9, 2, 9, 3, 9, 1, 9])
     }
 
-    @Test func `who had nothing to do before goes first, once`() {
+    @Test func `one whose turns cost three times as much has a third of the turns`() {
         var turns = Turns()
-        let busy = [1: "a", 2: "a", 3: "a"]
-        for member in 1...3 { turns.add(member, of: "a") }
-        #expect(Self.turns(&turns, 4, busy: busy) == [1, 2, 3, 1])
-        turns.add(7, of: "a")
-        #expect(Self.turns(&turns, 1, busy: busy) == [7])
-        // Its place behind the others has not come up yet, so it is not new again.
-        turns.add(7, of: "a")
-        #expect(Self.turns(&turns, 4, busy: busy) == [2, 3, 1, 7])
+        let busy = [1: "a", 2: "a", 8: "b", 9: "b"]
+        let costs = [1: 5632, 2: 1536, 8: 2560, 9: 2560]
+        for (member, user) in busy.sorted(by: { $0.key < $1.key }) { turns.add(member, of: user) }
+        let order = Self.turns(&turns, 4000, busy: busy, costs: costs)
+        let counts = [1, 2, 8, 9].map { member in order.count { $0 == member } }
+        // What a turn costs in itself comes to it: 6144, 2048 and 3072. Each member has a quarter.
+        let quarters = zip(counts, [6144, 2048, 3072, 3072]).map { $0 * $1 }
+        let most = quarters.max() ?? 0
+        #expect(quarters.allSatisfy { $0 > most - 20_000 }, "\(quarters)")
     }
 
-    @Test func `who asks now and then is new every time`() {
+    @Test(arguments: [1, 10, 500])
+    func `one that asks for little does not wait for those that ask for much`(hogs: Int) {
         var turns = Turns()
-        let busy = [1: "a", 2: "a"]
-        for member in 1...2 { turns.add(member, of: "a") }
-        #expect(Self.turns(&turns, 2, busy: busy) == [1, 2])
-        for _ in 1...5 {
-            turns.add(7, of: "a")
-            #expect(Self.turns(&turns, 1, busy: busy) == [7])
-            #expect(Self.turns(&turns, 4, busy: busy).count == 4)
+        for hog in 1...hogs { turns.add(hog, of: "a") }
+        func serveOther() -> Int? {
+            let member = turns.next()
+            if let member, member != 0 {
+                turns.charge(16_384, to: member)
+                turns.add(member, of: "a")
+            }
+            return member
         }
+        for _ in 0..<(3 * hogs) { _ = serveOther() }
+        // Two of a thousand, as many as its turn costs of what theirs cost.
+        var between: [Int] = []
+        for _ in 0..<1000 {
+            turns.add(0, of: "a")
+            var passed = 0
+            while serveOther() != 0 { passed += 1 }
+            between.append(passed)
+            turns.charge(900, to: 0)
+        }
+        #expect(between.reduce(0, +) < 1000 * (hogs / 10 + 2), "\(between)")
+        #expect(between.allSatisfy { $0 <= hogs })
     }
 
-    @Test func `who is gone has no turn`() {
+    @Test func `nobody saves up turns by waiting`() {
+        var turns = Turns()
+        turns.add(1, of: "a")
+        turns.add(2, of: "a")
+        #expect(Self.turns(&turns, 101, busy: [1: "a"]).count == 101)
+        turns.add(2, of: "a")
+        let order = Self.turns(&turns, 20, busy: [1: "a", 2: "a"])
+        #expect(order.count { $0 == 2 } <= 11)
+    }
+
+    @Test func `connecting again and again gains nothing`() {
+        var turns = Turns()
+        for hog in 1...10 { turns.add(hog, of: "a") }
+        turns.add(0, of: "a")
+        var (waits, longest, next) = (0, 0, 100)
+        for _ in 0..<10_000 {
+            guard let member = turns.next() else { break }
+            if member == 0 {
+                longest = max(longest, waits)
+                waits = 0
+                turns.charge(900, to: 0)
+                turns.add(0, of: "a")
+            } else {
+                waits += 1
+                turns.remove(member)
+                next += 1
+                turns.add(next, of: "a")
+            }
+        }
+        #expect(longest <= 20)
+    }
+
+    @Test func `a member that is gone has no turn`() {
         var turns = Turns()
         turns.add(1, of: "a")
         turns.add(2, of: "a")
@@ -82,9 +132,11 @@ struct FairTurnsTests {
                     continue
                 }
                 #expect(waiting.removeValue(forKey: next) != nil)
-                for key in waiting.keys { waiting[key, default: 0] += 1 }
-                // Three users of four members each; each of them may have been new once meanwhile.
-                #expect(waiting.values.allSatisfy { $0 <= 24 })
+                let cost = Int.random(in: 0...2048, using: &random)
+                turns.charge(cost, to: next)
+                for key in waiting.keys { waiting[key, default: 0] += cost + Turns.turnCost }
+                // Three users of four members each: what they use while one waits is bounded, however it comes and goes.
+                #expect(waiting.values.allSatisfy { $0 <= 12 * 8192 })
             }
             #expect(turns.waiting == waiting.count)
         }

@@ -147,6 +147,9 @@ struct OutgoingLineTests {
             text(OutgoingLine.answer(.number(3), result: SessionStateResult(state: .connecting)))
                 == #"{"id":3,"jsonrpc":"2.0","result":{"state":"connecting"}}"# + "\n")
         #expect(
+            text(OutgoingLine.answer(.string("a\"b"), encoded: Array("[1]\n".utf8)))
+                == #"{"id":"a\"b","jsonrpc":"2.0","result":[1]}"# + "\n")
+        #expect(
             text(OutgoingLine.failure(.null, RPCError(.wrongState, "no")))
                 == #"{"error":{"code":-32011,"data":{"code":"wrong-state","hint":null},"message":"no"},"#
                 + #""id":null,"jsonrpc":"2.0"}"# + "\n")

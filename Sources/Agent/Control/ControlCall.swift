@@ -70,7 +70,12 @@ extension ClientCall {
             return (.read, 1 << 20)
         case SessionWatchMethod.name? where parameters?["since"] != nil:
             return (.read, 2 << 20)
-        case nil, RPCHelloMethod.name?, DaemonStatusMethod.name?, SessionListMethod.name?, SessionStatusMethod.name?,
+        case DaemonStatusMethod.name?, DaemonMetricsMethod.name?:
+            // Both ask the store: many that do so at once would all go on at once.
+            return (.read, 64 << 10)
+        case RPCDiscoverMethod.name?:
+            return (.look, RPCDiscoverMethod.encodedDocument.count)
+        case nil, RPCHelloMethod.name?, SessionListMethod.name?, SessionStatusMethod.name?,
             SessionWatchMethod.name?, SessionUnwatchMethod.name?, RoomParticipantsMethod.name?,
             NetworkStatusMethod.name?:
             return (.look, 16 << 10)

@@ -12,8 +12,6 @@ import SessionCore
 /// has the way of a call from its line to its end. What each method does is in ControlMethods.swift; publishing, writing,
 /// and watches and subscriptions are in the files ControlConnection+….swift.
 actor ControlConnection {
-    /// How many lines or calls are taken in one turn.
-    static let turn = 16
     /// A longer line is not parsed on the loop of the sessions.
     static let longParse = 64 << 10
 
@@ -111,13 +109,12 @@ actor ControlConnection {
 
     /// It is this connection's turn: takes some of what the peer has sent.
     func takeTurn() {
-        var (left, tookLine) = (Self.turn, false)
-        taking: while left > 0, !isClosed {
+        var tookLine = false
+        taking: while !isClosed, !server.assumeIsolated({ $0.isTurnOver }) {
             switch incoming.next() {
             case .call(let call)?:
                 guard begin(call) else { break taking }
                 incoming.began()
-                left -= 1
             case .line(.tooLong)?:
                 tookLine = true
                 incoming.wait(for: WaitingCall(request: .invalid(.null, .lineTooLong), bytes: 0))

@@ -83,7 +83,7 @@ extension ControlConnection {
             return OutgoingLine.answer(id, result: try hello(take(RPCHelloMethod.self, parameters)))
         case RPCDiscoverMethod.name:
             _ = try take(RPCDiscoverMethod.self, parameters)
-            return OutgoingLine.answer(id, result: RPCDiscoverMethod.document)
+            return OutgoingLine.answer(id, encoded: RPCDiscoverMethod.encodedDocument)
         case DaemonStatusMethod.name:
             _ = try take(DaemonStatusMethod.self, parameters)
             return OutgoingLine.answer(id, result: await daemon.status())

@@ -5,8 +5,10 @@ import SessionCore
 ///
 /// The rules, of which each connection's shell only carries out the outcome:
 ///
-/// - Lines are taken in turns (``FairTurns``), a few each. When the first call of a connection may not begin, those
-///   behind it wait as well, and the connection is not read.
+/// - Lines are taken in turns (``FairTurns``), a few each. Calls are weighed by what they hold in memory, which is about what
+///   they cost in time; so the connection that has asked for least is next. When the first call of a connection may not
+///   begin, those behind it wait as well, and the connection is not read.
+/// - Turns are given in passes, and between two of them the event loop looks at what has arrived (``LoopPoll``).
 /// - A peer that does not read its answers has no call begun. Of each kind of call a few run at once.
 /// - What a connection holds in memory (what it has sent of a line, its calls, its answers) is bounded for all together
 ///   (``MemoryShares``). A line that does not fit into the allowance gets room for the longest at once, so that two of them
@@ -41,6 +43,11 @@ struct ControlScheduler {
         var longestLine = 24 << 20
         /// What a call holds besides its line.
         var call = 512
+        /// A turn ends with the call that makes it as heavy, and a pass with the turn.
+        var turn = 16 << 10
+        var pass = 128 << 10
+        /// A call weighs no more: what is longer is prepared elsewhere, and bounded by its memory.
+        var heaviest = 64 << 10
         /// How many bytes of messages wait for their commit at once. A connection that has none there may always have one.
         var uncommitted = 4 << 20
         /// How many reads of the disk run at once.
@@ -100,6 +107,10 @@ struct ControlScheduler {
     private var feedsByUser: [UInt32: [FeedKind: Int]] = [:]
     private var turns = FairTurns<ConnectionID, UInt32>()
     private var readTurns = FairTurns<ConnectionID, UInt32>()
+    /// Who has a turn, and what the calls weigh that have begun in it.
+    private var turn: (id: ConnectionID, weight: Int)?
+    /// What the turns of this pass weigh, without the one that is not over.
+    private var passed = 0
     private(set) var memory: MemoryShares<ConnectionID, UInt32>
     private(set) var uncommitted = 0
     private(set) var runningReads = 0
@@ -217,10 +228,29 @@ struct ControlScheduler {
             || (runningReads < limits.reads && !readTurns.isEmpty)
     }
 
-    /// Whose turn it is to have some lines taken.
+    /// The event loop has looked at what has arrived.
+    mutating func beginPass() {
+        endTurn()
+        passed = 0
+    }
+
+    /// Whose turn it is to have some lines taken; `nil` when the pass is over.
     mutating func nextTurn() -> ConnectionID? {
+        endTurn()
+        guard passed < limits.pass else { return nil }
         wakeWaiters()
-        return turns.next()
+        turn = turns.next().map { ($0, 0) }
+        return turn?.id
+    }
+
+    /// Whether the connection whose turn it is takes no more lines.
+    var isTurnOver: Bool { turn.map { $0.weight >= limits.turn } ?? true }
+
+    private mutating func endTurn() {
+        guard let turn else { return }
+        turns.charge(turn.weight, to: turn.id)
+        passed += turn.weight + FairTurns<ConnectionID, UInt32>.turnCost
+        self.turn = nil
     }
 
     /// Whether a call begins. If not, the connection waits, and gets its turn again when the call may begin.
@@ -251,6 +281,7 @@ struct ControlScheduler {
         }
         connections.values[place].input -= taken
         connections.values[place].running[kind.rawValue] += 1
+        if turn?.id == id { turn?.weight += min(cost, limits.heaviest) }
         switch kind {
         case .message:
             uncommitted += bytes
@@ -306,6 +337,7 @@ struct ControlScheduler {
                 continue
             }
             connections[id]?.reads.removeFirst()
+            readTurns.charge(min(answer, limits.heaviest), to: id)
             if connection.reads.count > 1 { readTurns.add(id, of: connection.user) }
             runningReads += 1
             return (id, answer)

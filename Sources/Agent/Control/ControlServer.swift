@@ -8,9 +8,6 @@ import Systemd
 
 /// Accepts connections on the control socket, and gives them their turns.
 actor ControlServer {
-    /// How many turns are given before the loop of the sessions looks at what has arrived.
-    static let turnsAtOnce = 8
-
     nonisolated let eventLoop: any EventLoop
     nonisolated var unownedExecutor: UnownedSerialExecutor { eventLoop.executor.asUnownedSerialExecutor() }
 
@@ -113,6 +110,7 @@ actor ControlServer {
     /// What the connections hold.
     var memory: MemoryShares<ConnectionID, UInt32> { scheduler.memory }
     var runningReads: Int { scheduler.runningReads }
+    var isTurnOver: Bool { scheduler.isTurnOver }
 
     // MARK: Turns
 
@@ -132,11 +130,8 @@ actor ControlServer {
     /// Gives some turns. The calls that begin with them, and those that begin when they end, keep the loop from looking at
     /// what others have sent; so the next turns come after it has looked.
     private func pass() {
-        var turns = 0
-        while turns < Self.turnsAtOnce, let id = scheduler.nextTurn() {
-            connections[id]?.assumeIsolated { $0.takeTurn() }
-            turns += 1
-        }
+        scheduler.beginPass()
+        while let id = scheduler.nextTurn() { connections[id]?.assumeIsolated { $0.takeTurn() } }
         while let (id, _) = scheduler.nextRead() { connections[id]?.assumeIsolated { $0.startRead() } }
         poll?.ask()
     }

@@ -1,84 +1,123 @@
-import NIOCore
-
-/// Whose turn it is among members of several users: fair between users first, and between the members of a user then.
+/// Whose turn it is: the user's who will have used least after it, and of its members the one that will.
 ///
-/// Users take turns, one after the other. Among the members of a user the rule is that of fq_codel (RFC 8290, section 4.1):
-/// one that had nothing to do before goes first, once; then it stands behind those that wait already, and it is new again
-/// only after its place there has come up. So who asks now and then does not wait for those who ask all the time, and
-/// pretending to be new gains nothing. It does no I/O and reads no clock.
+/// What a turn costs is charged to the member and to its user, and the next one is expected to cost as much as the last
+/// (weighted fair queueing; Demers, Keshav and Shenker, SIGCOMM 1989). A program that asks now and then for little therefore
+/// does not wait for those that ask for much all the time, however many they are. Nobody saves up turns by waiting, and a new
+/// member begins a little behind the others, so connecting again and again gains nothing. It does no I/O and reads no clock.
 struct FairTurns<Member: Hashable, User: Hashable> {
-    private struct Line {
-        var new = CircularBuffer<Member>()
-        var old = CircularBuffer<Member>()
-        var isEmpty: Bool { new.isEmpty && old.isEmpty }
-    }
+    /// A turn costs as much, and what is charged besides.
+    static var turnCost: Int { 512 }
 
-    /// Where a member is in the lines of its user.
-    private struct Place {
-        var user: User
-        /// It has something to do. Without, it only waits for its place to come up and be given up.
-        var isWaiting: Bool
-    }
+    private var users = LeastUsed<User>()
+    private var members: [User: LeastUsed<Member>] = [:]
+    private var userOf: [Member: User] = [:]
 
-    private var places: [Member: Place] = [:]
-    private var lines: [User: Line] = [:]
-    private var users = CircularBuffer<User>()
-    /// How many have something to do.
-    private(set) var waiting = 0
-
-    var isEmpty: Bool { waiting == 0 }
+    var isEmpty: Bool { users.waiting == 0 }
+    /// How many members have something to do.
+    var waiting: Int { members.values.reduce(0) { $0 + $1.waiting } }
 
     /// Whether the member has something to do and waits for its turn.
-    func contains(_ member: Member) -> Bool { places[member]?.isWaiting == true }
+    func contains(_ member: Member) -> Bool {
+        userOf[member].flatMap { members[$0]?.isWaiting(member) } ?? false
+    }
 
     /// The member has something to do. Nothing changes for one that is waiting already.
     mutating func add(_ member: Member, of user: User) {
-        if let place = places[member] {
-            guard !place.isWaiting else { return }
-            places[member]?.isWaiting = true
-        } else {
-            places[member] = Place(user: user, isWaiting: true)
-            line(of: user) { $0.new.append(member) }
-        }
-        waiting += 1
+        userOf[member] = user
+        members[user, default: LeastUsed()].add(member)
+        users.add(user)
     }
 
     /// The member whose turn it is. It is no longer waiting; one that has more to do is added again.
     mutating func next() -> Member? {
-        while waiting > 0, let user = users.popFirst() {
-            defer { if lines[user] != nil { users.append(user) } }
-            if let member = next(of: user) { return member }
-        }
-        return nil
+        guard let user = users.next(), let member = members[user]?.next() else { return nil }
+        if members[user]?.waiting != 0 { users.add(user) }
+        charge(Self.turnCost, to: member)
+        return member
     }
 
-    private mutating func next(of user: User) -> Member? {
-        while let member = lines[user]?.new.popFirst() ?? lines[user]?.old.popFirst() {
-            if places[member]?.isWaiting == true {
-                places[member]?.isWaiting = false
-                lines[user]?.old.append(member)
-                waiting -= 1
-                return member
-            }
-            places[member] = nil
-            if lines[user]?.isEmpty == true { lines[user] = nil }
-        }
-        return nil
+    /// The member's last turn has cost that much.
+    mutating func charge(_ cost: Int, to member: Member) {
+        guard let user = userOf[member] else { return }
+        members[user]?.charge(cost, to: member)
+        users.charge(cost, to: user)
     }
 
     /// The member is gone.
     mutating func remove(_ member: Member) {
-        guard let place = places.removeValue(forKey: member) else { return }
-        if place.isWaiting { waiting -= 1 }
-        guard var line = lines[place.user] else { return }
-        line.new.removeAll { $0 == member }
-        line.old.removeAll { $0 == member }
-        lines[place.user] = line.isEmpty ? nil : line
-        if line.isEmpty { users.removeAll { $0 == place.user } }
+        guard let user = userOf.removeValue(forKey: member) else { return }
+        members[user]?.remove(member)
+        if members[user]?.waiting == 0 { users.rest(user) }
+        guard members[user]?.isEmpty == true else { return }
+        members[user] = nil
+        users.remove(user)
+    }
+}
+
+/// Some that wait for a turn, and what each has used.
+private struct LeastUsed<Key: Hashable> {
+    private struct Account {
+        var used: Int
+        /// What its last turn has cost.
+        var last = 0
+        /// Its place among those who have used as much; `nil` while it does not wait.
+        var place: Int?
     }
 
-    private mutating func line(of user: User, _ change: (inout Line) -> Void) {
-        if lines[user] == nil { users.append(user) }
-        change(&lines[user, default: Line()])
+    /// Where a new one begins, behind the level.
+    private static var arrival: Int { 4096 }
+
+    private var accounts: [Key: Account] = [:]
+    /// The most that anybody had used who has had a turn since. Nobody begins below.
+    private var level = 0
+    private var lastPlace = 0
+    private(set) var waiting = 0
+
+    var isEmpty: Bool { accounts.isEmpty }
+
+    func isWaiting(_ key: Key) -> Bool { accounts[key]?.place != nil }
+
+    mutating func add(_ key: Key) {
+        var account = accounts[key] ?? Account(used: level + Self.arrival)
+        guard account.place == nil else { return }
+        lastPlace += 1
+        waiting += 1
+        account.used = max(account.used, level)
+        account.place = lastPlace
+        accounts[key] = account
+    }
+
+    mutating func next() -> Key? {
+        var first: (key: Key, end: Int, place: Int)?
+        for (key, account) in accounts {
+            guard let place = account.place else { continue }
+            let end = account.used + account.last
+            if let first, (first.end, first.place) < (end, place) { continue }
+            first = (key, end, place)
+        }
+        guard let first, var account = accounts[first.key] else { return nil }
+        level = max(level, account.used)
+        account.last = 0
+        account.place = nil
+        accounts[first.key] = account
+        waiting -= 1
+        return first.key
+    }
+
+    mutating func charge(_ cost: Int, to key: Key) {
+        accounts[key]?.used += cost
+        accounts[key]?.last += cost
+    }
+
+    /// It is no longer waiting.
+    mutating func rest(_ key: Key) {
+        guard accounts[key]?.place != nil else { return }
+        accounts[key]?.place = nil
+        waiting -= 1
+    }
+
+    mutating func remove(_ key: Key) {
+        rest(key)
+        accounts[key] = nil
     }
 }

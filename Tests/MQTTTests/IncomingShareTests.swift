@@ -60,6 +60,22 @@ import Testing
         #expect(client.machine.wantsToRead)
     }
 
+    @Test func `a message that is given to many is a large part of the share, and other packets are not`() {
+        var client = MQTTClientHarness { $0.packetsPerInput = 10 }
+        client.connect()
+        client.machine.messageWeight = 5
+        let messages = (0..<5).map { Packet.publish(Publish(topic: "\($0)", payload: ByteBuffer())) }
+        let pings = [Packet](repeating: .pingresp, count: 8)
+        #expect(client.handle(.received(bytes(messages + pings))).count == 2)
+        #expect(client.machine.isBehind)
+        #expect(client.handle(.readOn).count == 2)
+        #expect(client.handle(.readOn).count == 1)
+        // With the last message and five of the others, the share was full.
+        #expect(client.machine.isBehind)
+        client.handle(.readOn)
+        #expect(!client.machine.isBehind)
+    }
+
     @Test func `what a connection had left unread does not reach the next one`() {
         var client = MQTTClientHarness { $0.packetsPerInput = 1 }
         client.connect()

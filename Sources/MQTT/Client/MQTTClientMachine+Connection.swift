@@ -179,7 +179,7 @@ extension MQTTClientMachine {
                 case .connecting, .connected: break
                 }
                 guard let packet = try decoder.next() else { return }
-                count += 1
+                if case .publish = packet { count += max(1, messageWeight) } else { count += 1 }
                 switch connection {
                 case .closed, .closing: return
                 case .connecting(let connecting): answered(packet, connecting, &step)

@@ -24,6 +24,8 @@ public struct MQTTClientMachine: Sendable {
 
     /// The version of the present connection, or of the last one.
     public internal(set) var version: ProtocolVersion
+    /// As many packets counts a PUBLISH in an input's share: a message that is given to many costs more than others do.
+    public var messageWeight = 1
     var connection = ConnectionState.closed
     var decoder = PacketDecoder()
     /// Whether whole packets may have arrived that were not looked at: there were more than one input's share. They wait for

@@ -34,6 +34,9 @@ package struct LiveConsumers: Hashable, Sendable {
 
     package var isEmpty: Bool { consumers.isEmpty }
 
+    /// What a message costs that arrives, counted in packets: it may be for all of them.
+    package var messageWeight: Int { 1 + consumers.count / 4 }
+
     /// Takes what is relative to the session's room along to another room.
     ///
     /// - Returns: what has to be subscribed to, and what nobody may want any more.
@@ -82,12 +85,17 @@ package struct LiveConsumers: Hashable, Sendable {
     package func received(
         _ message: MQTTClientMachine.InboundMessage, number: Int64, session: SessionName
     ) -> [ReceivedMessage] {
-        consumers.filter { message.isFor($0.filter) }.map { consumer in
-            ReceivedMessage(
-                subscription: consumer.id, session: session.description, id: number, topic: message.topic,
-                payload: MessagePayload(bytes: Array(message.payload.readableBytesView)),
-                qos: MessageQoS(message.qos), retain: message.retain, duplicate: message.duplicate,
-                properties: MessageProperties(message.properties))
+        let wanting = consumers.filter { message.isFor($0.filter) }
+        guard let first = wanting.first else { return [] }
+        // Made once, since thousands may want it.
+        var received = ReceivedMessage(
+            subscription: first.id, session: session.description, id: number, topic: message.topic,
+            payload: MessagePayload(bytes: Array(message.payload.readableBytesView)),
+            qos: MessageQoS(message.qos), retain: message.retain, duplicate: message.duplicate,
+            properties: MessageProperties(message.properties))
+        return wanting.map { consumer in
+            received.subscription = consumer.id
+            return received
         }
     }
 }

@@ -89,6 +89,27 @@ import Testing
         #expect(client.machine.inboxCounts.messages == 1)
     }
 
+    @Test func `a message with more properties than anybody needs is set aside`() {
+        var client = MQTTClientHarness()
+        client.connect()
+        func message(_ count: Int, _ id: UInt16) -> Packet {
+            let user = [UserProperty](repeating: UserProperty(name: "n", value: ""), count: count)
+            return .publish(
+                Publish(
+                    topic: "t", payload: ByteBuffer(), qos: .atLeastOnce, packetID: PacketID(rawValue: id),
+                    properties: .init(userProperties: user)))
+        }
+        let most = Publish.Properties.maximumUserProperties
+        #expect(client.server(message(most, 1)).contains { $0.hasPrefix("received") })
+        let words = client.server(message(most + 1, 2))
+        #expect(Self.refusals(words).count == 1 && words.contains { $0.hasPrefix("PUBACK 2") })
+        let mine = OutboundMessage(
+            topic: "t",
+            properties: .init(
+                userProperties: [UserProperty](repeating: UserProperty(name: "n", value: ""), count: most + 1)))
+        #expect(throws: MQTTClientMachine.PublishError.self) { try MQTTClientMachine.checkContent(of: mine) }
+    }
+
     @Test func `one of QoS 2 that comes again is told once`() {
         var client = MQTTClientHarness()
         client.connect()
@@ -177,6 +198,19 @@ import Testing
         ] {
             #expect(throws: MQTTClientMachine.PublishError.self) {
                 try MQTTClientMachine.checkContent(of: OutboundMessage(topic: "t", properties: properties))
+            }
+        }
+    }
+
+    @Test func `a response topic that is not valid is not held to be the topic`() {
+        let message = OutboundMessage(topic: "t", properties: .init(responseTopic: "a/#"))
+        #expect {
+            try MQTTClientMachine.checkContent(of: message)
+        } throws: { error in
+            if case .invalidProperty(let sentence)? = error as? MQTTClientMachine.PublishError {
+                sentence.hasPrefix("the response topic is not valid: ")
+            } else {
+                false
             }
         }
     }

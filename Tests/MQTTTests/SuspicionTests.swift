@@ -105,6 +105,31 @@ import Testing
         }
     }
 
+    @Test(arguments: [("PUBACK", QoS.exactlyOnce), ("PUBCOMP", .exactlyOnce), ("PUBREC", .atLeastOnce)])
+    func `a message that the server always answers wrongly is set aside, and the next one arrives`(
+        _ wrong: String, _ qos: QoS
+    ) throws {
+        var client = MQTTClientHarness()
+        try client.publish("bad", qos: qos)
+        try client.publish("good")
+        for end in 1...3 {
+            client.connect(resumed: end > 1)
+            let words =
+                switch wrong {
+                case "PUBACK": client.server(.puback(answer(1)))
+                case "PUBCOMP": client.server(.pubcomp(answer(1)))
+                default: client.server(.pubrec(answer(1)))
+                }
+            #expect(words.contains("close"))
+            #expect(words.contains { $0.hasPrefix("rejected 1") } == (end == 3))
+            client.handle(.connectionClosed)
+        }
+        client.connect(resumed: true)
+        #expect(client.machine.counts.quarantined == 1)
+        let good = try #require(client.publishes.last { $0.payload == ByteBuffer(string: "good") }?.packetID)
+        #expect(client.server(.puback(Acknowledgement(packetID: good))).contains("delivered 2 00"))
+    }
+
     @Test func `several bad ones in a row are found one after the other`() throws {
         var server = Server(MQTTClientHarness())
         for name in ["bad", "a", "bad", "bad", "b"] { try server.client.publish(name) }

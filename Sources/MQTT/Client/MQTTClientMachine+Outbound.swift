@@ -119,9 +119,17 @@ extension MQTTClientMachine {
     public static func checkContent(of message: OutboundMessage) throws(PublishError) {
         do throws(InvalidTopic) {
             try TopicName.validate(message.topic)
-            if let topic = message.properties.responseTopic { try TopicName.validate(topic) }
         } catch {
             throw .invalidTopic(error)
+        }
+        do throws(InvalidTopic) {
+            if let topic = message.properties.responseTopic { try TopicName.validate(topic) }
+        } catch {
+            throw .invalidProperty("the response topic is not valid: \(error)")
+        }
+        guard message.properties.userProperties.count <= Publish.Properties.maximumUserProperties else {
+            throw .invalidProperty(
+                "the message has more than \(Publish.Properties.maximumUserProperties) user properties")
         }
         for property in message.properties.userProperties {
             try check(property.name, "the name of a user property")
@@ -354,7 +362,7 @@ extension MQTTClientMachine {
         guard let entry = outbox.inFlight[id], entry.wasAttempted else { return }
         reading.answered(entry.place)
         guard let message = entry.message, message.qos == .atLeastOnce || version == .threeOneOne else {
-            return violate(.protocolError, "the server answered a QoS 2 PUBLISH with PUBACK", &step)
+            return answeredWrongly(id, "the server answered a QoS 2 PUBLISH with PUBACK", &step)
         }
         if message.qos == .exactlyOnce, !lowersQoS {
             lowersQoS = true
@@ -379,7 +387,7 @@ extension MQTTClientMachine {
         reading.answered(entry.place)
         if let message = entry.message {
             guard message.qos == .exactlyOnce else {
-                return violate(.protocolError, "the server answered a QoS 1 PUBLISH with PUBREC", &step)
+                return answeredWrongly(id, "the server answered a QoS 1 PUBLISH with PUBREC", &step)
             }
             if answer.reasonCode.isError { return refused(answer, &step) }
             if entry.progress == .letThrough { outbox.takeBack(bytes: entry.size) }
@@ -407,7 +415,7 @@ extension MQTTClientMachine {
         if answeredAbandoned(id) { return }
         guard let entry = outbox.inFlight[id], entry.wasAttempted else { return }
         guard entry.isReleased else {
-            return violate(.protocolError, "the server sent PUBCOMP before PUBREL", &step)
+            return answeredWrongly(id, "the server sent PUBCOMP before PUBREL", &step)
         }
         // 0x92 is success too: an earlier PUBCOMP was lost.
         deliver(id, entry, entry.answer, &step)

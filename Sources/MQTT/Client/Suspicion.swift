@@ -31,6 +31,8 @@ struct Suspicion: Sendable {
         self.suspect = suspect
     }
 
+    var isEnough: Bool { ends >= Self.patience }
+
     mutating func cleared() { self = Suspicion() }
 }
 
@@ -194,6 +196,21 @@ extension MQTTClientMachine {
         case .filter(let filter): refuse(filter, code, nil, &step)
         }
         return judgement.finding
+    }
+
+    /// The server answers a message with what is no answer to it. If it did so at three connections in a row, it would go on
+    /// doing that, and nothing behind the message would ever arrive.
+    mutating func answeredWrongly(_ id: PacketID, _ sentence: String, _ step: inout Step) {
+        defer { violate(.protocolError, sentence, &step) }
+        guard let entry = outbox.inFlight[id] else { return }
+        suspicion.ended(with: .message(entry.sequence))
+        guard suspicion.isEnough else { return }
+        suspicion.cleared()
+        if entry.isReleased {
+            finishWithoutServer(id, &step)
+        } else {
+            setAside(id, .protocolError, sentence, &step)
+        }
     }
 
     /// The server owns the message, and is not asked to release it again.

@@ -98,15 +98,20 @@ extension Publish.Properties: PropertySet {
         case .topicAlias: topicAlias = try reader.nonZeroUInt16(field, .topicAliasInvalid)
         case .responseTopic: responseTopic = try reader.topic(field)
         case .correlationData: correlationData = try reader.binary(field)
-        case .userProperty: userProperties.append(try reader.userProperty(field))
+        case .userProperty:
+            guard userProperties.count < Self.maximumUserProperties else { throw reader.error(field, Self.tooOften) }
+            userProperties.append(try reader.userProperty(field))
         case .subscriptionIdentifier:
             guard reader.sender == .server else {
                 throw reader.error(field, "is not sent by a client", .protocolError)
             }
+            guard subscriptionIDs.count < Self.maximumUserProperties else { throw reader.error(field, Self.tooOften) }
             subscriptionIDs.append(try reader.subscriptionID(field))
         case .contentType: contentType = try reader.string(field)
         default: return false
         }
         return true
     }
+
+    private static var tooOften: String { "is there more than \(maximumUserProperties) times" }
 }

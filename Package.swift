@@ -106,7 +106,7 @@ let package = Package(
 
         // What several suites need: a model server and store, and real servers and networks.
         .target(
-            name: "Support", dependencies: ["MQTT", nioCore, nioPosix], path: "Tests/Support",
+            name: "Support", dependencies: ["MQTT", "Session", nioCore, nioPosix], path: "Tests/Support",
             swiftSettings: settings),
         // By itself: where sd-bus is imported, the sockets of Glibc are found or not, by the order of the build.
         .target(
@@ -123,7 +123,9 @@ let package = Package(
             "ConfigurationTests", ["Configuration", "Support", "Vocabulary", "SessionCore", "ControlAPI", "Session"]),
         tests("NetworkPathTests", ["Vocabulary", "NetworkPath", "SessionCore", nioCore, nioPosix]),
         tests("SystemdTests", ["Systemd", "Support", "SupportLogind", nioCore, nioPosix]),
-        tests("DurableStoreTests", ["Vocabulary", "DurableStore", "Session", "SessionCore", "MQTT", nioCore]),
+        tests(
+            "DurableStoreTests",
+            ["Vocabulary", "DurableStore", "Session", "SessionCore", "MQTT", "Support", nioCore]),
         tests(
             "TransportTests",
             [

@@ -2,6 +2,7 @@ import MQTT
 import NIOCore
 import Session
 import SessionCore
+import Support
 import Testing
 import Vocabulary
 
@@ -17,20 +18,8 @@ struct ModelSession {
 
     /// - Returns: whether the change is one that the store takes.
     mutating func apply(_ change: SessionChange) -> Bool {
-        switch change {
-        case .mqtt(let change): return apply(change)
-        case .setHomes(let addresses): rest.homes = addresses
-        case .setPresences(let times): rest.presences = times
-        case .putPublication(let publication):
-            rest.publications.removeAll { $0.topic == publication.topic }
-            rest.publications.append(publication)
-        case .removePublication(let topic): rest.publications.removeAll { $0.topic == topic }
-        case .rememberRetained(let topic): rest.retainedTopics.insert(topic)
-        case .forgetRetained(let topic): rest.retainedTopics.remove(topic)
-        case .setVerdict(let verdict): rest.verdict = verdict
-        case .setChosenRoom(let chosen): rest.chosenRoom = chosen
-        }
-        return true
+        guard let change = rest.apply(change) else { return true }
+        return apply(change)
     }
 
     private mutating func apply(_ change: DurableChange) -> Bool {

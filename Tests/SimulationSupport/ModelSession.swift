@@ -16,19 +16,7 @@ struct ModelSession {
     }
 
     mutating func apply(_ change: SessionChange) {
-        switch change {
-        case .mqtt(let change): mqtt.commit([change])
-        case .setHomes(let addresses): rest.homes = addresses
-        case .setPresences(let times): rest.presences = times
-        case .putPublication(let publication):
-            rest.publications.removeAll { $0.topic == publication.topic }
-            rest.publications.append(publication)
-        case .removePublication(let topic): rest.publications.removeAll { $0.topic == topic }
-        case .rememberRetained(let topic): rest.retainedTopics.insert(topic)
-        case .forgetRetained(let topic): rest.retainedTopics.remove(topic)
-        case .setVerdict(let verdict): rest.verdict = verdict
-        case .setChosenRoom(let chosen): rest.chosenRoom = chosen
-        }
+        if let change = rest.apply(change) { mqtt.commit([change]) }
     }
 
     mutating func flushed() { mqtt.flushed() }

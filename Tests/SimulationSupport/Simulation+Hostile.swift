@@ -158,7 +158,8 @@ extension Simulation {
     /// runs; or a part, found at the next start.
     func damage(_ index: Int, isWhole: Bool) async throws {
         let host = residents[index].host
-        guard host.here({ $0.isDiskModelled }), host.disk.here({ $0.fault }) == nil else { return }
+        let fault = host.disk.here { $0.fault }
+        guard host.here({ $0.isDiskModelled }), isWhole ? fault != .dead : fault == nil else { return }
         let moved = OpenReport.MovedAside(path: "model", cause: "the model says so", isComplete: isWhole)
         guard !isWhole else {
             host.here { $0.runningRegistry }?.here { $0.storeReplaced(moved) }

@@ -54,7 +54,7 @@ extension Simulation {
         case .killAfter:
             residents[index].host.here { $0.kill(after: max(1, step.number(1)), landing: step.number(2) == 1) }
         case .token: changeToken(step.number(1))
-        case .start: try await start(index)
+        case .start: if isRunning(index) { connectAgain(index) } else { try await start(index) }
         case .restartDaemon: try await restart(index)
         case .reboot: try await reboot(index)
         case .losePower: try await losePower(index, step.number(1))
@@ -119,6 +119,11 @@ extension Simulation {
         // A daemon does not start without its disk.
         guard disk.here({ $0.fault }) == nil else { return }
         try await residents[index].host.start(bootID: bootID(of: residents[index]), seed: seed)
+    }
+
+    /// A person sees that a session has given up, and does not leave it so.
+    private func connectAgain(_ index: Int) {
+        if residents[index].rest == .failed(SessionCore.ReasonCode.retryTimeout.rawValue) { connect(index) }
     }
 
     private func bootID(of resident: Resident) -> String { "boot \(resident.boots)" }

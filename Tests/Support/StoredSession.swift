@@ -1,0 +1,24 @@
+package import MQTT
+package import Session
+
+extension StoredSession {
+    /// What the store should make of a change, but for the protocol's part, which has a model of its own.
+    ///
+    /// - Returns: the change of the protocol's part, if it is one.
+    package mutating func apply(_ change: SessionChange) -> DurableChange? {
+        switch change {
+        case .mqtt(let change): return change
+        case .setHomes(let addresses): homes = addresses
+        case .setPresences(let times): presences = times
+        case .putPublication(let publication):
+            publications.removeAll { $0.topic == publication.topic }
+            publications.append(publication)
+        case .removePublication(let topic): publications.removeAll { $0.topic == topic }
+        case .rememberRetained(let topic): retainedTopics.insert(topic)
+        case .forgetRetained(let topic): retainedTopics.remove(topic)
+        case .setVerdict(let verdict): self.verdict = verdict
+        case .setChosenRoom(let chosen): chosenRoom = chosen
+        }
+        return nil
+    }
+}

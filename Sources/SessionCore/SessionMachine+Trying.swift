@@ -365,9 +365,10 @@ extension SessionMachine {
 extension SessionMachine.Trying {
     fileprivate var isReconnect: Bool { outage != nil }
 
-    /// After this many ends in a row the search suspects something, and the next end finds it. Whatever goes on for
-    /// longer is not a search.
-    private static var searchLimit: Int { 3 }
+    /// After three ends in a row the search suspects something, and the next end finds it. What is suspected first may be
+    /// innocent: a message, an announcement and a filter may all have been unanswered. Whatever goes on for longer is not a
+    /// search.
+    private static var searchLimit: Int { 3 * 3 }
 
     /// Notes the end of an attempt, and returns whether it belongs to a search that will end: a session must not give
     /// up because of one message or filter that it is about to set aside.

@@ -329,9 +329,10 @@ struct ControlSchedulerTests {
                 _ = socket.buffered(30 * Self.kib, hasLine: true, tookLine: true, id)
             }
         }
-        // One that is new waits for one turn of each other.
+        // While all are new, one turn of each other; then one pass, and rarely what others have come to lack meanwhile.
         #expect(waits[0] < 128 * 1300, "\(hogs.name): \(waits[0]) µs at first")
-        #expect(waits.dropFirst().allSatisfy { $0 < 20_000 }, "\(hogs.name): \(waits)")
+        let later = waits.dropFirst()
+        #expect(later.allSatisfy { $0 < 40_000 } && later.count { $0 > 5000 } <= 3, "\(hogs.name): \(waits)")
     }
 
     @Test(arguments: 0..<10 as Range<UInt64>)

@@ -224,7 +224,7 @@ import Testing
     @Test func `a search that finds nothing is given up like everything else`() {
         var session = SessionUnderTest(.connected, policy: Self.policy)
         session.end(.reset)
-        for _ in 0..<6 {
+        for _ in 0..<12 {
             #expect(session.state == .reconnecting)
             session.wake()
             session.end(.serverClosed, search: .continued)

@@ -29,8 +29,8 @@ extension SessionDriver {
     ///
     /// - Parameter slept: for how long it was not; zero when it did not come to that.
     func hostWoke(slept: Duration) {
-        guard !isStopping else { return }
-        take(.hostWoke(slept: slept))
+        if !isStopping { take(.hostWoke(slept: slept)) }
+        // The end of a session has deadlines, too.
         rearm()
     }
 

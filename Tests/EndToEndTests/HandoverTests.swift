@@ -61,7 +61,9 @@ extension EndToEnd {
             for topic in ["stream/1", "stream/2"] {
                 let numbers = arrived.filter { $0.topic == topic }.compactMap { Int($0.payload) }
                 #expect(numbers == accepted[topic], "\(topic) at the far end, once and in order")
-                // With QoS 1 the server may send again what it had no answer for when its time to finish was up, and says so.
+                // The old connection has a second to finish, by the clock of a machine that may be busy: what the server
+                // had no answer for then it sends again, and says so. In virtual time nothing comes twice:
+                // HandoverScenarios.
                 var seen: Set<String> = []
                 let near = await inbox.messages.filter { $0.topic == topic }
                 let (firsts, again) = near.reduce(into: ([Int](), [ReceivedMessage]())) { result, message in
@@ -70,7 +72,6 @@ extension EndToEnd {
                 }
                 #expect(firsts == accepted[topic], "\(topic) at the session's own consumer, whole and in order")
                 #expect(!again.contains { !$0.duplicate }, "what comes again says so")
-                #expect(version != "5" || again.isEmpty, "\(topic) at the session's own consumer, once")
             }
             let status = try await daemon.status()
             #expect(status.counters.outages == 3)

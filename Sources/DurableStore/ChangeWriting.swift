@@ -68,7 +68,7 @@ extension DurableStore {
         mustFlush = true
     }
 
-    /// The row of the session, created if there is none.
+    /// The row of the session, created if necessary.
     func makeSession(_ session: SessionName, in database: Database) throws(StoreError) -> Int64 {
         if let id = sessionIDs[session] { return id }
         try database.run("INSERT INTO session (name) VALUES (?)", .text(session.description))

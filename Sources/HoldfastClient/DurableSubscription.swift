@@ -96,8 +96,8 @@ struct GivenMessage {
 }
 
 extension HoldfastClient {
-    /// Takes the messages of a durable consumer, which is created if there is none of this name. If another program has
-    /// it, it is taken over.
+    /// Takes the messages of a durable consumer. It is created if necessary; if another program has it, this one takes it
+    /// over.
     ///
     /// - Parameter consumer: 1 to 64 letters, digits, hyphens, underscores and full stops.
     /// - Throws: when the daemon cannot be reached or refuses.
@@ -128,7 +128,7 @@ extension HoldfastClient {
         request(MessageSubscribeMethod.self, consumer.parameters, as: .consumer(feed, continuation))
     }
 
-    /// - Parameter isFirst: the caller waits for the consumer, and is told if there is none.
+    /// - Parameter isFirst: whether the caller waits for the consumer and must learn of a refusal.
     func consumerAnswered(_ id: FeedID, _ answer: Answer, isFirst: Bool) {
         guard consumers[id] != nil else { return }
         do {

@@ -1,9 +1,9 @@
 /// Whose turn it is: the user's who will have used least after it, and of its members the one that will.
 ///
 /// What a turn costs is charged to the member and to its user, and the next one is expected to cost as much as the last
-/// (weighted fair queueing; Demers, Keshav and Shenker, SIGCOMM 1989). A program that asks now and then for little therefore
-/// does not wait for those that ask for much all the time, however many they are. Nobody saves up turns by waiting, and a new
-/// member begins a little behind the others, so connecting again and again gains nothing. It does no I/O and reads no clock.
+/// (weighted fair queueing; Demers, Keshav and Shenker, SIGCOMM 1989). A program with few and small requests therefore does not
+/// wait for those with many large ones, however many they are. Waiting does not accumulate turns, and a new member begins a
+/// little behind the others, so connecting again and again gains nothing. It does no I/O and reads no clock.
 struct FairTurns<Member: Hashable, User: Hashable> {
     /// A turn costs as much, and what is charged besides.
     static var turnCost: Int { 512 }
@@ -68,7 +68,7 @@ private struct LeastUsed<Key: Hashable> {
     private static var arrival: Int { 4096 }
 
     private var accounts: [Key: Account] = [:]
-    /// The most that anybody had used who has had a turn since. Nobody begins below.
+    /// The highest use among members that have had a turn. New members begin no lower.
     private var level = 0
     private var lastPlace = 0
     private(set) var waiting = 0

@@ -3,8 +3,8 @@ import Glibc
 import Session
 
 extension FileMark {
-    /// For the file that the path leads to, following links; `nil` if there is none, or an empty one that is still to
-    /// be written.
+    /// For the file that the path leads to, following links; `nil` if it does not exist, or is empty and still to be
+    /// written.
     init?(_ path: String) {
         var status = stat()
         guard stat(path, &status) == 0, status.st_size > 0 else { return nil }

@@ -104,7 +104,7 @@ struct HistoryRecorder {
 
 extension SessionHistoryEntry {
     /// `nil` for an entry with states of a later version.
-    /// - Parameter configuration: of the session as it is now; `nil` if there is none any more.
+    /// - Parameter configuration: the session's present one; `nil` if the session no longer exists.
     init?(_ entry: HistoryEntry, _ configuration: SessionConfiguration?) {
         guard let from = SessionStatus.State(rawValue: entry.from), let to = SessionStatus.State(rawValue: entry.to)
         else { return nil }

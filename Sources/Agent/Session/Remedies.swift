@@ -3,11 +3,11 @@ import Session
 import SessionCore
 import Vocabulary
 
-/// What a person can do about a reason. It is made from what the session's file has: nobody is sent to a password, a proxy
-/// or a certificate that is not there.
+/// What a person can do about a reason. It is made from the session's file, so it never mentions a password, a proxy or a
+/// certificate that is not configured.
 struct Remedies: Sendable {
     let session: SessionName
-    /// `nil` when the file cannot be read, or is not there any more.
+    /// `nil` when the file cannot be read, or no longer exists.
     let configuration: SessionConfiguration?
     /// Whether a program gave the credential, with `session.renewToken`.
     var hasToken = false

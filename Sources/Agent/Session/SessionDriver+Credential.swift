@@ -40,7 +40,7 @@ extension SessionDriver {
             let reference = configuration.password, let path = try? Credential.path(of: reference)
         else { return }
         let present = FileMark(path)
-        // Known at once, so that nobody is told of a failure whose cause is gone.
+        // Checked here and at once: a failure whose cause is gone must not be reported.
         if let rejected = session.credentials.mark, let present, present != rejected { return take(.credentialChanged) }
         do throws(Credential.Failure) {
             credentialWatch = try CredentialWatch(path, last: session.credentials.mark ?? present) {

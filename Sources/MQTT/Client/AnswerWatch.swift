@@ -95,8 +95,8 @@ extension MQTTClientMachine {
         return nil
     }
 
-    /// Asks a server that is late for a sign of life. Gives up the connection if there is none, or if there is one but
-    /// still no answer, because the server reads in order.
+    /// Asks a server that is late for a sign of life. Gives up the connection if the sign does not come, or comes without
+    /// the answer: the server reads in order.
     mutating func checkAnswers(_ step: inout Step) {
         guard isConnected else { return }
         guard wantsToRead, outbox.backlogBytes == 0 else {

@@ -7,12 +7,12 @@ import NIOCore
 /// in the order in which they arrived [MQTT-4.6.0-2]. What waits dies with its connection; the server sends it again.
 ///
 /// Each consumer has limits of its own. At its limit, the oldest messages of that consumer are dropped and counted,
-/// which affects nobody else. Or, if the session is configured so, acknowledgements are withheld: messages keep waiting
+/// without affecting the others. Or, if the session is configured so, acknowledgements are withheld: messages keep waiting
 /// until the server's Receive Maximum stops it, for all consumers of the session.
 struct InboxIntake: Sendable {
     /// A durable consumer, and what it has in the inbox, committed or not.
     struct Collector: Sendable {
-        /// `nil` while it has no meaning: relative to a room, and there is none.
+        /// `nil` while the filter has no meaning: it is relative to a room, and the session is in no room.
         var filter: TopicFilter?
         var backlog = ConsumerBacklog()
         /// How many were dropped without a program having been told.

@@ -40,7 +40,7 @@ enum JSONSchema {
         let values = type.allCases.compactMap { choice -> JSONValue? in
             switch choice {
             case let text as any RawRepresentable<String>: .string(text.rawValue)
-            case let number as any RawRepresentable<Int>: .integer(Int64(number.rawValue))
+            case let number as any RawRepresentable<UInt8>: .integer(Int64(number.rawValue))
             default: nil
             }
         }

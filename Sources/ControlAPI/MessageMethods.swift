@@ -1,10 +1,3 @@
-/// The quality of service of a message or a subscription (MQTT 5, section 4.3).
-public enum MessageQoS: Int, Codable, Sendable, CaseIterable {
-    case atMostOnce = 0
-    case atLeastOnce = 1
-    case exactlyOnce = 2
-}
-
 /// `message.publish`
 public enum MessagePublishMethod: ControlMethod {
     public static let name = "message.publish"
@@ -23,7 +16,7 @@ public enum MessagePublishMethod: ControlMethod {
         public var topic: String
         public var payload: MessagePayload
         /// Default: at least once.
-        public var qos: MessageQoS
+        public var qos: QoS
         /// Default: no.
         public var retain: Bool
         /// Seconds after which the message is no longer worth delivering; `nil`: never. Above 0.
@@ -39,7 +32,7 @@ public enum MessagePublishMethod: ControlMethod {
         public var timeout: Double?
 
         public init(
-            session: String, topic: String, payload: MessagePayload, qos: MessageQoS = .atLeastOnce,
+            session: String, topic: String, payload: MessagePayload, qos: QoS = .atLeastOnce,
             retain: Bool = false, expiry: Double? = nil, properties: MessageProperties? = nil, key: String? = nil,
             wait: Wait = .accepted,
             timeout: Double? = nil
@@ -66,7 +59,7 @@ public enum MessagePublishMethod: ControlMethod {
             self.session = try container.decode(String.self, forKey: .session)
             self.topic = try container.decode(String.self, forKey: .topic)
             self.payload = try MessagePayload(from: container, text: .payload, base64: .payloadBase64)
-            self.qos = try container.decodeIfPresent(MessageQoS.self, forKey: .qos) ?? .atLeastOnce
+            self.qos = try container.decodeIfPresent(QoS.self, forKey: .qos) ?? .atLeastOnce
             self.retain = try container.decodeIfPresent(Bool.self, forKey: .retain) ?? false
             self.expiry = try container.decodeIfPresent(Double.self, forKey: .expiry)
             if let expiry, expiry <= 0 {
@@ -139,11 +132,11 @@ public enum MessageSubscribeMethod: ControlMethod {
         /// A topic filter (MQTT 5, section 4.7).
         public var filter: String
         /// The highest wanted; default: at least once.
-        public var qos: MessageQoS
+        public var qos: QoS
         /// With a name: durable, at least once until acknowledged, from where it left off. Without: live.
         public var consumer: String?
 
-        public init(session: String, filter: String, qos: MessageQoS = .atLeastOnce, consumer: String? = nil) {
+        public init(session: String, filter: String, qos: QoS = .atLeastOnce, consumer: String? = nil) {
             self.session = session
             self.filter = filter
             self.qos = qos
@@ -154,7 +147,7 @@ public enum MessageSubscribeMethod: ControlMethod {
             let container = try decoder.container(keyedBy: CodingKeys.self)
             self.session = try container.decode(String.self, forKey: .session)
             self.filter = try container.decode(String.self, forKey: .filter)
-            self.qos = try container.decodeIfPresent(MessageQoS.self, forKey: .qos) ?? .atLeastOnce
+            self.qos = try container.decodeIfPresent(QoS.self, forKey: .qos) ?? .atLeastOnce
             self.consumer = try container.decodeIfPresent(String.self, forKey: .consumer)
         }
 
@@ -167,7 +160,7 @@ public enum MessageSubscribeMethod: ControlMethod {
     public struct Result: Codable, Hashable, Sendable {
         public var subscription: SubscriptionID
         /// What the server granted; `nil` while the session is not connected: it is asked when the session is.
-        public var grantedQoS: MessageQoS?
+        public var grantedQoS: QoS?
         /// Of a durable consumer: how many of its messages were dropped since a program was last told.
         public var missed: Int?
         /// Of a durable consumer: the ids of its messages mean something within an epoch only. There is another one when
@@ -175,7 +168,7 @@ public enum MessageSubscribeMethod: ControlMethod {
         public var epoch: String?
 
         public init(
-            subscription: SubscriptionID, grantedQoS: MessageQoS?, missed: Int? = nil, epoch: String? = nil
+            subscription: SubscriptionID, grantedQoS: QoS?, missed: Int? = nil, epoch: String? = nil
         ) {
             self.subscription = subscription
             self.grantedQoS = grantedQoS

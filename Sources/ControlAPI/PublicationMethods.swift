@@ -43,7 +43,7 @@ public struct ListedPublication: Codable, Hashable, Sendable {
     /// `nil` for one that is being removed.
     public var payload: MessagePayload?
     /// `nil` for one that is being removed.
-    public var qos: MessageQoS?
+    public var qos: QoS?
     public var properties: MessageProperties?
     public var state: PublicationState
     /// When it was put; `nil` for one that is being removed.
@@ -53,7 +53,7 @@ public struct ListedPublication: Codable, Hashable, Sendable {
     /// The same in words.
     public var message: String?
 
-    public init(topic: String, qos: MessageQoS?, state: PublicationState, since: RFC3339?) {
+    public init(topic: String, qos: QoS?, state: PublicationState, since: RFC3339?) {
         self.topic = topic
         self.qos = qos
         self.state = state
@@ -71,7 +71,7 @@ public struct ListedPublication: Codable, Hashable, Sendable {
         if container.contains(.payload) || container.contains(.payloadBase64) {
             payload = try MessagePayload(from: container, text: .payload, base64: .payloadBase64)
         }
-        qos = try container.decodeIfPresent(MessageQoS.self, forKey: .qos)
+        qos = try container.decodeIfPresent(QoS.self, forKey: .qos)
         properties = try container.decodeIfPresent(MessageProperties.self, forKey: .properties)
         state = try container.decode(PublicationState.self, forKey: .state)
         since = try container.decodeIfPresent(RFC3339.self, forKey: .since)
@@ -105,11 +105,11 @@ public enum PublicationPutMethod: ControlMethod {
         /// Not empty.
         public var payload: MessagePayload
         /// At most once or at least once; default: at least once.
-        public var qos: MessageQoS
+        public var qos: QoS
         public var properties: MessageProperties?
 
         public init(
-            session: String, topic: String, payload: MessagePayload, qos: MessageQoS = .atLeastOnce,
+            session: String, topic: String, payload: MessagePayload, qos: QoS = .atLeastOnce,
             properties: MessageProperties? = nil
         ) {
             self.session = session
@@ -134,7 +134,7 @@ public enum PublicationPutMethod: ControlMethod {
                     forKey: .payload, in: container,
                     debugDescription: "must not be empty, which would remove the message: use publication.remove")
             }
-            qos = try container.decodeIfPresent(MessageQoS.self, forKey: .qos) ?? .atLeastOnce
+            qos = try container.decodeIfPresent(QoS.self, forKey: .qos) ?? .atLeastOnce
             if qos == .exactlyOnce {
                 throw DecodingError.dataCorruptedError(
                     forKey: .qos, in: container,

@@ -78,7 +78,7 @@ private struct PublishScanner {
     private mutating func parameters() -> MessagePublishMethod.Parameters? {
         var (session, topic): (String?, String?)
         var payload: MessagePayload?
-        var qos: MessageQoS?
+        var qos: QoS?
         var retain: Bool?
         var wait: MessagePublishMethod.Wait?
         guard begin() else { return nil }
@@ -99,7 +99,7 @@ private struct PublishScanner {
                 else { return nil }
                 payload = MessagePayload(bytes: Array(decoded))
             } else if matches(name, "qos"), qos == nil {
-                guard let number = number(), let value = MessageQoS(rawValue: Int(number)) else { return nil }
+                guard let value = number().flatMap({ UInt8(exactly: $0).flatMap(QoS.init) }) else { return nil }
                 qos = value
             } else if matches(name, "retain"), retain == nil {
                 guard let value = boolean() else { return nil }

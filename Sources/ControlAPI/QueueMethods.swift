@@ -87,7 +87,7 @@ public struct ListedMessage: Codable, Hashable, Sendable {
     /// The number that `message.publish` answered, or that a retry gave it.
     public var id: Int64
     public var topic: String
-    public var qos: MessageQoS
+    public var qos: QoS
     public var retain: Bool
     /// Bytes of topic, payload and properties: what it counts for against `max-bytes`.
     public var size: Int
@@ -101,7 +101,7 @@ public struct ListedMessage: Codable, Hashable, Sendable {
     public var message: String?
 
     public init(
-        id: Int64, topic: String, qos: MessageQoS, retain: Bool, size: Int, acceptedAt: RFC3339,
+        id: Int64, topic: String, qos: QoS, retain: Bool, size: Int, acceptedAt: RFC3339,
         expiresAt: RFC3339? = nil, state: QueuedMessageState, reasonCode: Int? = nil, message: String? = nil
     ) {
         self.id = id

@@ -10,7 +10,7 @@ public struct ReceivedMessage: ControlNotification {
     public var topic: String
     /// Written as `payload` when it is UTF-8 text, otherwise as `payloadBase64`.
     public var payload: MessagePayload
-    public var qos: MessageQoS
+    public var qos: QoS
     public var retain: Bool
     /// Whether this may be the second time that the message is given.
     public var duplicate: Bool
@@ -18,7 +18,7 @@ public struct ReceivedMessage: ControlNotification {
 
     public init(
         subscription: SubscriptionID, session: String, id: Int64, topic: String, payload: MessagePayload,
-        qos: MessageQoS, retain: Bool, duplicate: Bool, properties: MessageProperties? = nil
+        qos: QoS, retain: Bool, duplicate: Bool, properties: MessageProperties? = nil
     ) {
         self.subscription = subscription
         self.session = session
@@ -42,7 +42,7 @@ public struct ReceivedMessage: ControlNotification {
         self.id = try container.decode(Int64.self, forKey: .id)
         self.topic = try container.decode(String.self, forKey: .topic)
         self.payload = try MessagePayload(from: container, text: .payload, base64: .payloadBase64)
-        self.qos = try container.decode(MessageQoS.self, forKey: .qos)
+        self.qos = try container.decode(QoS.self, forKey: .qos)
         self.retain = try container.decode(Bool.self, forKey: .retain)
         self.duplicate = try container.decode(Bool.self, forKey: .duplicate)
         self.properties = try container.decodeIfPresent(MessageProperties.self, forKey: .properties)

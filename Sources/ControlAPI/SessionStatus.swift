@@ -248,7 +248,7 @@ public struct SessionStatus: Codable, Hashable, Sendable {
             public var name: String
             /// As it was given.
             public var filter: String
-            public var qos: MessageQoS
+            public var qos: QoS
             /// Whether a program takes its messages at the moment.
             public var attached: Bool
             public var messages: Int
@@ -259,7 +259,7 @@ public struct SessionStatus: Codable, Hashable, Sendable {
             public var missed: Int?
 
             public init(
-                name: String, filter: String, qos: MessageQoS, attached: Bool, messages: Int = 0, bytes: Int64 = 0,
+                name: String, filter: String, qos: QoS, attached: Bool, messages: Int = 0, bytes: Int64 = 0,
                 refused: String? = nil, missed: Int = 0
             ) {
                 self.refused = refused

@@ -3,10 +3,10 @@ extension SessionStatus {
     public struct Subscription: Codable, Hashable, Sendable {
         public var filter: String
         /// The QoS that is asked for.
-        public var qos: MessageQoS
+        public var qos: QoS
         public var state: State
         /// While granted: the QoS that the server granted, which may be lower.
-        public var grantedQoS: MessageQoS?
+        public var grantedQoS: QoS?
         /// While refused: the server's reason code.
         public var reasonCode: Int?
         /// While refused: the server's words.
@@ -18,7 +18,7 @@ extension SessionStatus {
         public var retryAt: RFC3339?
 
         public init(
-            filter: String, qos: MessageQoS, state: State, grantedQoS: MessageQoS? = nil, reasonCode: Int? = nil,
+            filter: String, qos: QoS, state: State, grantedQoS: QoS? = nil, reasonCode: Int? = nil,
             message: String? = nil, since: RFC3339? = nil, retryAt: RFC3339? = nil
         ) {
             self.filter = filter
@@ -58,7 +58,7 @@ extension SessionStatus {
         /// Seconds within which the server wants a sign of life; `nil`: it wants none.
         public var keepAlive: Double?
         /// The highest QoS that may be published.
-        public var maximumQoS: MessageQoS
+        public var maximumQoS: QoS
         /// Whether the server retains messages.
         public var retain: Bool
         /// Unacknowledged messages that the server takes at once.
@@ -71,7 +71,7 @@ extension SessionStatus {
         public var sharedSubscriptions: Bool
 
         public init(
-            sessionExpiry: Double?, keepAlive: Double?, maximumQoS: MessageQoS, retain: Bool, receiveMaximum: Int,
+            sessionExpiry: Double?, keepAlive: Double?, maximumQoS: QoS, retain: Bool, receiveMaximum: Int,
             maximumPacketSize: Int64, wildcardSubscriptions: Bool, sharedSubscriptions: Bool
         ) {
             self.sessionExpiry = sessionExpiry

@@ -264,7 +264,7 @@ extension DurableStore {
     }
 
     private func quarantine(
-        _ key: MessageKey, _ code: MQTT.ReasonCode, _ message: String, _ database: Database
+        _ key: MessageKey, _ code: ReasonCode, _ message: String, _ database: Database
     ) throws(StoreError) {
         try database.run(
             """

@@ -85,7 +85,7 @@ extension PublishOutcome {
 
     fileprivate init?(stored number: Int64) {
         if let code = UInt8(exactly: number) {
-            self = .delivered(MQTT.ReasonCode(rawValue: code))
+            self = .delivered(ReasonCode(rawValue: code))
         } else if Self.reasons.indices.contains(Int(clamping: number - 256)) {
             self = .dropped(Self.reasons[Int(number - 256)])
         } else {

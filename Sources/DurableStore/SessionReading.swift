@@ -218,7 +218,7 @@ extension DurableStore {
     func state(_ row: Row, from column: Int32) throws(StoreError) -> StoredMessage.State {
         if let code = row.optionalInteger(column + 2) {
             guard let code = UInt8(exactly: code) else { throw damage("a reason code is invalid") }
-            return .quarantined(MQTT.ReasonCode(rawValue: code), row.text(column + 3))
+            return .quarantined(ReasonCode(rawValue: code), row.text(column + 3))
         }
         guard let number = row.optionalInteger(column) else { return .queued }
         let packetID = try packetID(number)

@@ -102,7 +102,7 @@ extension HoldfastClient {
     /// - Parameter consumer: 1 to 64 letters, digits, hyphens, underscores and full stops.
     /// - Throws: when the daemon cannot be reached or refuses.
     public func consume(
-        session: String, filter: String, qos: MessageQoS = .atLeastOnce, consumer: String
+        session: String, filter: String, qos: QoS = .atLeastOnce, consumer: String
     ) async throws(ClientError) -> DurableSubscription {
         try await attach()
         let id = FeedID(number: nextID())

@@ -2,31 +2,7 @@ package import ControlAPI
 package import MQTT
 import NIOCore
 
-// Messages between the control socket and MQTT.
-
-extension QoS {
-    package init(_ qos: MessageQoS) {
-        self =
-            switch qos {
-            case .atMostOnce: .atMostOnce
-            case .atLeastOnce: .atLeastOnce
-            case .exactlyOnce: .exactlyOnce
-            }
-    }
-}
-
-extension MessageQoS {
-    package init(_ qos: QoS) {
-        self =
-            switch qos {
-            case .atMostOnce: .atMostOnce
-            case .atLeastOnce: .atLeastOnce
-            case .exactlyOnce: .exactlyOnce
-            }
-    }
-}
-
-// Each property stands in both directions, one below the other.
+// Messages between the control socket and MQTT. Each property stands in both directions, one below the other.
 
 extension Publish.Properties {
     package init(_ properties: MessageProperties?) {

@@ -11,7 +11,7 @@ extension Reason {
 
     /// What the server said in CONNACK or DISCONNECT.
     package init(_ server: MQTTClientMachine.ServerReason) {
-        let code = SessionCore.ReasonCode(server.code)
+        let code = Reason.Code(server.code)
         var message = "the server said: \(server.code)"
         if let text = server.reasonString { message += ", “\(text)”" }
         if let reference = server.serverReference { message += ", use \(reference)" }
@@ -96,7 +96,7 @@ extension SessionMachine.Ending {
     }
 }
 
-extension SessionCore.ReasonCode {
+extension Reason.Code {
     /// Whether somebody has disconnected the session, so that it stays so over a restart of the daemon.
     package var isDisconnectAskedFor: Bool { self == .userDisconnect || self == .goodbyeUnheard }
 
@@ -108,7 +108,7 @@ extension SessionCore.ReasonCode {
         }
     }
 
-    package init(_ code: MQTT.ReasonCode) {
+    package init(_ code: ReasonCode) {
         self =
             switch code {
             case .normalDisconnection, .disconnectWithWill: .serverClosed

@@ -16,7 +16,7 @@ extension Session {
     /// - Returns: whether what happened earlier in this boot decides.
     package mutating func takeUp(_ verdict: Verdict) -> Bool {
         guard verdict.bootID == settings.bootID else { return false }
-        let code = SessionCore.ReasonCode(rawValue: verdict.reasonCode) ?? .unknown
+        let code = Reason.Code(rawValue: verdict.reasonCode) ?? .unknown
         machine.restore(
             isFailed: verdict.isFailure, reason: Reason(code, verdict.message, serverCode: verdict.serverCode))
         // Another version of the file than this one is noticed by the watch, also if it came before it.

@@ -65,7 +65,7 @@ extension Session {
 
     package enum Answer: Sendable {
         /// The server's to a subscription; `nil` without one.
-        case subscription(MQTT.ReasonCode?)
+        case subscription(ReasonCode?)
         case outcome(SessionOutcome)
         /// `nil`: the session is in the room that was asked for.
         case room(RPCError?)
@@ -75,9 +75,9 @@ extension Session {
     package enum News: Sendable {
         case participants([Participants.Change])
         case roomChanged(from: Room?)
-        case presenceRefused(MQTT.ReasonCode)
+        case presenceRefused(ReasonCode)
         case publicationChanged(Publications.Change)
-        case publicationRefused(String, MQTT.ReasonCode)
+        case publicationRefused(String, ReasonCode)
         case dropped(Int)
         case granted(MQTTClientMachine.Connected)
         /// Another device has the session's identity now.

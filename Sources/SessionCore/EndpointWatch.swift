@@ -45,7 +45,7 @@ struct EndpointWatch: Hashable, Sendable {
         isWaiting = false
     }
 
-    mutating func failed(_ endpoint: EndpointIndex, because code: ReasonCode, at now: Instant) {
+    mutating func failed(_ endpoint: EndpointIndex, because code: Reason.Code, at now: Instant) {
         guard interval != nil else { return }
         switch code {
         case .dialTimeout, .unreachable: note(endpoint, .silent, at: now)

@@ -10,7 +10,7 @@ struct Heartbeat: Hashable, Sendable {
         case ask
         /// The answer takes longer than answers used to; the connection is not given up yet.
         case overdue
-        case dead(ReasonCode)
+        case dead(Reason.Code)
     }
 
     private struct Question: Hashable, Sendable {

@@ -2,7 +2,7 @@ import Vocabulary
 
 /// Why a state was entered: a stable code, a sentence for people, and the server's own code if it gave one.
 public struct Reason: Hashable, Sendable {
-    public var code: ReasonCode
+    public var code: Reason.Code
     /// What happened, in one sentence without the final full stop; plain text of at most 500 characters, whoever wrote
     /// parts of it.
     public var message: String {
@@ -11,7 +11,7 @@ public struct Reason: Hashable, Sendable {
     /// The reason code of the wire protocol, if the server gave one.
     public var serverCode: UInt8?
 
-    public init(_ code: ReasonCode, _ message: String? = nil, serverCode: UInt8? = nil) {
+    public init(_ code: Reason.Code, _ message: String? = nil, serverCode: UInt8? = nil) {
         self.code = code
         self.message = (message ?? code.sentence).plain()
         self.serverCode = serverCode
@@ -31,92 +31,94 @@ public enum ReasonGroup: String, Sendable, CaseIterable {
     case local, network, liveness, auth, session, server, displaced, removed, config, unknown
 }
 
-/// The stable codes. Names never change meaning; new ones may be added.
-public enum ReasonCode: String, Sendable, CaseIterable {
-    // local
-    case autoconnect
-    case userConnect = "user-connect"
-    case userDisconnect = "user-disconnect"
-    case goodbyeUnheard = "goodbye-unheard"
-    case userReconnect = "user-reconnect"
-    case configurationChanged = "configuration-changed"
-    case credentialRenewed = "credential-renewed"
-    case credentialChanged = "credential-changed"
-    case shutdown
-    case switchRoom = "switch-room"
-    case demand
-    case idle
-    case suspend
-    case wake
-    case returning
-    case inboxRoom = "inbox-room"
-    case storeReplaced = "store-replaced"
-    // network
-    case noPath = "no-path"
-    case pathGained = "path-gained"
-    case pathMoved = "path-moved"
-    case pathReturned = "path-returned"
-    case pathLost = "path-lost"
-    case networkNotAllowed = "network-not-allowed"
-    case answered
-    case dnsFailed = "dns-failed"
-    case unreachable
-    case refused
-    case reset
-    case dialTimeout = "dial-timeout"
-    case tlsTimeout = "tls-timeout"
-    case tlsFailed = "tls-failed"
-    case proxyFailed = "proxy-failed"
-    case retryTimeout = "retry-timeout"
-    // liveness
-    case heartbeatTimeout = "heartbeat-timeout"
-    case probeTimeout = "probe-timeout"
-    case unacknowledged
-    case unanswered
-    // auth
-    case credentialRejected = "credential-rejected"
-    case credentialExpired = "credential-expired"
-    case credentialUnreadable = "credential-unreadable"
-    case notAuthorized = "not-authorized"
-    // session
-    case sessionLost = "session-lost"
-    case stateMismatch = "state-mismatch"
-    // server
-    case serverClosed = "server-closed"
-    case displacedSuspected = "displaced-suspected"
-    case serverShutdown = "server-shutdown"
-    case serverBusy = "server-busy"
-    case rateLimited = "rate-limited"
-    case serverMoved = "moved"
-    case serverError = "server-error"
-    case serverKeepAliveTimeout = "server-keep-alive-timeout"
-    case authenticateTimeout = "authenticate-timeout"
-    case restoreTimeout = "restore-timeout"
-    case protocolError = "protocol-error"
-    case wrongProtocol = "wrong-protocol"
-    case webSocketFailed = "websocket-failed"
-    // displaced
-    case displaced
-    case yielded
-    // removed
-    case banned
-    case removedByAdministrator = "removed-by-administrator"
-    // config
-    case badConfiguration = "bad-configuration"
-    case badEndpoint = "bad-endpoint"
-    case clientIdentifierRejected = "client-identifier-rejected"
-    case unsupportedVersion = "unsupported-version"
-    case certificateInvalid = "certificate-invalid"
-    case serverUnauthenticated = "server-unauthenticated"
-    case authenticationMethodRejected = "authentication-method-rejected"
-    case redirectRefused = "redirect-refused"
-    case incompatible
-    case quota
-    // unknown
-    case unknown
+extension Reason {
+    /// The stable codes. Names never change meaning; new ones may be added.
+    public enum Code: String, Sendable, CaseIterable {
+        // local
+        case autoconnect
+        case userConnect = "user-connect"
+        case userDisconnect = "user-disconnect"
+        case goodbyeUnheard = "goodbye-unheard"
+        case userReconnect = "user-reconnect"
+        case configurationChanged = "configuration-changed"
+        case credentialRenewed = "credential-renewed"
+        case credentialChanged = "credential-changed"
+        case shutdown
+        case switchRoom = "switch-room"
+        case demand
+        case idle
+        case suspend
+        case wake
+        case returning
+        case inboxRoom = "inbox-room"
+        case storeReplaced = "store-replaced"
+        // network
+        case noPath = "no-path"
+        case pathGained = "path-gained"
+        case pathMoved = "path-moved"
+        case pathReturned = "path-returned"
+        case pathLost = "path-lost"
+        case networkNotAllowed = "network-not-allowed"
+        case answered
+        case dnsFailed = "dns-failed"
+        case unreachable
+        case refused
+        case reset
+        case dialTimeout = "dial-timeout"
+        case tlsTimeout = "tls-timeout"
+        case tlsFailed = "tls-failed"
+        case proxyFailed = "proxy-failed"
+        case retryTimeout = "retry-timeout"
+        // liveness
+        case heartbeatTimeout = "heartbeat-timeout"
+        case probeTimeout = "probe-timeout"
+        case unacknowledged
+        case unanswered
+        // auth
+        case credentialRejected = "credential-rejected"
+        case credentialExpired = "credential-expired"
+        case credentialUnreadable = "credential-unreadable"
+        case notAuthorized = "not-authorized"
+        // session
+        case sessionLost = "session-lost"
+        case stateMismatch = "state-mismatch"
+        // server
+        case serverClosed = "server-closed"
+        case displacedSuspected = "displaced-suspected"
+        case serverShutdown = "server-shutdown"
+        case serverBusy = "server-busy"
+        case rateLimited = "rate-limited"
+        case serverMoved = "moved"
+        case serverError = "server-error"
+        case serverKeepAliveTimeout = "server-keep-alive-timeout"
+        case authenticateTimeout = "authenticate-timeout"
+        case restoreTimeout = "restore-timeout"
+        case protocolError = "protocol-error"
+        case wrongProtocol = "wrong-protocol"
+        case webSocketFailed = "websocket-failed"
+        // displaced
+        case displaced
+        case yielded
+        // removed
+        case banned
+        case removedByAdministrator = "removed-by-administrator"
+        // config
+        case badConfiguration = "bad-configuration"
+        case badEndpoint = "bad-endpoint"
+        case clientIdentifierRejected = "client-identifier-rejected"
+        case unsupportedVersion = "unsupported-version"
+        case certificateInvalid = "certificate-invalid"
+        case serverUnauthenticated = "server-unauthenticated"
+        case authenticationMethodRejected = "authentication-method-rejected"
+        case redirectRefused = "redirect-refused"
+        case incompatible
+        case quota
+        // unknown
+        case unknown
+    }
 }
 
-extension ReasonCode {
+extension Reason.Code {
     public var group: ReasonGroup {
         switch self {
         case .autoconnect, .userConnect, .userDisconnect, .goodbyeUnheard, .userReconnect, .configurationChanged,

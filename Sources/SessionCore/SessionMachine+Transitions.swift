@@ -103,7 +103,7 @@ extension SessionMachine {
         guard rest > 0 else { return }
         reason = Reason(
             .goodbyeUnheard,
-            "\(ReasonCode.goodbyeUnheard.sentence): others in the room may see the session for up to \(rest) s from then on"
+            "\(Reason.Code.goodbyeUnheard.sentence): others in the room may see the session for up to \(rest) s from then on"
         )
     }
 
@@ -392,7 +392,7 @@ extension SessionMachine {
         return Reason(.retryTimeout, "the session could not be connected \(limit)\(failure)")
     }
 
-    private static func timeout(of phase: Phase) -> ReasonCode {
+    private static func timeout(of phase: Phase) -> Reason.Code {
         switch phase {
         case .resolving: .dnsFailed
         case .waitingForNetwork, .waiting, .dialing: .dialTimeout

@@ -98,7 +98,7 @@ extension SessionMachine {
     }
 
     /// Returns become rarer to a first endpoint that accepts and closes.
-    private mutating func noteStay(of connected: Connected, isStable: Bool, lostBecause code: ReasonCode) {
+    private mutating func noteStay(of connected: Connected, isStable: Bool, lostBecause code: Reason.Code) {
         guard connected.attempt.endpoint == Self.firstEndpoint else { return }
         if isStable {
             returns.reset()
@@ -185,7 +185,7 @@ extension SessionMachine {
 
     /// - Returns: whether more has to be set up than before.
     @discardableResult
-    mutating func escalate(because code: ReasonCode) -> Bool {
+    mutating func escalate(because code: Reason.Code) -> Bool {
         let needed: Escalation =
             switch code {
             case .stateMismatch: .discard

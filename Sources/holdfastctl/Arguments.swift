@@ -56,7 +56,7 @@ struct SpanArgument: ExpressibleByArgument, Equatable, CustomStringConvertible {
     }
 }
 
-extension MessageQoS: ExpressibleByArgument {}
+extension QoS: ExpressibleByArgument {}
 extension MessagePublishMethod.Wait: ExpressibleByArgument {}
 extension SessionReconnectMethod.Mode: ExpressibleByArgument {}
 extension SessionSimulateMethod.Fault: ExpressibleByArgument {}

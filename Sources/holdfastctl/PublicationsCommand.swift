@@ -49,7 +49,7 @@ struct PublicationsCommand: AsyncParsableCommand {
         @Argument(help: "The message; not together with --file.") var message: String?
         @Option(help: ArgumentHelp("Take the message from a file; - is standard input.", valueName: "path"))
         var file: String?
-        @Option(help: "Quality of service: 0 or 1.") var qos = MessageQoS.atLeastOnce
+        @Option(help: "Quality of service: 0 or 1.") var qos = QoS.atLeastOnce
         @Option(help: "The MIME type of the message.") var contentType: String?
 
         func validate() throws {

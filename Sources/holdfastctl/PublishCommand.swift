@@ -20,7 +20,7 @@ struct PublishCommand: AsyncParsableCommand {
     @Option(help: ArgumentHelp("Publish the contents of a file; - is standard input.", valueName: "path"))
     var file: String?
     @Flag(help: "Publish every line of standard input as a message of its own.") var lines = false
-    @Option(help: "Quality of service: 0, 1 or 2.") var qos = MessageQoS.atLeastOnce
+    @Option(help: "Quality of service: 0, 1 or 2.") var qos = QoS.atLeastOnce
     @Flag(help: "Let the server keep it for those who subscribe later.") var retain = false
     @Option(help: "How long the message is worth delivering, like 30s or 24h.") var expiry: SpanArgument?
     @Option(help: "Publish it once, however often this is repeated with the same key within 24 hours.") var key: String?

@@ -15,7 +15,7 @@ struct SubscribeCommand: AsyncParsableCommand {
     @OptionGroup var common: CommonOptions
     @Argument(help: "The session.", completion: .sessions) var session: String
     @Argument(help: "Topic filters; + stands for one level and # for all that follow.") var filters: [String]
-    @Option(help: "Highest quality of service: 0, 1 or 2.") var qos = MessageQoS.atLeastOnce
+    @Option(help: "Highest quality of service: 0, 1 or 2.") var qos = QoS.atLeastOnce
     @Option(help: "End after so many messages.") var count: Int?
     @Option(
         help: "Name of a durable consumer, which is made if there is none; one filter.", completion: .consumers)

@@ -41,7 +41,7 @@ struct EndpointCheckTests {
         .opened(Opened(peer: address, local: address, tlsVersion: tls))
     }
 
-    private func connack(_ code: MQTT.ReasonCode) -> ConnectionEvent {
+    private func connack(_ code: ReasonCode) -> ConnectionEvent {
         var bytes = ByteBuffer()
         Packet.connack(Connack(reasonCode: code)).encode(into: &bytes, as: .five)
         return .received(bytes)

@@ -13,7 +13,7 @@ struct OutboundEndTests {
         case byClosing, withoutWord, disconnect87, disconnect9B
 
         var version: ProtocolVersion { self == .withoutWord ? .threeOneOne : .five }
-        var code: MQTT.ReasonCode? {
+        var code: ReasonCode? {
             switch self {
             case .byClosing, .withoutWord: nil
             case .disconnect87: .notAuthorized

@@ -10,7 +10,7 @@ import Transport
 
 struct ReasonMappingTests {
     /// The tables of Documentation/Reason-codes.md. What is not in it, also of later standards, is unknown.
-    private static let codes: [UInt8: SessionCore.ReasonCode] = [
+    private static let codes: [UInt8: Reason.Code] = [
         0x00: .serverClosed, 0x04: .serverClosed, 0x80: .serverError, 0x81: .protocolError, 0x82: .protocolError,
         0x83: .serverError, 0x84: .unsupportedVersion, 0x85: .clientIdentifierRejected, 0x86: .credentialRejected,
         0x87: .notAuthorized, 0x88: .serverBusy, 0x89: .serverBusy, 0x8A: .banned, 0x8B: .serverShutdown,
@@ -24,7 +24,7 @@ struct ReasonMappingTests {
 
     @Test(arguments: UInt8.min...UInt8.max)
     func `every code of a server is a reason`(code: UInt8) {
-        let reason = Reason(.init(code: MQTT.ReasonCode(rawValue: code)))
+        let reason = Reason(.init(code: ReasonCode(rawValue: code)))
         #expect(reason.code == Self.codes[code] ?? .unknown)
         #expect(reason.serverCode == code)
     }
@@ -81,7 +81,7 @@ struct ReasonMappingTests {
         #expect(reason.message == "the server said: server moved (0x9D), “gone”, use b.example:8883")
     }
 
-    private static let failures: [TransportFailure.Code: SessionCore.ReasonCode] = [
+    private static let failures: [TransportFailure.Code: Reason.Code] = [
         .dnsFailed: .dnsFailed, .unreachable: .unreachable, .ioError: .unreachable, .refused: .refused,
         .networkNotAllowed: .networkNotAllowed,
         .reset: .reset, .dialTimeout: .dialTimeout, .tlsTimeout: .tlsTimeout, .tlsFailed: .tlsFailed,
@@ -100,8 +100,8 @@ struct ReasonMappingTests {
         #expect(Reason(.closedByPeer).code == .serverClosed)
     }
 
-    @Test(arguments: SessionCore.ReasonCode.allCases)
-    func `a reason is told whole`(code: SessionCore.ReasonCode) {
+    @Test(arguments: Reason.Code.allCases)
+    func `a reason is told whole`(code: Reason.Code) {
         guard let session = SessionName("edge-7") else { return }
         let remedies = Remedies(session: session, configuration: SessionConfiguration())
         let told = SessionStatus.Reason(Reason(code, "sentence", serverCode: 7), remedies)

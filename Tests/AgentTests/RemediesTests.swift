@@ -59,7 +59,7 @@ struct RemediesTests {
         return Remedies(session: try #require(SessionName("main")), configuration: configuration)
     }
 
-    private func hints(_ remedies: Remedies) -> [String] { ReasonCode.allCases.compactMap(remedies.hint) }
+    private func hints(_ remedies: Remedies) -> [String] { Reason.Code.allCases.compactMap(remedies.hint) }
 
     @Test(arguments: features)
     func `what is configured is named, and what is not is not`(feature: Feature) throws {
@@ -75,7 +75,7 @@ struct RemediesTests {
 
     /// The codes that blame the login, each for every way to log in.
     @Test(
-        arguments: [ReasonCode.credentialRejected, .credentialExpired, .notAuthorized],
+        arguments: [Reason.Code.credentialRejected, .credentialExpired, .notAuthorized],
         [
             (
                 nil, false,
@@ -100,7 +100,7 @@ struct RemediesTests {
             (nil, true, "the program that gave the token has to give another one, with session.renewToken"),
         ] as [(SecretReference?, Bool, String)])
     func `a rejected login leads to the one that there is`(
-        code: ReasonCode, login: (password: SecretReference?, hasToken: Bool, hint: String)
+        code: Reason.Code, login: (password: SecretReference?, hasToken: Bool, hint: String)
     ) throws {
         var remedies = try remedies { $0.password = login.password }
         remedies.hasToken = login.hasToken
@@ -135,7 +135,7 @@ struct RemediesTests {
         for change in Self.features.map(\.add) {
             var remedies = try remedies(change)
             remedies.isDraft = true
-            for code in ReasonCode.allCases where [.auth, .config].contains(code.group) {
+            for code in Reason.Code.allCases where [.auth, .config].contains(code.group) {
                 guard code != .badConfiguration, let hint = remedies.hint(for: code) else { continue }
                 #expect(!hint.contains("holdfastctl connect") && !hint.contains("holdfastctl reload"), "\(hint)")
             }

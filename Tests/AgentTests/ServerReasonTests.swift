@@ -55,9 +55,9 @@ struct ServerReasonTests {
         try await group.shutdownGracefully()
     }
 
-    @Test(arguments: [MQTT.ReasonCode.malformedPacket, .protocolError])
+    @Test(arguments: [ReasonCode.malformedPacket, .protocolError])
     func `a server that calls everything a protocol error is asked once more, and then no more`(
-        code: MQTT.ReasonCode
+        code: ReasonCode
     ) async throws {
         let prepare: (LoopbackServer) async throws -> Void = { server in
             await server.set {
@@ -109,8 +109,8 @@ struct ServerReasonTests {
 
     private static let allowed = "mqtt.redirects = [\"localhost\"]"
 
-    @Test(arguments: [MQTT.ReasonCode.useAnotherServer, .serverMoved])
-    func `a session goes where CONNACK sends it`(code: MQTT.ReasonCode) async throws {
+    @Test(arguments: [ReasonCode.useAnotherServer, .serverMoved])
+    func `a session goes where CONNACK sends it`(code: ReasonCode) async throws {
         try await Self.run(Self.allowed) { daemon, other in
             let reference = "localhost:\(await other.port)"
             await daemon.server.set {

@@ -80,7 +80,7 @@ struct SessionDriverTests {
         ] as [(UInt8, String, String)])
     func `a refusal is told with the server's reason`(code: UInt8, state: String, reason: String) async throws {
         let prepare: (LoopbackServer) async throws -> Void = { server in
-            await server.set { $0.connack.reasonCode = MQTT.ReasonCode(rawValue: code) }
+            await server.set { $0.connack.reasonCode = ReasonCode(rawValue: code) }
         }
         try await DaemonUnderTest.run(autoconnect: false, prepare: prepare) { daemon in
             let peer = try await daemon.watcher("disconnected")

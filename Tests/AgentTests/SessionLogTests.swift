@@ -34,7 +34,7 @@ struct SessionLogTests {
     private static func at(_ seconds: Int) -> Instant { Instant(nanoseconds: 0).advanced(by: .seconds(seconds)) }
 
     private mutating func change(
-        to new: SessionState, _ phase: Phase? = nil, because code: SessionCore.ReasonCode = .refused,
+        to new: SessionState, _ phase: Phase? = nil, because code: Reason.Code = .refused,
         attempt: Int = 0, retryIn: Int? = nil, at seconds: Int
     ) {
         log.tell(
@@ -44,7 +44,7 @@ struct SessionLogTests {
     }
 
     private func status(
-        _ state: SessionState, _ phase: Phase?, _ code: SessionCore.ReasonCode, _ attempt: Int, _ retryIn: Int?,
+        _ state: SessionState, _ phase: Phase?, _ code: Reason.Code, _ attempt: Int, _ retryIn: Int?,
         _ seconds: Int
     ) -> SessionMachine.Status {
         var machine = SessionMachine(paths: [nil], seed: 1, at: Self.at(0)).status
@@ -100,7 +100,7 @@ struct SessionLogTests {
             log.tell(
                 .credentialExpiring(at: Self.at(2000)), status: status(.connected, nil, .answered, 0, nil, 0),
                 endpoint: nil, remedies: remedies, at: Self.at(1500))
-            let code = try #require(SessionCore.ReasonCode.allCases.first { $0.group == group })
+            let code = try #require(Reason.Code.allCases.first { $0.group == group })
             change(to: .failed, because: code, at: 1600)
             change(to: .disconnected, because: .userDisconnect, at: 1700)
         }
@@ -187,12 +187,12 @@ struct SessionLogTests {
     }
 
     @Test(arguments: [
-        (SessionCore.ReasonCode.displaced, MessageID.displaced), (.yielded, .displaced),
+        (Reason.Code.displaced, MessageID.displaced), (.yielded, .displaced),
         (.credentialRejected, .credentialRejected), (.notAuthorized, .credentialRejected),
         (.credentialExpired, .credentialRejected), (.banned, .failed), (.retryTimeout, .failed),
     ])
     mutating func `the journal explains each failure with the text that fits`(
-        reason: SessionCore.ReasonCode, id: MessageID
+        reason: Reason.Code, id: MessageID
     ) {
         change(to: .connecting, .authenticating, attempt: 1, at: 0)
         change(to: .failed, because: reason, at: 1)

@@ -106,7 +106,7 @@ private func session(_ more: String = "") throws(ConfigurationErrors) -> Session
     /// Twelve attempts fail for the same reason.
     ///
     /// - Returns: the waits before them, as far as it comes.
-    private func waits(_ preset: Preset, after code: ReasonCode, seed: UInt64) throws -> [Duration] {
+    private func waits(_ preset: Preset, after code: Reason.Code, seed: UInt64) throws -> [Duration] {
         let configuration = try session("preset = \"\(preset.rawValue)\"")
         var now = Instant(nanoseconds: 0)
         let path = Path(
@@ -139,8 +139,8 @@ private func session(_ more: String = "") throws(ConfigurationErrors) -> Session
         #expect(try waits(preset, after: .unreachable, seed: 1) == Self.table)
     }
 
-    @Test(arguments: [ReasonCode.unreachable, .serverClosed, .refused, .serverError], UInt64(1)...5)
-    func `nexconn's waits are the table's whoever is the cause`(code: ReasonCode, seed: UInt64) throws {
+    @Test(arguments: [Reason.Code.unreachable, .serverClosed, .refused, .serverError], UInt64(1)...5)
+    func `nexconn's waits are the table's whoever is the cause`(code: Reason.Code, seed: UInt64) throws {
         #expect(try waits(.nexconn, after: code, seed: seed) == Self.table)
     }
 
@@ -153,8 +153,8 @@ private func session(_ more: String = "") throws(ConfigurationErrors) -> Session
         #expect(waits != Self.table)
     }
 
-    @Test(arguments: [ReasonCode.unreachable, .serverError], UInt64(1)...20)
-    func `livekit's waits are its table's and up to a second, ten times`(code: ReasonCode, seed: UInt64) throws {
+    @Test(arguments: [Reason.Code.unreachable, .serverError], UInt64(1)...20)
+    func `livekit's waits are its table's and up to a second, ten times`(code: Reason.Code, seed: UInt64) throws {
         let waits = try waits(.livekit, after: code, seed: seed)
         #expect(waits.count == 10)
         for (wait, entry) in zip(waits, Self.livekit) { #expect((entry...entry + .seconds(1)).contains(wait)) }

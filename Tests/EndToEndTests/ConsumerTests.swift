@@ -36,7 +36,7 @@ private actor Source {
             }
             let numbers = count..<(count + 10)
             let requests = numbers.flatMap { number in
-                [MessageQoS.atLeastOnce, .exactlyOnce].map { qos in
+                [QoS.atLeastOnce, .exactlyOnce].map { qos in
                     MessagePublishMethod.Parameters(
                         session: "source", topic: "stream/\(qos.rawValue)", payload: .init(text: "\(number)"), qos: qos)
                 }

@@ -165,7 +165,7 @@ actor DaemonProcess {
 
     @discardableResult
     nonisolated func publish(
-        _ text: String, to topic: String, session: String = "main", qos: MessageQoS = .atLeastOnce,
+        _ text: String, to topic: String, session: String = "main", qos: QoS = .atLeastOnce,
         retain: Bool = false,
         wait: MessagePublishMethod.Wait = .accepted
     ) async throws -> MessagePublishMethod.Result {

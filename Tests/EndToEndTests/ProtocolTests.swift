@@ -16,9 +16,9 @@ extension EndToEnd {
             let far = try await LabSubscriber(lab, filter: "far/#")
             let consumer = try await daemon.client.subscribe(
                 .init(session: "main", filter: "near/#", qos: .exactlyOnce))
-            for qos in [MessageQoS.atMostOnce, .atLeastOnce, .exactlyOnce] {
+            for qos in [QoS.atMostOnce, .atLeastOnce, .exactlyOnce] {
                 try await daemon.publish("\(qos.rawValue)", to: "far/away", qos: qos, wait: .delivered)
-                try await server.publish("\(qos.rawValue)", to: "near", qos: qos.rawValue)
+                try await server.publish("\(qos.rawValue)", to: "near", qos: Int(qos.rawValue))
             }
             try await daemon.publish("kept", to: "far/kept", qos: .atLeastOnce, retain: true, wait: .delivered)
             try await far.received("everything is there") { $0.map(\.payload) == ["0", "1", "2", "kept"] }

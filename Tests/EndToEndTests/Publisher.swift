@@ -39,7 +39,7 @@ actor Publisher {
             next += batch
             let numbers = first..<next
             let requests = numbers.flatMap { number in
-                [MessageQoS.atLeastOnce, .exactlyOnce].map { qos in
+                [QoS.atLeastOnce, .exactlyOnce].map { qos in
                     let stream = "\(topics)/\(qos.rawValue)"
                     return MessagePublishMethod.Parameters(
                         session: session, topic: isNumberInTopic ? "\(stream)/\(number)" : stream,

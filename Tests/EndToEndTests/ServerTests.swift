@@ -164,7 +164,7 @@ private struct ServerCases {
 
     func sendAndReceive() async throws {
         let far = try await LabSubscriber(near, filter: "out/#")
-        for qos in MessageQoS.allCases {
+        for qos in QoS.allCases {
             let result = try await daemon.publish(
                 "\(qos.rawValue)", to: "out/\(qos.rawValue)", qos: qos, wait: .delivered)
             #expect(result.delivered)
@@ -273,7 +273,7 @@ private struct ServerCases {
         }
         try await server.kill()
         try await events.until(.reconnecting)
-        for qos in MessageQoS.allCases {
+        for qos in QoS.allCases {
             try await daemon.publish("\(qos.rawValue)", to: "meanwhile/\(qos.rawValue)", qos: qos, retain: true)
         }
         try await server.start()

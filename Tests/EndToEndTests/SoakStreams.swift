@@ -76,7 +76,7 @@ actor SoakStreams {
             }
         }
         // What is sent last arrives last.
-        for qos in [MessageQoS.atLeastOnce, .exactlyOnce] {
+        for qos in [QoS.atLeastOnce, .exactlyOnce] {
             let last = "\(topics("in"))/\(qos.rawValue)/\(Self.last)"
             try await until("\(last) is published") {
                 (try? await far.publish("\(Self.last)", to: last, session: "far", qos: qos, wait: .delivered)) != nil

@@ -65,7 +65,7 @@ extension EndToEnd {
             try await lab.uplinkDown()
             try await events.until(.waitingForNetwork)
             for number in 1...30 {
-                for qos in MessageQoS.allCases {
+                for qos in QoS.allCases {
                     let result = try await daemon.publish("\(number)", to: "offline/\(qos.rawValue)", qos: qos)
                     #expect(result.accepted && !result.delivered)
                 }

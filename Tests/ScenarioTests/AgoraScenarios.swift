@@ -68,7 +68,7 @@ struct AgoraScenarios {
     /// A server's word to a client that is connected, and what Agora calls it.
     struct Ending: CustomTestStringConvertible {
         var agora: String
-        var code: MQTT.ReasonCode?
+        var code: ReasonCode?
         var state: SessionStatus.State
         var reason: String
         var testDescription: String { agora }
@@ -100,13 +100,13 @@ struct AgoraScenarios {
     }
 
     @Test(arguments: [
-        ("INVALID_TOKEN (8)", MQTT.ReasonCode.badUserNameOrPassword, "credential-rejected"),
+        ("INVALID_TOKEN (8)", ReasonCode.badUserNameOrPassword, "credential-rejected"),
         ("REJECTED_BY_SERVER (10)", .notAuthorized, "not-authorized"),
         ("INVALID_APP_ID (6)", .clientIdentifierNotValid, "client-identifier-rejected"),
         ("BANNED_BY_SERVER (3)", .banned, "banned"),
     ])
     func `joining is refused: failed, with the reason`(
-        _ agora: String, _ code: MQTT.ReasonCode, _ reason: String
+        _ agora: String, _ code: ReasonCode, _ reason: String
     ) async throws {
         try await Scenario.run { scenario in
             scenario.with { broker, _ in broker.refusals["a"] = code }

@@ -203,7 +203,7 @@ struct CredentialScenarios {
             #expect(status.reason?.code == "not-authorized")
             let given = try await a.until("given up") { $0.phase == .waiting }
             #expect(given.reason?.code == "credential-unreadable")
-            #expect(given.reason?.serverCode == Int(MQTT.ReasonCode.notAuthorized.rawValue))
+            #expect(given.reason?.serverCode == Int(ReasonCode.notAuthorized.rawValue))
             await service.hang(false)
             await service.set("second")
             scenario.with { broker, _ in broker.password = "second" }
@@ -253,7 +253,7 @@ struct CredentialScenarios {
             }
             let failed = try await a.until(.failed)
             #expect(failed.reason?.code == "credential-expired")
-            #expect(failed.reason?.serverCode == Int(MQTT.ReasonCode.notAuthorized.rawValue))
+            #expect(failed.reason?.serverCode == Int(ReasonCode.notAuthorized.rawValue))
             await service.set("second")
             try await a.connect()
             try await a.until(.connected)

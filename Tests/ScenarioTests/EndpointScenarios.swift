@@ -84,8 +84,8 @@ struct EndpointScenarios {
         }
     }
 
-    @Test(arguments: [MQTT.ReasonCode.useAnotherServer, .serverMoved])
-    func `a server sends the session to another one, and it goes there at once`(_ code: MQTT.ReasonCode) async throws {
+    @Test(arguments: [ReasonCode.useAnotherServer, .serverMoved])
+    func `a server sends the session to another one, and it goes there at once`(_ code: ReasonCode) async throws {
         try await Scenario.run { scenario in
             let file = """
                 [mqtt]

@@ -137,8 +137,8 @@ struct HandoverScenarios {
         }
     }
 
-    @Test(arguments: [MQTT.ReasonCode.serverUnavailable, .unspecifiedError])
-    func `a new connection that is refused is followed by the table, and nothing is lost`(_ code: MQTT.ReasonCode)
+    @Test(arguments: [ReasonCode.serverUnavailable, .unspecifiedError])
+    func `a new connection that is refused is followed by the table, and nothing is lost`(_ code: ReasonCode)
         async throws
     {
         try await Scenario.run { scenario in
@@ -388,7 +388,7 @@ struct Stream {
     mutating func run(_ scenario: isolated Scenario, _ count: Int, pace: Duration = .milliseconds(2)) async throws {
         for _ in 0..<count {
             sent += 1
-            for qos in [MessageQoS.atLeastOnce, .exactlyOnce] {
+            for qos in [QoS.atLeastOnce, .exactlyOnce] {
                 try await host.publish("out/\(qos.rawValue)", "\(sent)", qos: qos)
             }
             for qos in [QoS.atLeastOnce, .exactlyOnce] {

@@ -117,13 +117,13 @@ struct LiveKitScenarios {
 
     /// LeaveRequest.Action, and what a server of MQTT says for it.
     @Test(arguments: [
-        ("RESUME", MQTT.ReasonCode.serverShuttingDown, SessionStatus.State.reconnecting, "server-shutdown"),
+        ("RESUME", ReasonCode.serverShuttingDown, SessionStatus.State.reconnecting, "server-shutdown"),
         ("RESUME", .keepAliveTimeout, .reconnecting, "server-keep-alive-timeout"),
         ("DISCONNECT, PARTICIPANT_REMOVED", .administrativeAction, .failed, "removed-by-administrator"),
         ("DISCONNECT, DUPLICATE_IDENTITY", .sessionTakenOver, .failed, "displaced"),
     ])
     func `the server orders it, and the reason can be read`(
-        _ action: String, _ code: MQTT.ReasonCode, _ state: SessionStatus.State, _ reason: String
+        _ action: String, _ code: ReasonCode, _ state: SessionStatus.State, _ reason: String
     ) async throws {
         try await Self.connected { scenario, a in
             scenario.with { broker, now in broker.disconnect("a", code, at: now) }

@@ -55,7 +55,7 @@ struct PageScenarios {
             let isOther = before.contains("event") || before.contains("events") || before.contains("RPC")
             return words.indices.filter { $0 % 2 == 1 }.compactMap { index -> Claim? in
                 let word = String(words[index])
-                guard !isOther, SessionCore.ReasonCode(rawValue: word) != nil else { return nil }
+                guard !isOther, Reason.Code(rawValue: word) != nil else { return nil }
                 return Claim(state: state, reason: word)
             }
         }
@@ -81,7 +81,7 @@ struct PageScenarios {
     }
 
     /// The server refuses CONNECT.
-    private static func refusal(_ code: MQTT.ReasonCode, _ reason: String) -> Situation {
+    private static func refusal(_ code: ReasonCode, _ reason: String) -> Situation {
         { scenario in
             scenario.with { broker, _ in broker.refusals["a"] = code }
             return try await said(reason, try await scenario.host("A"))
@@ -89,7 +89,7 @@ struct PageScenarios {
     }
 
     /// The server ends the connection.
-    private static func end(_ code: MQTT.ReasonCode?, _ reason: String) -> Situation {
+    private static func end(_ code: ReasonCode?, _ reason: String) -> Situation {
         { scenario in
             let a = try await up(scenario)
             scenario.with { broker, now in broker.disconnect("a", code, at: now) }
@@ -269,7 +269,7 @@ struct PageScenarios {
         guard let situation = Self.situations[claim.reason] else {
             let test = try #require(Self.elsewhere[claim.reason], "nothing brings \(claim.reason) about")
             let text = try Self.text(test)
-            let code = SessionCore.ReasonCode(rawValue: claim.reason)
+            let code = Reason.Code(rawValue: claim.reason)
             #expect(text.contains(claim.reason) || text.contains(code.map { ".\($0)" } ?? "?"), "\(test)")
             return
         }
@@ -299,7 +299,7 @@ struct PageScenarios {
         let rows = try Self.rows("Documentation/Reason-codes.md").map { cells in
             cells.map { $0.last == " " ? String($0.dropLast()) : $0 }
         }
-        for code in SessionCore.ReasonCode.allCases {
+        for code in Reason.Code.allCases {
             let row = ["`\(code.rawValue)`", code.group.rawValue, code.isTerminal ? "yes" : "no", code.sentence]
             let isThere = rows.contains(row)
             #expect(isThere, "\(code.rawValue)")
@@ -319,7 +319,7 @@ struct PageScenarios {
         known.formUnion(kinds.map(\.rawValue))
         known.formUnion(RPCError.Code.allCases.map(\.name))
         known.formUnion(SessionStatus.Phase.allCases.map(\.rawValue))
-        known.formUnion(SessionCore.ReasonCode.allCases.map(\.rawValue))
+        known.formUnion(Reason.Code.allCases.map(\.rawValue))
         known.formUnion(ControlMethods.names)
         for key in SessionConfiguration.keys {
             known.insert(key.name.split(separator: ".").last.map(String.init) ?? "")

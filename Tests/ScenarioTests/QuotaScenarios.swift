@@ -11,9 +11,9 @@ import Testing
 /// A server that has no room for any message of the session, and closes the connection for each.
 @Suite("Quota", .timeLimit(.minutes(10)))
 struct QuotaScenarios {
-    @Test(arguments: [MessageQoS.atLeastOnce, .exactlyOnce])
+    @Test(arguments: [QoS.atLeastOnce, .exactlyOnce])
     func `a server whose session is full of old exchanges gets a new one, and every message`(
-        qos: MessageQoS
+        qos: QoS
     ) async throws {
         try await Scenario.run { scenario in
             let a = try await scenario.host("A")

@@ -36,7 +36,7 @@ struct RandomStories {
 struct RandomStory {
     private struct Accepted {
         var text: String
-        var qos: MessageQoS
+        var qos: QoS
     }
 
     private let host: Host
@@ -94,7 +94,7 @@ struct RandomStory {
     private mutating func publish() async throws {
         for _ in 1...Int.random(in: 1...4, using: &random) {
             lastNumber += 1
-            let qos: MessageQoS = Bool.random(using: &random) ? .exactlyOnce : .atLeastOnce
+            let qos: QoS = Bool.random(using: &random) ? .exactlyOnce : .atLeastOnce
             trace.append("publish \(lastNumber) \(qos)")
             do {
                 try await host.publish("out", "\(lastNumber)", qos: qos)
@@ -166,7 +166,7 @@ struct RandomStory {
     }
 
     private mutating func endByServer(_ scenario: isolated Scenario) {
-        let codes: [MQTT.ReasonCode?] = [
+        let codes: [ReasonCode?] = [
             nil, .serverShuttingDown, .serverBusy, .keepAliveTimeout, .unspecifiedError, .administrativeAction,
             .sessionTakenOver, .maximumConnectTime, .connectionRateExceeded, .notAuthorized,
         ]

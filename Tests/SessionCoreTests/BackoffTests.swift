@@ -104,14 +104,14 @@ import Testing
     }
 
     @Test(arguments: [
-        (ReasonCode.unreachable, Backoff.Cause.unanswered), (.dialTimeout, .unanswered), (.dnsFailed, .unanswered),
+        (Reason.Code.unreachable, Backoff.Cause.unanswered), (.dialTimeout, .unanswered), (.dnsFailed, .unanswered),
         (.heartbeatTimeout, .unanswered), (.probeTimeout, .unanswered), (.pathLost, .unanswered),
         (.unknown, .unanswered), (.refused, .remote), (.reset, .remote), (.tlsFailed, .remote),
         (.proxyFailed, .remote), (.webSocketFailed, .remote),
         (.serverClosed, .remote), (.serverShutdown, .remote), (.serverError, .remote), (.serverMoved, .remote),
         (.authenticateTimeout, .remote), (.restoreTimeout, .remote), (.serverBusy, .busy), (.rateLimited, .busy),
     ])
-    func `the cause follows from who answered`(code: ReasonCode, cause: Backoff.Cause) {
+    func `the cause follows from who answered`(code: Reason.Code, cause: Backoff.Cause) {
         #expect(Backoff.Cause(Reason(code)) == cause)
     }
 }

@@ -262,8 +262,8 @@ import Testing
 
     // MARK: After a rejection
 
-    @Test(arguments: [ReasonCode.credentialRejected, .credentialExpired, .notAuthorized])
-    func `a changed file leads a session on that failed because of its credential`(code: ReasonCode) {
+    @Test(arguments: [Reason.Code.credentialRejected, .credentialExpired, .notAuthorized])
+    func `a changed file leads a session on that failed because of its credential`(code: Reason.Code) {
         var session = SessionUnderTest(.authenticating)
         session.end(code)
         #expect(session.take(.credentialChanged) == [.open(2)])
@@ -271,8 +271,8 @@ import Testing
         #expect(session.reason == .credentialChanged)
     }
 
-    @Test(arguments: [ReasonCode.banned, .displaced, .badEndpoint, .certificateInvalid, .quota])
-    func `a changed file changes nothing for a session that failed otherwise`(code: ReasonCode) {
+    @Test(arguments: [Reason.Code.banned, .displaced, .badEndpoint, .certificateInvalid, .quota])
+    func `a changed file changes nothing for a session that failed otherwise`(code: Reason.Code) {
         var session = SessionUnderTest(.authenticating)
         session.end(code)
         #expect(session.take(.credentialChanged).isEmpty)
@@ -287,8 +287,8 @@ import Testing
         #expect(session.status == before)
     }
 
-    @Test(arguments: [ReasonCode.credentialRenewed, .credentialChanged])
-    func `the reasons of a new credential are local and not terminal`(code: ReasonCode) {
+    @Test(arguments: [Reason.Code.credentialRenewed, .credentialChanged])
+    func `the reasons of a new credential are local and not terminal`(code: Reason.Code) {
         #expect(code.group == .local)
         #expect(!code.isTerminal)
     }

@@ -23,9 +23,9 @@ import Testing
         #expect(session.state == .disconnected)
     }
 
-    @Test(arguments: [SessionUnderTest.Situation.flushing, .sayingGoodbye], [ReasonCode.reset, .banned, .serverBusy])
+    @Test(arguments: [SessionUnderTest.Situation.flushing, .sayingGoodbye], [Reason.Code.reset, .banned, .serverBusy])
     func `a connection that is lost while disconnecting is disconnected all the same`(
-        situation: SessionUnderTest.Situation, code: ReasonCode
+        situation: SessionUnderTest.Situation, code: Reason.Code
     ) {
         var session = SessionUnderTest(situation)
         #expect(session.end(code).isEmpty)

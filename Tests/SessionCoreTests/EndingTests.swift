@@ -5,7 +5,7 @@ import Testing
 /// What an ending asks for beside its reason.
 @Suite struct EndingTests {
     private static func ending(
-        _ code: ReasonCode = .serverError, _ change: (inout SessionMachine.Ending) -> Void
+        _ code: Reason.Code = .serverError, _ change: (inout SessionMachine.Ending) -> Void
     ) -> SessionMachine.Ending {
         var ending = SessionMachine.Ending(Reason(code))
         change(&ending)
@@ -13,7 +13,7 @@ import Testing
     }
 
     private static func end(
-        _ session: inout SessionUnderTest, _ code: ReasonCode = .serverError,
+        _ session: inout SessionUnderTest, _ code: Reason.Code = .serverError,
         _ change: (inout SessionMachine.Ending) -> Void
     ) -> [SessionUnderTest.Order] {
         session.take(.ended(session.generation, ending(code, change)))

@@ -30,8 +30,8 @@ import Testing
         #expect(session.wake() == [.open(3, at: 2)])
     }
 
-    @Test(arguments: [ReasonCode.reset, .serverClosed, .serverBusy, .serverShutdown, .unreachable])
-    func `every outage begins with the first endpoint`(code: ReasonCode) {
+    @Test(arguments: [Reason.Code.reset, .serverClosed, .serverBusy, .serverShutdown, .unreachable])
+    func `every outage begins with the first endpoint`(code: Reason.Code) {
         var session = Self.session()
         session.end(.unreachable)
         session.wake()
@@ -59,8 +59,8 @@ import Testing
         #expect(session.wake() == [.open(2, at: 0)])
     }
 
-    @Test(arguments: [ReasonCode.serverShutdown, .serverBusy])
-    func `after a server that goes away or is busy the next endpoint is asked`(code: ReasonCode) {
+    @Test(arguments: [Reason.Code.serverShutdown, .serverBusy])
+    func `after a server that goes away or is busy the next endpoint is asked`(code: Reason.Code) {
         var session = Self.session()
         session.succeed()
         session.end(code)

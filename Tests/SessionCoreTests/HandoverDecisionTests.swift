@@ -165,8 +165,8 @@ import Testing
 
     // MARK: The old connection dies first
 
-    @Test(arguments: [Phase.resolving, .dialing, .securing], [ReasonCode.reset, .unreachable])
-    func `what is being set up becomes the attempt`(phase: Phase, code: ReasonCode) {
+    @Test(arguments: [Phase.resolving, .dialing, .securing], [Reason.Code.reset, .unreachable])
+    func `what is being set up becomes the attempt`(phase: Phase, code: Reason.Code) {
         var session = Self.moved(phase)
         #expect(session.end(code) == [.open(2)])
         #expect(session.state == .reconnecting)
@@ -208,10 +208,10 @@ import Testing
 
     @Test(
         arguments: [
-            ReasonCode.serverClosed, .serverShutdown, .serverBusy, .rateLimited, .serverError, .stateMismatch,
+            Reason.Code.serverClosed, .serverShutdown, .serverBusy, .rateLimited, .serverError, .stateMismatch,
             .sessionLost,
         ])
-    func `a server that ended the old connection decides what comes next`(code: ReasonCode) {
+    func `a server that ended the old connection decides what comes next`(code: Reason.Code) {
         var plain = Self.connected()
         var session = Self.moved(.dialing)
         plain.path(.maybe)
@@ -222,8 +222,8 @@ import Testing
         #expect(session.phase == plain.phase)
     }
 
-    @Test(arguments: [ReasonCode.displaced, .banned, .quota])
-    func `a terminal reason ends both`(code: ReasonCode) {
+    @Test(arguments: [Reason.Code.displaced, .banned, .quota])
+    func `a terminal reason ends both`(code: Reason.Code) {
         for var session in [Self.moved(), Self.moved(.securing), Self.settling()] {
             #expect(session.end(code).isEmpty)
             #expect(session.state == .failed)

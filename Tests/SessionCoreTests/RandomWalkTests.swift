@@ -188,7 +188,7 @@ private struct RandomWalk {
         if session.beside != nil, chance(40) { return goOnBeside() }
         guard let generation = session.live?.generation else { return }
         if chance(25) {
-            let reasons = ReasonCode.allCases.filter { !$0.isTerminal || $0.group == .auth }
+            let reasons = Reason.Code.allCases.filter { !$0.isTerminal || $0.group == .auth }
             let code = chance(4) ? pick([.displaced, .banned, .badEndpoint]) : pick(reasons)
             var ending = SessionMachine.Ending(
                 Reason(code), retryAfter: chance(20) ? .seconds(Int.random(in: 0...50, using: &random)) : nil,

@@ -3,8 +3,8 @@ import Testing
 @testable import SessionCore
 
 @Suite struct ReasonTests {
-    @Test(arguments: ReasonCode.allCases)
-    func `codes are kebab-case and say something to people`(code: ReasonCode) {
+    @Test(arguments: Reason.Code.allCases)
+    func `codes are kebab-case and say something to people`(code: Reason.Code) {
         #expect(code.rawValue.allSatisfy { $0.isLowercase || $0 == "-" })
         #expect(!code.rawValue.hasPrefix("-") && !code.rawValue.hasSuffix("-"))
         #expect(!code.sentence.isEmpty && !code.sentence.hasSuffix("."))
@@ -16,12 +16,12 @@ import Testing
         (.unknown, false), (.auth, true), (.displaced, true), (.removed, true), (.config, true),
     ])
     func `the group decides whether a reason is terminal`(group: ReasonGroup, isTerminal: Bool) {
-        let exceptions: Set<ReasonCode> = [.retryTimeout, .credentialUnreadable]
-        for code in ReasonCode.allCases where code.group == group && !exceptions.contains(code) {
+        let exceptions: Set<Reason.Code> = [.retryTimeout, .credentialUnreadable]
+        for code in Reason.Code.allCases where code.group == group && !exceptions.contains(code) {
             #expect(code.isTerminal == isTerminal)
         }
-        #expect(ReasonCode.retryTimeout.isTerminal)
-        #expect(!ReasonCode.credentialUnreadable.isTerminal)
+        #expect(Reason.Code.retryTimeout.isTerminal)
+        #expect(!Reason.Code.credentialUnreadable.isTerminal)
     }
 
     @Test func `a duration or an instant beyond every limit stays at the limit`() {

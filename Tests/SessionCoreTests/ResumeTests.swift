@@ -3,7 +3,7 @@ import Testing
 @testable import SessionCore
 
 @Suite struct ResumeTests {
-    private static func lost(_ code: ReasonCode = .unreachable) -> SessionUnderTest {
+    private static func lost(_ code: Reason.Code = .unreachable) -> SessionUnderTest {
         var session = SessionUnderTest(.connected)
         session.end(code)
         session.wake()

@@ -4,7 +4,7 @@ import Testing
 
 @Suite struct RetryTests {
     /// The delays that the session waits when each attempt fails with the same reason.
-    private static func delays(_ session: inout SessionUnderTest, _ code: ReasonCode, count: Int) -> [Duration?] {
+    private static func delays(_ session: inout SessionUnderTest, _ code: Reason.Code, count: Int) -> [Duration?] {
         (0..<count).map { _ in
             session.end(code)
             let delay = session.retryIn
@@ -150,8 +150,8 @@ import Testing
         #expect(session.pass(.seconds(20)) == [.open(2)])
     }
 
-    @Test(arguments: [ReasonCode.serverBusy, .serverError])
-    func `a hint that comes when the path is gone already is honoured too`(code: ReasonCode) {
+    @Test(arguments: [Reason.Code.serverBusy, .serverError])
+    func `a hint that comes when the path is gone already is honoured too`(code: Reason.Code) {
         var session = SessionUnderTest(.connected)
         session.path(.lost)
         session.end(code, retryAfter: .seconds(30))

@@ -52,9 +52,9 @@ import Testing
     }
 
     @Test(arguments: [
-        ReasonCode.unreachable, .serverBusy, .credentialRejected, .certificateInvalid, .unsupportedVersion, .tlsFailed,
+        Reason.Code.unreachable, .serverBusy, .credentialRejected, .certificateInvalid, .unsupportedVersion, .tlsFailed,
     ])
-    func `a return that fails leads back without more ado`(code: ReasonCode) {
+    func `a return that fails leads back without more ado`(code: Reason.Code) {
         var session = Self.session()
         _ = Self.passToKnock(&session)
         session.knocked(.answered)

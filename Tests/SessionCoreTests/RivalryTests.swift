@@ -13,11 +13,11 @@ import Testing
     }
 
     @Test(arguments: [
-        (KickStrategy.takeOver, ReasonCode.serverClosed, Look?.some(.forNewer)), (.takeOver, .reset, .forNewer),
+        (KickStrategy.takeOver, Reason.Code.serverClosed, Look?.some(.forNewer)), (.takeOver, .reset, .forNewer),
         (.takeOver, .heartbeatTimeout, nil), (.takeOver, .serverShutdown, nil), (.takeOver, .unreachable, nil),
         (.yield, .serverClosed, .forAny), (.yield, .heartbeatTimeout, .forAny), (.yield, .unreachable, .forAny),
     ])
-    func `a session looks before it reconnects`(strategy: KickStrategy, code: ReasonCode, look: Look?) {
+    func `a session looks before it reconnects`(strategy: KickStrategy, code: Reason.Code, look: Look?) {
         var session = session(strategy)
         #expect(session.live?.look == nil, "a first connect always takes over")
         session.succeed()
@@ -90,8 +90,8 @@ import Testing
         #expect(session.live?.look == nil)
     }
 
-    @Test(arguments: [ReasonCode.displaced, .yielded])
-    func `what the look finds is terminal, and connect takes over again`(code: ReasonCode) {
+    @Test(arguments: [Reason.Code.displaced, .yielded])
+    func `what the look finds is terminal, and connect takes over again`(code: Reason.Code) {
         var session = session(code == .yielded ? .yield : .takeOver)
         session.succeed()
         session.end(.serverClosed)
@@ -106,7 +106,7 @@ import Testing
 
     @Test func `the third sudden close in a row is suspicious`() {
         var session = session(.takeOver, canLook: false)
-        for expected in [ReasonCode.serverClosed, .serverClosed, .displacedSuspected, .displacedSuspected] {
+        for expected in [Reason.Code.serverClosed, .serverClosed, .displacedSuspected, .displacedSuspected] {
             session.succeed()
             session.end(.serverClosed)
             #expect(session.reason == expected)
@@ -161,7 +161,7 @@ import Testing
         session.wake()
         session.end(.refused)
         session.wake()
-        for expected in [ReasonCode.serverClosed, .serverClosed, .displacedSuspected] {
+        for expected in [Reason.Code.serverClosed, .serverClosed, .displacedSuspected] {
             session.succeed()
             session.end(.serverClosed)
             #expect(session.reason == expected)

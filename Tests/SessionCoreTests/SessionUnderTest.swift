@@ -51,7 +51,7 @@ struct SessionUnderTest {
     var status: SessionMachine.Status { machine.status }
     var state: SessionState { machine.status.state }
     var phase: Phase? { machine.status.phase }
-    var reason: ReasonCode { machine.status.reason.code }
+    var reason: Reason.Code { machine.status.reason.code }
     var elapsed: Duration { Self.start.duration(to: now) }
     /// How long until `timeReached` is due.
     var due: Duration? { machine.nextDeadline.map { now.duration(to: $0) } }
@@ -98,10 +98,10 @@ struct SessionUnderTest {
     // MARK: Commands
 
     @discardableResult
-    mutating func connect(_ code: ReasonCode = .userConnect) -> [Order] { take(.connect(Reason(code))) }
+    mutating func connect(_ code: Reason.Code = .userConnect) -> [Order] { take(.connect(Reason(code))) }
 
     @discardableResult
-    mutating func disconnect(_ code: ReasonCode = .userDisconnect) -> [Order] { take(.disconnect(Reason(code))) }
+    mutating func disconnect(_ code: Reason.Code = .userDisconnect) -> [Order] { take(.disconnect(Reason(code))) }
 
     @discardableResult
     mutating func reconnect(_ mode: ReconnectMode? = nil) -> [Order] { take(.reconnect(mode)) }
@@ -176,7 +176,7 @@ struct SessionUnderTest {
     /// The attempt fails, or the connection is lost.
     @discardableResult
     mutating func end(
-        _ code: ReasonCode, retryAfter: Duration? = nil, mayHaveNewCredential: Bool = false,
+        _ code: Reason.Code, retryAfter: Duration? = nil, mayHaveNewCredential: Bool = false,
         search: SessionMachine.Ending.Search = .none
     ) -> [Order] {
         var ending = SessionMachine.Ending(

@@ -155,8 +155,8 @@ import Testing
         #expect(session.use(.messages) == [.open(2)])
     }
 
-    @Test(arguments: [ReasonCode.serverBusy, .rateLimited])
-    func `a server that asked to be left alone is left alone by who slept in between, too`(code: ReasonCode) {
+    @Test(arguments: [Reason.Code.serverBusy, .rateLimited])
+    func `a server that asked to be left alone is left alone by who slept in between, too`(code: Reason.Code) {
         var session = SessionUnderTest(.resolving)
         session.end(code)
         let due = session.due ?? .zero

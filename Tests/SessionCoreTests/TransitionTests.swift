@@ -61,8 +61,8 @@ import Testing
         #expect(session.status.attempt == 2)
     }
 
-    @Test(arguments: [ReasonCode.reset, .serverClosed, .serverShutdown, .unreachable, .heartbeatTimeout, .unknown])
-    func `a lost connection makes the session reconnect quickly`(code: ReasonCode) {
+    @Test(arguments: [Reason.Code.reset, .serverClosed, .serverShutdown, .unreachable, .heartbeatTimeout, .unknown])
+    func `a lost connection makes the session reconnect quickly`(code: Reason.Code) {
         var session = SessionUnderTest(.connected)
         session.pass(.seconds(3))
         #expect(session.end(code).isEmpty)
@@ -124,9 +124,9 @@ import Testing
     // MARK: Terminal reasons
 
     @Test(
-        arguments: ReasonCode.allCases.filter { Reason($0).isTerminal },
+        arguments: Reason.Code.allCases.filter { Reason($0).isTerminal },
         [SessionUnderTest.Situation.authenticating, .connected])
-    func `a terminal reason fails the session at once`(code: ReasonCode, situation: SessionUnderTest.Situation) {
+    func `a terminal reason fails the session at once`(code: Reason.Code, situation: SessionUnderTest.Situation) {
         var session = SessionUnderTest(situation)
         #expect(session.end(code).isEmpty)
         #expect(session.state == .failed)
@@ -134,8 +134,8 @@ import Testing
         #expect(session.machine.nextDeadline == nil)
     }
 
-    @Test(arguments: ReasonCode.allCases.filter { !Reason($0).isTerminal })
-    func `every other reason leads to another attempt`(code: ReasonCode) {
+    @Test(arguments: Reason.Code.allCases.filter { !Reason($0).isTerminal })
+    func `every other reason leads to another attempt`(code: Reason.Code) {
         var attempting = SessionUnderTest(.authenticating)
         attempting.end(code)
         #expect(attempting.state == .connecting)
@@ -160,8 +160,8 @@ import Testing
 
     // MARK: Credentials
 
-    @Test(arguments: [ReasonCode.credentialRejected, .credentialExpired, .notAuthorized])
-    func `a rejected credential is renewed once and tried at once, then it is terminal`(code: ReasonCode) {
+    @Test(arguments: [Reason.Code.credentialRejected, .credentialExpired, .notAuthorized])
+    func `a rejected credential is renewed once and tried at once, then it is terminal`(code: Reason.Code) {
         var session = SessionUnderTest(.authenticating)
         #expect(session.end(code, mayHaveNewCredential: true) == [.open(2)])
         #expect(session.state == .connecting)
@@ -238,11 +238,11 @@ import Testing
     // MARK: Deadlines
 
     @Test(arguments: [
-        (SessionUnderTest.Situation.resolving, Duration.seconds(10), ReasonCode.dnsFailed),
+        (SessionUnderTest.Situation.resolving, Duration.seconds(10), Reason.Code.dnsFailed),
         (.dialing, .seconds(20), .dialTimeout), (.securing, .seconds(20), .tlsTimeout),
         (.authenticating, .seconds(10), .authenticateTimeout),
     ])
-    func `no phase lasts for ever`(situation: SessionUnderTest.Situation, limit: Duration, code: ReasonCode) {
+    func `no phase lasts for ever`(situation: SessionUnderTest.Situation, limit: Duration, code: Reason.Code) {
         var session = SessionUnderTest(situation)
         #expect(session.due == limit)
         #expect(session.pass(limit) == [.abandon(1)])

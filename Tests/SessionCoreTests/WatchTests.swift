@@ -12,7 +12,7 @@ import Testing
     }()
 
     /// Waits for half an hour, because of a failure of that kind; refusals are drawn to wait for less.
-    private static func waiting(_ code: ReasonCode, paths: [Path?] = [.wifi], seed: UInt64 = 1) -> SessionUnderTest {
+    private static func waiting(_ code: Reason.Code, paths: [Path?] = [.wifi], seed: UInt64 = 1) -> SessionUnderTest {
         var policy = policy
         policy.spread = code == .refused ? .zero : policy.spread
         var session = SessionUnderTest(policy: policy, paths: paths, seed: seed)
@@ -23,9 +23,9 @@ import Testing
         return session
     }
 
-    @Test(arguments: [ReasonCode.unreachable, .dialTimeout, .refused], UInt64(1)...5)
+    @Test(arguments: [Reason.Code.unreachable, .dialTimeout, .refused], UInt64(1)...5)
     func `an endpoint that was not there is looked at every second, later every 5 and every 15`(
-        code: ReasonCode, seed: UInt64
+        code: Reason.Code, seed: UInt64
     ) {
         var session = Self.waiting(code, seed: seed)
         let failed = session.now
@@ -47,9 +47,9 @@ import Testing
     }
 
     @Test(arguments: [
-        ReasonCode.serverBusy, .serverClosed, .reset, .tlsFailed, .dnsFailed, .authenticateTimeout, .unknown,
+        Reason.Code.serverBusy, .serverClosed, .reset, .tlsFailed, .dnsFailed, .authenticateTimeout, .unknown,
     ])
-    func `one that answered is left alone`(code: ReasonCode) {
+    func `one that answered is left alone`(code: Reason.Code) {
         var session = Self.waiting(code)
         #expect(!session.pass(.seconds(4)).contains(.knock(0)))
     }
@@ -200,7 +200,7 @@ import Testing
         #expect(session.state == .failed)
         #expect(session.reason == .retryTimeout)
         #expect(session.status.reason.message.contains("3 attempts, as give-up-attempts says"))
-        #expect(session.status.reason.message.hasSuffix(ReasonCode.refused.sentence))
+        #expect(session.status.reason.message.hasSuffix(Reason.Code.refused.sentence))
     }
 
     @Test func `what finds the one thing that the server ends connections for is no failed attempt`() {

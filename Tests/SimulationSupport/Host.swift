@@ -280,7 +280,7 @@ actor Host {
 
     @discardableResult
     func publish(
-        _ topic: String, _ text: String, qos: MessageQoS = .atLeastOnce, _ session: String = "main"
+        _ topic: String, _ text: String, qos: QoS = .atLeastOnce, _ session: String = "main"
     ) async throws -> Int64? {
         try await registry().driver(session).publish(
             .init(session: session, topic: topic, payload: .init(text: text), qos: qos)

@@ -229,7 +229,7 @@ struct Ledger {
     }
 
     /// A server has answered a message, and the answer is on its way.
-    mutating func answered(_ publish: Publish, _ code: MQTT.ReasonCode) {
+    mutating func answered(_ publish: Publish, _ code: ReasonCode) {
         guard let number = number(publish) else { return }
         if code.isError { outgoing[number]?.isRejected = true } else { outgoing[number]?.isAnswered = true }
     }

@@ -246,7 +246,7 @@ extension Simulation {
             residents[index].watch.firstWait = nil
             let policy = resident.configuration.reconnect
             let longest = max(policy.delays[0], policy.spread) + policy.jitter + .milliseconds(1)
-            let isNetwork = SessionCore.ReasonCode(rawValue: wait.reason)?.group == .network
+            let isNetwork = Reason.Code(rawValue: wait.reason)?.group == .network
             if isNetwork, Duration.seconds(wait.seconds) > longest {
                 note(
                     .heals,

@@ -132,7 +132,7 @@ extension Simulation {
         let qos = known?.qos ?? (qos % 2 == 0 ? QoS.atLeastOnce : .exactlyOnce)
         let number = known?.number ?? ledger.asked(topic, qos, on: host.name, key: key)
         let message = MessagePublishMethod.Parameters(
-            session: "main", topic: topic, payload: .init(text: "\(number)"), qos: MessageQoS(qos), key: key)
+            session: "main", topic: topic, payload: .init(text: "\(number)"), qos: qos, key: key)
         ask("publish \(number) with key \(key)", of: index) {
             try await driver.publish(message)
         } answered: { [self] answer in

@@ -17,8 +17,8 @@ extension Simulation {
         let host = residents[index].host
         guard let driver = host.here({ $0.driver() }) else { return }
         let topic = Self.topics[topic % Self.topics.count]
-        let qos = MessageQoS(rawValue: qos % 3) ?? .atLeastOnce
-        let number = ledger.asked(topic, QoS(qos), on: host.name)
+        let qos = QoS(rawValue: UInt8(qos % 3)) ?? .atLeastOnce
+        let number = ledger.asked(topic, qos, on: host.name)
         let message = MessagePublishMethod.Parameters(
             session: "main", topic: topic, payload: .init(text: "\(number)"), qos: qos)
         ask("publish \(number)", of: index) {

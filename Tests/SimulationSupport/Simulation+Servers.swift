@@ -8,10 +8,10 @@ import Support
 
 extension Simulation {
     /// The code for a number of a step: every one of the standard, and the frequent ones more often.
-    static func code(_ number: Int) -> MQTT.ReasonCode? {
+    static func code(_ number: Int) -> ReasonCode? {
         switch number {
         case ...0: nil
-        case 1...35: MQTT.ReasonCode(rawValue: UInt8(0x7F + number))
+        case 1...35: ReasonCode(rawValue: UInt8(0x7F + number))
         case 36: .normalDisconnection
         case 37: .serverBusy
         case 38: .serverShuttingDown

@@ -123,7 +123,7 @@ extension Simulation {
 
     /// A person sees that a session has given up, and does not leave it so.
     private func connectAgain(_ index: Int) {
-        if residents[index].rest == .failed(SessionCore.ReasonCode.retryTimeout.rawValue) { connect(index) }
+        if residents[index].rest == .failed(Reason.Code.retryTimeout.rawValue) { connect(index) }
     }
 
     private func bootID(of resident: Resident) -> String { "boot \(resident.boots)" }

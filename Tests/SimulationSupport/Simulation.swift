@@ -238,12 +238,12 @@ actor Simulation {
         residents[index].rest = .failed(reason?.code ?? "")
         // A limit of time may be reached at any end if something else used it up: the search takes a few ends only.
         let isOutOfTime =
-            reason?.code == SessionCore.ReasonCode.retryTimeout.rawValue
+            reason?.code == Reason.Code.retryTimeout.rawValue
             && residents[index].configuration.reconnect.giveUpAfter != nil && residents[index].watch.otherEnds > 0
         if let reason, reason.message.contains(ModelBroker.grudgeWords), !isOutOfTime {
             note(.heals, "\(residents[index].host.name) failed because of one message: \(reason.message)")
         }
-        let code = reason.flatMap { SessionCore.ReasonCode(rawValue: $0.code) }
+        let code = reason.flatMap { Reason.Code(rawValue: $0.code) }
         // What happens again at once is given up, too.
         let isRepeated = code == .protocolError
         if code?.isTerminal != true, !isRepeated {

@@ -81,7 +81,7 @@ extension ControlConnection {
             hasRoom: { [weak self] in self?.assumeIsolated { $0.hasRoomForConsumers() } ?? false },
             takenOver: { [weak self] in self?.assumeIsolated { $0.takenOver(id) } })
         let attached = try await driver.attach(
-            subscriber, as: id, to: consumer, parameters.filter, filter, QoS(parameters.qos))
+            subscriber, as: id, to: consumer, parameters.filter, filter, parameters.qos)
         // The connection may have ended meanwhile.
         if isClosed { await registry.detach(id, from: driver.name) }
         return .init(subscription: id, grantedQoS: attached.grantedQoS, missed: attached.missed, epoch: attached.epoch)
@@ -92,7 +92,7 @@ extension ControlConnection {
         on driver: SessionDriver
     ) async throws(RPCError) -> MessageSubscribeMethod.Result {
         let relative = Room.isRelative(parameters.filter) ? parameters.filter : nil
-        let consumer = LiveConsumer(id: id, filter: filter, qos: QoS(parameters.qos), relative: relative)
+        let consumer = LiveConsumer(id: id, filter: filter, qos: parameters.qos, relative: relative)
         let subscriber = Subscriber(deliver: { [weak self] message in
             self?.assumeIsolated { $0.deliver(message) }
         })

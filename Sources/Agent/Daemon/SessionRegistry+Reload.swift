@@ -81,7 +81,7 @@ extension SessionRegistry {
         await withTaskGroup(of: Void.self) { group in
             for (name, entry) in entries {
                 guard case .running(let driver) = entry else { continue }
-                let code = SessionCore.ReasonCode.configurationChanged
+                let code = Reason.Code.configurationChanged
                 var forGood = true
                 switch loaded[name] {
                 case nil: break
@@ -168,7 +168,7 @@ extension SessionRegistry {
         statusMayHaveChanged()
     }
 
-    private func stop(_ driver: SessionDriver, _ code: SessionCore.ReasonCode, forGood: Bool) async {
+    private func stop(_ driver: SessionDriver, _ code: Reason.Code, forGood: Bool) async {
         let consumers = await driver.stop(code, forGood: forGood)
         parked[driver.name] = consumers.isEmpty ? nil : consumers
     }

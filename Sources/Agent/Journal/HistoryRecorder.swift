@@ -63,7 +63,7 @@ struct HistoryRecorder {
         let time = min(max(lastAlive ?? entry.time, entry.time), max(now, entry.time))
         return HistoryEntry(
             time: time, session: entry.session, from: entry.to, to: SessionState.disconnected.rawValue,
-            reasonCode: SessionCore.ReasonCode.shutdown.rawValue,
+            reasonCode: Reason.Code.shutdown.rawValue,
             message: "the daemon ended without stopping; this is its last sign of life")
     }
 
@@ -92,7 +92,7 @@ struct HistoryRecorder {
         let from = last[session]?.state ?? .disconnected
         last[session] = Last(
             state: state, isOffline: isOffline,
-            isShutdown: state == .disconnected && reason.code == SessionCore.ReasonCode.shutdown.rawValue)
+            isShutdown: state == .disconnected && reason.code == Reason.Code.shutdown.rawValue)
         return HistoryEntry(
             time: Timestamp(rawValue: time.milliseconds), session: session, from: from.rawValue, to: state.rawValue,
             phase: isOffline ? SessionStatus.Phase.waitingForNetwork.rawValue : nil, mode: mode?.rawValue,
@@ -108,7 +108,7 @@ extension SessionHistoryEntry {
     init?(_ entry: HistoryEntry, _ configuration: SessionConfiguration?) {
         guard let from = SessionStatus.State(rawValue: entry.from), let to = SessionStatus.State(rawValue: entry.to)
         else { return nil }
-        let code = SessionCore.ReasonCode(rawValue: entry.reasonCode)
+        let code = Reason.Code(rawValue: entry.reasonCode)
         self.init(
             time: RFC3339(milliseconds: entry.time.rawValue), session: entry.session.description, from: from, to: to,
             phase: entry.phase.flatMap { SessionStatus.Phase(rawValue: $0) },

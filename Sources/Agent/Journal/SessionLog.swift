@@ -116,7 +116,7 @@ struct SessionLog {
     }
 
     /// Some failures have a text of their own in the journal's catalog.
-    private static func failure(_ code: SessionCore.ReasonCode) -> MessageID {
+    private static func failure(_ code: Reason.Code) -> MessageID {
         switch code.group {
         case .displaced: .displaced
         case .auth: .credentialRejected

@@ -81,7 +81,7 @@ struct EndpointTrial {
                     CheckedStep(
                         step: .credential, ok: false, duration: begin.duration(to: now).seconds,
                         detail: "the password cannot be read: \(error)",
-                        code: SessionCore.ReasonCode.credentialUnreadable.rawValue,
+                        code: Reason.Code.credentialUnreadable.rawValue,
                         hint: remedies.hint(for: .credentialUnreadable)))
             }
         }

@@ -28,7 +28,7 @@ struct Programs {
     /// The programs of live and of durable consumers.
     var subscribers: [SubscriptionID: Subscriber] = [:]
     /// Those who wait for the server's answer to a subscription; `nil` without one.
-    var subscribing = PendingCalls<MQTT.ReasonCode?>()
+    var subscribing = PendingCalls<ReasonCode?>()
     /// Those who wait until the session is in another room.
     var switching = PendingCalls<Result<Void, RPCError>>()
     /// Those who wait for what a command comes to.

@@ -16,7 +16,7 @@ struct Remedies: Sendable {
 
     /// One sentence without the final full stop; its commands can be typed as they stand. `nil` when there is nothing to do
     /// but wait.
-    func hint(for code: ReasonCode) -> String? {
+    func hint(for code: Reason.Code) -> String? {
         if code == .badConfiguration { return "correct the session's file, then holdfastctl reload" }
         guard let configuration else { return nil }
         switch code {

@@ -95,7 +95,7 @@ extension SessionDriver {
     /// What was accepted stays in the store. Those who wait for a delivery are told that it has not happened yet.
     ///
     /// - Parameter forGood: the server is to keep nothing of the session, as far as it is connected.
-    func stop(_ code: SessionCore.ReasonCode, forGood: Bool = false) async -> ParkedConsumers {
+    func stop(_ code: Reason.Code, forGood: Bool = false) async -> ParkedConsumers {
         life = .stopping
         session.publications.endWithSession = forGood
         runAccepted()

@@ -18,7 +18,7 @@ extension SessionDriver {
     }
 
     /// Asks the server, and waits for its answer while connected; `nil` without one.
-    func askFor(_ filter: TopicFilter, _ qos: QoS) async -> MQTT.ReasonCode? {
+    func askFor(_ filter: TopicFilter, _ qos: QoS) async -> ReasonCode? {
         await withCheckedContinuation { continuation in
             if session.machine.status.state == .connected {
                 session.consumers.await(filter, programs.subscribing.add { continuation.resume(returning: $0) })
@@ -36,7 +36,7 @@ extension SessionDriver {
 
     /// What a program is told of its consumer.
     struct Attached: Sendable {
-        var grantedQoS: MessageQoS?
+        var grantedQoS: QoS?
         /// How many messages were dropped since a program was told that last.
         var missed: Int
         /// Within which the ids of messages mean something.
@@ -86,7 +86,7 @@ extension SessionDriver {
         // Should the daemon be killed before it has answered, the next program is told.
         if missed > 0 { run(.consumer(consumer, .toldMissed(missed))) }
         return Attached(
-            grantedQoS: code.flatMap { MessageQoS(rawValue: Int($0.rawValue)) }, missed: missed, epoch: epoch)
+            grantedQoS: code.flatMap { QoS(rawValue: $0.rawValue) }, missed: missed, epoch: epoch)
     }
 
     /// The server refuses what a program wants of its consumer: it is what it was before, and goes on collecting.
@@ -224,7 +224,7 @@ extension SessionDriver {
                     }
                 }
                 return .init(
-                    name: name.description, filter: consumer.text, qos: MessageQoS(consumer.qos),
+                    name: name.description, filter: consumer.text, qos: consumer.qos,
                     attached: consumer.attachment != nil, messages: backlog.messages, bytes: Int64(backlog.bytes),
                     refused: subscription?.state == .refused ? subscription?.message : nil,
                     missed: session.mqtt.missed(by: name))

@@ -103,7 +103,7 @@ extension SessionDriver {
         }
     }
 
-    func delivered(_ sequence: MessageSequence, _ code: MQTT.ReasonCode) {
+    func delivered(_ sequence: MessageSequence, _ code: ReasonCode) {
         programs.publishers.removeValue(forKey: sequence)?.told(
             .ended(
                 .success(
@@ -142,7 +142,7 @@ extension SessionDriver {
     }
 
     /// Adds a consumer. While connected, answers when the server has; else at once, with no granted QoS.
-    func subscribe(_ consumer: LiveConsumer, _ subscriber: Subscriber) async throws(RPCError) -> MessageQoS? {
+    func subscribe(_ consumer: LiveConsumer, _ subscriber: Subscriber) async throws(RPCError) -> QoS? {
         try checkRunning()
         let (id, filter) = (consumer.id, consumer.filter)
         session.consumers.add(consumer)
@@ -153,7 +153,7 @@ extension SessionDriver {
             unsubscribe(id)
             throw .subscriptionRefused(filter.string, code.description, reasonCode: Int(code.rawValue))
         }
-        return MessageQoS(rawValue: Int(code.rawValue))
+        return QoS(rawValue: code.rawValue)
     }
 
     func unsubscribe(_ id: SubscriptionID) {
@@ -166,7 +166,7 @@ extension SessionDriver {
 extension OutboundMessage {
     init(_ parameters: MessagePublishMethod.Parameters, at now: Timestamp) {
         self.init(
-            topic: parameters.topic, payload: ByteBuffer(bytes: parameters.payload.bytes), qos: QoS(parameters.qos),
+            topic: parameters.topic, payload: ByteBuffer(bytes: parameters.payload.bytes), qos: parameters.qos,
             retain: parameters.retain, properties: Publish.Properties(parameters.properties),
             expiresAt: parameters.expiry.map { now.advanced(bySeconds: $0) })
     }
@@ -186,11 +186,11 @@ extension RPCError {
             case .tooLarge(let size, let limit):
                 .messageRejected(
                     "the packet would have \(size) bytes, and at most \(limit) are possible",
-                    reasonCode: Int(MQTT.ReasonCode.packetTooLarge.rawValue))
+                    reasonCode: Int(ReasonCode.packetTooLarge.rawValue))
             case .qosNotSupported(let maximum):
                 .messageRejected(
                     "the server takes QoS \(maximum.rawValue) at most",
-                    reasonCode: Int(MQTT.ReasonCode.qosNotSupported.rawValue))
+                    reasonCode: Int(ReasonCode.qosNotSupported.rawValue))
             case .expired: .messageDropped("it has expired", hint: "holdfastctl queue drop removes it")
             case .propertiesNotSupported:
                 RPCError(
@@ -198,11 +198,11 @@ extension RPCError {
                     "MQTT 3.1.1, which session \(session) speaks, has no content type, response topic, correlation data "
                         + "and user properties of messages",
                     hint: "omit the properties",
-                    reasonCode: Int(MQTT.ReasonCode.implementationSpecificError.rawValue))
+                    reasonCode: Int(ReasonCode.implementationSpecificError.rawValue))
             case .retainNotSupported:
                 .messageRejected(
                     "the server does not retain messages",
-                    reasonCode: Int(MQTT.ReasonCode.retainNotSupported.rawValue))
+                    reasonCode: Int(ReasonCode.retainNotSupported.rawValue))
             }
     }
 }

@@ -30,7 +30,7 @@ extension SessionDriver {
         var properties = parameters.properties
         if let responseTopic = properties?.responseTopic { properties?.responseTopic = try resolve(responseTopic) }
         let publication = Publication(
-            topic: topic, payload: ByteBuffer(bytes: parameters.payload.bytes), qos: QoS(parameters.qos),
+            topic: topic, payload: ByteBuffer(bytes: parameters.payload.bytes), qos: parameters.qos,
             properties: Publish.Properties(properties), since: timestamp)
         do throws(MQTTClientMachine.PublishError) {
             try session.mqtt.checkContent(
@@ -82,7 +82,7 @@ extension SessionDriver {
     func publicationList() -> PublicationListMethod.Result {
         let wanted = session.publications.entries.map { entry in
             var listed = ListedPublication(
-                topic: entry.publication.topic, qos: .init(entry.publication.qos), state: .init(entry.state),
+                topic: entry.publication.topic, qos: entry.publication.qos, state: .init(entry.state),
                 since: RFC3339(milliseconds: entry.publication.since.rawValue))
             listed.payload = MessagePayload(bytes: Array(entry.publication.payload.readableBytesView))
             listed.properties = MessageProperties(entry.publication.properties)

@@ -215,7 +215,7 @@ extension DurableStore.MessageFilter {
 extension ListedMessage {
     init(_ summary: StoredMessageSummary) {
         self.init(
-            id: summary.sequence.rawValue, topic: summary.topic, qos: MessageQoS(summary.qos), retain: summary.retain,
+            id: summary.sequence.rawValue, topic: summary.topic, qos: summary.qos, retain: summary.retain,
             size: summary.size, acceptedAt: RFC3339(milliseconds: summary.acceptedAt.rawValue),
             expiresAt: summary.expiresAt.map { RFC3339(milliseconds: $0.rawValue) }, state: .queued)
         switch summary.state {

@@ -27,9 +27,9 @@ extension SessionDriver {
     }
 
     /// The code of the server's answer, as long as the subscription is in force.
-    func grantedCode(of filter: TopicFilter) -> MQTT.ReasonCode? {
+    func grantedCode(of filter: TopicFilter) -> ReasonCode? {
         guard case .granted(let qos)? = session.mqtt.subscriptionState(of: filter) else { return nil }
-        return MQTT.ReasonCode(rawValue: qos.rawValue)
+        return ReasonCode(rawValue: qos.rawValue)
     }
 }
 
@@ -69,12 +69,12 @@ extension MQTTClientMachine.Connected {
 
 extension SessionStatus.Subscription {
     init(_ filter: TopicFilter, _ qos: QoS, _ state: SubscriptionState) {
-        self.init(filter: filter.string, qos: MessageQoS(qos), state: .pending)
+        self.init(filter: filter.string, qos: qos, state: .pending)
         switch state {
         case .pending: break
         case .granted(let granted):
             self.state = .granted
-            grantedQoS = MessageQoS(granted)
+            grantedQoS = granted
         case .refused(let refusal):
             self.state = .refused
             reasonCode = Int(refusal.code.rawValue)
@@ -90,7 +90,7 @@ extension SessionStatus.Granted {
         self.init(
             sessionExpiry: grant.sessionExpiry == .max ? nil : Double(grant.sessionExpiry),
             keepAlive: grant.keepAlive == 0 ? nil : Double(grant.keepAlive),
-            maximumQoS: MessageQoS(grant.limits.maximumQoS), retain: grant.limits.retainAvailable,
+            maximumQoS: grant.limits.maximumQoS, retain: grant.limits.retainAvailable,
             receiveMaximum: grant.limits.receiveMaximum, maximumPacketSize: Int64(grant.limits.maximumPacketSize),
             wildcardSubscriptions: grant.limits.wildcardSubscriptions,
             sharedSubscriptions: grant.limits.sharedSubscriptions)

@@ -6,7 +6,7 @@ import Transport
 
 extension Reason {
     init(_ failure: TransportFailure) {
-        let code: SessionCore.ReasonCode =
+        let code: Reason.Code =
             switch failure.code {
             case .dnsFailed: .dnsFailed
             case .unreachable, .ioError: .unreachable

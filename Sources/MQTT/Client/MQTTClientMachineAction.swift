@@ -1,5 +1,5 @@
 public import NIOCore
-import Vocabulary
+@_exported public import Vocabulary
 
 /// Numbers the `commit` actions of one machine, in order, from the start of the daemon.
 public struct CommitNumber: RawRepresentable, Hashable, Comparable, Sendable {

@@ -350,7 +350,7 @@ package struct DurableConsumers: Hashable, Sendable {
                 subscription: attachment.subscription, session: session.description,
                 id: collected.sequence.rawValue, topic: message.topic,
                 payload: MessagePayload(bytes: Array(message.payload.readableBytesView)),
-                qos: MessageQoS(message.qos), retain: message.retain,
+                qos: message.qos, retain: message.retain,
                 duplicate: message.duplicate || collected.sequence <= consumer.givenThrough,
                 properties: MessageProperties(message.properties)))
         consumer.givenThrough = max(consumer.givenThrough, collected.sequence)

@@ -91,7 +91,7 @@ package struct LiveConsumers: Hashable, Sendable {
         var received = ReceivedMessage(
             subscription: first.id, session: session.description, id: number, topic: message.topic,
             payload: MessagePayload(bytes: Array(message.payload.readableBytesView)),
-            qos: MessageQoS(message.qos), retain: message.retain, duplicate: message.duplicate,
+            qos: message.qos, retain: message.retain, duplicate: message.duplicate,
             properties: MessageProperties(message.properties))
         return wanting.map { consumer in
             received.subscription = consumer.id

@@ -16,7 +16,7 @@ package struct Rooms: Sendable {
         case remember(Set<RFC3339>)
         /// News of the participants.
         case tell([Participants.Change])
-        case presenceRefused(MQTT.ReasonCode)
+        case presenceRefused(ReasonCode)
         /// The presence is published, and the session may be as it was.
         case restored
         /// The session is in another room.
@@ -168,7 +168,7 @@ package struct Rooms: Sendable {
 
     /// The server has answered an announcement; it may be one of the room's.
     package mutating func announced(
-        _ announcement: Announcement, _ code: MQTT.ReasonCode, by server: String?, at now: Instant
+        _ announcement: Announcement, _ code: ReasonCode, by server: String?, at now: Instant
     ) -> [Action] {
         let isClearing = announcement.payload.readableBytes == 0
         defer { if isClearing { topicsToClear.remove(announcement.topic) } }
@@ -183,7 +183,7 @@ package struct Rooms: Sendable {
     }
 
     private mutating func presenceAnswered(
-        _ code: MQTT.ReasonCode, by server: String?, at now: Instant
+        _ code: ReasonCode, by server: String?, at now: Instant
     ) -> [Action] {
         var actions: [Action] = []
         if code.isError {
@@ -244,7 +244,7 @@ package struct Rooms: Sendable {
     }
 
     /// The server answered a subscription; it may be that of the new room.
-    package mutating func subscribed(_ filter: TopicFilter, _ code: MQTT.ReasonCode) -> [Action] {
+    package mutating func subscribed(_ filter: TopicFilter, _ code: ReasonCode) -> [Action] {
         guard let change, change.joining.filter == filter else { return [] }
         guard !code.isError else { return endChange(refusal(of: change, code)) }
         guard change.joining.step == .done else { return [] }
@@ -252,14 +252,14 @@ package struct Rooms: Sendable {
         return [.announce(change.joining.online)]
     }
 
-    private func refusal(of change: Change, _ code: MQTT.ReasonCode) -> RPCError {
+    private func refusal(of change: Change, _ code: ReasonCode) -> RPCError {
         let stays = membership.map { "stays in \($0.room.name)" } ?? "is in no room"
         return RPCError(
             .messageRejected, "room \(change.joining.room.name) refused session \(session) (\(code)): it \(stays)",
             reasonCode: Int(code.rawValue))
     }
 
-    private mutating func joined(_ code: MQTT.ReasonCode, by server: String?, at now: Instant) -> [Action] {
+    private mutating func joined(_ code: ReasonCode, by server: String?, at now: Instant) -> [Action] {
         guard var change else { return [] }
         guard !code.isError else { return endChange(refusal(of: change, code)) }
         self.change = nil

@@ -11,6 +11,8 @@ struct MQTTClientHarness {
     var heldCommits: [CommitNumber] = []
     var lastFlush: FlushNumber?
     var changes: [DurableChange] = []
+    /// Every packet that was sent.
+    var sent: [Packet] = []
     /// Every SUBSCRIBE that was sent.
     var subscribes: [Subscribe] = []
     /// Every PUBLISH that was sent.
@@ -120,7 +122,8 @@ struct MQTTClientHarness {
             case .send(let bytes, let flush):
                 if let flush { lastFlush = flush }
                 decoder.append(bytes)
-                while let packet = try? decoder.next() {
+                while let packet = nextSent(&words) {
+                    sent.append(packet)
                     if case .publish(let publish) = packet { publishes.append(publish) }
                     if case .subscribe(let subscribe) = packet { subscribes.append(subscribe) }
                     words.append(Self.describe(packet))
@@ -132,6 +135,15 @@ struct MQTTClientHarness {
             if holdsCommits { heldCommits.append(number) } else { words += handle(.committed(number)) }
         }
         return words
+    }
+
+    private mutating func nextSent(_ words: inout [String]) -> Packet? {
+        do throws(MalformedPacket) {
+            return try decoder.next()
+        } catch {
+            words.append("MALFORMED \(error)")
+            return nil
+        }
     }
 
     static func describe(_ event: MQTTClientMachine.Event) -> String {

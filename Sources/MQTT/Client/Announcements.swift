@@ -144,7 +144,10 @@ extension MQTTClientMachine {
 
     /// Returns whether the PUBACK belonged to an announcement.
     mutating func receivedPubackOfAnnouncement(_ answer: Acknowledgement, _ step: inout Step) -> Bool {
-        guard let announcement = announcements.outstanding.removeValue(forKey: answer.packetID) else { return false }
+        // One that has no place was not sent yet.
+        guard announcements.places[answer.packetID] != nil,
+            let announcement = announcements.outstanding.removeValue(forKey: answer.packetID)
+        else { return false }
         packetIDs.free(answer.packetID)
         patience.exchanges.answered(answer.packetID)
         if let place = announcements.places.removeValue(forKey: answer.packetID) { reading.answered(place) }

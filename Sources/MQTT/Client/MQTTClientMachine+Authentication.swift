@@ -61,15 +61,20 @@ extension MQTTClientMachine {
     }
 
     mutating func reauthenticate(_ exchange: SCRAMClient, _ step: inout Step) {
-        guard case .connected = connection, isAuthenticatedByMethod, authentication == nil else { return }
+        guard canReauthenticate else { return }
         authentication = exchange
         write(.reauthenticate, exchange.clientFirst, &step)
     }
 
     /// Whether a new credential can be taken to the server on this connection.
     public var canReauthenticate: Bool {
-        if case .connected = connection { isAuthenticatedByMethod && authentication == nil } else { false }
+        guard case .connected(let session) = connection, isAuthenticatedByMethod else { return false }
+        return authentication == nil && session.limits.maximumPacketSize >= Self.largestAuth
     }
+
+    /// Bytes that an AUTH of ours may have [MQTT-3.2.2-15]: a user name, of which each byte may take three, or a nonce of the
+    /// server, and some more.
+    private static var largestAuth: Int { 256 + max(3 * SCRAMClient.longestUser, SCRAMClient.longestNonce) }
 
     private func write(_ code: ReasonCode, _ data: [UInt8], _ step: inout Step) {
         step.write(

@@ -224,6 +224,8 @@ extension MQTTClientMachine {
                 .protocolError, "the server answered CONNECT with \(connack.reasonCode) (MQTT 5, 3.2.2.2)", &step)
         }
         guard isProven(connack, &step) else { return }
+        let limits = ServerLimits(connack.properties, version)
+        guard takesAnswers(limits, &step) else { return }
         if connack.sessionPresent, connecting.cleanStart {
             return violate(
                 .protocolError, "the server claims a session after Clean Start (MQTT \(version), 3.2.2)", &step)
@@ -244,7 +246,6 @@ extension MQTTClientMachine {
             durableClientID = clientID
             step.changes.append(.setClientID(clientID))
         }
-        let limits = ServerLimits(connack.properties, version)
         keepAliveInForce = capped(connack.properties.serverKeepAlive ?? configuration.keepAlive)
         let grant = Connected(
             resumed: connack.sessionPresent, sessionLost: connecting.claimsSession && !connack.sessionPresent,
@@ -264,6 +265,18 @@ extension MQTTClientMachine {
         mayBeginAnew = false
         restoreSubscriptions(
             resumed: connack.sessionPresent, isCertain: connecting.wasSessionCertain, limits, &step)
+    }
+
+    /// Whether the server takes packets as large as the answers that a client cannot but send [MQTT-3.2.2-15]: PUBREL and
+    /// PUBCOMP with a reason code have 5 bytes, and DISCONNECT with one has 3.
+    private mutating func takesAnswers(_ limits: ServerLimits, _ step: inout Step) -> Bool {
+        let largest = limits.maximumPacketSize
+        guard largest < 5 else { return true }
+        let code = ReasonCode.implementationSpecificError
+        let sentence = "the server takes no packet of more than \(largest) bytes (MQTT 5, 3.2.2.3.6)"
+        step.emit(.protocolViolation(code, sentence))
+        if largest < 3 { end(&step) } else { disconnect(code, &step) }
+        return false
     }
 
     /// Session Present 1: both sides continue where they were (4.4).

@@ -172,7 +172,9 @@ extension MQTTClientMachine {
 
     mutating func received(_ suback: Suback, _ step: inout Step) {
         let id = suback.packetID
-        guard case .subscribe(_, let wanted, let new)? = subscriptions.requests[id] else { return }
+        // What was not sent yet cannot have been answered.
+        guard subscriptions.sent.contains(id), case .subscribe(_, let wanted, let new)? = subscriptions.requests[id]
+        else { return }
         guard suback.reasonCodes.count == wanted.count else {
             return violate(.protocolError, "SUBACK answers another number of filters than were asked for", &step)
         }
@@ -199,7 +201,9 @@ extension MQTTClientMachine {
 
     mutating func received(_ unsuback: Unsuback, _ step: inout Step) {
         let id = unsuback.packetID
-        guard case .unsubscribe(let filters)? = subscriptions.requests[id] else { return }
+        guard subscriptions.sent.contains(id), case .unsubscribe(let filters)? = subscriptions.requests[id] else {
+            return
+        }
         // In MQTT 3.1.1 it has none, and says that they are gone.
         let codes =
             version == .five ? unsuback.reasonCodes : [ReasonCode](repeating: .success, count: filters.count)

@@ -42,7 +42,7 @@ UNITS = systemd/holdfast.service systemd/holdfast.socket systemd/holdfast-wait-o
         systemd/holdfast-online.target
 
 .DEFAULT_GOAL = help
-.PHONY: help demo test scenarios test-servers soak-kills soak sanitize fuzz simulate simulate-mutants bench-recovery \
+.PHONY: help demo test scenarios statements test-servers soak-kills soak sanitize fuzz simulate simulate-mutants bench-recovery \
         bench-fairness bench-throughput bench-idle bench-sessions docs lint build install uninstall image deb \
         apt-repo test-package clean
 
@@ -66,6 +66,11 @@ scenarios: ## what LiveKit, Nexconn, Agora and ZEGO document, story by story, in
 	scripts/setup build
 	$(BUILD_TESTS)
 	scripts/test --filter ScenarioTests
+
+statements: ## write the page of MQTT's statements again, and check that each has a test
+	scripts/setup build
+	$(BUILD_TESTS)
+	HOLDFAST_WRITE_PAGES=1 scripts/test --filter StatementPageTests
 
 test-servers: ## run the same cases at every make of server, and a cluster whose node is killed
 	scripts/setup build test servers

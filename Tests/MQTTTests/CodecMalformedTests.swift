@@ -217,6 +217,7 @@ struct Malformed: Sendable, CustomTestStringConvertible {
 }
 
 struct CodecMalformedTests {
+    /// [MQTT-1.5.5-1] [MQTT-3.2.2-1] [MQTT-3.3.1-2] [MQTT-3.14.2-2]
     @Test(
         arguments: Malformed.fixedHeader + Malformed.publish + Malformed.properties + Malformed.others
             + Malformed.connect + Malformed.older)

@@ -55,6 +55,7 @@ struct CodecSizeTests {
     }
 
     /// The limits of each length of a Variable Byte Integer (1.5.5, table 1-1).
+    /// [MQTT-1.5.5-1]
     @Test(arguments: [
         (127, "7F"), (128, "80 01"), (16_383, "FF 7F"), (16_384, "80 80 01"), (2_097_151, "FF FF 7F"),
         (2_097_152, "80 80 80 01"),
@@ -93,6 +94,7 @@ struct CodecSizeTests {
         }
     }
 
+    /// [MQTT-1.5.4-2] [MQTT-2.2.1-2]
     @Test func `what a peer would refuse or we would trap on is found before encoding`() {
         #expect(throws: UnencodablePacket.stringContainsNull) {
             let properties = Publish.Properties(userProperties: [UserProperty(name: "a", value: "\0")])

@@ -57,6 +57,7 @@ import Testing
 
     private static func refusals(_ words: [String]) -> [String] { words.filter { $0.hasPrefix("refused") } }
 
+    /// [MQTT-1.5.4-1] [MQTT-1.5.4-2] [MQTT-3.3.2-2] [MQTT-3.3.2-13] [MQTT-3.3.2-14] [MQTT-3.3.2-19] [MQTT-4.5.0-2]
     @Test(arguments: cases, [QoS.atMostOnce, .atLeastOnce, .exactlyOnce])
     func `such a message is acknowledged and told, nobody gets it, and what is behind it arrives`(
         _ flawed: (Flawed, ProtocolVersion), _ qos: QoS
@@ -133,6 +134,7 @@ import Testing
     }
 
     /// What the server itself decides, and no publisher can cause.
+    /// [MQTT-2.2.1-4] [MQTT-3.1.2-26] [MQTT-3.1.2-27] [MQTT-3.3.1-4] [MQTT-3.3.2-8] [MQTT-3.3.2-11]
     @Test(arguments: [
         ("QoS 3", "36 06 00 01 61 00 01 00", "81"),
         ("packet identifier 0", "32 06 00 01 61 00 00 00", "82"),
@@ -177,6 +179,7 @@ import Testing
         #expect(words.filter { $0.hasPrefix("PUB") } == ["PUBACK 1", "PUBACK 2"])
     }
 
+    /// [MQTT-3.1.2-24]
     @Test func `another packet over the maximum ends the connection`() {
         var client = MQTTClientHarness { $0.maximumPacketSize = 20 }
         client.connect()
@@ -202,6 +205,7 @@ import Testing
         }
     }
 
+    /// [MQTT-3.3.2-14]
     @Test func `a response topic that is not valid is not held to be the topic`() {
         let message = OutboundMessage(topic: "t", properties: .init(responseTopic: "a/#"))
         #expect {

@@ -70,6 +70,7 @@ import Testing
         #expect(world.server.subscriptions.map(\.string) == ["to/client"], "\(cut)")
     }
 
+    /// [MQTT-4.3.2-3] [MQTT-4.3.3-3] [MQTT-4.3.3-5]
     @Test(arguments: Exchange.all(QoS.allCases))
     func `what the client publishes arrives, with QoS 2 once, wherever the exchange is cut`(_ exchange: Exchange) throws
     {

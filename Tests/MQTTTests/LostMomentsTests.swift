@@ -35,6 +35,7 @@ import Testing
         #expect(client.changes.contains(.freeRetiredIdentifiers))
     }
 
+    /// [MQTT-3.1.3-2]
     @Test(arguments: ["me", "somebody"])
     func `the session of another client identifier is not taken up`(before: String) {
         var durable = DurableSession(established: true)

@@ -7,6 +7,7 @@ import Testing
 @Suite struct MQTTClientMachineConnectionTests {
     // MARK: CONNECT and CONNACK
 
+    /// [MQTT-3.1.2-21] [MQTT-3.2.2-21]
     @Test func `rule 1: CONNECT asks for the session expiry, and CONNACK overrides it`() {
         var client = MQTTClientHarness { $0.sessionExpiry = 100 }
         var actions: [MQTTClientMachine.Action] = []
@@ -36,11 +37,13 @@ import Testing
         #expect(connected.keepAlive == 9)
     }
 
+    /// [MQTT-3.2.2-2] [MQTT-3.2.2-4]
     @Test func `rule 2: Session Present while we have none closes the connection`() {
         var client = MQTTClientHarness()
         #expect(client.connect(resumed: true) == ["violation 82", "DISCONNECT 82", "close"])
     }
 
+    /// [MQTT-3.1.2-4]
     @Test func `a forced clean start is durable before CONNECT, and loses no message`() throws {
         var client = MQTTClientHarness(
             durable: MQTTClientHarness.established([.inFlight(id(1))], qos: .atLeastOnce))
@@ -65,6 +68,7 @@ import Testing
         #expect(client.machine.clientID == "given")
     }
 
+    /// [MQTT-4.13.2-1]
     @Test func `a refusal is told and the connection closed without a goodbye`() {
         var client = MQTTClientHarness()
         client.open()
@@ -78,6 +82,7 @@ import Testing
         .suback(Suback(packetID: id(1), reasonCodes: [.success])),
     ]
 
+    /// [MQTT-3.2.0-1] [MQTT-4.12.0-6]
     @Test(arguments: intruders)
     func `rule 20: the first packet is CONNACK`(packet: Packet) {
         var client = MQTTClientHarness()
@@ -93,6 +98,7 @@ import Testing
         .unsubscribe(Unsubscribe(packetID: id(1), filters: ["a"])),
     ]
 
+    /// [MQTT-3.2.0-2]
     @Test(arguments: forbidden)
     func `a second CONNACK and what only a client may send are violations`(packet: Packet) throws {
         var client = MQTTClientHarness()
@@ -103,6 +109,7 @@ import Testing
         #expect(words.last == "close")
     }
 
+    /// [MQTT-3.2.2-8]
     @Test(arguments: [0x01, 0x18, 0x7F] as [UInt8])
     func `rule 23: a CONNACK that is neither success nor an error is a violation`(code: UInt8) {
         var client = MQTTClientHarness()
@@ -112,6 +119,7 @@ import Testing
                 == ["violation 82", "DISCONNECT 82", "close"])
     }
 
+    /// [MQTT-4.13.1-1]
     @Test func `rule 23: malformed bytes close with their code`() {
         var client = MQTTClientHarness()
         client.connect()
@@ -120,6 +128,7 @@ import Testing
         #expect(client.handle(.received(ByteBuffer(bytes: [0xD0, 0x00]))) == [], "what comes behind is ignored")
     }
 
+    /// [MQTT-3.14.4-1] [MQTT-3.14.4-2]
     @Test func `rule 24: nothing is sent after DISCONNECT`() throws {
         var client = MQTTClientHarness()
         client.connect()
@@ -133,6 +142,7 @@ import Testing
         #expect(client.server(inbound("x", qos: .atLeastOnce, 1)) == [])
     }
 
+    /// [MQTT-4.13.2-1]
     @Test func `the server's DISCONNECT is told, and nothing is sent any more`() throws {
         var client = MQTTClientHarness()
         client.connect()
@@ -151,6 +161,7 @@ import Testing
 
     // MARK: Inbound
 
+    /// [MQTT-2.2.1-5] [MQTT-4.3.3-8] [MQTT-4.3.3-10] [MQTT-4.3.3-11]
     @Test func `rule 13: an inbound QoS 2 identifier is durable before PUBREC, its removal before PUBCOMP`() {
         var client = MQTTClientHarness()
         client.connect()
@@ -165,6 +176,7 @@ import Testing
         #expect(client.server(.pubrel(answer(5))) == ["PUBCOMP 5 92"])
     }
 
+    /// [MQTT-3.1.2-23] [MQTT-4.3.3-10]
     @Test func `a duplicate is known after a restart`() {
         var client = MQTTClientHarness(durable: DurableSession(established: true, inboundIDs: [id(5)]))
         client.connect(resumed: true)
@@ -178,6 +190,7 @@ import Testing
         #expect(client.server(inbound("x", qos: .exactlyOnce, 5, duplicate: true)) == ["PUBREC 5"])
     }
 
+    /// [MQTT-3.3.4-1] [MQTT-4.6.0-2] [MQTT-4.6.0-3]
     @Test func `rule 11: acknowledgements leave in the order of what they acknowledge`() {
         var client = MQTTClientHarness()
         client.connect()
@@ -188,6 +201,7 @@ import Testing
         #expect(client.commitAll() == ["PUBREC 1", "PUBACK 2", "PUBREC 3"])
     }
 
+    /// [MQTT-3.3.4-9]
     @Test func `rule 10: a server that exceeds our Receive Maximum is told so`() {
         var client = MQTTClientHarness { $0.receiveMaximum = 2 }
         client.connect()
@@ -225,6 +239,7 @@ import Testing
         #expect(client.server(messages[2]) == ["violation 93", "DISCONNECT 93", "close"])
     }
 
+    /// [MQTT-3.1.2-26] [MQTT-3.1.2-27] [MQTT-3.3.2-11]
     @Test func `a topic alias is a violation, for we allow none`() {
         var client = MQTTClientHarness()
         client.connect()
@@ -366,6 +381,7 @@ import Testing
             ])
     }
 
+    /// [MQTT-3.8.4-6]
     @Test func `a SUBACK that answers another number of filters is a violation`() throws {
         var client = MQTTClientHarness()
         client.connect()

@@ -82,6 +82,7 @@ import Testing
         #expect(client.machine.counts == .init())
     }
 
+    /// [MQTT-4.3.3-4]
     @Test func `PUBREC is durable before PUBREL is sent`() throws {
         var client = MQTTClientHarness()
         client.connect()
@@ -106,6 +107,7 @@ import Testing
             client.server(.connack(Connack(sessionPresent: true))) == ["connected resumed", "restored", "PUBREL 1"])
     }
 
+    /// [MQTT-3.2.2-5]
     @Test func `rule 3: a lost session makes what was in flight new, in front, and what was released delivered`() throws
     {
         var client = MQTTClientHarness()
@@ -129,6 +131,7 @@ import Testing
         #expect(!sent.contains { $0.hasSuffix("DUP") })
     }
 
+    /// [MQTT-3.1.2-23] [MQTT-3.3.1-1] [MQTT-4.3.2-3] [MQTT-4.3.3-3] [MQTT-4.3.3-5] [MQTT-4.4.0-1] [MQTT-4.6.0-1]
     @Test func `rule 4: resume sends again what is unacknowledged, before anything new`() throws {
         var client = MQTTClientHarness(
             durable: MQTTClientHarness.established([.inFlight(id(7)), .released(id(3)), .inFlight(id(5))]))
@@ -142,6 +145,7 @@ import Testing
         #expect(client.handle(.committed(CommitNumber(rawValue: 0))) == [], "and nothing is sent again on a connection")
     }
 
+    /// [MQTT-3.3.1-3]
     @Test func `a message that was assigned and never sent has no DUP`() throws {
         var client = MQTTClientHarness()
         client.connect()
@@ -152,6 +156,7 @@ import Testing
         #expect(client.connect(resumed: true) == ["connected resumed", "restored", "PUBLISH a id 1"])
     }
 
+    /// [MQTT-4.4.0-2]
     @Test(arguments: [QoS.atLeastOnce, .exactlyOnce])
     func `rule 5: an acknowledgement of 0x80 or more quarantines, and the rest goes on`(qos: QoS) throws {
         var client = MQTTClientHarness()
@@ -166,6 +171,7 @@ import Testing
         #expect(client.connect(resumed: true) == ["connected resumed", "restored", "PUBLISH b id 2 DUP"])
     }
 
+    /// [MQTT-3.3.4-7] [MQTT-4.9.0-1] [MQTT-4.9.0-2]
     @Test func `rule 8: the server's Receive Maximum windows also what is sent again`() throws {
         var client = MQTTClientHarness(
             durable: MQTTClientHarness.established(
@@ -180,6 +186,7 @@ import Testing
         #expect(client.server(.puback(answer(2))) == ["delivered 2 00", "PUBLISH new id 4"])
     }
 
+    /// [MQTT-3.3.4-8] [MQTT-4.9.0-3]
     @Test func `rule 9: a full window delays only PUBLISH`() throws {
         var client = MQTTClientHarness()
         client.connect(resumed: false, Connack.Properties(receiveMaximum: 1))
@@ -190,6 +197,7 @@ import Testing
         #expect(client.server(.pubcomp(answer(1))) == ["delivered 1 00", "PUBLISH b id 2"])
     }
 
+    /// [MQTT-3.3.1-2] [MQTT-4.3.1-1]
     @Test func `QoS 0 stays in the store until it is flushed, and is sent again if it was not`() throws {
         var client = MQTTClientHarness()
         client.connect()
@@ -210,6 +218,7 @@ import Testing
         #expect(client.handle(.flushed(flush)) == ["delivered 1 00", "delivered 2 00", "PUBLISH c"])
     }
 
+    /// [MQTT-4.3.3-7]
     @Test func `rule 22: a message expires before its first send only`() throws {
         var client = MQTTClientHarness()
         client.connect()
@@ -252,6 +261,7 @@ import Testing
             error: .tooLarge(103, limit: 100), code: .packetTooLarge),
     ]
 
+    /// [MQTT-3.2.2-11] [MQTT-3.2.2-14] [MQTT-3.2.2-15]
     @Test(arguments: limits)
     func `rule 17: what the server cannot take is refused, or quarantined when it is found later`(limit: Limit) throws {
         var online = MQTTClientHarness()
@@ -281,6 +291,7 @@ import Testing
         #expect(!words.contains { $0.hasPrefix("PUBLISH") })
     }
 
+    /// [MQTT-3.3.2-2] [MQTT-4.7.3-1] [MQTT-4.7.3-2] [MQTT-4.7.3-3]
     @Test(arguments: ["", "a/+", "#", "a\0b", LongText("x", 65_536)])
     func `an invalid topic is refused`(topic: LongText) {
         var client = MQTTClientHarness()
@@ -382,6 +393,7 @@ import Testing
         #expect(client.handle(.ping) == ["PINGREQ"])
     }
 
+    /// [MQTT-2.2.1-3]
     @Test func `rule 7: identifiers in use are skipped, also after a restart`() throws {
         var client = MQTTClientHarness(
             durable: MQTTClientHarness.established([.inFlight(id(65_535)), .inFlight(id(1))], qos: .atLeastOnce))

@@ -3,6 +3,7 @@ import Testing
 @testable import MQTT
 
 @Suite struct MQTTClientMachinePacketIDTests {
+    /// [MQTT-2.2.1-3] [MQTT-4.3.2-1] [MQTT-4.3.3-1]
     @Test func `all 65,535 identifiers are given out once, in turn, and then none`() {
         var allocator = PacketIDAllocator()
         for value in 1...UInt16.max { #expect(allocator.allocate()?.rawValue == value) }

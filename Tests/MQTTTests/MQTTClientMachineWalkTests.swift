@@ -91,6 +91,7 @@ extension MQTTClientWorld {
 @Suite struct MQTTClientMachineWalkTests {
     static let seeds = 0..<UInt64(100)
 
+    /// [MQTT-4.1.0-1]
     @Test(arguments: seeds)
     func `nothing accepted is lost, QoS 2 arrives once, in order, whatever is cut or killed`(seed: UInt64) {
         walk(MQTTClientWorld(seed: seed), seed)

@@ -7,6 +7,7 @@ struct PacketTopicTests {
         #expect(try TopicName(name).string == name)
     }
 
+    /// [MQTT-3.3.2-2] [MQTT-4.7.0-1] [MQTT-4.7.3-1]
     @Test(arguments: [
         ("", InvalidTopic.empty), ("a/+", .wildcardInName), ("#", .wildcardInName), ("a+b", .wildcardInName),
     ])
@@ -22,6 +23,7 @@ struct PacketTopicTests {
         #expect(try TopicFilter(filter).string == filter)
     }
 
+    /// [MQTT-4.7.1-1] [MQTT-4.7.1-2] [MQTT-4.7.3-1] [MQTT-4.8.2-1] [MQTT-4.8.2-2]
     @Test(arguments: [
         ("", InvalidTopic.empty), ("a#", .misplacedWildcard), ("a/#/b", .misplacedWildcard),
         ("#/", .misplacedWildcard), ("##", .misplacedWildcard), ("a+", .misplacedWildcard),
@@ -34,6 +36,7 @@ struct PacketTopicTests {
         #expect(throws: error) { try TopicFilter(filter) }
     }
 
+    /// [MQTT-4.7.3-2] [MQTT-4.7.3-3]
     @Test func `a topic has at most 65,535 UTF-8 bytes, not characters, and no U+0000`() throws {
         let longest = String(repeating: "é", count: 32_767) + "a"
         #expect(try TopicName(longest).string.utf8.count == 65_535)
@@ -58,6 +61,7 @@ struct PacketTopicTests {
         #expect(try TopicFilter(filter).matches(topic: topic))
     }
 
+    /// [MQTT-4.7.2-1] [MQTT-4.7.3-4]
     @Test(arguments: [
         ("sport/tennis/+", "sport/tennis/player1/ranking"), ("sport/+", "sport"), ("+", "/finance"), ("a", "A"),
         ("#", "$SYS/a"), ("+/monitor/Clients", "$SYS/monitor/Clients"), ("+", "$SYS"), ("#", "$"), ("a/b", "a"),
@@ -77,6 +81,7 @@ struct PacketTopicTests {
         #expect(try !TopicFilter("$share/g/a").hasWildcard)
     }
 
+    /// [MQTT-4.7.3-4]
     @Test func `topics that look alike but differ in bytes are different`() throws {
         #expect(try TopicName("\u{E9}") != TopicName("e\u{301}"))
         #expect(try Set([TopicFilter("\u{E9}"), TopicFilter("e\u{301}"), TopicFilter("\u{E9}")]).count == 2)

@@ -32,6 +32,7 @@ import Testing
 /// | 23 | malformed input | CodecMalformedTests, VectorTests; MQTTClientMachineConnectionTests `rule 23` |
 /// | 24 | after DISCONNECT | MQTTClientMachineConnectionTests `rule 24` |
 struct RuleTests {
+    /// [MQTT-4.3.3-6]
     @Test func `rule 5: what was released is never published again, whatever the server answers`() throws {
         var client = MQTTClientHarness()
         client.connect()
@@ -45,6 +46,7 @@ struct RuleTests {
         #expect(client.publishes.count == 1)
     }
 
+    /// [MQTT-4.3.2-4] [MQTT-4.3.3-8]
     @Test func `rule 12: what a message leads to is durable before it is acknowledged`() {
         var client = MQTTClientHarness()
         client.connect()
@@ -72,6 +74,7 @@ struct RuleTests {
         client.publishes.map { "\($0.topic) \($0.properties.topicAlias.map(String.init) ?? "-")" }
     }
 
+    /// [MQTT-3.2.2-17] [MQTT-3.3.2-8] [MQTT-3.3.2-9]
     @Test func `rule 15: a topic is sent once and its alias from then on, within the server's maximum`() throws {
         var client = MQTTClientHarness()
         client.connect(Connack.Properties(topicAliasMaximum: 2))
@@ -82,6 +85,7 @@ struct RuleTests {
             Self.topics(client) == ["first 1", "second 2", "third -", " 1", "third -", " 2", "t -"])
     }
 
+    /// [MQTT-3.2.2-18] [MQTT-3.3.2-7]
     @Test func `rule 15: aliases die with the connection, and what is sent again has its topic`() throws {
         var client = MQTTClientHarness()
         client.connect(Connack.Properties(topicAliasMaximum: 10))
@@ -116,6 +120,7 @@ struct RuleTests {
         #expect(words == ["connected resumed", "restored", "rejected 1 9B", "PUBLISH once id 2 DUP"])
     }
 
+    /// [MQTT-3.8.3-4]
     @Test func `rule 19: SUBSCRIBE has no Subscription Identifier, so no server can lack them`() throws {
         var client = MQTTClientHarness()
         client.connect(Connack.Properties(subscriptionIDsAvailable: false))
@@ -126,6 +131,7 @@ struct RuleTests {
         #expect(client.machine.subscriptions.wanted.values.contains { $0.filter == "$share/g/a" && !$0.noLocal })
     }
 
+    /// [MQTT-4.3.3-7]
     @Test func `rule 22: a QoS 2 exchange that has begun is finished, however late`() throws {
         var client = MQTTClientHarness()
         client.connect()

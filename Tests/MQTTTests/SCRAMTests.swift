@@ -159,6 +159,7 @@ struct SCRAMTests {
         return client
     }
 
+    /// [MQTT-3.1.2-30] [MQTT-4.12.0-3]
     @Test func `rule 20: nothing but AUTH is sent before CONNACK, and nothing before the server's proof`() throws {
         var (client, words) = Self.opened()
         #expect(words == ["CONNECT clean"])
@@ -173,6 +174,7 @@ struct SCRAMTests {
         #expect(client.machine.canReauthenticate)
     }
 
+    /// [MQTT-4.12.0-5]
     @Test(
         arguments: [
             (serverFinal.replacingFirst("6", "7"), SCRAMClient.method), (serverFinal, nil), (nil, SCRAMClient.method),
@@ -196,6 +198,7 @@ struct SCRAMTests {
                 == ["failed: \(SCRAMClient.Failure.notProven)", "DISCONNECT 82", "close"])
     }
 
+    /// [MQTT-3.15.2-1] [MQTT-4.12.0-2] [MQTT-4.12.0-5]
     @Test(arguments: [
         auth(.success, serverFinal), auth(.reauthenticate, serverFirst),
         auth(.continueAuthentication, serverFirst, method: "OTHER"),
@@ -226,6 +229,7 @@ struct SCRAMTests {
         #expect(client.server(Self.auth(.success, Self.serverFinal)).first == "violation 82", "nobody asked")
     }
 
+    /// [MQTT-4.12.1-2]
     @Test func `a server that cannot prove itself again loses the connection`() {
         var client = Self.connected()
         client.handle(.reauthenticate(Self.client()))
@@ -236,6 +240,7 @@ struct SCRAMTests {
                 == ["failed: \(SCRAMClient.Failure.notProven)", "DISCONNECT 82", "close"])
     }
 
+    /// [MQTT-4.12.0-7]
     @Test func `a connection without enhanced authentication cannot be authenticated again`() {
         var client = MQTTClientHarness()
         client.connect()

@@ -8,6 +8,7 @@ struct VectorTests {
         #expect(try decode([vector.bytes], from: vector.sender, in: vector.version) == [vector.packet])
     }
 
+    /// [MQTT-3.1.2-1] [MQTT-3.3.2-1] [MQTT-3.8.3-5]
     @Test(arguments: Vector.every)
     func `a packet encodes to the bytes from the standard`(_ vector: Vector) throws {
         try vector.packet.checkEncodable(as: vector.version)

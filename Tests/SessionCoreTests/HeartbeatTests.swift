@@ -27,6 +27,7 @@ import Testing
         #expect(session.pass(.seconds(1)) == [.heartbeat(1)])
     }
 
+    /// [MQTT-3.1.2-20]
     @Test func `rule 16: a busy reader asks too, so that the server hears something`() {
         var session = Self.connected()
         for _ in 0..<14 {
@@ -46,6 +47,7 @@ import Testing
         #expect(session.due == .seconds(15))
     }
 
+    /// [MQTT-3.12.4-1]
     @Test func `without an answer within the timeout the connection is dead`() {
         var session = Self.connected()
         session.pass(.seconds(15))
@@ -75,6 +77,7 @@ import Testing
         #expect(session.state == .connected)
     }
 
+    /// [MQTT-3.1.2-21] [MQTT-3.2.2-21]
     @Test(arguments: [Duration.seconds(3), .seconds(60)])
     func `the server's own keep-alive overrides ours`(keepAlive: Duration) {
         var session = Self.connected(serverKeepAlive: keepAlive)
@@ -182,6 +185,7 @@ import Testing
         #expect(session.reason == .heartbeatTimeout)
     }
 
+    /// [MQTT-3.1.2-20]
     @Test func `a server with a short keep-alive hears something in time`() {
         var session = SessionUnderTest(.authenticating)
         session.take(.established(session.generation, resumed: true, serverKeepAlive: .seconds(5)))

@@ -220,6 +220,7 @@ import Testing
         try await client.close(.abort)
     }
 
+    /// [MQTT-4.2.0-1]
     @Test func `a paused connection holds the peer back and loses nothing`() async throws {
         let size = 4 << 20
         let server = try await TestServer(.flood(size))

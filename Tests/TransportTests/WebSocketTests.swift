@@ -14,6 +14,7 @@ import Testing
         WebSocketFrame(fin: fin, opcode: opcode, data: ByteBuffer(string: text))
     }
 
+    /// [MQTT-6.0.0-2]
     @Test func `a packet may span frames, and a ping may come between them`() {
         var stream = WebSocketStream()
         let steps = [
@@ -151,6 +152,7 @@ import Testing
         Connection.Options(tls: TLSOptions(certificateAuthorityFile: certificates.path("trusted.pem")))
     }
 
+    /// [MQTT-6.0.0-1] [MQTT-6.0.0-3]
     @Test func `MQTT is asked for as the standard wants it`() async throws {
         let heads = Mutex<[HTTPRequestHead]>([])
         let server = try await WebSocketServer { head in heads.withLock { $0.append(head) } }
@@ -198,6 +200,7 @@ import Testing
         #expect(try await server.next() == "end")
     }
 
+    /// [MQTT-6.0.0-1]
     @Test func `a text frame ends the connection, and the server is told why`() async throws {
         let server = try await WebSocketServer(frames: [TestFrame(opcode: .text, text: "hello")])
         let failure = try await TestClient("ws://127.0.0.1:\(server.port)").failure()
@@ -229,6 +232,7 @@ import Testing
         }
     }
 
+    /// [MQTT-6.0.0-4]
     @Test func `a server without the subprotocol is refused with a hint`() async throws {
         for headers in [HTTPHeaders(), ["Sec-WebSocket-Protocol": "chat"]] {
             let server = try await WebSocketServer(headers: headers)

@@ -42,8 +42,8 @@ UNITS = systemd/holdfast.service systemd/holdfast.socket systemd/holdfast-wait-o
         systemd/holdfast-online.target
 
 .DEFAULT_GOAL = help
-.PHONY: help demo test scenarios statements test-servers soak-kills soak sanitize fuzz simulate simulate-mutants bench-recovery \
-        bench-fairness bench-throughput bench-idle bench-sessions docs lint build install uninstall image deb \
+.PHONY: help demo test scenarios statements test-servers soak-kills soak sanitize fuzz simulate simulate-mutants mutants \
+        bench-recovery bench-fairness bench-throughput bench-idle bench-sessions docs lint build install uninstall image deb \
         apt-repo test-package clean
 
 help: ## list these targets
@@ -150,6 +150,17 @@ simulate: ## run SEEDS (A..<B) of STEPS steps each of daemons in a simulated wor
 simulate-mutants: ## build the simulator with known mistakes, one by one, and show how soon each is found
 	scripts/setup build
 	scripts/simulate-mutants
+
+# How many mistakes, and which: another MUTANT_SEED, others. ARGUMENTS=--survivors: those that survived the last time.
+MUTANTS         ?= 400
+MUTANT_SEED     ?= 1
+MUTANTS_SCRATCH  = .build-mutants/mechanical
+
+mutants: ## make MUTANTS mechanical mistakes in the pure modules, one by one, and show which are found
+	scripts/setup build
+	$(SWIFT) build --package-path Tests/Mutants --scratch-path $(MUTANTS_SCRATCH)/tool --disable-index-store
+	$(MUTANTS_SCRATCH)/tool/debug/mutants --count $(MUTANTS) --seed $(MUTANT_SEED) --jobs $(JOBS) \
+	    --scratch $(MUTANTS_SCRATCH) $(ARGUMENTS)
 
 bench-recovery: ## how long after a fault a session is back, beside its peers; as root, 40 minutes; OUTAGES=2 REPEAT=1: two
 	scripts/setup build bench

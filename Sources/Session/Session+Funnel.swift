@@ -15,14 +15,7 @@ extension Session {
     /// What an action asked for, as the driver carries it out: it comes before everything that waits.
     package mutating func answer(_ input: Input) { funnel.work.prepend(.input(input)) }
 
-    /// What the protocol machine has answered already: it comes before what it answers from now on, since commits are in its
-    /// order. To be called before ``next(at:)`` only.
-    package mutating func answered(_ actions: [MQTTClientMachine.Action]) {
-        for action in actions { perform(action) }
-        checkFlushed()
-    }
-
-    /// What follows from the messages that were accepted at that time; likewise.
+    /// What follows from the messages that were accepted at that time. To be called before ``next(at:)`` only.
     package mutating func goOnWithAccepted(at time: Timestamp) {
         withAnswers { $0.mqtt.goOnWithAccepted(at: time, into: &$1) }
     }
@@ -33,8 +26,8 @@ extension Session {
         handle(input)
     }
 
-    /// Whether there is something to carry out.
-    package var hasActions: Bool { !funnel.actions.isEmpty }
+    /// Whether there is something to decide or to carry out.
+    package var hasWork: Bool { !funnel.work.isEmpty || !funnel.actions.isEmpty }
 
     /// Works on the next input, and when there is none on what follows from all of them together.
     ///
@@ -92,7 +85,7 @@ extension Session {
         case .announce(let announcement):
             withAnswers { $0.mqtt.announce(announcement, at: $0.timestamp, into: &$1) }
         case .subscribe(let filter, let qos):
-            withAnswers { $0.subscribe(to: filter, qos: qos, at: $0.timestamp, into: &$1) }
+            subscribe(to: filter, qos: qos)
         case .retire(let generation, let ending, let end):
             linkRetired(generation, ending, end)
         case .greet(let generation):
@@ -121,8 +114,6 @@ extension Session {
             perform(actions[...])
         case .mqtt(let input):
             handle(input)
-        case .answered(let actions):
-            answered(actions)
         case .connection(let id, let event):
             take(event, of: id)
         case .retire(let generation, let ending):
@@ -148,6 +139,33 @@ extension Session {
             stored(changes, isComplete: isComplete)
         case .join(let room, let call):
             perform(rooms.join(room, for: call, at: wallClock))
+        case .subscribe(let filter, let qos, let call):
+            subscribe(to: filter, qos, for: call)
+        case .consume(let consumer, let call):
+            consumers.add(consumer)
+            subscribe(to: consumer.filter, consumer.qos, for: call)
+        case .unsubscribe(let subscription):
+            unsubscribeIfUnwanted(consumers.remove(subscription))
+        case .unwanted(let filter):
+            unsubscribeIfUnwanted(filter)
+        case .detach(let subscription):
+            detach(subscription)
+        case .undo(let consumer, let before, let refused):
+            undo(consumer, before, refused: refused)
+        case .endConsumer(let consumer):
+            end(consumer)
+        case .awaitKey(let key, let call):
+            if calls.keys.wait(for: key, call) { act(.answer([call], .turn)) }
+        case .endKey(let key, let turn):
+            act(.answer(calls.keys.release(key, turn), .turn))
+        case .awaitQueue(let call):
+            if calls.queueTurns.begin(call) { act(.answer([call], .turn)) }
+        case .endQueue:
+            if let next = calls.queueTurns.end() { act(.answer([next], .turn)) }
+        case .awaitOutcome(let call, let limit):
+            calls.outcomeWaiters.add(call, until: limit)
+        case .stop(let reason, let forGood):
+            stop(because: reason, forGood: forGood)
         case .timeReached:
             if machine.status.state == .connected { funnel.work.append(.measure) }
             checkCredentialEnd()

@@ -164,7 +164,15 @@ extension Session {
                 perform(rooms.announced(announcement, code, by: link?.address.description, at: now))
             }
             renewIfRoomChanged()
-        case .accepted, .notAccepted, .dropped, .repeated, .serverLowersQoS, .inboxFull, .subscriptionChanged:
+        case .accepted(let sequence), .notAccepted(let sequence):
+            // Who asks with the same key finds it in the store, or that it is not there.
+            let waiting = calls.keys.settled(sequence)
+            if !waiting.isEmpty { act(.answer(waiting, .turn)) }
+            act(.mqtt(event))
+        case .dropped:
+            counts.dropped += 1
+            act(.mqtt(event))
+        case .repeated, .serverLowersQoS, .inboxFull, .subscriptionChanged:
             act(.mqtt(event))
         case .unsubscribed:
             break

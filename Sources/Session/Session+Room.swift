@@ -44,7 +44,7 @@ extension Session {
 
     // MARK: Rooms
 
-    /// Takes up the room at the start.
+    /// Takes up the room and the subscriptions at the start.
     ///
     /// - Parameter filters: what the server was subscribed to in an earlier life of the daemon.
     package mutating func begin(in room: Room?, subscribedTo filters: Set<TopicFilter>) {
@@ -53,6 +53,7 @@ extension Session {
         publications.enter(room)
         _ = followWithDurables(to: room)
         if let room { _ = consumers.follow(to: room) }
+        for filter in wantedFilters { funnel.work.append(.subscribe(filter, wantedQoS(of: filter) ?? .atLeastOnce)) }
     }
 
     private mutating func entered(_ room: Room, from old: Room?) {

@@ -7,30 +7,32 @@ import Vocabulary
 ///
 /// It is composed of machines and nouns that know nothing of each other. What concerns several of them is decided here, in
 /// the extensions `Session+….swift`; the driver in module Agent carries out the actions. See Documentation/ARCHITECTURE.md.
+///
+/// Others read all of it, and change it by inputs, and by the methods of `Session+Programs.swift` that answer at once.
 package struct Session: Sendable {
     package let settings: SessionSettings
     /// When to try, where, and when to stop.
-    package var machine: SessionMachine
+    package internal(set) var machine: SessionMachine
     /// The protocol: packets, identifiers, exchanges.
-    package var mqtt: MQTTClientMachine
-    package var servers: Servers
-    package var addresses: EndpointAddresses
-    package var connections = Connections()
-    package var credentials: CredentialState
-    package var knocks = Knocks()
-    package var rooms: Rooms
+    package internal(set) var mqtt: MQTTClientMachine
+    package internal(set) var servers: Servers
+    package internal(set) var addresses: EndpointAddresses
+    package internal(set) var connections = Connections()
+    package internal(set) var credentials: CredentialState
+    package internal(set) var knocks = Knocks()
+    package internal(set) var rooms: Rooms
     /// A look into the room that is under way.
-    package var looking: PresenceLook?
-    package var publications: Publications
-    package var consumers: LiveConsumers
-    package var durableConsumers: DurableConsumers
-    package var losses = InboxLosses()
-    package var calls = Calls()
-    package var counts = MessageCounts()
+    package internal(set) var looking: PresenceLook?
+    package internal(set) var publications: Publications
+    package internal(set) var consumers: LiveConsumers
+    package internal(set) var durableConsumers: DurableConsumers
+    package internal(set) var losses = InboxLosses()
+    package internal(set) var calls = Calls()
+    package internal(set) var counts = MessageCounts()
     /// The name that the server knows this client by.
-    package var clientID: String
+    package internal(set) var clientID: String
     /// What was decided about the session and is durable, or about to be.
-    package var verdict: Verdict?
+    package internal(set) var verdict: Verdict?
     var funnel: Funnel
 
     package init(
@@ -55,7 +57,7 @@ package struct Session: Sendable {
     }
 
     /// The attempt under way and the connection that it becomes.
-    package var link: Link? {
+    package internal(set) var link: Link? {
         get { connections.link }
         _modify { yield &connections.link }
     }
@@ -92,7 +94,7 @@ package struct Session: Sendable {
     // MARK: Subscriptions
 
     /// The QoS with which a filter is wanted by consumers of both kinds and by the session itself; `nil` if by nobody.
-    package func wantedQoS(of filter: TopicFilter) -> QoS? {
+    func wantedQoS(of filter: TopicFilter) -> QoS? {
         [
             consumers.qos(of: filter), durableConsumers.qos(of: filter),
             // The session's own, to the room that it is in and to the one that it is joining.
@@ -108,18 +110,19 @@ package struct Session: Sendable {
     }
 
     /// Asks the server for a filter.
-    package mutating func subscribe(
-        to filter: TopicFilter, qos: QoS, at now: Timestamp, into actions: inout [MQTTClientMachine.Action]
-    ) {
-        do throws(InvalidTopic) {
-            try mqtt.subscribe(Subscription(filter: filter.string, qos: qos), at: now, into: &actions)
-        } catch {
-            preconditionFailure("a filter was checked when it was made: \(error)")
+    mutating func subscribe(to filter: TopicFilter, qos: QoS) {
+        withAnswers { session, answers in
+            do throws(InvalidTopic) {
+                let subscription = Subscription(filter: filter.string, qos: qos)
+                try session.mqtt.subscribe(subscription, at: session.timestamp, into: &answers)
+            } catch {
+                preconditionFailure("a filter was checked when it was made: \(error)")
+            }
         }
     }
 
     /// Nobody may want the filter any more.
-    package mutating func unsubscribeIfUnwanted(_ filter: TopicFilter?) {
+    mutating func unsubscribeIfUnwanted(_ filter: TopicFilter?) {
         guard let filter, wantedQoS(of: filter) == nil else { return }
         take(.mqtt(.unsubscribe(filter)))
         // The server's answer is not told any more.

@@ -67,6 +67,8 @@ extension Session {
         /// The server's to a subscription; `nil` without one.
         case subscription(ReasonCode?)
         case outcome(SessionOutcome)
+        /// With a key, or to decide about the messages of the outbox.
+        case turn
         /// `nil`: the session is in the room that was asked for.
         case room(RPCError?)
     }

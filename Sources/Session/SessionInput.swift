@@ -8,8 +8,6 @@ extension Session {
     package enum Input: Sendable {
         case machine(SessionMachine.Input)
         case mqtt(MQTTClientMachine.Input)
-        /// What a call of the protocol machine answered.
-        case answered([MQTTClientMachine.Action])
         case connection(DialID, DialEvent)
         /// The link is given up, although its connection may live.
         case retire(Generation, SessionMachine.Ending)
@@ -26,6 +24,30 @@ extension Session {
         /// Changes of publications are durable, or all of them but what needs room.
         case stored([SessionChange], isComplete: Bool)
         case join(Room, CallID)
+        /// Ask the server for a filter; the call waits for its answer while the session is connected.
+        case subscribe(TopicFilter, QoS, CallID)
+        /// A program takes messages as they come; likewise.
+        case consume(LiveConsumer, CallID)
+        case unsubscribe(SubscriptionID)
+        /// A durable consumer has another filter instead of this one.
+        case unwanted(TopicFilter)
+        /// The program of a durable consumer is gone; the consumer goes on collecting.
+        case detach(SubscriptionID)
+        /// The server refuses a filter that a durable consumer has been given: it is what it was before, or ends if it was
+        /// not there.
+        case undo(ConsumerName, DurableConsumers.Consumer?, refused: TopicFilter)
+        /// For good, with all that waits for it.
+        case endConsumer(ConsumerName)
+        /// The call is answered when the turn with the key that is under way has ended.
+        case awaitKey(PublishKey, CallID)
+        case endKey(PublishKey, KeysUnderWay.Turn)
+        /// The call is answered when it may decide about the messages of the outbox.
+        case awaitQueue(CallID)
+        case endQueue
+        /// The call is answered with what a command comes to, or when the time is over.
+        case awaitOutcome(CallID, until: Instant?)
+        /// The session's driver ends.
+        case stop(Reason, forGood: Bool)
         /// Time has passed; due when `nextDeadline` is reached.
         case timeReached
     }

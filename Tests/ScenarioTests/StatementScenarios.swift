@@ -333,8 +333,7 @@ struct StatementScenarios {
 extension SessionDriver {
     /// As if the heartbeats had shown it.
     fileprivate func tellQuality(_ quality: Quality) {
-        let actions = session.rooms.qualityChanged(quality, isConnected: true)
-        session.perform(actions)
+        ask { $0.perform($0.rooms.qualityChanged(quality, isConnected: true)) }
         run()
     }
 }

@@ -34,18 +34,13 @@ struct CallsTests {
         #expect(keys.release(key, turn) == [], "it has ended before")
     }
 
-    @Test func `a turn with a key that came to nothing ends, and at the end all do`() throws {
+    @Test func `a turn with a key that came to nothing ends`() throws {
         var keys = KeysUnderWay()
-        let (a, b) = (try #require(PublishKey("a")), try #require(PublishKey("b")))
+        let a = try #require(PublishKey("a"))
         let taken = keys.take(a)
         let turn = try #require(taken)
         #expect(keys.wait(for: a, call(1)) == false)
         #expect(keys.release(a, turn) == [call(1)])
-        #expect(keys.take(a) != nil)
-        #expect(keys.take(b) != nil)
-        #expect(keys.wait(for: b, call(3)) == false)
-        #expect(keys.wait(for: a, call(2)) == false)
-        #expect(keys.end() == [call(2), call(3)])
         #expect(keys.take(a) != nil)
     }
 

@@ -35,11 +35,7 @@ struct SessionUnderTest {
             rooms: Rooms(identity: .init(user: "me", device: "here"), session: "main", willDelay: .seconds(90)),
             durableConsumers: DurableConsumers(DurableSession()), clientID: "c", at: moment)
         session.begin(in: room.map { Room(prefix: "p", name: $0) }, subscribedTo: [])
-        if let filter = session.rooms.membership?.filter {
-            var actions: [MQTTClientMachine.Action] = []
-            session.subscribe(to: filter, qos: .atLeastOnce, at: Timestamp(rawValue: 0), into: &actions)
-            _ = take(.answered(actions))
-        }
+        _ = goOn()
     }
 
     static let path = Path(

@@ -5,7 +5,6 @@ import Logging
 import MQTT
 import NIOCore
 import NetworkPath
-import Session
 import SessionCore
 import Support
 import Systemd
@@ -13,6 +12,7 @@ import Transport
 
 @testable import Agent
 @testable import DurableStore
+@testable import Session
 
 /// One host of a scenario: its daemon, and a program that uses it.
 actor Host {
@@ -225,7 +225,7 @@ actor Host {
     /// As if there were less memory for what waits for the inbox.
     func limitWaiting(to bytes: Int) {
         guard let driver = driver() else { return }
-        driver.assumeIsolated { $0.session.mqtt.configuration.maximumWaitingBytes = bytes }
+        driver.assumeIsolated { $0.ask { $0.mqtt.configuration.maximumWaitingBytes = bytes } }
     }
 
     // MARK: What a program asks

@@ -51,6 +51,8 @@ extension SessionDriver {
             programs.subscribing.answer(calls, code)
         case .answer(let calls, .outcome(let outcome)):
             programs.commanding.answer(calls, outcome)
+        case .answer(let calls, .turn):
+            programs.queueing.answer(calls, ())
         case .answer(let calls, .room(let error)):
             programs.switching.answer(calls, error.map { .failure($0) } ?? .success(()))
         case .isDown:
@@ -121,20 +123,13 @@ extension SessionDriver {
         }
     }
 
-    private func flushed(_ count: Int, _ flush: FlushNumber?, on id: DialID) {
-        session.flushed(count, on: id)
-        if let flush { return run(.flushed(flush)) }
-        session.adjustReading()
-        if session.hasActions { run() }
-    }
-
     /// The loop runs everything that is due before it looks at its sockets, so this must not be due at once.
     private static let othersTurn = TimeAmount.microseconds(500)
 
     /// Gives the session the kernel's view of the connection.
     private func measure(_ generation: Generation, _ id: DialID) {
         guard let measured = connections[id]?.measure() else { return }
-        session.answer(
+        answer(
             .machine(
                 .measured(
                     generation,
@@ -151,7 +146,7 @@ extension SessionDriver {
         if simulation.hidesPaths { return simulation.note(path, to: endpoint) }
         let excluded =
             configuration.network.isBinding ? surroundings.paths.excluded(endpoint, of: name) : nil
-        session.answer(.pathFound(endpoint, path, excluded: excluded))
+        answer(.pathFound(endpoint, path, excluded: excluded))
     }
 
     // MARK: Secrets

@@ -21,19 +21,13 @@ extension SessionDriver {
         // A failure is about the configuration that it had: another one since is like a reload.
         let isFailureOver = stored.verdict.map(session.isOver) ?? false
         var isDecided = false
-        if !isFailureOver, let verdict = stored.verdict, session.takeUp(verdict) {
+        if !isFailureOver, let verdict = stored.verdict, ask({ $0.takeUp(verdict) }) {
             isDecided = true
             since = RFC3339(milliseconds: verdict.since.rawValue)
         }
         for endpoint in configuration.endpoints.indices { noteExcluded(EndpointIndex(endpoint)) }
         enterRoom(takeUp(stored.chosenRoom), remembered: stored.mqtt.rememberedSubscriptions)
         let wasUp = wasUp || isFailureOver
-        var actions: [MQTTClientMachine.Action] = []
-        for filter in session.wantedFilters {
-            session.subscribe(
-                to: filter, qos: session.wantedQoS(of: filter) ?? .atLeastOnce, at: timestamp, into: &actions)
-        }
-        run(actions)
         loadConsumers()
         run(.timePassed)
         if !isDecided, wasUp || configuration.autoconnect {
@@ -78,8 +72,7 @@ extension SessionDriver {
         } else {
             outcome = await withCheckedContinuation { continuation in
                 let call = programs.commanding.add { continuation.resume(returning: $0) }
-                session.calls.outcomeWaiters.add(call, until: limit.map { now.advanced(by: $0) })
-                schedule()
+                run(.awaitOutcome(call, until: limit.map { now.advanced(by: $0) }))
             }
         }
         return SessionStateResult(
@@ -97,16 +90,9 @@ extension SessionDriver {
     /// - Parameter forGood: the server is to keep nothing of the session, as far as it is connected.
     func stop(_ code: Reason.Code, forGood: Bool = false) async -> ParkedConsumers {
         life = .stopping
-        session.publications.endWithSession = forGood
-        runAccepted()
-        switch session.machine.status.state {
-        case .connected, .connecting, .reconnecting: take(.disconnect(Reason(code)))
-        case .disconnecting where session.machine.isResting: take(.disconnect(Reason(code)))
-        case .disconnecting, .disconnected, .failed: break
-        }
+        run(.stop(Reason(code), forGood: forGood))
         await untilDown()
-        session.moment = moment
-        session.end()
+        ask { $0.end() }
         run()
         credentialWatch = nil
         // What was committed last may be the reason for more: the next driver must find all of it, and this one decide nothing
@@ -122,11 +108,13 @@ extension SessionDriver {
                 .ended(.success(.init(id: sequence.rawValue, accepted: true, delivered: false, reasonCode: nil))))
         }
         programs.publishers = [:]
-        programs.queueing.answer(session.calls.keys.end(), ())
+        programs.queueing.answerAll(())
         surroundings.paths.forget(name)
         tell()
-        programs.subscribing.answer(session.consumers.connectionEnded(), nil)
+        programs.subscribing.answerAll(nil)
+        var live = session.consumers
+        _ = live.connectionEnded()
         return ParkedConsumers(
-            live: session.consumers, attached: session.durableConsumers.attached, subscribers: programs.subscribers)
+            live: live, attached: session.durableConsumers.attached, subscribers: programs.subscribers)
     }
 }

@@ -12,23 +12,11 @@ import SessionCore
 extension SessionDriver {
     // MARK: Subscriptions, of everybody
 
-    private func unsubscribeIfUnwanted(_ filter: TopicFilter?) {
-        session.unsubscribeIfUnwanted(filter)
-        run()
-    }
-
-    /// Asks the server, and waits for its answer while connected; `nil` without one.
-    func askFor(_ filter: TopicFilter, _ qos: QoS) async -> ReasonCode? {
+    /// Gives the session an input that a subscription comes of, and waits for the server's answer while connected; `nil`
+    /// without one.
+    func subscribing(_ input: (CallID) -> Session.Input) async -> ReasonCode? {
         await withCheckedContinuation { continuation in
-            if session.machine.status.state == .connected {
-                session.consumers.await(filter, programs.subscribing.add { continuation.resume(returning: $0) })
-            } else {
-                continuation.resume(returning: nil)
-            }
-            var actions: [MQTTClientMachine.Action] = []
-            session.subscribe(
-                to: filter, qos: session.wantedQoS(of: filter) ?? qos, at: timestamp, into: &actions)
-            run(actions)
+            run(input(programs.subscribing.add { continuation.resume(returning: $0) }))
         }
     }
 
@@ -53,65 +41,41 @@ extension SessionDriver {
         guard before != nil || session.durableConsumers.consumers.count < DurableConsumers.maximum else {
             throw .tooManyConsumers(name.description, DurableConsumers.maximum)
         }
-        let isChanged = before?.text != text || before?.filter != filter || before?.qos != qos
-        if isChanged {
-            session.durableConsumers.put(consumer, text, filter, qos)
-            run(.consumer(consumer, .put(filter: text, qos, matching: filter)))
-        }
-        takenOver(session.durableConsumers.attach(subscription, to: consumer))
+        let (isChanged, former) = ask { $0.attach(subscription, to: consumer, text, filter, qos) }
+        takenOver(former)
         programs.subscribers[subscription] = subscriber
-        // Should the daemon be killed, nobody knows how much the program was given.
-        run(.consumer(consumer, .give(through: .last)))
+        run()
         // A filter that the server has granted already is not asked for again: it would send what it retains again.
         var code = isChanged ? nil : grantedCode(of: filter)
-        if code == nil { code = await askFor(filter, qos) }
+        if code == nil { code = await subscribing { .subscribe(filter, qos, $0) } }
         // Another program may have it by now, and has made of it what it wants.
         let isOurs = session.durableConsumers[consumer]?.attachment?.subscription == subscription
         if let code, code.isError {
-            if isOurs { undo(consumer, before, refused: filter) }
+            if isOurs {
+                programs.subscribers[subscription] = nil
+                run(.undo(consumer, before, refused: filter))
+            }
             throw .subscriptionRefused(filter.string, code.description, reasonCode: Int(code.rawValue))
         }
         // Not before the new filter is granted, so that there is no gap.
-        if let old = before?.filter, old != filter { unsubscribeIfUnwanted(old) }
+        if let old = before?.filter, old != filter { run(.unwanted(old)) }
         do throws(RPCError) {
             try await everythingDurable("the consumer")
         } catch {
-            if session.durableConsumers[consumer]?.attachment?.subscription == subscription { detach(consumer) }
+            detach(subscription)
             throw error
         }
         let epoch = await surroundings.store.epoch
-        session.durableConsumers.ready(consumer, subscription)
+        let missed = ask { $0.ready(consumer, subscription) }
         loadConsumers()
-        let missed = session.mqtt.missed(by: consumer)
-        // Should the daemon be killed before it has answered, the next program is told.
-        if missed > 0 { run(.consumer(consumer, .toldMissed(missed))) }
         return Attached(
             grantedQoS: code.flatMap { QoS(rawValue: $0.rawValue) }, missed: missed, epoch: epoch)
     }
 
-    /// The server refuses what a program wants of its consumer: it is what it was before, and goes on collecting.
-    private func undo(_ consumer: ConsumerName, _ before: DurableConsumers.Consumer?, refused filter: TopicFilter) {
-        guard let before else { return end(consumer) }
-        detach(consumer)
-        guard let old = before.filter, old != filter || before.qos != session.durableConsumers[consumer]?.qos else {
-            return
-        }
-        session.durableConsumers.put(consumer, before.text, old, before.qos)
-        run(.consumer(consumer, .put(filter: before.text, before.qos, matching: old)))
-        unsubscribeIfUnwanted(filter)
-    }
-
     /// The program is gone; its consumer goes on collecting.
     func detach(_ subscription: SubscriptionID) {
-        guard let consumer = session.durableConsumers.name(of: subscription) else { return }
-        detach(consumer)
-        if let given = session.durableConsumers[consumer]?.givenThrough {
-            run(.consumer(consumer, .give(through: given)))
-        }
-    }
-
-    private func detach(_ consumer: ConsumerName) {
-        if let subscription = session.durableConsumers.detach(consumer) { programs.subscribers[subscription] = nil }
+        programs.subscribers[subscription] = nil
+        run(.detach(subscription))
     }
 
     /// Another program has the consumer now, or nobody.
@@ -130,15 +94,8 @@ extension SessionDriver {
                 among: session.durableConsumers.consumers.keys.map(\.description))
         }
         takenOver(session.durableConsumers[consumer]?.attachment?.subscription)
-        end(consumer)
+        run(.endConsumer(consumer))
         try await everythingDurable("the end of the consumer")
-    }
-
-    private func end(_ consumer: ConsumerName) {
-        let filter = session.durableConsumers[consumer]?.filter
-        if let subscription = session.durableConsumers.remove(consumer) { programs.subscribers[subscription] = nil }
-        run(.consumer(consumer, .remove))
-        unsubscribeIfUnwanted(filter)
     }
 
     // MARK: Messages
@@ -149,12 +106,12 @@ extension SessionDriver {
     ) async throws(RPCError) -> MessageAckMethod.Result {
         try checkRunning()
         guard session.durableConsumers.name(of: subscription) != nil else { throw .unknownSubscription(subscription) }
-        guard let taken = session.durableConsumers.acknowledge(id, upTo: upTo, by: subscription) else {
+        guard let taken = ask({ $0.acknowledge(id, upTo: upTo, by: subscription) }) else {
             throw .invalidParameters(
                 "\(id) was not given to subscription \(subscription.rawValue)", hint: "acknowledge the id of a message")
         }
         if !taken.messages.isEmpty {
-            run(.consumer(taken.name, .taken(taken.messages)))
+            run()
             loadConsumers()
         }
         // Also when it was asked before: that may not have come to the disk.
@@ -165,31 +122,22 @@ extension SessionDriver {
     /// Gives programs what is at hand for them, and reads what is not.
     func loadConsumers() {
         guard !isStopping else { return }
-        let atHand = session.durableConsumers.giveAhead(
-            session: name, at: timestamp, maximumAge: maximumInboxAge,
-            hasRoom: { programs.subscribers[$0]?.hasRoom() ?? false })
-        for (consumer, loaded) in atHand { give(loaded, of: consumer) }
-        guard let load = session.durableConsumers.beginLoad(hasRoom: { programs.subscribers[$0]?.hasRoom() ?? false })
-        else {
-            return
-        }
-        Task {
-            let messages = await untilRead("the inbox") { store throws(StoreError) in
-                try await store.collected(
-                    self.name, for: load.name, after: load.after, maxCount: load.messages, maxBytes: load.bytes)
-            }
-            // Another driver has the consumers then.
-            guard !isStopping else { return }
-            let loaded = session.durableConsumers.loaded(
-                messages ?? [], for: load, session: name, at: timestamp, maximumAge: maximumInboxAge)
-            give(loaded, of: load.name)
-            loadConsumers()
-        }
+        let hasRoom = { (subscription: SubscriptionID) in self.programs.subscribers[subscription]?.hasRoom() ?? false }
+        for message in ask({ $0.giveAhead(maximumAge: maximumInboxAge, hasRoom: hasRoom) }) { deliver(message) }
+        if let load = ask({ $0.beginLoad(hasRoom: hasRoom) }) { Task { await readInbox(load) } }
+        if session.hasWork { run() }
     }
 
-    private func give(_ loaded: DurableConsumers.Loaded, of consumer: ConsumerName) {
-        if !loaded.overdue.isEmpty { run(.consumer(consumer, .taken(loaded.overdue))) }
-        for message in loaded.given { deliver(message) }
+    private func readInbox(_ load: DurableConsumers.Load) async {
+        let messages = await untilRead("the inbox") { store throws(StoreError) in
+            try await store.collected(
+                self.name, for: load.name, after: load.after, maxCount: load.messages, maxBytes: load.bytes)
+        }
+        // Another driver has the consumers then.
+        guard !isStopping else { return }
+        let given = ask { $0.loaded(messages ?? [], for: load, maximumAge: maximumInboxAge) }
+        for message in given { deliver(message) }
+        loadConsumers()
     }
 
     /// In milliseconds.

@@ -14,25 +14,22 @@ extension SessionDriver {
     ) async -> Result<MessagePublishMethod.Result, RPCError> {
         do throws(RPCError) {
             try checkRunning()
-            var taken = session.calls.keys.take(key)
+            var taken = ask { $0.takeTurn(with: key) }
             while taken == nil {
-                await withCheckedContinuation { continuation in
-                    let call = programs.queueing.add { continuation.resume() }
-                    if session.calls.keys.wait(for: key, call) { programs.queueing.answer([call], ()) }
-                }
+                await queueing { .awaitKey(key, $0) }
                 try checkRunning()
-                taken = session.calls.keys.take(key)
+                taken = ask { $0.takeTurn(with: key) }
             }
             guard let turn = taken else { preconditionFailure("the turn was waited for") }
             // The turn of a new message ends when that is on the disk.
             var isNew = false
-            defer { if !isNew { release(key, turn) } }
+            defer { if !isNew { run(.endKey(key, turn)) } }
             guard let known = try await message(of: key) else {
                 let result = await publishNew(parameters, key, accepted: accepted)
                 if case .success = result { isNew = true }
                 return result
             }
-            release(key, turn)
+            run(.endKey(key, turn))
             if let answer = Self.answer(known, parameters.wait) { return answer }
             accepted(known.sequence)
             return .success(try await delivery(of: known.sequence, key))
@@ -41,13 +38,11 @@ extension SessionDriver {
         }
     }
 
-    private func release(_ key: PublishKey, _ turn: KeysUnderWay.Turn) {
-        programs.queueing.answer(session.calls.keys.release(key, turn), ())
-    }
-
-    /// The message is on the disk, or never will be: its key may be asked for.
-    func settle(_ sequence: MessageSequence) {
-        programs.queueing.answer(session.calls.keys.settled(sequence), ())
+    /// Gives the session an input with which a call waits for its turn, and returns when that has come.
+    func queueing(_ input: (CallID) -> Session.Input) async {
+        await withCheckedContinuation { continuation in
+            run(input(programs.queueing.add { continuation.resume() }))
+        }
     }
 
     private func message(of key: PublishKey) async throws(RPCError) -> KeyedMessage? {

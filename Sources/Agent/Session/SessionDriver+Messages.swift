@@ -65,29 +65,17 @@ extension SessionDriver {
             return told(.ended(.failure(error)))
         }
         let message = OutboundMessage(parameters, at: acceptanceTime())
-        makeRoom(for: message)
+        if !session.mqtt.hasRoom(for: message.size) { run(.timePassed) }
         do throws(MQTTClientMachine.PublishError) {
-            let sequence = try session.mqtt.accept(message, key: key, at: acceptanceTime())
-            if let key { session.calls.keys.published(key, as: sequence) }
+            let sequence = try accept(message, key: key)
             programs.publishers[sequence] = Publisher(wait: parameters.wait, told: told)
         } catch {
             if error == .dropped { droppedNew(parameters.topic) }
             return told(.ended(.failure(RPCError(error, session: name, topic: parameters.topic))))
         }
-        session.counts.published += 1
-        // Whatever becomes of the message, and however soon.
-        if session.settings.notesUses, !session.machine.isUsed(for: .messages) { take(.useBegan(.messages)) }
-    }
-
-    private func makeRoom(for message: OutboundMessage) {
-        guard !session.mqtt.hasRoom(for: message.size) else { return }
-        var actions: [MQTTClientMachine.Action] = []
-        session.mqtt.makeRoom(for: message.size, at: timestamp, into: &actions)
-        run(actions)
     }
 
     func accepted(_ sequence: MessageSequence) {
-        settle(sequence)
         guard let publisher = programs.publishers[sequence] else { return }
         guard publisher.wait == .accepted else { return publisher.told(.accepted(sequence)) }
         programs.publishers[sequence] = nil
@@ -145,9 +133,8 @@ extension SessionDriver {
     func subscribe(_ consumer: LiveConsumer, _ subscriber: Subscriber) async throws(RPCError) -> QoS? {
         try checkRunning()
         let (id, filter) = (consumer.id, consumer.filter)
-        session.consumers.add(consumer)
         programs.subscribers[id] = subscriber
-        let code = await askFor(filter, consumer.qos)
+        let code = await subscribing { .consume(consumer, $0) }
         guard let code else { return nil }
         if code.isError {
             unsubscribe(id)
@@ -158,8 +145,7 @@ extension SessionDriver {
 
     func unsubscribe(_ id: SubscriptionID) {
         programs.subscribers[id] = nil
-        session.unsubscribeIfUnwanted(session.consumers.remove(id))
-        run()
+        run(.unsubscribe(id))
     }
 }
 

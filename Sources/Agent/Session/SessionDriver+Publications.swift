@@ -119,7 +119,7 @@ extension SessionDriver {
     func store(
         _ changes: [SessionChange], _ completion: @escaping @Sendable (StoreError?) -> Void = { _ in }
     ) {
-        for case .putPublication(let publication) in changes { session.publications.arrive(publication) }
+        for case .putPublication(let publication) in changes { ask { $0.arrive(publication) } }
         commit(changes, refused: completion) { [weak self] outcome in
             self?.assumeIsolated { $0.run(.stored(changes, isComplete: outcome == .committed)) }
             completion(nil)

@@ -23,7 +23,6 @@ extension SessionDriver {
     }
 
     private func report(_ reason: MQTTClientMachine.DropReason, _ id: Int64?, _ topic: String) {
-        session.counts.dropped += 1
         let sentence = (id.map { "message \($0)" } ?? "a message") + " was dropped: \(reason.sentence)"
         log.dropped(sentence, at: now)
         var event = self.event(.messageDropped)
@@ -76,8 +75,9 @@ extension SessionDriver {
     private static let decisions = 1000
 
     func queueRetry(_ wanted: MessageQueueParameters) async throws(RPCError) -> MessageQueueRetryMethod.Result {
-        await takeQueueTurn()
-        defer { endQueueTurn() }
+        try checkRunning()
+        await queueing { .awaitQueue($0) }
+        defer { run(.endQueue) }
         let (messages, missing, more) = try await selected(wanted.selection)
         var result = MessageQueueRetryMethod.Result(retried: [], skipped: missing, more: more)
         for summary in messages {
@@ -91,11 +91,10 @@ extension SessionDriver {
             }
             guard let stored = found else { continue }
             try checkRunning()
-            var actions: [MQTTClientMachine.Action] = []
             do throws(MQTTClientMachine.PublishError) {
-                let sequence = try session.mqtt.retry(stored, at: timestamp, into: &actions)
+                let sequence = try ask { session throws(MQTTClientMachine.PublishError) in try session.retry(stored) }
                 result.retried.append(.init(id: summary.sequence.rawValue, newID: sequence.rawValue))
-                run(actions)
+                run()
             } catch .expired {
                 result.skipped.append(.expired(summary))
             } catch {
@@ -113,35 +112,22 @@ extension SessionDriver {
     }
 
     func queueDrop(_ wanted: MessageQueueParameters) async throws(RPCError) -> MessageQueueDropMethod.Result {
-        await takeQueueTurn()
-        defer { endQueueTurn() }
+        try checkRunning()
+        await queueing { .awaitQueue($0) }
+        defer { run(.endQueue) }
         let (messages, missing, more) = try await selected(wanted.selection)
         var result = MessageQueueDropMethod.Result(dropped: [], skipped: missing, more: more)
-        var actions: [MQTTClientMachine.Action] = []
         for summary in messages {
-            switch session.mqtt.discard(summary, at: timestamp, into: &actions) {
+            switch ask({ $0.discard(summary) }) {
             case .dropped, .delivered: result.dropped.append(summary.sequence.rawValue)
             case .isWithTransport: result.skipped.append(.inFlight(summary.sequence))
             case .isGone: result.skipped.append(.unknown(summary.sequence.rawValue))
             }
         }
-        run(actions)
         run(.timePassed)
         if case .all = wanted.selection, result.dropped.isEmpty { result.more = false }
         try await everythingDurable("the decision")
         return result
-    }
-
-    /// One decision at a time: each reads what the one before it has committed.
-    private func takeQueueTurn() async {
-        await withCheckedContinuation { continuation in
-            let call = programs.queueing.add { continuation.resume() }
-            if session.calls.queueTurns.begin(call) { programs.queueing.answer([call], ()) }
-        }
-    }
-
-    private func endQueueTurn() {
-        if let next = session.calls.queueTurns.end() { programs.queueing.answer([next], ()) }
     }
 
     /// The messages as they are now, and those that are not there. Nothing happens between this and the caller.

@@ -37,7 +37,6 @@ extension SessionDriver {
     /// The host's clock was set.
     func clockStepped() {
         guard !isStopping else { return }
-        session.moment = moment
-        if session.checkCredentialEnd() { run() }
+        if ask({ $0.checkCredentialEnd() }) { run() }
     }
 }

@@ -20,9 +20,7 @@ extension SessionDriver {
     /// session was in when the daemon was killed, and is not in any more, is left.
     func enterRoom(_ chosen: ChosenRoom?, remembered: Set<TopicFilter>) {
         let room = chosen.map { Room(prefix: configuration.roomPrefix, name: $0.room) } ?? configuration.configuredRoom
-        session.moment = moment
-        session.begin(in: room, subscribedTo: remembered)
-        session.machine.rivalry.strategy = configuration.kick
+        ask { $0.begin(in: room, subscribedTo: remembered) }
         run()
     }
 

@@ -136,7 +136,6 @@ extension SessionDriver {
         switch event {
         case .accepted(let sequence): accepted(sequence)
         case .notAccepted(let sequence):
-            settle(sequence)
             programs.publishers.removeValue(forKey: sequence)?.told(.ended(.failure(.storeFull)))
         case .delivered(let sequence, let code): delivered(sequence, code)
         case .rejected(let message): rejected(message)

@@ -30,8 +30,8 @@ actor SessionDriver {
     nonisolated let eventLoop: any EventLoop
     nonisolated var unownedExecutor: UnownedSerialExecutor { eventLoop.executor.asUnownedSerialExecutor() }
 
-    /// All that decides.
-    var session: Session
+    /// All that decides. It is changed in this file only: by inputs, and by what it answers at once.
+    private(set) var session: Session
     var log: SessionLog
     let tlsContexts = TLSContextCache()
     /// Those that the session has not let go of.
@@ -67,13 +67,14 @@ actor SessionDriver {
         let moment = Session.Moment(now: surroundings.clock.now(), wallClock: surroundings.clock.wallClock())
         since = moment.wallClock
         log = SessionLog(session: name, logger: surroundings.logger)
+        var machine = SessionMachine(
+            policy: configuration.reconnect, timeouts: configuration.timeouts, heartbeat: configuration.heartbeat,
+            rest: configuration.rest, isBound: configuration.network.isBinding,
+            paths: surroundings.paths.watch(configuration.hosts, of: name, for: configuration.network),
+            seed: surroundings.seed(), at: moment.now)
+        machine.rivalry.strategy = configuration.kick
         session = Session(
-            settings: SessionSettings(name, configuration, bootID: surroundings.bootID),
-            machine: SessionMachine(
-                policy: configuration.reconnect, timeouts: configuration.timeouts, heartbeat: configuration.heartbeat,
-                rest: configuration.rest, isBound: configuration.network.isBinding,
-                paths: surroundings.paths.watch(configuration.hosts, of: name, for: configuration.network),
-                seed: surroundings.seed(), at: moment.now),
+            settings: SessionSettings(name, configuration, bootID: surroundings.bootID), machine: machine,
             mqtt: MQTTClientMachine(
                 configuration: MQTTClientMachine.Configuration(configuration), restoring: stored.mqtt),
             servers: Servers(
@@ -101,7 +102,31 @@ actor SessionDriver {
 
     func run(_ input: MQTTClientMachine.Input) { run(.mqtt(input)) }
 
-    func run(_ actions: [MQTTClientMachine.Action]) { run(.answered(actions)) }
+    /// Has the session decide what is answered at once. ``run(_:)`` carries out what follows from it.
+    func ask<Answer, Failure: Error>(
+        _ decide: (inout Session) throws(Failure) -> Answer
+    ) throws(Failure) -> Answer {
+        session.moment = moment
+        return try decide(&session)
+    }
+
+    /// The answer to an action, as it is carried out.
+    func answer(_ input: Session.Input) { session.answer(input) }
+
+    /// The kernel has so many bytes more.
+    func flushed(_ count: Int, _ flush: FlushNumber?, on id: DialID) {
+        session.flushed(count, on: id)
+        if let flush { return run(.flushed(flush)) }
+        session.adjustReading()
+        if session.hasWork { run() }
+    }
+
+    /// What follows from the message is done later: see ``acceptanceTime()``.
+    func accept(
+        _ message: OutboundMessage, key: PublishKey?
+    ) throws(MQTTClientMachine.PublishError) -> MessageSequence {
+        try session.accept(message, key: key, at: acceptanceTime())
+    }
 
     /// When a message is accepted that comes now. All of one turn of the loop are accepted at the same time, and what
     /// follows from them is done once, at the end of the turn or before anything else is done.
@@ -127,8 +152,7 @@ actor SessionDriver {
         }
         isWorking = true
         session.moment = moment
-        // What the protocol machine has answered already comes before what it answers from now on.
-        if case .answered(let actions)? = input { session.answered(actions) } else if let input { session.take(input) }
+        if let input { session.take(input) }
         if let time = acceptance {
             acceptance = nil
             session.goOnWithAccepted(at: time)

@@ -1,14 +1,9 @@
 // What the outbox does not keep: messages that are too old, for which there is no room, or which are no longer wanted.
 
 extension MQTTClientMachine {
-    /// Whether a message of this size would be accepted without dropping another one.
+    /// Whether a message of this size would be accepted without dropping another one. If not, `timePassed` before it drops
+    /// what is too old.
     public func hasRoom(for size: Int) -> Bool { excess(adding: size) == (0, 0) }
-
-    /// Drops what is too old if there is no room for a message of this many bytes. Call it before publishing the
-    /// message.
-    public mutating func makeRoom(for size: Int, at now: Timestamp, into actions: inout [Action]) {
-        if !hasRoom(for: size) { handle(.timePassed, at: now, into: &actions) }
-    }
 
     /// When the first of the messages that are queued or in flight was accepted; `nil` if there are none. It is not known
     /// between a start and the first `loaded`.

@@ -22,8 +22,8 @@ package struct KeysUnderWay: Sendable {
         return turn
     }
 
-    /// - Returns: whether the key may be free at once. Otherwise the call is among those of ``release(_:_:)``, ``settled(_:)``
-    ///   or ``end()``.
+    /// - Returns: whether the key may be free at once. Otherwise the call is among those of ``release(_:_:)`` or
+    ///   ``settled(_:)``.
     package mutating func wait(for key: PublishKey, _ call: CallID) -> Bool {
         if turns[key] == nil { return true }
         turns[key]?.waiting.append(call)
@@ -49,11 +49,5 @@ package struct KeysUnderWay: Sendable {
     package mutating func settled(_ sequence: MessageSequence) -> [CallID] {
         guard !keys.isEmpty, let (key, turn) = keys.removeValue(forKey: sequence) else { return [] }
         return release(key, turn)
-    }
-
-    /// - Returns: all who wait.
-    package mutating func end() -> [CallID] {
-        defer { (keys, turns) = ([:], [:]) }
-        return turns.values.flatMap(\.waiting).sorted()
     }
 }

@@ -183,10 +183,7 @@ package struct DurableConsumers: Hashable, Sendable {
         consumers[name]?.filter = filter
     }
 
-    /// - Returns: the subscription of the program that had it.
-    package mutating func remove(_ name: ConsumerName) -> SubscriptionID? {
-        consumers.removeValue(forKey: name)?.attachment?.subscription
-    }
+    package mutating func remove(_ name: ConsumerName) { consumers[name] = nil }
 
     /// Gives a consumer to a program.
     ///

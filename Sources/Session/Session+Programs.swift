@@ -1,0 +1,175 @@
+package import ControlAPI
+package import MQTT
+import SessionCore
+
+// What programs ask of the session. What is answered at once is a method; what else follows from it waits, as inputs do.
+
+extension Session {
+    // MARK: Messages
+
+    /// Takes a message into the outbox. What follows from it is for ``goOnWithAccepted(at:)``.
+    package mutating func accept(
+        _ message: OutboundMessage, key: PublishKey? = nil, at time: Timestamp
+    ) throws(MQTTClientMachine.PublishError) -> MessageSequence {
+        do throws(MQTTClientMachine.PublishError) {
+            let sequence = try mqtt.accept(message, key: key, at: time)
+            if let key { calls.keys.published(key, as: sequence) }
+            counts.published += 1
+            // Whatever becomes of the message, and however soon.
+            if settings.notesUses, !machine.isUsed(for: .messages) { tellMachine(.useBegan(.messages)) }
+            return sequence
+        } catch {
+            if error == .dropped { counts.dropped += 1 }
+            throw error
+        }
+    }
+
+    /// - Returns: `nil` if a message with the key is under way already; `awaitKey` says when it no longer is.
+    package mutating func takeTurn(with key: PublishKey) -> KeysUnderWay.Turn? { calls.keys.take(key) }
+
+    /// Takes a message out of the quarantine, as a new one.
+    package mutating func retry(_ stored: StoredMessage) throws(MQTTClientMachine.PublishError) -> MessageSequence {
+        var answers: [MQTTClientMachine.Action] = []
+        let sequence = try mqtt.retry(stored, at: timestamp, into: &answers)
+        answered(answers)
+        return sequence
+    }
+
+    /// Drops a message, and returns what became of it.
+    package mutating func discard(_ stored: StoredMessageSummary) -> MQTTClientMachine.Discarded {
+        var answers: [MQTTClientMachine.Action] = []
+        let discarded = mqtt.discard(stored, at: timestamp, into: &answers)
+        answered(answers)
+        return discarded
+    }
+
+    /// What the protocol machine has answered comes before what it answers from now on, since commits are in its order.
+    private mutating func answered(_ actions: [MQTTClientMachine.Action]) {
+        for action in actions { perform(action) }
+        checkFlushed()
+    }
+
+    // MARK: Publications
+
+    /// A publication is on its way to the disk; `stored` follows.
+    package mutating func arrive(_ publication: Publication) { publications.arrive(publication) }
+
+    // MARK: Subscriptions
+
+    mutating func subscribe(to filter: TopicFilter, _ qos: QoS, for call: CallID) {
+        if machine.status.state == .connected {
+            consumers.await(filter, call)
+        } else {
+            act(.answer([call], .subscription(nil)))
+        }
+        subscribe(to: filter, qos: wantedQoS(of: filter) ?? qos)
+    }
+
+    // MARK: Durable consumers
+
+    /// Gives a consumer to a program, and makes it if there is none.
+    ///
+    /// - Returns: whether the consumer is another one than before, and the subscription of the program that had it.
+    package mutating func attach(
+        _ subscription: SubscriptionID, to name: ConsumerName, _ text: String, _ filter: TopicFilter, _ qos: QoS
+    ) -> (isChanged: Bool, takenOver: SubscriptionID?) {
+        let before = durableConsumers[name]
+        let isChanged = before?.text != text || before?.filter != filter || before?.qos != qos
+        if isChanged { put(name, text, filter, qos) }
+        let takenOver = durableConsumers.attach(subscription, to: name)
+        // Should the daemon be killed, nobody knows how much the program was given.
+        take(.mqtt(.consumer(name, .give(through: .last))))
+        return (isChanged, takenOver)
+    }
+
+    private mutating func put(_ name: ConsumerName, _ text: String, _ filter: TopicFilter, _ qos: QoS) {
+        durableConsumers.put(name, text, filter, qos)
+        take(.mqtt(.consumer(name, .put(filter: text, qos, matching: filter))))
+    }
+
+    /// The consumer is durable: its program is given messages from now on.
+    ///
+    /// - Returns: how many messages were dropped since a program was told that last.
+    package mutating func ready(_ name: ConsumerName, _ subscription: SubscriptionID) -> Int {
+        durableConsumers.ready(name, subscription)
+        let missed = mqtt.missed(by: name)
+        // Should the daemon be killed before it has answered, the next program is told.
+        if missed > 0 { take(.mqtt(.consumer(name, .toldMissed(missed)))) }
+        return missed
+    }
+
+    mutating func undo(_ name: ConsumerName, _ before: DurableConsumers.Consumer?, refused filter: TopicFilter) {
+        guard let before else { return end(name) }
+        durableConsumers.detach(name)
+        guard let old = before.filter, old != filter || before.qos != durableConsumers[name]?.qos else { return }
+        put(name, before.text, old, before.qos)
+        unsubscribeIfUnwanted(filter)
+    }
+
+    mutating func detach(_ subscription: SubscriptionID) {
+        guard let name = durableConsumers.name(of: subscription) else { return }
+        durableConsumers.detach(name)
+        if let given = durableConsumers[name]?.givenThrough {
+            take(.mqtt(.consumer(name, .give(through: given))))
+        }
+    }
+
+    mutating func end(_ name: ConsumerName) {
+        let filter = durableConsumers[name]?.filter
+        durableConsumers.remove(name)
+        take(.mqtt(.consumer(name, .remove)))
+        unsubscribeIfUnwanted(filter)
+    }
+
+    /// - Returns: what is acknowledged now and was not before; `nil` for a message that the program was not given.
+    package mutating func acknowledge(
+        _ id: InboxSequence, upTo: Bool, by subscription: SubscriptionID
+    ) -> DurableConsumers.Taken? {
+        guard let taken = durableConsumers.acknowledge(id, upTo: upTo, by: subscription) else { return nil }
+        noteTaken(taken.messages, by: taken.name)
+        return taken
+    }
+
+    /// What programs are to be given of what is held for them.
+    ///
+    /// - Parameters:
+    ///   - maximumAge: milliseconds after which a message is too old; `nil`: never.
+    ///   - hasRoom: whether a program has read enough to be given more.
+    package mutating func giveAhead(maximumAge: Int64?, hasRoom: (SubscriptionID) -> Bool) -> [ReceivedMessage] {
+        let all = durableConsumers.giveAhead(
+            session: settings.name, at: timestamp, maximumAge: maximumAge, hasRoom: hasRoom)
+        for (name, loaded) in all { noteTaken(loaded.overdue, by: name) }
+        return all.flatMap(\.loaded.given)
+    }
+
+    /// What is to be read for programs next.
+    package mutating func beginLoad(hasRoom: (SubscriptionID) -> Bool) -> DurableConsumers.Load? {
+        durableConsumers.beginLoad(hasRoom: hasRoom)
+    }
+
+    /// What a program is to be given of what was read for it.
+    package mutating func loaded(
+        _ messages: [CollectedMessage], for load: DurableConsumers.Load, maximumAge: Int64?
+    ) -> [ReceivedMessage] {
+        let loaded = durableConsumers.loaded(
+            messages, for: load, session: settings.name, at: timestamp, maximumAge: maximumAge)
+        noteTaken(loaded.overdue, by: load.name)
+        return loaded.given
+    }
+
+    private mutating func noteTaken(_ messages: [TakenMessage], by name: ConsumerName) {
+        if !messages.isEmpty { take(.mqtt(.consumer(name, .taken(messages)))) }
+    }
+
+    // MARK: The end
+
+    /// Leaves the server, unless the session is on its way down already, and not only to rest.
+    mutating func stop(because reason: Reason, forGood: Bool) {
+        publications.endWithSession = forGood
+        switch machine.status.state {
+        case .connected, .connecting, .reconnecting: tellMachine(.disconnect(reason))
+        case .disconnecting where machine.isResting: tellMachine(.disconnect(reason))
+        case .disconnecting, .disconnected, .failed: break
+        }
+    }
+}

@@ -37,26 +37,23 @@ struct CommandFailure: Error, Equatable {
 }
 
 extension CommandFailure {
-    init(_ error: ClientError) {
+    /// - Parameter advice: about the socket of this path; `nil` where the error does not have it.
+    init(_ error: ClientError, advice: (String?) -> SocketAdvice = { SocketAdvice(socket: $0) }) {
         switch error {
-        case .notRunning:
-            self.init(
-                .daemonUnreachable, error.description,
-                advice: "start it with: sudo systemctl start holdfast, or name another socket with --socket")
-        case .notPermitted:
-            self.init(
-                .notPermitted, error.description,
-                advice: "join its group with: sudo usermod -aG holdfast $USER, then log in again")
-        case .unreachable:
-            self.init(.daemonUnreachable, error.description, advice: "see: systemctl status holdfast")
+        case .notRunning(let socket):
+            self.init(.daemonUnreachable, error.description, advice: advice(socket).ifNotRunning)
+        case .notPermitted(let socket):
+            self.init(.notPermitted, error.description, advice: advice(socket).ifNotPermitted)
+        case .unreachable(let socket, _):
+            self.init(.daemonUnreachable, error.description, advice: advice(socket).ifBroken)
         case .versionMismatch:
             self.init(
                 .versionMismatch, error.description,
-                advice: "holdfastctl is \(Release.version); after an upgrade: sudo systemctl restart holdfast")
+                advice: "holdfastctl is \(Release.version); \(advice(nil).ifOutdated)")
         case .connectionLost:
             self.init(
                 .daemonUnreachable, error.description,
-                advice: "whether it was carried out is not known; see: systemctl status holdfast")
+                advice: "it is not known whether it was carried out; \(advice(nil).ifBroken)")
         case .timeout:
             self.init(.timeout, error.description, advice: "wait longer with --timeout")
         case .invalidAnswer:

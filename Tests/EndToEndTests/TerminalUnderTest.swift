@@ -31,7 +31,7 @@ actor TerminalUnderTest {
             "screen.sh",
             """
             PATH='\(DaemonProcess.programs)':$PATH
-            export HOLDFAST_SOCKET='\(daemon.socket)' TERM=screen-256color
+            export TERM=screen-256color
             holdfastctl() {
                 case $1 in config) command holdfastctl "$@" --config-directory '\(daemon.configuration)';;
                 *) command holdfastctl "$@";; esac
@@ -42,13 +42,33 @@ actor TerminalUnderTest {
             sleep 600
             """)
         let person = ["setpriv", "--reuid", "65534", "--regid", "65534", "--clear-groups", "--"]
-        let words = (user == .root ? [] : person) + ["sh", script]
+        let host = ["unshare", "--mount", "sh", try installed(daemon)]
+        let words = host + (user == .root ? [] : person) + ["sh", script]
         try await open(columns, 60, words.map { "'\($0)'" }.joined(separator: " "))
         let lines = try await screen("shows the command's end") { $0.contains("[end]") }
         try await close()
         return lines.prefix { $0 != "[end]" }.map { line in
             String(line.reversed().drop { $0 == " " }.reversed())
         }
+    }
+
+    /// Runs what follows with the daemon's socket where an installed daemon has it, on a host with systemd and the group.
+    private func installed(_ daemon: DaemonProcess) throws -> String {
+        return try lab.write(
+            "installed.sh",
+            """
+            set -e
+            mount -t tmpfs -o mode=755 tmpfs /run
+            mkdir -p /run/systemd/system /run/holdfast
+            (grep -v ^holdfast: /etc/group; echo holdfast:x:64999:) >/run/group
+            mount --bind /run/group /etc/group
+            if [ -S '\(daemon.socket)' ]; then
+                touch /run/holdfast/control.sock
+                mount --bind '\(daemon.socket)' /run/holdfast/control.sock
+                chgrp holdfast /run/holdfast/control.sock
+            fi
+            exec "$@"
+            """)
     }
 
     func press(_ key: String) async throws { try await tmux("send-keys", key) }

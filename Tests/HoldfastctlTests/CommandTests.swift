@@ -5,13 +5,17 @@ import Testing
 
 @testable import holdfastctl
 
+#if canImport(Glibc)
+    import Glibc
+#endif
+
 struct EndingTests {
     @Test(
         arguments: [
-            (.notRunning(socket: "/s"), .daemonUnreachable, "sudo systemctl start holdfast"),
-            (.notPermitted(socket: "/s"), .notPermitted, "sudo usermod -aG holdfast $USER, then log in again"),
-            (.unreachable(socket: "/s", reason: "x"), .daemonUnreachable, "systemctl status holdfast"),
-            (.versionMismatch(daemon: "2"), .versionMismatch, "sudo systemctl restart holdfast"),
+            (.notRunning(socket: "/s"), .daemonUnreachable, "omit --socket"),
+            (.notPermitted(socket: "/s"), .notPermitted, "try it with sudo"),
+            (.unreachable(socket: "/s", reason: "x"), .daemonUnreachable, "what the daemon has logged"),
+            (.versionMismatch(daemon: "2"), .versionMismatch, "after an upgrade"),
             (.connectionLost, .daemonUnreachable, "not known"),
             (.timeout, .timeout, "--timeout"),
             (.refused(.unknownSession("mian", among: ["main"])), .failed, "did you mean main?"),
@@ -31,6 +35,43 @@ struct EndingTests {
         #expect(ending.isError)
         #expect(ending.output.hasPrefix("holdfastctl: "))
         #expect(ending.output.contains(advice))
+    }
+
+    @Test(
+        arguments: [
+            (.notRunning(socket: "/s"), SocketAdvice(), "sudo systemctl start holdfast"),
+            (.notRunning(socket: "/s"), SocketAdvice(origin: .option), "omit --socket"),
+            (.notRunning(socket: "/s"), SocketAdvice(origin: .environment), "unset HOLDFAST_SOCKET"),
+            (.notRunning(socket: "/s"), SocketAdvice(hasSystemd: false), "mount the directory of the host's socket"),
+            (.notPermitted(socket: "/s"), SocketAdvice(owner: .group("ops")), "sudo usermod -aG ops $USER"),
+            (
+                .notPermitted(socket: "/s"), SocketAdvice(owner: .group("ops"), isMemberSinceLogin: true),
+                "log in again, or run: newgrp ops"
+            ),
+            (.notPermitted(socket: "/s"), SocketAdvice(owner: .unnamedGroup(996)), "--group-add 996"),
+            (.notPermitted(socket: "/s"), SocketAdvice(owner: .root), "only root may open it"),
+            (.unreachable(socket: "/s", reason: "x"), SocketAdvice(), "systemctl status holdfast"),
+            (.unreachable(socket: "/s", reason: "x"), SocketAdvice(hasSystemd: false), "has logged"),
+            (.connectionLost, SocketAdvice(), "systemctl status holdfast"),
+            (.versionMismatch(daemon: "2"), SocketAdvice(), "sudo systemctl restart holdfast"),
+            (.versionMismatch(daemon: "2"), SocketAdvice(hasSystemd: false), "restart the daemon"),
+        ] as [(ClientError, SocketAdvice, String)])
+    func `what to do about a socket depends on who named it, the host and the user`(
+        _ error: ClientError, _ advice: SocketAdvice, _ text: String
+    ) {
+        let failure = CommandFailure(error) { _ in advice }
+        #expect(failure.advice?.contains(text) == true, "\(failure.advice ?? "none")")
+    }
+
+    @Test func `a socket of root's is for root`() throws {
+        let path = "\(Folder.temporary)/holdfastctl-socket-\(getpid())"
+        try OutputFile.write("", to: path)
+        defer { unlink(path) }
+        chmod(path, 0o600)
+        #expect(SocketAdvice(socket: path).owner == .root)
+        #expect(SocketAdvice(socket: path).origin == .option)
+        #expect(SocketAdvice(socket: path + ".none").owner == .unknown)
+        #expect(SocketAdvice(socket: SocketAdvice.standardPath).origin == .standard)
     }
 
     @Test func `exit codes are those of the contract`() {

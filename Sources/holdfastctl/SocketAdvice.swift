@@ -1,0 +1,101 @@
+import ControlAPI
+import HoldfastClient
+
+#if canImport(Glibc)
+    import Glibc
+#endif
+
+/// What to do about a socket that cannot be used: that depends on who named it, on the host and on the user.
+struct SocketAdvice: Equatable {
+    static let standardPath = "/run/holdfast/control.sock"
+
+    enum Origin: Equatable {
+        case standard, option, environment
+    }
+
+    enum Owner: Equatable {
+        case root
+        case group(String)
+        /// As in a container that does not know the host's groups.
+        case unnamedGroup(UInt32)
+        /// The socket cannot be looked at.
+        case unknown
+    }
+
+    var origin = Origin.standard
+    var hasSystemd = true
+    var owner = Owner.unknown
+    /// The user is a member of the group, and this process began before that.
+    var isMemberSinceLogin = false
+
+    var ifNotRunning: String {
+        switch origin {
+        case .option: "start the daemon that uses this socket, or omit --socket to use \(Self.standardPath)"
+        case .environment:
+            "HOLDFAST_SOCKET names this socket: start its daemon, or unset HOLDFAST_SOCKET to use \(Self.standardPath)"
+        case .standard where hasSystemd:
+            "start it with: sudo systemctl start holdfast, or name another socket with --socket"
+        case .standard:
+            "systemd does not run here: start holdfastd, or in a container mount the directory of the host's socket at "
+                + "/run/holdfast"
+        }
+    }
+
+    var ifNotPermitted: String {
+        switch owner {
+        case .group(let name) where isMemberSinceLogin:
+            "you joined the group \(name) after you logged in: log in again, or run: newgrp \(name)"
+        case .group(let name): "join its group with: sudo usermod -aG \(name) $USER, then log in again"
+        case .unnamedGroup(let number):
+            "its group is \(number), which has no name here: start the container with --group-add \(number)"
+        case .root: "only root may open it: try it with sudo"
+        case .unknown: "try it with sudo"
+        }
+    }
+
+    /// Where the daemon's own words are.
+    var ifBroken: String {
+        origin == .standard && hasSystemd ? "see: systemctl status holdfast" : "see what the daemon has logged"
+    }
+
+    var ifOutdated: String {
+        origin == .standard && hasSystemd
+            ? "after an upgrade: sudo systemctl restart holdfast" : "after an upgrade, restart the daemon"
+    }
+}
+
+extension SocketAdvice {
+    /// - Parameter socket: its path; `nil` for the one that the command uses without `--socket`.
+    init(socket: String? = nil) {
+        let named = getenv("HOLDFAST_SOCKET").map { String(cString: $0) } ?? ""
+        let path = socket ?? (named.isEmpty ? Self.standardPath : named)
+        origin = path == Self.standardPath ? .standard : path == named ? .environment : .option
+        hasSystemd = access("/run/systemd/system", F_OK) == 0
+        var status = stat()
+        guard stat(path, &status) == 0 else { return }
+        guard status.st_gid != 0, status.st_mode & S_IWGRP != 0 else {
+            owner = .root
+            return
+        }
+        guard let entry = getgrgid(status.st_gid) else {
+            owner = .unnamedGroup(status.st_gid)
+            return
+        }
+        owner = .group(String(cString: entry.pointee.gr_name))
+        isMemberSinceLogin = Self.isListed(in: status.st_gid) && !Self.isHeld(status.st_gid)
+    }
+
+    private static func isListed(in group: gid_t) -> Bool {
+        guard let user = getpwuid(getuid()) else { return false }
+        var groups = [gid_t](repeating: 0, count: 1024)
+        var count = Int32(groups.count)
+        guard getgrouplist(user.pointee.pw_name, user.pointee.pw_gid, &groups, &count) >= 0 else { return false }
+        return groups.prefix(Int(count)).contains(group)
+    }
+
+    private static func isHeld(_ group: gid_t) -> Bool {
+        var groups = [gid_t](repeating: 0, count: 1024)
+        let count = getgroups(Int32(groups.count), &groups)
+        return getegid() == group || groups.prefix(max(0, Int(count))).contains(group)
+    }
+}

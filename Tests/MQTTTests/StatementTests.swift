@@ -77,6 +77,16 @@ import Testing
         #expect(client.changes == [])
     }
 
+    /// [MQTT-3.1.2-4] [MQTT-3.2.2-5]
+    @Test(arguments: [false, true])
+    func `with the session goes what the server had begun to send`(isForced: Bool) {
+        var client = MQTTClientHarness(durable: DurableSession(established: true, inboundIDs: [id(5)]))
+        client.open(force: isForced)
+        client.server(.connack(Connack()))
+        #expect(client.changes.contains(.removeAllInbound))
+        #expect(client.server(inbound("x", qos: .exactlyOnce, 5, duplicate: true)) == ["received x", "PUBREC 5"])
+    }
+
     // MARK: Identifiers
 
     /// [MQTT-2.2.1-3] [MQTT-4.3.2-1] [MQTT-4.3.3-1]
@@ -390,19 +400,31 @@ import Testing
     // MARK: The server's Maximum Packet Size
 
     /// [MQTT-3.2.2-15]
-    @Test(arguments: [5, 6, 7, 8, 10, 16, 17, 20, 25, 30, 40, 64, 100, 128, 200] as [UInt32])
-    func `no packet is larger than the server takes, whatever it is about`(limit: UInt32) throws {
-        var client = MQTTClientHarness(durable: MQTTClientHarness.established([.inFlight(id(7)), .released(id(3))]))
+    @Test(arguments: [5, 6, 7, 8, 10, 16, 17, 20, 25, 30, 40, 64, 100, 128, 200] as [UInt32], [true, false])
+    func `no packet is larger than the server takes, whatever it is about`(limit: UInt32, hasIdentifiers: Bool) throws {
+        let lengths = [1, 2, 5, 10, 15, 20, 24, 25, 26, 40, 64, 100, 150]
+        func text(_ length: Int, _ character: Character = "x") -> String { String(repeating: character, count: length) }
+        var client = MQTTClientHarness { $0.maximumSubscribeRequests = 1000 }
+        client.connect()
+        for length in lengths { try client.subscribe(text(length)) }
+        for subscribe in client.subscribes {
+            client.server(.suback(Suback(packetID: subscribe.packetID, reasonCodes: [.grantedQoS1])))
+        }
+        try client.publish("released", qos: .exactlyOnce)
+        for length in lengths { try client.publish(text(length), qos: .exactlyOnce, topic: text(length)) }
+        client.server(.pubrec(answer(UInt16(lengths.count + 1))))
+        client.handle(.connectionClosed)
+        for length in lengths {
+            client.handle(.unsubscribe(try TopicFilter(text(length))))
+            try client.subscribe(text(length, "y"))
+            try client.publish(text(length), topic: text(length))
+        }
         client.open()
         let before = client.sent.count
-        let lengths = [1, 2, 5, 10, 15, 20, 24, 25, 26, 40, 64, 100, 150]
-        func text(_ length: Int) -> String { String(repeating: "x", count: length) }
-        for length in lengths { try client.publish(text(length), qos: .exactlyOnce, topic: text(length)) }
-        for length in lengths { try client.subscribe(text(length)) }
-        client.server(
-            .connack(
-                Connack(
-                    sessionPresent: true, properties: .init(maximumPacketSize: limit, topicAliasMaximum: 9))))
+
+        let properties = Connack.Properties(
+            maximumPacketSize: limit, topicAliasMaximum: 9, subscriptionIDsAvailable: hasIdentifiers)
+        client.server(.connack(Connack(sessionPresent: true, properties: properties)))
         for qos in QoS.allCases {
             for length in lengths {
                 _ = try? client.publish(text(length), qos: qos, topic: text(max(1, length / 2)))
@@ -410,7 +432,8 @@ import Testing
             }
         }
         for length in lengths {
-            client.handle(.unsubscribe(try TopicFilter(text(length))))
+            client.handle(.unsubscribe(try TopicFilter(text(length, "y"))))
+            try client.subscribe(text(length, "z"))
             client.present(text(length))
         }
         client.server(inbound("a", qos: .atLeastOnce, 1), inbound("b", qos: .exactlyOnce, 2))

@@ -206,6 +206,64 @@ import Testing
         #expect(output.readableBytes == 0)
     }
 
+    /// [MQTT-3.2.2-4]
+    @Test func `a server that claims a session after Clean Start is left`() {
+        var look = look()
+        var output = ByteBuffer()
+        #expect(
+            look.received(bytes(.connack(Connack(sessionPresent: true))), into: &output)
+                == .impossible("the server claims a session after Clean Start"))
+        #expect(output.readableBytes == 0)
+    }
+
+    /// [MQTT-3.2.2-15]
+    @Test(arguments: UInt32(2)...60)
+    func `nothing is sent that is larger than the server takes`(limit: UInt32) throws {
+        var look = look()
+        var output = ByteBuffer()
+        let connack = Connack(properties: Connack.Properties(maximumPacketSize: limit))
+        _ = look.received(bytes(.connack(connack), suback), into: &output)
+        var farewell = look.farewell(clearing: Self.ownTopic)
+        output.writeBuffer(&farewell)
+        var decoder = PacketDecoder(sender: .client, maximumPacketSize: Int(limit))
+        decoder.append(output)
+        var kinds: [Packet.Kind] = []
+        while let packet = try decoder.next() { kinds.append(packet.kind) }
+        #expect(kinds.last == .disconnect)
+    }
+
+    /// [MQTT-2.2.1-6] [MQTT-4.5.0-2]
+    @Test func `what nobody asked for ends it, before it would have to be answered`() {
+        for packet: Packet in [
+            .publish(Publish(topic: "a", qos: .atLeastOnce, packetID: id(1))),
+            .suback(Suback(packetID: id(2), reasonCodes: [.success])), .connack(Connack()),
+        ] {
+            var look = look()
+            var output = ByteBuffer()
+            #expect(look.received(bytes(.connack(Connack())), into: &output) == .unfinished)
+            #expect(
+                look.received(bytes(packet), into: &output) == .impossible("the server sent \(packet.kind) out of turn")
+            )
+        }
+    }
+
+    /// [MQTT-3.1.3-4]
+    @Test(arguments: [(65_530, true), (65_531, false), (65_535, false)])
+    func `its name is that of the session and more, as long as a string may be`(length: Int, hasRoom: Bool) throws {
+        let name = String(repeating: "n", count: length)
+        var look = PresenceLook(
+            for: .farewell, room: RoomTopicsTests.room, user: "twin", clientID: name, credentials: MQTTCredentials(),
+            maximumPacketSize: 1 << 20)
+        var decoder = PacketDecoder(sender: .client)
+        decoder.append(look.opened(answeredWithin: .seconds(5), at: Self.now))
+        guard case .connect(let connect)? = try decoder.next() else {
+            Issue.record("no CONNECT")
+            return
+        }
+        #expect(connect.clientID == (hasRoom ? "\(name)-look" : ""))
+        #expect(connect.cleanStart)
+    }
+
     @Test(arguments: ProtocolVersion.allCases)
     func `reads the presence of the user, and of nobody else`(_ version: ProtocolVersion) {
         var look = look(version)

@@ -99,7 +99,7 @@ struct EndpointTrial {
         options = surroundings.bound(options, by: configuration.network, of: session)
         // With SCRAM, CONNECT is only the beginning of an exchange.
         let greeting = Connect(
-            clientID: clientID + "-check", cleanStart: true, username: configuration.username,
+            clientID: Connect.clientID(clientID, besides: "-check"), cleanStart: true, username: configuration.username,
             password: password.map { ByteBuffer(bytes: $0) })
         let check = EndpointCheck(
             endpoint: endpoint, until: last, hasProxy: options.proxy != nil,

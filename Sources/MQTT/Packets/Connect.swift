@@ -81,3 +81,12 @@ public struct Connect: Hashable, Sendable {
         }
     }
 }
+
+extension Connect {
+    /// A name for another connection of the client with this identifier; empty, so that the server gives it one, where there is
+    /// no room for a longer one [MQTT-3.1.3-4].
+    package static func clientID(_ clientID: String, besides suffix: String) -> String {
+        let name = clientID + suffix
+        return name.utf8.count <= Packet.maximumStringLength ? name : ""
+    }
+}

@@ -49,8 +49,8 @@ package struct PresenceLook: Sendable {
     private let user: String
     private let connect: Connect
     private var step = Step.connecting
-    /// Whether the server takes retained messages, and so one that clears our presence.
-    private var canClear = true
+    /// What the server takes.
+    private var limits = MQTTClientMachine.ServerLimits()
     private var seen: [Participant.Identity: PresenceMessage] = [:]
     package let version: ProtocolVersion
     private var decoder: PacketDecoder
@@ -67,7 +67,7 @@ package struct PresenceLook: Sendable {
         self.room = room
         self.user = user
         connect = Connect(
-            clientID: clientID + "-look", cleanStart: true, username: credentials.username,
+            clientID: Connect.clientID(clientID, besides: "-look"), cleanStart: true, username: credentials.username,
             password: credentials.password)
         self.version = version
         decoder = PacketDecoder(
@@ -139,22 +139,26 @@ package struct PresenceLook: Sendable {
     private mutating func received(_ packet: Packet, into output: inout ByteBuffer) -> Outcome {
         switch (step, packet) {
         case (.connecting, .connack(let connack)):
-            guard !connack.reasonCode.isError else { return .impossible(connack.reasonCode.description) }
-            guard connack.properties.wildcardSubscriptionAvailable ?? true else {
+            guard connack.reasonCode == .success else { return .impossible(connack.reasonCode.description) }
+            guard !connack.sessionPresent else { return .impossible("the server claims a session after Clean Start") }
+            limits = MQTTClientMachine.ServerLimits(connack.properties, version)
+            guard limits.wildcardSubscriptions else {
                 return .impossible("the server has no subscriptions with wildcards")
             }
-            canClear = connack.properties.retainAvailable ?? true
+            let subscribe = Packet.subscribe(
+                Subscribe(packetID: Self.packetID, subscriptions: [Subscription(filter: filter)]))
+            guard takes(subscribe) else { return .impossible("the server takes no packet as large as the SUBSCRIBE") }
             step = .subscribing
-            Packet.subscribe(
-                Subscribe(packetID: Self.packetID, subscriptions: [Subscription(filter: filter)])
-            ).encode(into: &output, as: version)
-        case (.subscribing, .suback(let suback)):
+            subscribe.encode(into: &output, as: version)
+        case (.subscribing, .suback(let suback)) where suback.packetID == Self.packetID:
             guard let code = suback.reasonCodes.first, !code.isError else {
                 return .impossible(suback.reasonCodes.first?.description ?? "SUBACK without a reason code")
             }
             step = .reading
             Packet.pingreq.encode(into: &output, as: version)
-        case (.subscribing, .publish(let publish)), (.reading, .publish(let publish)):
+        // With a higher QoS it would have to be answered, and it was not asked for.
+        case (.subscribing, .publish(let publish)) where publish.qos == .atMostOnce,
+            (.reading, .publish(let publish)) where publish.qos == .atMostOnce:
             guard publish.flaw == nil, let identity = room.participant(ofPresence: publish.topic),
                 identity.user == user
             else { break }
@@ -174,12 +178,15 @@ package struct PresenceLook: Sendable {
     /// - Parameter topic: the topic of our own presence, when it must not stay.
     package func farewell(clearing topic: String?) -> ByteBuffer {
         var output = ByteBuffer()
-        if let topic, canClear {
-            Packet.publish(Publish(topic: topic, retain: true)).encode(into: &output, as: version)
+        if let topic, limits.retainAvailable {
+            let clearing = Packet.publish(Publish(topic: topic, retain: true))
+            if takes(clearing) { clearing.encode(into: &output, as: version) }
         }
         Packet.disconnect(Disconnect(reasonCode: .normalDisconnection)).encode(into: &output, as: version)
         return output
     }
+
+    private func takes(_ packet: Packet) -> Bool { packet.encodedLength(as: version) <= limits.maximumPacketSize }
 
     private static var packetID: PacketID {
         guard let id = PacketID(rawValue: 1) else { preconditionFailure("1 is a packet identifier") }

@@ -37,6 +37,7 @@ import Testing
                 == ["announced presence 91", "state mismatch", "DISCONNECT 00", "close"])
     }
 
+    /// [MQTT-3.3.4-7]
     @Test func `it takes room in the window, and goes ahead of messages that wait`() throws {
         var client = MQTTClientHarness()
         client.connect(Connack.Properties(receiveMaximum: 1))
@@ -64,6 +65,7 @@ import Testing
         #expect(client.connect() == ["connected", "restored"])
     }
 
+    /// [MQTT-3.2.2-11] [MQTT-3.2.2-14]
     @Test func `a server that cannot take it is not asked`() {
         var client = MQTTClientHarness()
         client.connect(Connack.Properties(retainAvailable: false))

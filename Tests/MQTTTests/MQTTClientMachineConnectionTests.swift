@@ -151,6 +151,7 @@ import Testing
         #expect(words == ["disconnected by server 8E", "close"])
     }
 
+    /// [MQTT-3.1.2-20]
     @Test func `a ping is answered`() {
         var client = MQTTClientHarness()
         #expect(client.handle(.ping) == [])
@@ -262,6 +263,7 @@ import Testing
             ])
     }
 
+    /// [MQTT-3.2.2-5]
     @Test func `rule 6: on resume only the difference is issued`() throws {
         var client = MQTTClientHarness()
         client.connect()

@@ -374,7 +374,7 @@ import Testing
         0x00, 0x04, 0x80, 0x81, 0x82, 0x83, 0x90, 0x93, 0x94, 0x95, 0x96, 0x97, 0x98, 0x99,
     ]
 
-    /// [MQTT-3.14.2-1] [MQTT-4.13.1-1]
+    /// [MQTT-3.2.2-1] [MQTT-3.14.1-1] [MQTT-3.14.2-1] [MQTT-3.14.2-2] [MQTT-4.13.1-1] [MQTT-4.13.2-1]
     @Test(
         arguments: (Malformed.fixedHeader + Malformed.publish + Malformed.properties + Malformed.others).filter {
             $0.sender == .server

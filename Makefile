@@ -229,6 +229,10 @@ install: ## install the release under DESTDIR; configuration that is there stays
 	install -D -m 644 -t $(DESTDIR)$(mandir)/man7 $(MAN7)
 	install -D -m 644 -t $(DESTDIR)$(mandir)/man8 $(MAN8)
 	install -D -m 644 -t $(DESTDIR)$(docdir) README.md CHANGELOG.md LICENSE
+	install -D -m 644 -t $(DESTDIR)$(docdir)/Documentation Documentation/*.md
+	find Examples -type f | while read -r file; do \
+	    install -D -m 644 "$$file" "$(DESTDIR)$(docdir)/$$file" || exit 1; \
+	done
 	install -d $(DESTDIR)$(SYSCONFDIR)/holdfast/sessions.d
 	cd etc && find holdfast -type f | while read -r file; do \
 	    test -e "$(DESTDIR)$(SYSCONFDIR)/$$file" || install -m 644 "$$file" "$(DESTDIR)$(SYSCONFDIR)/$$file" || exit 1; \

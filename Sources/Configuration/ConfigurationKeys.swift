@@ -135,7 +135,7 @@ extension SessionConfiguration {
             errors += value.error("instances are for a template, a file whose name ends with @.toml").list
         }
         if let last = reconnect.delays.last, last < .milliseconds(10), let value = content["reconnect", "delays"] {
-            let message = "the last of reconnect.delays is used for ever and must be at least \"10ms\""
+            let message = "the last of reconnect.delays is used indefinitely and must be at least \"10ms\""
             errors += value.error(message).list
         }
         errors += roomContradictions(in: content)

@@ -191,7 +191,7 @@ struct ConfigurationParser {
         while skipBlank(), !take("]") {
             elements.append(try value(name: name, keyPosition: position, depth: depth))
             skipBlank()
-            if !take(","), peek != "]" { throw error("a list goes on with a comma or ends with ]") }
+            if !take(","), peek != "]" { throw error("a comma or ] is expected in a list") }
         }
         return elements
     }

@@ -45,7 +45,7 @@ enum SharedClientIDs {
     private static func error(_ claim: Claim, _ rival: SessionName, at endpoint: Endpoint) -> ConfigurationError {
         let message =
             "sessions \(claim.session) and \(rival) have the same client-id, \(claim.clientID.debugDescription), at "
-            + "\(endpoint.authority), where each would throw the other out: write a client-id of its own into each file, "
+            + "\(endpoint.authority), where each would displace the other: give each file its own client-id, "
             + "here for example client-id = \("\(claim.clientID)-\(claim.session)".debugDescription)"
         return ConfigurationError(file: claim.file, position: claim.value?.position, message: message)
     }

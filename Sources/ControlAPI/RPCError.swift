@@ -156,7 +156,7 @@ extension RPCError {
         let near = nearest(to: name, among: sessions)
         let hint =
             if !near.isEmpty { didYouMean(near) } else if sessions.isEmpty {
-                "no session is configured; holdfastctl config init NAME begins one"
+                "no session is configured; holdfastctl config init NAME creates one"
             } else { "the sessions are " + listed(sessions) }
         return RPCError(.unknownSession, "there is no session \(quoted(name))", hint: hint)
     }
@@ -175,7 +175,7 @@ extension RPCError {
     public static func outboxFull(_ session: String) -> RPCError {
         RPCError(
             .outboxFull, "the outbox of session \(session) is full",
-            hint: "try again when messages were delivered, or raise [outbox] in the session's file")
+            hint: "try again after messages have been delivered, or raise [outbox] in the session's file")
     }
 
     /// - Parameter detail: why, for example "it expired before it could be sent".
@@ -185,14 +185,14 @@ extension RPCError {
 
     /// - Parameter cause: why what was asked is not on the disk, and what to do.
     public static func notCommitted(_ what: String, because cause: String) -> RPCError {
-        RPCError(.storeFull, "\(what) could not be committed: \(cause)", hint: "mend that, then try again")
+        RPCError(.storeFull, "\(what) could not be committed: \(cause)", hint: "fix that, then try again")
     }
 
     /// - Parameter cause: why what was done is not on the disk, and what to do.
     public static func notRemembered(_ what: String, because cause: String) -> RPCError {
         RPCError(
             .storeFull, "\(what), but that could not be remembered: \(cause)",
-            hint: "mend that, then ask again; until then a restart of the daemon undoes it")
+            hint: "fix that, then ask again; until then a restart of the daemon undoes it")
     }
 
     public static var storeFull: RPCError {

@@ -89,7 +89,7 @@ extension TransportFailure {
         // BoringSSL does not tell why; the dates are the one cause that goes away on its own, so they come first.
         let now = time(nil)
         if let certificate, now > certificate.notValidAfter {
-            self.init(.certificateExpired, "the certificate of \(peer) is expired, or our clock is wrong")
+            self.init(.certificateExpired, "the certificate of \(peer) has expired, or our clock is wrong")
         } else if let certificate, now < certificate.notValidBefore {
             self.init(.certificateExpired, "the certificate of \(peer) is not valid yet, or our clock is wrong")
         } else {

@@ -86,7 +86,7 @@ private final class ConnectHandler: ChannelInboundHandler, RemovableChannelHandl
             switch head.status.code {
             case 200..<300: isAgreed = true
             // 401 is wrong here, but tinyproxy says it.
-            case 401, 407: tunnel.refused("it asks for another user name or password (\(head.status.code))")
+            case 401, 407: tunnel.refused("it does not accept the user name or password (\(head.status.code))")
             case 403: tunnel.refused("its rules do not allow the connection (403)")
             default: tunnel.refused("it answered \(head.status.code) \(head.status.reasonPhrase)")
             }

@@ -74,9 +74,9 @@ struct SOCKS5Handshake: Sendable {
                 ByteBuffer(
                     bytes: [1, UInt8(name.count)] + name + [UInt8(login.password.count)] + login.password))
         case (0xFF, nil):
-            return fail("it asks for a user name and a password")
+            return fail("it requires a user name and a password")
         default:
-            return fail("it asks for a way to log in that is not known here")
+            return fail("it requires an unsupported authentication method")
         }
     }
 

@@ -8,11 +8,16 @@ struct CommonOptions: ParsableArguments {
     @Option(
         help: ArgumentHelp(
             "The daemon's control socket.",
-            discussion: "Default: $HOLDFAST_SOCKET, or /run/holdfast/control.sock.", valueName: "path"))
+            discussion: "Default: $HOLDFAST_SOCKET or /run/holdfast/control.sock.", valueName: "path"))
     var socket: String?
 
     @Flag(help: "Print one JSON object per line, for programs.")
     var json = false
+
+    @Option(help: "Whether to use colour and marks: auto is on a terminal only.")
+    var color = Terminal.Colour.auto
+
+    func validate() throws { Terminal.colour = color }
 
     func client() -> HoldfastClient {
         var options = HoldfastClient.Options()
@@ -58,6 +63,7 @@ struct SpanArgument: ExpressibleByArgument, Equatable, CustomStringConvertible {
 
 extension QoS: ExpressibleByArgument {}
 extension MessagePublishMethod.Wait: ExpressibleByArgument {}
+extension Terminal.Colour: ExpressibleByArgument {}
 extension SessionReconnectMethod.Mode: ExpressibleByArgument {}
 extension SessionSimulateMethod.Fault: ExpressibleByArgument {}
 extension SessionStatus.State: ExpressibleByArgument {}

@@ -5,11 +5,11 @@ import HoldfastClient
 struct CheckCommand: AsyncParsableCommand {
     static let configuration = CommandConfiguration(
         commandName: "check",
-        abstract: "Try the way to a session's servers step by step, and say what to do where it ends.",
+        abstract: "Try to reach a session's servers step by step, and say what to do about the first failure.",
         discussion: """
-            The daemon opens a connection of its own to each endpoint, beside the session's: it looks the name up, asks the \
-            kernel for a route, connects TCP, negotiates TLS and logs in with the session's credential, as CLIENT-ID-check. \
-            The session itself notices nothing. Without SESSION, all of them.
+            The daemon opens a separate connection to each endpoint: it resolves the name, asks the kernel for a route, \
+            connects TCP, negotiates TLS and logs in with the session's credential, as CLIENT-ID-check. The session itself \
+            is not affected. Without SESSION, all of them are checked.
             """)
 
     @OptionGroup var common: CommonOptions
@@ -36,7 +36,7 @@ struct CheckCommand: AsyncParsableCommand {
             }
         guard !sessions.isEmpty else {
             throw CommandFailure(
-                .failed, "no session is configured", advice: "holdfastctl config init NAME begins one")
+                .failed, "no session is configured", advice: "holdfastctl config init NAME creates one")
         }
         var isGood = true
         for status in sessions {
@@ -78,7 +78,7 @@ enum CheckText {
         result.endpoints.flatMap { endpoint in
             let rows = Columns.details(
                 endpoint.steps.map { step in
-                    (name(of: step.step), "\(mark(step.ok)) \(TimeText.duration(step.duration))  \(step.detail ?? "")")
+                    (name(of: step.step), "\(mark(step.ok)) \(duration(step))  \(step.detail ?? "")")
                 })
             let indent = (endpoint.steps.map { name(of: $0.step).count }.max() ?? 0) + 4
             var lines = [printable("\(result.session), \(endpoint.endpoint):")]
@@ -93,6 +93,11 @@ enum CheckText {
             }
             return lines + [verdict(endpoint)]
         }
+    }
+
+    /// A step that a file or the kernel answers is shorter than what is measured.
+    private static func duration(_ step: CheckedStep) -> String {
+        step.duration > 0 ? TimeText.duration(step.duration) : TimeText.shortest
     }
 
     private static func mark(_ ok: Bool) -> String { ok ? "ok" : "failed" }
@@ -112,29 +117,28 @@ enum CheckText {
 
     private static func verdict(_ endpoint: CheckedEndpoint) -> String {
         guard let last = endpoint.steps.last else { return "  Nothing could be tried." }
-        if !last.ok { return "  The way ends at the step \(name(of: last.step))." }
+        if !last.ok { return "  The check ended at the step \(name(of: last.step))." }
         return last.step == .connect
             ? "  The server lets this session in."
-            : "  Everything works up to \(name(of: last.step)); logging in with SCRAM-SHA-256 is not tried."
+            : "  Everything works up to \(name(of: last.step)); logging in with SCRAM-SHA-256 was not tried."
     }
 }
 
 struct PingCommand: AsyncParsableCommand {
     static let configuration = CommandConfiguration(
         commandName: "ping",
-        abstract: "Measure the way to a session's server, again and again.",
+        abstract: "Measure the round trip to a session's server repeatedly.",
         discussion: """
-            Each time the daemon opens a TCP connection to the endpoint, beside the session's, and closes it again. The \
-            round trip of the session's own connection is in "holdfastctl status".
+            Each time, the daemon opens a separate TCP connection to the endpoint and closes it again. The round trip of \
+            the session's own connection is in "holdfastctl status".
             """)
 
     @OptionGroup var common: CommonOptions
-    @Argument(help: "The session; it may be left out where there is only one.", completion: .sessions) var session:
-        String?
-    @Option(help: ArgumentHelp("This endpoint of the session; by default the first one.", valueName: "url"))
+    @Argument(help: "The session; may be omitted if there is only one.", completion: .sessions) var session: String?
+    @Option(help: ArgumentHelp("The endpoint of the session; by default the first one.", valueName: "url"))
     var endpoint: String?
-    @Option(name: [.short, .long], help: "How many times; without it, until it is interrupted.") var count: Int?
-    @Option(help: "The time in between, like 1s.") var interval = SpanArgument(duration: .seconds(1))
+    @Option(name: [.short, .long], help: "How many times; by default until interrupted.") var count: Int?
+    @Option(help: "The time between two measurements.") var interval = SpanArgument(duration: .seconds(1))
 
     func validate() throws {
         if let count, count < 1 { throw ValidationError("--count must be at least 1.") }
@@ -179,7 +183,8 @@ struct PingCommand: AsyncParsableCommand {
             throw CommandFailure(.usage, "there are \(names.count) sessions", advice: "name one: \(listed(names))")
         }
         guard let name = names.first else {
-            throw CommandFailure(.failed, "no session is configured", advice: "holdfastctl config init NAME begins one")
+            throw CommandFailure(
+                .failed, "no session is configured", advice: "holdfastctl config init NAME creates one")
         }
         return name
     }

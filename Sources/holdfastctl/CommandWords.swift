@@ -13,9 +13,9 @@ struct CommandWords: Equatable {
         var general: [String] = []
         var rest = words[...]
         while let word = rest.first {
-            if word == "--json" || word.hasPrefix("--socket=") {
+            if word == "--json" || word.hasPrefix("--socket=") || word.hasPrefix("--color=") {
                 general.append(word)
-            } else if word == "--socket", rest.count > 1 {
+            } else if word == "--socket" || word == "--color", rest.count > 1 {
                 general += rest.prefix(2)
                 rest.removeFirst()
             } else {
@@ -54,7 +54,7 @@ struct CommandWords: Equatable {
         let isArgument = configuration.defaultSubcommand != nil && (near.isEmpty || following.count < 2)
         guard !isArgument else { return nil }
         return CommandFailure(
-            .usage, "there is no command \"\(command) \(word)\"",
+            .usage, "unknown command \"\(command) \(word)\"",
             advice: didYouMean(near.map { "\(command) \($0)" }) ?? "there is: \(parts.joined(separator: ", "))")
     }
 
@@ -73,7 +73,7 @@ struct CommandWords: Equatable {
     private static func unknown(_ command: String) -> CommandFailure {
         let near = known[command].map { [$0] } ?? nearest(to: command, among: Array(names))
         return CommandFailure(
-            .usage, "there is no command \"\(command)\"",
-            advice: didYouMean(near) ?? "holdfastctl help lists the commands")
+            .usage, "unknown command \"\(command)\"",
+            advice: didYouMean(near) ?? "holdfastctl help lists all commands")
     }
 }

@@ -64,7 +64,7 @@ struct CompletionCommand: ParsableCommand {
             them; by hand: holdfastctl completion bash >~/.local/share/bash-completion/completions/holdfastctl
             """)
 
-    @Argument(help: "bash, zsh or fish.") var shell: String
+    @Argument(help: "bash, zsh or fish.", completion: .list(["bash", "zsh", "fish"])) var shell: String
 
     func validate() throws {
         guard CompletionShell(rawValue: shell) != nil else {

@@ -9,7 +9,7 @@ import HoldfastClient
 struct ConfigCommand: AsyncParsableCommand {
     static let configuration = CommandConfiguration(
         commandName: "config",
-        abstract: "Check or show the configuration, and begin or edit the file of a session.",
+        abstract: "Check or show the configuration; create or edit a session's file.",
         subcommands: [Check.self, Show.self, Init.self, Edit.self])
 
     /// Where the files are.
@@ -20,7 +20,7 @@ struct ConfigCommand: AsyncParsableCommand {
 
     struct Check: ParsableCommand {
         static let configuration = CommandConfiguration(
-            abstract: "Check all files, and print every error with file, line and column. No daemon is needed.")
+            abstract: "Check all files, and print every error with file, line and column. Works without the daemon.")
 
         @OptionGroup var common: CommonOptions
         @OptionGroup var place: Place
@@ -41,17 +41,17 @@ struct ConfigCommand: AsyncParsableCommand {
 
     struct Show: AsyncParsableCommand {
         static let configuration = CommandConfiguration(
-            abstract: "Print every key with its value, and where that comes from.",
+            abstract: "Print every key with its value, and where it comes from.",
             discussion: """
-                The files are read as the daemon would read them now; what it runs with may be older, and \
-                "holdfastctl reload --dry-run" shows the difference. What may be secret is left out. No daemon is needed.
+                The files are read as the daemon would read them now. What it runs with may be older; "holdfastctl reload \
+                --dry-run" shows the difference. Secrets are omitted. Works without the daemon.
                 """)
 
         @OptionGroup var common: CommonOptions
         @OptionGroup var place: Place
         @Argument(help: "The session; without it, holdfast.toml and all of them.", completion: .sessions)
         var session: String?
-        @Flag(help: "Leave out what has its default.") var changed = false
+        @Flag(help: "Omit keys that have their default.") var changed = false
 
         func run() async throws {
             let configuration = try ConfigCommand.effective(place)
@@ -89,16 +89,16 @@ struct ConfigCommand: AsyncParsableCommand {
                 EffectiveConfiguration.self, from: JSONValue(parsing: line[...]))
         } catch {
             throw CommandFailure(
-                .failed, "what holdfastd says makes no sense: \(error)", advice: "compare: holdfastctl version")
+                .failed, "the output of holdfastd cannot be read: \(error)", advice: "compare: holdfastctl version")
         }
     }
 
     struct Edit: AsyncParsableCommand {
         static let configuration = CommandConfiguration(
             commandName: "edit",
-            abstract: "Edit the file of a session with $VISUAL or $EDITOR, and check it.",
+            abstract: "Edit a session's file with $VISUAL or $EDITOR, and check it.",
             discussion: """
-                What the daemon runs with changes with "holdfastctl reload", and not before. No daemon is needed.
+                The daemon uses the new contents only after "holdfastctl reload". Works without the daemon.
                 """)
 
         @OptionGroup var place: Place
@@ -120,8 +120,8 @@ struct ConfigCommand: AsyncParsableCommand {
             let status = ExternalProgram.run(["sh", "-c", "\(editor ?? "editor") \"$1\"", "sh", path])
             guard status == 0 else {
                 throw CommandFailure(
-                    .failed, "the editor did not end well, and nothing was checked",
-                    advice: editor == nil ? "name one: EDITOR=nano holdfastctl config edit" : nil)
+                    .failed, "the editor failed, so nothing was checked",
+                    advice: editor == nil ? "choose one: EDITOR=nano holdfastctl config edit" : nil)
             }
             let errors = try ConfigCommand.effective(place).errors.filter { $0.file == path }
             Terminal.complain(errors.map(ReloadText.problem))
@@ -140,7 +140,7 @@ struct ConfigCommand: AsyncParsableCommand {
             let paths = names.map { "\(place.configDirectory)/sessions.d/\($0).toml" }
             guard let path = paths.first(where: { access($0, F_OK) == 0 }) else {
                 throw CommandFailure(
-                    .failed, "there is no file \(paths[0])", advice: "holdfastctl config init \(session) begins one")
+                    .failed, "there is no file \(paths[0])", advice: "holdfastctl config init \(session) creates one")
             }
             return path
         }
@@ -150,7 +150,7 @@ struct ConfigCommand: AsyncParsableCommand {
 /// A session's name, or a part of one beside the `@`.
 enum SessionWord {
     static let rule =
-        "a session's name has 1 to 63 lower-case letters, digits and hyphens, and begins with no hyphen"
+        "a session's name has 1 to 63 lower-case letters, digits and hyphens, and does not begin with a hyphen"
 
     static func isValid(_ text: String) -> Bool {
         let letters = Set("abcdefghijklmnopqrstuvwxyz0123456789")

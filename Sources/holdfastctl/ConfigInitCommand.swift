@@ -10,12 +10,12 @@ extension ConfigCommand {
     struct Init: AsyncParsableCommand {
         static let configuration = CommandConfiguration(
             commandName: "init",
-            abstract: "Begin the file of a session, with every key explained.",
+            abstract: "Create the file of a session, with comments.",
             discussion: """
-                With --endpoint and --user, the daemon first tries the way to the server, and the file is only written when \
-                the server lets the session in; --untried leaves that out. With --connect the daemon reads its configuration \
-                again, and the command ends when the session is connected; otherwise that is left to "holdfastctl reload". A \
-                file that is there already is left as it is.
+                With --endpoint and --user, the daemon first tries to log in to the server, and the file is only written if \
+                the server lets the session in; --untried skips that. With --connect, the daemon then reads its \
+                configuration again, and the command waits until the session is connected; without it, run "holdfastctl \
+                reload". An existing file is not changed.
                 """)
 
         @OptionGroup var common: CommonOptions
@@ -23,20 +23,20 @@ extension ConfigCommand {
         @Argument(help: "The name of the session: lower-case letters, digits and hyphens.") var name: String
         @Option(
             help: ArgumentHelp(
-                "The server, like mqtts://broker.example:8883; more than one may follow.", valueName: "url"))
+                "The server, like mqtts://broker.example:8883; may be repeated.", valueName: "url"))
         var endpoint: [String] = []
-        @Option(help: "The user at the server.") var user: String?
+        @Option(help: "The user name at the server.") var user: String?
         @Option(
             help: ArgumentHelp(
-                "Where the password is: file:PATH, credential:NAME or exec:COMMAND.", valueName: "reference"))
+                "Where the password is kept: file:PATH, credential:NAME or exec:COMMAND.", valueName: "reference"))
         var password: String?
-        @Flag(help: "Ask for the password, and keep it beside the configuration, in NAME.secret.") var askPassword =
-            false
-        @Option(help: ArgumentHelp("The authority to trust, instead of the system's.", valueName: "file"))
+        @Flag(help: "Ask for the password, and keep it in NAME.secret in the configuration directory.")
+        var askPassword = false
+        @Option(help: ArgumentHelp("The certificate authority to trust, instead of the system's.", valueName: "file"))
         var ca: String?
         @Option(help: "The client identifier; by default the user.") var clientID: String?
         @Flag(help: "Write the file without trying the server.") var untried = false
-        @Flag(help: "Connect the session at once, and wait until it is.") var connect = false
+        @Flag(help: "Connect the session, and wait until it is connected.") var connect = false
         @Flag(help: "Print the file instead of writing it.") var stdout = false
 
         private var isTemplate: Bool { name.hasSuffix("@") }
@@ -49,15 +49,15 @@ extension ConfigCommand {
             }
             if let password, !["file:", "credential:", "exec:"].contains(where: password.hasPrefix) {
                 throw ValidationError(
-                    "a password is never written into the file: say where it is with file:PATH, credential:NAME or exec:COMMAND"
+                    "a password is never written to the file: say where it is kept with file:PATH, credential:NAME or exec:COMMAND"
                 )
             }
             if askPassword, password != nil || stdout {
-                throw ValidationError("--ask-password goes without --password and --stdout.")
+                throw ValidationError("--ask-password cannot be combined with --password or --stdout.")
             }
             if connect, !isComplete || isTemplate || stdout {
                 throw ValidationError(
-                    "--connect needs --endpoint and --user, and goes without --stdout and a template.")
+                    "--connect needs --endpoint and --user, and cannot be combined with --stdout or a template.")
             }
         }
 
@@ -86,7 +86,7 @@ extension ConfigCommand {
             let errors = DraftConfiguration.errors(of: text, as: name, in: place)
             guard errors.isEmpty else {
                 Terminal.complain(errors.map(ReloadText.problem))
-                throw CommandFailure(.failed, "\(path) is not written", advice: "correct what was given, and try again")
+                throw CommandFailure(.failed, "\(path) is not written", advice: "correct the settings and try again")
             }
             // What is not said yet stands in the file as an example.
             let trial: Trial? = !isComplete || untried || isTemplate ? nil : try await self.trial(of: text)
@@ -134,7 +134,7 @@ extension ConfigCommand {
             let terminal = Terminal()
             var load = "holdfastctl reload"
             if case .impossible(let why, let isRunning)? = trial {
-                terminal.print("It could not be tried: \(printable(why)).")
+                terminal.print("The settings could not be tried: \(printable(why)).")
                 if !isRunning { load = "systemctl start holdfast" }
             }
             let next =
@@ -171,8 +171,8 @@ extension ConfigCommand {
             }
             guard result.endpoints.contains(where: \.ok) else {
                 throw CommandFailure(
-                    .failed, "\(path) is not written, because the server cannot be used so",
-                    advice: "correct what was given, or write it all the same with --untried")
+                    .failed, "\(path) is not written: the server cannot be used with these settings",
+                    advice: "correct the settings, or write the file anyway with --untried")
             }
             return .passed(result)
         }
@@ -215,7 +215,7 @@ private struct SecretFile {
             bytes += more
         }
         let line = Array(bytes.prefix { $0 != UInt8(ascii: "\n") })
-        guard !line.isEmpty else { throw CommandFailure(.failed, "no password was given, and nothing is written") }
+        guard !line.isEmpty else { throw CommandFailure(.failed, "no password was given, so nothing was written") }
         return line
     }
 

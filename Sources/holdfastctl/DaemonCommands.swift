@@ -8,7 +8,7 @@ struct NetworkCommand: AsyncParsableCommand {
         abstract: "Show interfaces, the path to every endpoint, and the last changes.")
 
     @OptionGroup var common: CommonOptions
-    @Flag(name: [.short, .long], help: "Show dates instead of spans.") var verbose = false
+    @Flag(name: [.short, .long], help: "Show dates instead of durations.") var verbose = false
 
     func run() async throws {
         let answer = try await common.client().callUndecoded(
@@ -26,14 +26,14 @@ struct NetworkCommand: AsyncParsableCommand {
 struct ReloadCommand: AsyncParsableCommand {
     static let configuration = CommandConfiguration(
         commandName: "reload",
-        abstract: "Let the daemon read its configuration again.",
+        abstract: "Make the daemon read its configuration again.",
         discussion: """
-            Answers when the new configuration is in effect. What is broken is listed, with exit code 1, and keeps its \
-            old configuration. --dry-run says what would change, and changes nothing.
+            Returns when the new configuration is in effect. Errors are listed, with exit code 1; what they concern keeps \
+            its old configuration. --dry-run shows what would change, and changes nothing.
             """)
 
     @OptionGroup var common: CommonOptions
-    @Flag(help: "Only say what would change.") var dryRun = false
+    @Flag(help: "Only show what would change.") var dryRun = false
 
     func run() async throws {
         let answer = try await common.client().callUndecoded(

@@ -9,18 +9,21 @@ import HoldfastClient
 struct LogCommand: AsyncParsableCommand {
     static let configuration = CommandConfiguration(
         commandName: "log",
-        abstract: "Show what the daemon has written to the journal, or set how much it writes.",
+        abstract: "Show the daemon's journal entries, or set its log level.",
         discussion: """
-            With --level the daemon writes more or less from now on, until it is restarted or reads its configuration \
-            again; [log] in holdfast.toml sets it for good.
+            --level takes effect at once and lasts until the daemon is restarted or reads its configuration again; [log] \
+            in holdfast.toml sets it permanently.
             """)
 
     @OptionGroup var common: CommonOptions
-    @Argument(help: "Only what concerns this session.", completion: .sessions) var session: String?
-    @Flag(name: [.short, .long], help: "Go on with what is written.") var follow = false
-    @Option(name: [.customShort("n"), .long], help: "How many entries, the newest.") var lines = 50
+    @Argument(help: "Only entries about this session.", completion: .sessions) var session: String?
+    @Flag(name: [.short, .long], help: "Keep printing new entries.") var follow = false
+    @Option(name: [.customShort("n"), .long], help: "Show this many of the newest entries.") var lines = 50
     @Flag(name: [.customShort("x"), .long], help: "Explain each entry.") var explain = false
-    @Option(help: "trace, debug, info, notice, warning, error or critical.") var level: String?
+    @Option(
+        help: "Set the log level: trace, debug, info, notice, warning, error or critical.",
+        completion: .list(["trace", "debug", "info", "notice", "warning", "error", "critical"]))
+    var level: String?
 
     func run() async throws {
         if let level {
@@ -108,18 +111,17 @@ struct MetricsCommand: AsyncParsableCommand {
 struct BugreportCommand: AsyncParsableCommand {
     static let configuration = CommandConfiguration(
         commandName: "bugreport",
-        abstract: "Collect what somebody needs who is to find a fault, without secrets.",
+        abstract: "Collect what is needed to diagnose a fault, without secrets.",
         discussion: """
-            Versions, states, history, network, metrics, the session files without what may be secret, and the last entries \
-            of the journal. It is shown; with --output it is also written, after a question on a terminal. It names servers, \
-            users, addresses and topics: read it before you pass it on.
+            Versions, states, history, network, metrics, the session files without secrets, and the last journal entries. \
+            The report is shown; with --output it is also written to a file, on a terminal after a confirmation. It \
+            contains servers, users, addresses and topics: read it before you pass it on.
             """)
 
     @OptionGroup var common: CommonOptions
     @OptionGroup var place: ConfigCommand.Place
-    @Option(name: [.short, .long], help: ArgumentHelp("Write it into this file.", valueName: "file")) var output:
-        String?
-    @Flag(help: "Write it without a question.") var yes = false
+    @Option(name: [.short, .long], help: ArgumentHelp("Write it to this file.", valueName: "file")) var output: String?
+    @Flag(help: "Write it without confirmation.") var yes = false
 
     func run() async throws {
         let terminal = Terminal()
@@ -129,7 +131,7 @@ struct BugreportCommand: AsyncParsableCommand {
         if !yes, terminal.isTerminal {
             Terminal.complain(["Write this to \(printable(output))? [y/N]"])
             guard readLine()?.lowercased().hasPrefix("y") == true else {
-                throw CommandFailure(.failed, "nothing is written")
+                throw CommandFailure(.failed, "nothing was written")
             }
         }
         try OutputFile.write(report + "\n", to: output)

@@ -5,8 +5,8 @@ import ControlAPI
 struct FieldOptions: ParsableArguments {
     @Option(
         help: ArgumentHelp(
-            "Print only these members of the JSON, with tabs between them and nothing around.",
-            discussion: "Like session,state,outbox.queued; what is absent is empty.", valueName: "list"))
+            "Print only these members of the JSON, separated by tabs.",
+            discussion: "For example session,state,outbox.queued; absent members are empty.", valueName: "list"))
     var fields: FieldList?
 }
 

@@ -5,33 +5,33 @@ import HoldfastClient
 struct HistoryCommand: AsyncParsableCommand {
     static let configuration = CommandConfiguration(
         commandName: "history",
-        abstract: "Show what sessions went through: a timeline, and the outages.",
+        abstract: "Show a timeline of the sessions, and their outages.",
         discussion: """
-            The timeline begins where anything is known, at the earliest with --since. Each character of it is a part of the time; at the end of the row is how much of it the session \
-            was connected. Below it are the outages. The daemon keeps the last 10000 changes of states, for 30 days, \
-            also when it is restarted.
+            Each character of the timeline stands for a part of the time; at the end of a row is the share of the known \
+            time in which the session was connected. The outages are listed below. The daemon keeps the last 10000 state \
+            changes for 30 days, across restarts.
             """)
 
     @OptionGroup var common: CommonOptions
     @Argument(help: "The session; without it, all of them.", completion: .sessions) var session: String?
-    @Option(help: "From when on: a span until now, like 90min, 24h or 7d, or a time like 2026-11-20T09:00:00Z.")
+    @Option(help: "How far back: a duration like 90min, 24h or 7d, or a time like 2026-11-20T09:00:00Z.")
     var since = SinceArgument.span(86_400)
-    @Option(help: ArgumentHelp("How many changes of states are looked at: the newest ones.", valueName: "number"))
+    @Option(help: ArgumentHelp("Use only this many of the newest state changes.", valueName: "number"))
     var limit = SessionHistoryMethod.Parameters.limits.upperBound
     @Option(
         help: ArgumentHelp(
-            "Draw the timeline into this file, as SVG, instead of onto the terminal.", valueName: "file"))
+            "Write the timeline to this file as SVG, instead of to the terminal.", valueName: "file"))
     var svg: String?
     @OptionGroup var selection: FieldOptions
 
     func validate() throws {
         if selection.fields != nil, common.json || svg != nil {
-            throw ValidationError("--fields goes without --json and --svg.")
+            throw ValidationError("--fields cannot be combined with --json or --svg.")
         }
         guard SessionHistoryMethod.Parameters.limits.contains(limit) else {
             throw ValidationError("--limit must be from 1 to 10000.")
         }
-        if svg != nil, common.json { throw ValidationError("--svg and --json exclude each other; give one of them.") }
+        if svg != nil, common.json { throw ValidationError("--svg and --json cannot be combined.") }
     }
 
     func run() async throws {

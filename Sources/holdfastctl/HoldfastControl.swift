@@ -11,10 +11,12 @@ struct HoldfastControl: AsyncParsableCommand {
         commandName: "holdfastctl",
         abstract: "See and control the sessions that holdfastd keeps connected.",
         discussion: """
-            Begin with "holdfastctl status": its first sentence says what each session does and why.
+            Start with "holdfastctl status": it says what each session is doing and why.
 
-            Exit codes: 0 ok, 1 failed, 2 usage, 3 not connected (status --check, wait), 4 timeout, \
+            Exit codes: 0 success, 1 failure, 2 usage, 3 not connected (status --check, wait), 4 timeout, \
             5 not permitted, 6 daemon unreachable, 7 version mismatch.
+
+            Environment: HOLDFAST_SOCKET names the control socket; NO_COLOR turns colour off. See holdfastctl(1).
             """,
         version: "holdfastctl \(Release.version)",
         subcommands: [

@@ -19,7 +19,7 @@ enum InputFile {
             contents += part
         }
         throw CommandFailure(
-            .failed, "\(path) is longer than 16 MiB, and no message may be", advice: "send it in parts")
+            .failed, "\(path) is longer than 16 MiB, the limit of a message", advice: "send it in parts")
     }
 
     /// What standard input has now, at least a byte; nothing at its end.

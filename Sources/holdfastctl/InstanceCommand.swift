@@ -11,10 +11,10 @@ import HoldfastClient
 struct InstanceCommand: AsyncParsableCommand {
     static let configuration = CommandConfiguration(
         commandName: "instance",
-        abstract: "Add or remove a session that is made from a template.",
+        abstract: "Add or remove a session made from a template.",
         discussion: """
-            NAME@.toml in sessions.d is a template; in its values, %i stands for the instance. Instances are those that its \
-            key "instances" lists, and those that are added here.
+            NAME@.toml in sessions.d is a template; in its values, %i stands for the instance. Its instances are those \
+            listed in its key "instances", and those added here.
             """,
         subcommands: [Add.self, Remove.self])
 
@@ -42,7 +42,7 @@ struct InstanceCommand: AsyncParsableCommand {
                     DaemonReloadMethod.self, .init(), timeout: CommonOptions.answerTimeout)
             } catch {
                 guard case .notRunning = error else { throw error }
-                Terminal.complain(["holdfastctl: the daemon does not run; the change takes effect when it is started"])
+                Terminal.complain(["holdfastctl: the daemon is not running; the change takes effect when it starts"])
                 return
             }
             let terminal = Terminal()
@@ -66,7 +66,7 @@ struct InstanceCommand: AsyncParsableCommand {
 
     struct Add: AsyncParsableCommand {
         static let configuration = CommandConfiguration(
-            abstract: "Add an instance, and let the daemon read its configuration again.")
+            abstract: "Add an instance, and make the daemon read its configuration again.")
 
         @OptionGroup var options: Options
 
@@ -86,7 +86,7 @@ struct InstanceCommand: AsyncParsableCommand {
 
     struct Remove: AsyncParsableCommand {
         static let configuration = CommandConfiguration(
-            abstract: "Remove an instance that was added, and let the daemon read its configuration again.",
+            abstract: "Remove an instance that was added, and make the daemon read its configuration again.",
             discussion: "What waits in its outbox stays on disk, and is sent if the instance is added again.")
 
         @OptionGroup var options: Options
@@ -101,8 +101,8 @@ struct InstanceCommand: AsyncParsableCommand {
             }
             guard status.st_mode & S_IFMT == S_IFLNK else {
                 throw CommandFailure(
-                    .failed, "\(options.link) is a file of its own, and no link to the template",
-                    advice: "remove it by hand, if that is meant, then holdfastctl reload")
+                    .failed, "\(options.link) is a regular file, not a link to the template",
+                    advice: "if you want it gone, remove it yourself, then holdfastctl reload")
             }
             guard unlink(options.link) == 0 else { throw options.failure("removed") }
             try await options.reload()

@@ -5,11 +5,11 @@ import HoldfastClient
 struct PublicationsCommand: AsyncParsableCommand {
     static let configuration = CommandConfiguration(
         commandName: "publications",
-        abstract: "Show and change what a session publishes as retained messages.",
+        abstract: "Show and change the retained messages that a session owns.",
         discussion: """
-            A publication is state that a session owns: the server keeps the message for as long as the session is not \
-            disconnected for good, and gets it again when it has lost it. A topic that begins with ~/ is relative to the \
-            session's room.
+            A publication is state that a session owns: the server keeps the message until the session is disconnected \
+            with a command, and gets it again if it has lost it. A topic that begins with ~/ is relative to the session's \
+            room.
             """,
         subcommands: [List.self, Put.self, Remove.self], defaultSubcommand: List.self)
 
@@ -18,7 +18,7 @@ struct PublicationsCommand: AsyncParsableCommand {
 
         @OptionGroup var common: CommonOptions
         @Argument(help: "The session.", completion: .sessions) var session: String
-        @Flag(name: [.short, .long], help: "Show dates instead of spans.") var verbose = false
+        @Flag(name: [.short, .long], help: "Show dates instead of durations.") var verbose = false
 
         func run() async throws {
             let answer = try await common.client().callUndecoded(
@@ -39,14 +39,14 @@ struct PublicationsCommand: AsyncParsableCommand {
         static let configuration = CommandConfiguration(
             abstract: "Add a publication, or replace its message.",
             discussion: """
-                Answers when the publication is on disk: the server gets it as soon as the session is connected, and again \
-                whenever it has lost it.
+                Returns when the publication is on disk: the server gets it as soon as the session is connected, and again \
+                if it has lost it.
                 """)
 
         @OptionGroup var common: CommonOptions
         @Argument(help: "The session.", completion: .sessions) var session: String
         @Argument(help: "The topic, without wildcards; ~/… is relative to the session's room.") var topic: String
-        @Argument(help: "The message; not together with --file.") var message: String?
+        @Argument(help: "The message, unless --file is given.") var message: String?
         @Option(help: ArgumentHelp("Take the message from a file; - is standard input.", valueName: "path"))
         var file: String?
         @Option(help: "Quality of service: 0 or 1.") var qos = QoS.atLeastOnce
@@ -54,7 +54,7 @@ struct PublicationsCommand: AsyncParsableCommand {
 
         func validate() throws {
             guard qos != .exactlyOnce else {
-                throw ValidationError("--qos must be 0 or 1: to receive the same state twice changes nothing.")
+                throw ValidationError("--qos must be 0 or 1: receiving the same state twice does no harm.")
             }
             guard (message == nil) != (file == nil) else {
                 throw ValidationError("Give either a message or --file.")
@@ -83,7 +83,7 @@ struct PublicationsCommand: AsyncParsableCommand {
         static let configuration = CommandConfiguration(
             abstract: "Remove a publication.",
             discussion: """
-                Answers when the removal is on disk: while the session is not connected, the server is told with the next \
+                Returns when the removal is on disk: while the session is not connected, the server is told with the next \
                 connection.
                 """)
 
@@ -111,7 +111,7 @@ enum PublicationText {
         switch state {
         case .pending: "\(topic) is accepted; the server gets it as soon as the session is connected."
         case .published: "\(topic) is published."
-        case .refused: "\(topic) is accepted, and the server refuses it; see holdfastctl publications."
+        case .refused: "\(topic) is accepted, but the server refuses it; see holdfastctl publications."
         case .removing: "\(topic) is removed; the server is told as soon as the session is connected."
         case .removed: "\(topic) is removed."
         default: "\(topic): \(state.rawValue)."

@@ -7,8 +7,8 @@ struct PublishCommand: AsyncParsableCommand {
         commandName: "publish",
         abstract: "Publish messages through a session.",
         discussion: """
-            A message is accepted when it is committed to disk: from then on it is delivered even if the network, the \
-            daemon or the host fails in between. --wait delivered waits for the server's acknowledgement.
+            A message is accepted when it is committed to disk: from then on it will be delivered even if the network, \
+            the daemon or the host fails in between. --wait delivered waits for the server's acknowledgement.
 
             A topic that begins with ~/ is relative to the session's room.
             """)
@@ -21,17 +21,22 @@ struct PublishCommand: AsyncParsableCommand {
     var file: String?
     @Flag(help: "Publish every line of standard input as a message of its own.") var lines = false
     @Option(help: "Quality of service: 0, 1 or 2.") var qos = QoS.atLeastOnce
-    @Flag(help: "Let the server keep it for those who subscribe later.") var retain = false
-    @Option(help: "How long the message is worth delivering, like 30s or 24h.") var expiry: SpanArgument?
-    @Option(help: "Publish it once, however often this is repeated with the same key within 24 hours.") var key: String?
-    @Option(help: "When it is done: accepted or delivered.") var wait = MessagePublishMethod.Wait.accepted
-    @Option(help: "How long to wait for that, like 30s or never. Default: 30s when waiting for accepted.")
+    @Flag(help: "Have the server retain it for later subscribers.") var retain = false
+    @Option(help: ArgumentHelp("Drop it if it is not delivered within this time, like 24h.", valueName: "duration"))
+    var expiry: SpanArgument?
+    @Option(help: "Publish it only once, however often the command is repeated with this key within 24 hours.")
+    var key: String?
+    @Option(help: "When to return: once it is accepted, or delivered.") var wait = MessagePublishMethod.Wait.accepted
+    @Option(
+        help: ArgumentHelp(
+            "How long to wait for that, like 30s or never. Default: 30s for accepted, never for delivered.",
+            valueName: "duration"))
     var timeout: SpanArgument?
 
     func validate() throws {
         let given = (message == nil ? 0 : 1) + (file == nil ? 0 : 1) + (lines ? 1 : 0)
         guard given == 1 else { throw ValidationError("Give either a message, --file or --lines.") }
-        if lines, key != nil { throw ValidationError("--key is for one message, and --lines has several.") }
+        if lines, key != nil { throw ValidationError("--key cannot be combined with --lines: it is for one message.") }
         if let seconds = expiry?.seconds, seconds <= 0 { throw ValidationError("--expiry must be above 0.") }
     }
 

@@ -5,27 +5,29 @@ import HoldfastClient
 struct QueueCommand: AsyncParsableCommand {
     static let configuration = CommandConfiguration(
         commandName: "queue",
-        abstract: "Show what waits in a session's outbox, and decide about what the server rejects.",
+        abstract: "Show what waits in a session's outbox; retry or drop what the server rejects.",
         discussion: """
-            A message that the server rejects is quarantined: it blocks nothing, and stays until somebody has it sent \
-            again or drops it.
+            A message that the server rejects is quarantined: it does not block others, and stays until it is retried or \
+            dropped.
             """,
         subcommands: [List.self, Retry.self, Drop.self], defaultSubcommand: List.self)
 
     struct List: AsyncParsableCommand {
         static let configuration = CommandConfiguration(
-            abstract: "List the messages that were accepted and not delivered yet. This is the default.")
+            abstract: "List the messages that are accepted but not yet delivered. This is the default.")
 
         @OptionGroup var common: CommonOptions
         @Argument(help: "The session; without it, all that have messages.", completion: .sessions) var session: String?
         @Option(help: "Only messages that are queued, in-flight or quarantined.") var state: QueuedMessageState?
-        @Option(help: ArgumentHelp("Only messages after this one.", valueName: "id")) var after: Int64?
-        @Option(help: ArgumentHelp("How many at most, from 1 to 1000.", valueName: "number")) var limit = 100
-        @Flag(name: [.short, .long], help: "Show dates instead of spans.") var verbose = false
+        @Option(help: ArgumentHelp("Only messages after the one with this id.", valueName: "id")) var after: Int64?
+        @Option(help: ArgumentHelp("At most this many, from 1 to 1000.", valueName: "number")) var limit = 100
+        @Flag(name: [.short, .long], help: "Show dates instead of durations.") var verbose = false
         @OptionGroup var selection: FieldOptions
 
         func validate() throws {
-            if selection.fields != nil, common.json { throw ValidationError("--fields goes without --json.") }
+            if selection.fields != nil, common.json {
+                throw ValidationError("--fields cannot be combined with --json.")
+            }
             guard MessageQueueListMethod.Parameters.limits.contains(limit) else {
                 throw ValidationError("--limit must be from 1 to 1000.")
             }
@@ -46,7 +48,7 @@ struct QueueCommand: AsyncParsableCommand {
             if busy.isEmpty, !common.json, selection.fields == nil {
                 Terminal().print(
                     sessions.isEmpty
-                        ? "No session is configured; holdfastctl config init NAME begins one."
+                        ? "No session is configured; holdfastctl config init NAME creates one."
                         : "Nothing waits: the outbox of every session is empty.")
             }
         }
@@ -73,7 +75,7 @@ struct QueueCommand: AsyncParsableCommand {
     struct Selection: ParsableArguments {
         @Argument(help: "The session.", completion: .sessions) var session: String
         @Argument(help: "The ids of the messages, as the list shows them.") var id: [Int64] = []
-        @Flag(help: "All that are quarantined.") var all = false
+        @Flag(help: "All quarantined messages.") var all = false
 
         func validate() throws {
             guard id.isEmpty == all else { throw ValidationError("Give either ids or --all.") }
@@ -90,10 +92,10 @@ struct QueueCommand: AsyncParsableCommand {
 
     struct Retry: AsyncParsableCommand {
         static let configuration = CommandConfiguration(
-            abstract: "Have quarantined messages sent again.",
+            abstract: "Send quarantined messages again.",
             discussion: """
-                Each one goes to the end of the queue, with another id. Answers when that is on disk; what the server \
-                rejects again is quarantined again.
+                Each one goes to the end of the queue with a new id. Returns when that is on disk; what the server rejects \
+                again is quarantined again.
                 """)
 
         @OptionGroup var common: CommonOptions
@@ -120,13 +122,13 @@ struct QueueCommand: AsyncParsableCommand {
         static let configuration = CommandConfiguration(
             abstract: "Remove messages for good.",
             discussion: """
-                Only what is quarantined or was not sent yet. Answers when that is on disk. Watchers are told of each \
-                message.
+                This includes messages that are in flight, which the server may have received all the same. Returns when \
+                that is on disk.
                 """)
 
         @OptionGroup var common: CommonOptions
         @OptionGroup var selection: Selection
-        @Flag(help: "With --all: all that were not sent yet, instead of those that are quarantined.") var queued = false
+        @Flag(help: "With --all: all that have not been sent yet, instead of the quarantined ones.") var queued = false
 
         func validate() throws {
             if queued, !selection.all { throw ValidationError("--queued is only for --all.") }

@@ -5,11 +5,11 @@ import HoldfastClient
 struct SwitchRoomCommand: AsyncParsableCommand {
     static let configuration = CommandConfiguration(
         commandName: "switch-room",
-        abstract: "Take a session to another room.",
+        abstract: "Move a session to another room.",
         discussion: """
-            Answers when the session is in the new room and has left the old one. When the new room refuses, the \
-            session stays where it is. The room holds until the next boot, or until another one is set in the \
-            session's file.
+            Returns when the session is in the new room and has left the old one. If the new room refuses it, the \
+            session stays where it is. The choice holds until the next boot, or until the room in the session's file is \
+            changed.
             """)
 
     @OptionGroup var common: CommonOptions
@@ -33,13 +33,13 @@ struct ParticipantsCommand: AsyncParsableCommand {
         commandName: "participants",
         abstract: "Show who is in a session's room.",
         discussion: """
-            Somebody who is away for less than the presence timeout is still listed; "holdfastctl watch" shows who \
-            joins and leaves.
+            A participant who has been away for less than the presence timeout is still listed; "holdfastctl watch" \
+            shows who joins and leaves.
             """)
 
     @OptionGroup var common: CommonOptions
     @Argument(help: "The session.", completion: .sessions) var session: String
-    @Flag(name: [.short, .long], help: "Show dates instead of spans.") var verbose = false
+    @Flag(name: [.short, .long], help: "Show dates instead of durations.") var verbose = false
 
     func run() async throws {
         let answer = try await common.client().callUndecoded(

@@ -7,8 +7,8 @@ struct ConnectCommand: AsyncParsableCommand {
         commandName: "connect",
         abstract: "Start a session.",
         discussion: """
-            Answers when the session has begun to connect, or with --wait when it is connected or has failed. \
-            Also ends a failed state and undoes an explicit disconnect.
+            Returns when the session has started to connect, or with --wait when it is connected or has failed. \
+            It also ends a failed state and undoes an explicit disconnect.
             """)
 
     @OptionGroup var common: CommonOptions
@@ -28,9 +28,9 @@ struct DisconnectCommand: AsyncParsableCommand {
         commandName: "disconnect",
         abstract: "Stop a session.",
         discussion: """
-            It stays disconnected until "holdfastctl connect SESSION" or the next boot, also when the daemon is \
-            restarted. Messages may still be published; they wait in the outbox. Ends with exit code 1 when the server \
-            cannot have heard it, so that others in the session's room may see it for a while.
+            It stays disconnected until "holdfastctl connect SESSION" or the next boot, even if the daemon is \
+            restarted. Messages can still be published; they wait in the outbox. The exit code is 1 if the server \
+            cannot have received the disconnect; others in the session's room may then still see it for a while.
             """)
 
     @OptionGroup var common: CommonOptions
@@ -52,8 +52,8 @@ struct ReconnectCommand: AsyncParsableCommand {
     @Argument(help: "The session.", completion: .sessions) var session: String
     @Option(
         help: """
-            quick: take the session at the server up again. full: set everything up anew. auto: quick if the server \
-            still has the session.
+            quick: resume the session at the server. full: set everything up again. auto: quick if the server still \
+            has the session.
             """)
     var mode = SessionReconnectMethod.Mode.auto
     @OptionGroup var waiting: WaitOptions
@@ -69,16 +69,16 @@ struct ReconnectCommand: AsyncParsableCommand {
 struct SimulateCommand: AsyncParsableCommand {
     static let configuration = CommandConfiguration(
         commandName: "simulate",
-        abstract: "Make a session behave as if its connection had failed, to test programs.",
+        abstract: "Simulate a connection failure, to test programs that use a session.",
         discussion: """
-            drop: the connection breaks. silence: nothing comes and goes on it any more. full-reconnect: what the server \
-            has of the session is given up. path-lost: there is no network, for --duration. Only the fault is made up; \
-            what follows is real.
+            drop: the connection breaks. silence: nothing gets through it any more. full-reconnect: the server's copy of \
+            the session is discarded. path-lost: there is no network, for --duration. Only the fault is simulated; what \
+            follows is real.
             """)
 
     @OptionGroup var common: CommonOptions
-    @Argument(help: "The session.") var session: String
-    @Argument(help: "drop, silence, full-reconnect or path-lost.") var fault: SessionSimulateMethod.Fault
+    @Argument(help: "The session.", completion: .sessions) var session: String
+    @Argument(help: "The fault.") var fault: SessionSimulateMethod.Fault
     @Option(help: "How long the path is lost, like 15s; 1s to 1h.") var duration: SpanArgument?
 
     func run() async throws {
@@ -95,7 +95,7 @@ struct SimulateCommand: AsyncParsableCommand {
 }
 
 struct WaitOptions: ParsableArguments {
-    @Flag(help: "Answer when the session is connected (exit code 0), or has failed or was disconnected (3).")
+    @Flag(help: "Return when the session is connected (exit code 0), or has failed or was disconnected (3).")
     var wait = false
     @Option(help: "How long to wait, like 500ms, 30s, 5min or never; exit code 4 after that.")
     var timeout = SpanArgument(duration: .seconds(30))
@@ -114,8 +114,8 @@ enum CommandOutcome {
         switch (result.outcome, result.reason?.code) {
         case (.timeout?, _):
             return CommandFailure(
-                .timeout, "\(session) is \(result.state.rawValue) after \(timeout?.description ?? "")\(because)",
-                advice: "it goes on trying; holdfastctl status \(session) says what comes next")
+                .timeout, "\(session) is still \(result.state.rawValue) after \(timeout?.description ?? "")\(because)",
+                advice: "it keeps trying; holdfastctl status \(session) says what comes next")
         case (.disconnected?, "goodbye-unheard"):
             return CommandFailure(.failed, sentence, advice: result.reason?.hint)
         case (.failed?, _) where isConnect, (.disconnected?, _) where isConnect:

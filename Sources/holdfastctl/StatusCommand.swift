@@ -5,27 +5,27 @@ import HoldfastClient
 struct StatusCommand: AsyncParsableCommand {
     static let configuration = CommandConfiguration(
         commandName: "status",
-        abstract: "Say what sessions do and why.",
+        abstract: "Show what sessions are doing and why.",
         discussion: """
-            The first sentence says the state, since when, why, and what comes next; the details follow. \
-            Without SESSION, one sentence about all of them and one about each.
+            The first sentence gives the state, since when, why, and what comes next; the details follow. \
+            Without SESSION, there is one sentence about all of them and one about each.
             """)
 
     @OptionGroup var common: CommonOptions
     @Argument(help: "The session; without it, all of them.", completion: .sessions) var session: String?
-    @Flag(help: "End with exit code 3 unless every session shown is connected.") var check = false
-    @Flag(name: [.short, .long], help: "Show dates instead of spans, and the details of every session.")
+    @Flag(help: "Exit with code 3 unless every session shown is connected.") var check = false
+    @Flag(name: [.short, .long], help: "Show dates instead of durations, and the details of every session.")
     var verbose = false
     @Flag(
-        help: "Go on: in place on a terminal, elsewhere with a sentence at every change.")
+        help: "Keep running: update in place on a terminal, print a sentence at every change elsewhere.")
     var follow = false
     @OptionGroup var selection: FieldOptions
 
     func validate() throws {
         if selection.fields != nil, common.json || follow || verbose {
-            throw ValidationError("--fields goes without --json, --follow and --verbose.")
+            throw ValidationError("--fields cannot be combined with --json, --follow or --verbose.")
         }
-        if follow, check { throw ValidationError("--check ends at once and --follow does not; give one of them.") }
+        if follow, check { throw ValidationError("--check and --follow cannot be combined.") }
     }
 
     func run() async throws {
@@ -156,27 +156,29 @@ private struct StatusFollower {
 
 struct ListCommand: AsyncParsableCommand {
     static let configuration = CommandConfiguration(
-        commandName: "list", abstract: "List all sessions, one per line.")
+        commandName: "list", abstract: "List sessions, one per line.")
 
     @OptionGroup var common: CommonOptions
-    @Flag(name: [.short, .long], help: "Show dates instead of spans.") var verbose = false
+    @Option(help: "Only the sessions in this state.") var state: SessionStatus.State?
+    @Flag(name: [.short, .long], help: "Show dates instead of durations.") var verbose = false
     @OptionGroup var selection: FieldOptions
 
     func validate() throws {
-        if selection.fields != nil, common.json { throw ValidationError("--fields goes without --json.") }
+        if selection.fields != nil, common.json { throw ValidationError("--fields cannot be combined with --json.") }
     }
 
     func run() async throws {
         let answer = try await common.client().callUndecoded(
             SessionListMethod.self, NoParameters(), timeout: CommonOptions.answerTimeout)
+        let all = try decode(SessionSnapshot.self, answer).sessions.inNaturalOrder
+        let sessions = all.filter { state == nil || $0.state == state }
+        let shown: JSONValue = .object(["sessions": JSONText.value(sessions)])
         let terminal = Terminal()
         if let fields = selection.fields {
-            let sessions = try decode(SessionSnapshot.self, answer).sessions.inNaturalOrder
-            try terminal.print(fields: fields, of: .object(["sessions": JSONText.value(sessions)]), "sessions")
+            try terminal.print(fields: fields, of: shown, "sessions")
         } else if common.json {
-            terminal.print(json: answer)
+            terminal.print(json: state == nil ? answer : shown)
         } else {
-            let sessions = try decode(SessionSnapshot.self, answer).sessions.inNaturalOrder
             terminal.print(table: StatusDetails.table(sessions, times: Terminal.times(isAbsolute: verbose)))
         }
     }

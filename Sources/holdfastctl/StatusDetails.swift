@@ -26,7 +26,7 @@ enum StatusDetails {
             rows.append(("Endpoint", peer.isEmpty ? route : "\(route) (\(peer))"))
         }
         if let version = status.protocol {
-            let limits = version == "5" ? "" : ": no reasons of the server, no will delay; see holdfast-session(5)"
+            let limits = version == "5" ? "" : ": no reasons from the server, no will delay; see holdfast-session(5)"
             rows.append(("Protocol", "MQTT \(version)\(limits)"))
         }
         if let path = status.path {
@@ -93,11 +93,11 @@ enum StatusDetails {
 
     private static func granted(_ granted: SessionStatus.Granted) -> String {
         var parts = [
-            granted.sessionExpiry.map { "session kept for \(TimeText.duration($0))" } ?? "session kept for ever"
+            granted.sessionExpiry.map { "session kept for \(TimeText.duration($0))" } ?? "session kept indefinitely"
         ]
-        if let keepAlive = granted.keepAlive { parts.append("sign of life every \(TimeText.duration(keepAlive))") }
+        if let keepAlive = granted.keepAlive { parts.append("keep-alive \(TimeText.duration(keepAlive))") }
         parts.append("QoS \(granted.maximumQoS.rawValue)" + (granted.maximumQoS == .exactlyOnce ? "" : " at most"))
-        parts.append("\(granted.receiveMaximum) messages at once")
+        parts.append("\(granted.receiveMaximum) messages in flight")
         parts.append("packets up to \(TimeText.size(granted.maximumPacketSize))")
         if !granted.retain { parts.append("no retained messages") }
         if !granted.wildcardSubscriptions { parts.append("no wildcards") }

@@ -32,14 +32,15 @@ enum StatusText {
             case .failed:
                 "\(name) failed \(times.moment(status.since))\(because(status)); \(remedy(status, "tries again"))"
             }
-        let old = status.configurationError == nil ? "" : "; its file has errors, and it goes on with the one before"
+        let old =
+            status.configurationError == nil ? "" : "; its file has errors, so it keeps its previous configuration"
         return printable(text + old) + "."
     }
 
     /// The sentence about all of them, for example `5 sessions: 4 connected, 1 reconnecting (edge-2: dns-failed)`.
     static func overview(of sessions: [SessionStatus]) -> String {
         guard !sessions.isEmpty else {
-            return "No session is configured; holdfastctl config init NAME begins one."
+            return "No session is configured; holdfastctl config init NAME creates one."
         }
         let order: [SessionStatus.State] = [
             .connected, .connecting, .reconnecting, .disconnecting, .disconnected, .failed,
@@ -68,8 +69,9 @@ enum StatusText {
 
     private static func condition(_ status: SessionStatus) -> String {
         switch status.doubt {
-        case .pathLost: return ", but the route to it is gone; it is kept for some seconds, in case it comes back"
-        case .probing: return ", but the network changed; the server is asked for a sign of life"
+        case .pathLost:
+            return ", but the route to it is gone; the connection is kept for a few seconds in case the route returns"
+        case .probing: return ", but the network changed; the server is being probed"
         case nil: break
         }
         var text = status.rtt.map { ", RTT \(TimeText.duration($0))" } ?? ""
@@ -77,7 +79,7 @@ enum StatusText {
         case .poor: text += ", but the connection is poor"
         case .lost:
             let heard = status.lastHeard.map { " for \(TimeText.duration($0))" } ?? ""
-            text += ", but nothing was heard from the server\(heard)"
+            text += ", but nothing has been heard from the server\(heard)"
         case .excellent, .good, nil: break
         }
         let refused = status.subscriptions.filter { $0.state == .refused }

@@ -7,18 +7,18 @@ struct SubscribeCommand: AsyncParsableCommand {
         commandName: "subscribe",
         abstract: "Print messages as they are received.",
         discussion: """
-            One line per message: the topic and the payload. With --json, one object per line. Goes on when the daemon \
-            is restarted; what is sent meanwhile is not seen. With --consumer it is: the messages are collected also \
-            while nobody prints them, and each is done when it is printed.
+            One line per message: the topic and the payload; with --json, one object per line. It continues when the \
+            daemon is restarted, but misses what is sent in between. With --consumer, nothing is missed: the daemon also \
+            collects messages while this command is not running, and each is acknowledged when it has been printed.
             """)
 
     @OptionGroup var common: CommonOptions
     @Argument(help: "The session.", completion: .sessions) var session: String
-    @Argument(help: "Topic filters; + stands for one level and # for all that follow.") var filters: [String]
+    @Argument(help: "Topic filters; + matches one level, # all that follow.") var filters: [String]
     @Option(help: "Highest quality of service: 0, 1 or 2.") var qos = QoS.atLeastOnce
-    @Option(help: "End after so many messages.") var count: Int?
+    @Option(help: "Exit after this many messages.") var count: Int?
     @Option(
-        help: "Name of a durable consumer, which is made if there is none; one filter.", completion: .consumers)
+        help: "The durable consumer, which is created if it does not exist; it has one filter.", completion: .consumers)
     var consumer: String?
 
     func validate() throws {
@@ -72,7 +72,7 @@ extension SubscribeCommand {
 struct UnsubscribeCommand: AsyncParsableCommand {
     static let configuration = CommandConfiguration(
         commandName: "unsubscribe",
-        abstract: "End a durable consumer for good, with all that waits for it.")
+        abstract: "Remove a durable consumer for good, with all messages waiting for it.")
 
     @OptionGroup var common: CommonOptions
     @Argument(help: "The session.", completion: .sessions) var session: String

@@ -8,7 +8,14 @@ import Vocabulary
 
 /// Standard output and error, and the clock: all that the command touches beside the socket.
 struct Terminal {
-    /// Colour and glyphs: on a terminal, unless NO_COLOR is set to something.
+    enum Colour: String, CaseIterable {
+        case auto, always, never
+    }
+
+    /// What `--color` says. Set when the arguments are parsed, before anything else runs.
+    nonisolated(unsafe) static var colour = Colour.auto
+
+    /// Colour and glyphs: on a terminal, unless NO_COLOR is set to something; or as `--color` says.
     var isColoured: Bool
     var isTerminal: Bool
     /// Whether lines that were written can be written again in their place.
@@ -18,7 +25,12 @@ struct Terminal {
         isTerminal = isatty(STDOUT_FILENO) == 1
         let refused = getenv("NO_COLOR").map { $0.pointee != 0 } ?? false
         let kind = getenv("TERM").map { String(cString: $0) } ?? ""
-        isColoured = isTerminal && !refused && kind != "dumb"
+        isColoured =
+            switch Self.colour {
+            case .auto: isTerminal && !refused && kind != "dumb"
+            case .always: true
+            case .never: false
+            }
         canDraw = isTerminal && kind != "dumb" && !kind.isEmpty
     }
 

@@ -35,8 +35,8 @@ struct TimeText {
 
     /// For example `23 ms`, `12 s`, `3 min 20 s`, `25 min`, `3 h`, `2 d 4 h`. Negative spans are `0 s`.
     static func duration(_ seconds: Double) -> String {
-        guard seconds > 0, seconds < 1e12 else { return seconds > 0 ? "for ever" : "0 s" }
-        if seconds < 0.000_05 { return "under 0.1 ms" }
+        guard seconds > 0, seconds < 1e12 else { return seconds > 0 ? "forever" : "0 s" }
+        if seconds < 0.000_05 { return shortest }
         if seconds < 0.0095 { return number(seconds * 1000) + " ms" }
         if seconds < 0.9995 { return "\(Int((seconds * 1000).rounded())) ms" }
         // Down, not to the nearest: "for 1 min" is said when a minute has passed.
@@ -49,6 +49,8 @@ struct TimeText {
         default: return join(whole / 86_400, "d", whole / 3600 % 24, "h")
         }
     }
+
+    static let shortest = "under 0.1 ms"
 
     private static func join(_ major: Int, _ unit: String, _ minor: Int, _ smaller: String) -> String {
         minor == 0 ? "\(major) \(unit)" : "\(major) \(unit) \(minor) \(smaller)"

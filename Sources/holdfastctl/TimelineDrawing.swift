@@ -155,7 +155,7 @@ extension Timeline.Condition {
         case .trying: "trying"
         case .offline: "no network"
         case .down: "down"
-        case .unknown: "unknown (daemon not running)"
+        case .unknown: "unknown"
         }
     }
 

@@ -200,7 +200,7 @@ extension TimelineText.Cell {
         case .trying: "trying"
         case .offline: "no network"
         case .down: "down"
-        case .unknown: "unknown (daemon not running)"
+        case .unknown: "unknown"
         }
     }
 }

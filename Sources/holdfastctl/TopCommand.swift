@@ -5,9 +5,9 @@ import HoldfastClient
 struct TopCommand: AsyncParsableCommand {
     static let configuration = CommandConfiguration(
         commandName: "top",
-        abstract: "Show all sessions on the whole terminal, up to date, until q is pressed.",
+        abstract: "Show a live dashboard of all sessions, until q is pressed.",
         discussion: """
-            The bars are the round trip of the last 20 seconds, against the longest of them. Keys: up and down (or k and j) \
+            The bars show the round trip of the last 20 seconds, relative to the longest. Keys: up and down (or k and j) \
             select a session, r reconnects it, c connects, d disconnects, h shows its history, q quits.
             """)
 
@@ -20,12 +20,12 @@ struct TopCommand: AsyncParsableCommand {
         let first = try await Self.sessions(client)
         guard terminal.isTerminal, !common.json else {
             throw CommandFailure(
-                .usage, "top needs a terminal, and prints no JSON",
+                .usage, "top needs a terminal, and has no JSON output",
                 advice: "for programs: holdfastctl list --json, or watch")
         }
         guard terminal.canDraw, let screen = FullScreen(terminal) else {
             throw CommandFailure(
-                .usage, "this terminal cannot be drawn on: TERM says what it can, and is dumb or not set",
+                .usage, "this terminal cannot be drawn on: TERM is \"dumb\" or not set",
                 advice: "line by line: holdfastctl watch, or status --follow")
         }
         var model = TopModel()

@@ -5,15 +5,17 @@ import HoldfastClient
 struct WatchCommand: AsyncParsableCommand {
     static let configuration = CommandConfiguration(
         commandName: "watch",
-        abstract: "Print every event of sessions as it happens.",
+        abstract: "Print the events of sessions as they happen.",
         discussion: """
-            First the state of each session, then one line per event. With --json, the first line is the snapshot \
-            and every other one an event. Goes on when the daemon is restarted.
+            The state of each session comes first, then one line per event. With --json, the first line is the snapshot \
+            and every other line is an event. It continues when the daemon is restarted.
             """)
 
     @OptionGroup var common: CommonOptions
     @Argument(help: "The session; without it, all of them.", completion: .sessions) var session: String?
-    @Option(help: "First print the events after this sequence number, as far as the daemon has them.")
+    @Option(
+        help: ArgumentHelp(
+            "First print the events after this sequence number that the daemon still has.", valueName: "sequence"))
     var since: Int64?
 
     func run() async throws {
@@ -63,17 +65,17 @@ struct WaitCommand: AsyncParsableCommand {
         commandName: "wait",
         abstract: "Wait until sessions are connected.",
         discussion: """
-            Without SESSION, it waits for all that connect by themselves: not for those that somebody has disconnected, \
-            and not for those that are up on demand.
+            Without SESSION, it waits for all sessions that connect automatically: not for those that were disconnected \
+            with a command, and not for those that connect on demand.
 
-            Ends with exit code 0 when all of them are in the state, with 4 when that took too long, and with 3 as soon \
-            as one has failed and will not connect by itself, or when there is none to wait for.
+            The exit code is 0 when all of them are in the state, 4 when that took too long, and 3 as soon as one has \
+            failed and will not connect on its own, or when there is none to wait for.
             """)
 
     @OptionGroup var common: CommonOptions
-    @Argument(help: "The sessions; without any, all that connect by themselves.", completion: .sessions) var sessions:
+    @Argument(help: "The sessions; without any, all that connect automatically.", completion: .sessions) var sessions:
         [String] = []
-    @Option(help: "How long to wait, like 500ms, 30s, 5min or never.")
+    @Option(help: ArgumentHelp("How long to wait, like 500ms, 30s, 5min or never.", valueName: "duration"))
     var timeout = SpanArgument(duration: .seconds(30))
     @Option(help: "The state to wait for.") var state = SessionStatus.State.connected
 
@@ -161,8 +163,8 @@ struct WaitProgress: Sendable {
         if awaited.isEmpty {
             return .hopeless(
                 states.isEmpty
-                    ? "no session is configured; holdfastctl config init NAME begins one"
-                    : "no session connects by itself; name the ones to wait for")
+                    ? "no session is configured; holdfastctl config init NAME creates one"
+                    : "no session connects automatically; name the ones to wait for")
         }
         if awaited.allSatisfy({ states[$0] == wanted }) {
             return .reached(Dictionary(awaited.map { ($0, wanted.rawValue) }, uniquingKeysWith: { first, _ in first }))

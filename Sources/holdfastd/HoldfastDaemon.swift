@@ -6,10 +6,10 @@ import Glibc
 struct HoldfastDaemon: ParsableCommand {
     static let configuration = CommandConfiguration(
         commandName: "holdfastd",
-        abstract: "Keeps persistent sessions from this host to a server alive.",
+        abstract: "Keep persistent sessions to MQTT servers alive.",
         discussion: """
-            It is usually started by systemd. It stops on SIGTERM and reads its configuration again on SIGHUP or \
-            holdfastctl reload.
+            Usually started by systemd. It stops on SIGTERM, and reads its configuration again on SIGHUP or with \
+            "holdfastctl reload". "holdfastctl status" shows what it is doing.
             """,
         version: holdfastVersion)
 
@@ -24,13 +24,15 @@ struct HoldfastDaemon: ParsableCommand {
     @Option(help: ArgumentHelp("The path of the control socket.", valueName: "path"))
     var socket = "/run/holdfast/control.sock"
 
-    @Option(help: ArgumentHelp("trace, debug, info, notice, warning, error or critical.", valueName: "level"))
+    @Option(
+        help: ArgumentHelp(
+            "Overrides [log] level: trace, debug, info, notice, warning, error or critical.", valueName: "level"))
     var logLevel: String?
 
     @Flag(help: "Check the configuration, print all its errors and exit.")
     var check = false
 
-    @Flag(help: "Print every key with its value and where that comes from, as one JSON object, and exit.")
+    @Flag(help: "Print every key with its value and where it comes from, as one JSON object, and exit.")
     var show = false
 
     func validate() throws {

@@ -158,7 +158,7 @@ struct ReloadTests {
             #expect(status["state"] == "connected")
             #expect(status["configurationError"]?.text?.contains("sessions.d/main.toml") == true)
             // Told once, for one and the same mistake.
-            let told = daemon.log.lines.filter { $0.message.contains("goes on with the one before") }
+            let told = daemon.log.lines.filter { $0.message.contains("keeps the previous one") }
             #expect(told.map { $0.fields["HOLDFAST_SESSION"] } == ["main"])
             #expect(await daemon.server.events.all.filter { if case .opened = $0 { true } else { false } }.count == 1)
 

@@ -61,6 +61,13 @@ struct RemediesTests {
 
     private func hints(_ remedies: Remedies) -> [String] { Reason.Code.allCases.compactMap(remedies.hint) }
 
+    @Test(arguments: [Reason.Code.authenticateTimeout, .tlsTimeout])
+    func `a server that accepts the connection and stays silent may be another kind of server`(code: Reason.Code) throws
+    {
+        let hint = try #require(try remedies().hint(for: code))
+        #expect(hint.contains("listens on the endpoint's port") && hint.contains("stays silent"))
+    }
+
     @Test(arguments: features)
     func `what is configured is named, and what is not is not`(feature: Feature) throws {
         let with = hints(try remedies(feature.add))
@@ -79,25 +86,25 @@ struct RemediesTests {
         [
             (
                 nil, false,
-                "the session has no password, and the server may want one: password in the session's file says "
-                    + "where it is, then holdfastctl reload"
+                "the session has no password, and the server may require one: set password in the session's file"
+                    + ", then holdfastctl reload"
             ),
             (
                 .file("/s"), false,
-                "check the password in /s: a change of it is noticed at once; after a change at the "
+                "check the password in /s: a change to it is noticed at once; after a change at the "
                     + "server: holdfastctl connect main"
             ),
             (
                 .credential("b"), false,
-                "check the file that LoadCredential=b of the service names; a restart of the "
-                    + "service reads it"
+                "check the file that LoadCredential=b of the service names; restart the service "
+                    + "to read it"
             ),
             (
                 .exec(["h"]), false,
                 "check what the command of password in the session's file prints, then holdfastctl "
                     + "connect main"
             ),
-            (nil, true, "the program that gave the token has to give another one, with session.renewToken"),
+            (nil, true, "the program that supplied the token must supply another one with session.renewToken"),
         ] as [(SecretReference?, Bool, String)])
     func `a rejected login leads to the one that there is`(
         code: Reason.Code, login: (password: SecretReference?, hasToken: Bool, hint: String)
@@ -109,7 +116,7 @@ struct RemediesTests {
 
     @Test func `a session that shows a certificate is not sent to a password`() throws {
         let hint = try remedies { $0.tls.certificate = "/c.pem" }.hint(for: .notAuthorized)
-        #expect(hint?.hasPrefix("check that the server knows the certificate in /c.pem") == true)
+        #expect(hint?.hasPrefix("check that the server accepts the certificate in /c.pem") == true)
     }
 
     @Test func `a secret that cannot be read is the one that there is`() throws {

@@ -73,7 +73,7 @@ struct SessionLogTests {
         #expect(
             line.message
                 == "main: the server refuses the subscription to a/#, and nothing new arrives for the durable consumer "
-                + "orders: not authorized (0x87); it is asked again when a program subscribes")
+                + "orders: not authorized (0x87); it is requested again when a program subscribes")
         #expect(line.fields["MESSAGE_ID"] == MessageID.subscriptionRefused.description)
         #expect(line.fields["HOLDFAST_SESSION"] == "main")
     }
@@ -213,12 +213,39 @@ struct SessionLogTests {
         #expect(told.last == "main: 95 more messages were rejected within a minute and are quarantined")
     }
 
+    @Test mutating func `a token that is renewed every few seconds is told of once, and again when it has ended`() {
+        change(to: .connected, at: 0)
+        for second in stride(from: 10, to: 100, by: 10) {
+            log.tell(
+                .credentialExpiring(at: Self.at(second + 2)),
+                status: status(.connected, nil, .credentialRenewed, 0, nil, second), endpoint: nil, remedies: remedies,
+                at: Self.at(second))
+            change(to: .reconnecting, .waiting, because: .credentialRenewed, at: second)
+            log.tell(
+                .reconnectCompleted(.quick, outage: .milliseconds(10)),
+                status: status(.connected, nil, .credentialRenewed, 0, nil, second), endpoint: "mqtt://a:1883",
+                remedies: remedies, at: Self.at(second))
+            change(to: .connected, because: .credentialRenewed, at: second)
+        }
+        #expect(
+            told == [
+                "main: the credential expires in 2.0 s and is being renewed",
+                "main: connected again to mqtt://a:1883 after 0.0 s, quick reconnect",
+            ])
+        #expect(recorded.lines.count { $0.fields["MESSAGE_ID"] == MessageID.credentialExpiring.description } == 9)
+        log.tell(
+            .credentialExpiring(at: Self.at(200)), status: status(.connected, nil, .wake, 0, nil, 230), endpoint: nil,
+            remedies: remedies, at: Self.at(230))
+        #expect(told.last == "main: the credential expired 30 s ago and is being renewed")
+    }
+
     @Test mutating func `files that cannot be used are told once`() {
         for _ in 1...3 { log.tlsFilesRejected(.init(.tlsFilesUnusable, "key.pem is empty")) }
         log.tlsFilesRejected(.init(.tlsFilesUnusable, "key.pem is gone"))
         #expect(
             told == [
-                "main: key.pem is empty; those in use stay in use", "main: key.pem is gone; those in use stay in use",
+                "main: key.pem is empty; the previous ones stay in use",
+                "main: key.pem is gone; the previous ones stay in use",
             ])
     }
 

@@ -155,9 +155,11 @@ struct SilenceTests {
             let lines = daemon.log.lines.map(\.message).filter { $0.contains("grants less") }
             #expect(lines.count == 1, "it is the same as before")
             let line = try #require(lines.first)
-            let beginning = "main: the server grants less than was asked: it keeps the session for 60 min, not 24 h; "
+            let beginning = "main: the server grants less than was requested: it keeps the session for 60 min, not 24 h"
             #expect(line.hasPrefix(beginning))
-            for part in ["every 10 s, not 15 s", "QoS 1 at most", "no messages", "20 unacknowledged", "1000 bytes"] {
+            for part in [
+                "keep-alive of 10 s, not 15 s", "QoS 1 at most", "no messages", "20 unacknowledged", "1000 bytes",
+            ] {
                 #expect(line.contains(part))
             }
         }

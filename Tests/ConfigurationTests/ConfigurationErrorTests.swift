@@ -76,7 +76,7 @@ private let duration = #"a duration such as "250ms", "15s" or "20min""#
         ),
         (
             "reconnect.delays = [\"1s\", \"0s\"]",
-            #"3:20: the last of reconnect.delays is used for ever and must be at least "10ms""#
+            #"3:20: the last of reconnect.delays is used indefinitely and must be at least "10ms""#
         ),
         ("reconnect.delays = []", "3:20: reconnect.delays must have at least one of the durations"),
         (

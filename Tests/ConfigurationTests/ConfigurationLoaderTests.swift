@@ -137,7 +137,7 @@ private func name(_ text: String) throws -> SessionName { try #require(SessionNa
         try scratch.write("sessions.d/own-id.toml", good + "client-id = \"u-own\"")
         try scratch.write("sessions.d/other-port.toml", "endpoints = [\"mqtts://one.example:8884\"]\nuser = \"u\"\n")
         let loaded = scratch.load()
-        let what = "where each would throw the other out: write a client-id of its own into each file, here for example"
+        let what = "where each would displace the other: give each file its own client-id, here for example"
         let first = #"sessions.d/first.toml:2:8: sessions first and second have the same client-id, "u", at "#
         let second = #"sessions.d/second.toml:3:13: sessions second and first have the same client-id, "u", at "#
         let expected: [String] = [

@@ -127,11 +127,12 @@ extension EndToEnd {
             #expect(absent.status == 1 && absent.text.contains("/nowhere/secret"), "\(absent.text)")
             let nobody = try await beginning.begin("main")
             #expect(nobody.status == 1 && nobody.text.contains("--untried"), "\(nobody.text)")
-            #expect(nobody.text.contains("The way ends at the step Login."))
+            #expect(nobody.text.contains("The check ended at the step Login."))
             #expect(nobody.text.contains("the session has no password"))
             let elsewhere = try await beginning.begin("main", endpoint: "mqtt://\(Lab.serverAddress):1")
             #expect(
-                elsewhere.status == 1 && elsewhere.text.contains("The way ends at the step TCP."), "\(elsewhere.text)")
+                elsewhere.status == 1 && elsewhere.text.contains("The check ended at the step TCP."),
+                "\(elsewhere.text)")
             #expect(try beginning.files.isEmpty)
 
             let untried = try await beginning.begin("main", "--untried")

@@ -61,7 +61,7 @@ extension EndToEnd {
             // But for the two of glibc's own, 32 and 33.
             #expect(signals.contains(/SigIgn:\t0000000[01][08]0000000\n/), "\(signals)")
             let none = try await edit("true", "other")
-            #expect(none.1.contains("holdfastctl config init other begins one"))
+            #expect(none.1.contains("holdfastctl config init other creates one"))
         }
     }
 

@@ -77,6 +77,47 @@ extension EndToEnd {
         }
     }
 
+    @Test func `a publish of lines that takes long shows on a terminal how far it is`() async throws {
+        try await withLab { lab, daemon in
+            try daemon.session()
+            try await daemon.start()
+            let end = "\(lab.directory)/end"
+            let script = try lab.write(
+                "lines.sh",
+                """
+                while ! test -e '\(end)'; do echo line; sleep 0.05; done |
+                    '\(DaemonProcess.programs)/holdfastctl' publish main t --lines --socket '\(daemon.socket)'
+                """)
+            let terminal = TerminalUnderTest(lab)
+            try await terminal.start(["sh", script])
+            func progress(_ lines: [String]) -> [String] {
+                lines.filter { $0.contains(/^[0-9]+ messages, [0-9]+\/s$/) }
+            }
+            let first = try await terminal.screen("shows the progress") { !progress($0).isEmpty }
+            #expect(progress(first).count == 1)
+            try await terminal.screen("shows more progress, in the same place") { lines in
+                progress(lines).count == 1 && progress(lines) != progress(first)
+            }
+            try lab.write(end, "")
+            let last = try await terminal.screen("shows the result") { $0.contains { $0.contains("ended with 0") } }
+            #expect(last.contains { $0.contains(/^[0-9]+ messages are accepted\.$/) })
+            #expect(progress(last).isEmpty, "\(last)")
+        }
+    }
+
+    @Test func `a list has the sessions of one state, and colour where it is wanted`() async throws {
+        try await withLab { lab, daemon in
+            for name in ["gw-1", "gw-2"] { try daemon.session(name) }
+            try await daemon.start()
+            #expect(try await daemon.ctl("disconnect", "gw-1").ending == .exited(0))
+            #expect(try await daemon.ctl("list", "--state", "disconnected", "--fields", "session").output == "gw-1\n")
+            let json = try await daemon.ctl("list", "--state", "disconnected", "--json").output
+            #expect(json.contains("gw-1") && !json.contains("gw-2"))
+            #expect(try await daemon.ctl("status", "gw-1").output.hasPrefix("gw-1 "))
+            #expect(try await daemon.ctl("status", "gw-1", "--color", "always").output.hasPrefix("\u{1B}[90m●"))
+        }
+    }
+
     @Test func `a publish of lines says how far it came when the daemon ends`() async throws {
         try await withLab { lab, daemon in
             try daemon.session()

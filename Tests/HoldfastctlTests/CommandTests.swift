@@ -74,6 +74,18 @@ struct EndingTests {
         #expect(SocketAdvice(socket: SocketAdvice.standardPath).origin == .standard)
     }
 
+    @Test(
+        arguments: [
+            (10, 2.0, nil, "10 messages, 5/s"), (50, 1.0, 0.25, "50 messages, 50/s, 25 %, 3 s left"),
+            (50, 1.0, 0.0, "50 messages, 50/s"), (90, 3.0, 1.5, "90 messages, 30/s, 100 %, 0 s left"),
+            (0, 0.0, nil, "0 messages, 0/s"),
+        ] as [(Int, Double, Double?, String)])
+    func `progress is a count, a rate and the time that is left`(
+        _ count: Int, _ seconds: Double, _ share: Double?, _ text: String
+    ) {
+        #expect(ProgressText.line(count, after: seconds, share: share) == text)
+    }
+
     @Test func `exit codes are those of the contract`() {
         let statuses: [EndStatus] = [
             .success, .failed, .usage, .notConnected, .timeout, .notPermitted, .daemonUnreachable, .versionMismatch,
@@ -161,7 +173,7 @@ struct EndingTests {
     }
 
     @Test(arguments: [
-        ("statsu", "did you mean status?"), ("qwertyuiop", "holdfastctl help lists the commands"),
+        ("statsu", "did you mean status?"), ("qwertyuiop", "holdfastctl help lists all commands"),
         ("up", "did you mean connect?"), ("add", "did you mean config init?"), ("logs", "did you mean log?"),
     ])
     func `a command that there is not gets the nearest one`(_ word: String, _ advice: String) {
@@ -281,10 +293,10 @@ struct WaitProgressTests {
         progress.take(snapshot(["a": .connected, "b": .disconnected]))
         #expect(progress.outcome == .reached(["a": "connected"]))
         progress.take(snapshot(["b": .disconnected]))
-        #expect(progress.outcome == .hopeless("no session connects by itself; name the ones to wait for"))
+        #expect(progress.outcome == .hopeless("no session connects automatically; name the ones to wait for"))
         progress.take(snapshot([:]))
         #expect(
-            progress.outcome == .hopeless("no session is configured; holdfastctl config init NAME begins one"))
+            progress.outcome == .hopeless("no session is configured; holdfastctl config init NAME creates one"))
     }
 
     @Test func `only the named sessions count`() {

@@ -9,6 +9,13 @@ struct CheckTextTests {
         CheckedStep(step: step, ok: ok, duration: 0.023, detail: detail, code: nil, hint: hint)
     }
 
+    @Test func `a step that takes no time that can be measured does not take 0 s`() {
+        let route = CheckedStep(step: .route, ok: true, duration: 0, detail: "via lo")
+        let result = CheckRunMethod.Result(
+            session: "main", endpoints: [CheckedEndpoint(endpoint: "mqtt://a.example:1883", steps: [route])])
+        #expect(CheckText.lines(for: result, isColoured: false)[1] == "  Route  ok under 0.1 ms  via lo")
+    }
+
     @Test func `every step has its time, and the one that fails says what to do`() {
         let result = CheckRunMethod.Result(
             session: "main",
@@ -24,7 +31,7 @@ struct CheckTextTests {
         #expect(
             CheckText.lines(for: result, isColoured: false) == [
                 "main, mqtts://a.example:8883:", "  Name  ok 23 ms  203.0.113.9", "  TCP   failed 23 ms  refused",
-                "    → holdfastctl connect main tries again", "  The way ends at the step TCP.",
+                "    → holdfastctl connect main tries again", "  The check ended at the step TCP.",
                 "main, mqtt://b.example:1883:", "  Login  ok 23 ms  MQTT 5", "  The server lets this session in.",
             ])
     }

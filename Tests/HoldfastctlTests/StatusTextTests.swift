@@ -43,7 +43,7 @@ struct StatusTextTests {
         ),
         (
             status(.connected, quality: .lost, lastHeard: 19),
-            "main is connected to mqtts://broker.example:8883 for 12 s, but nothing was heard from the server for 19 s."
+            "main is connected to mqtts://broker.example:8883 for 12 s, but nothing has been heard from the server for 19 s."
         ),
         (
             status(.reconnecting, phase: .waitingForNetwork, reason: reason("no-path", "no network: no route")),
@@ -84,15 +84,15 @@ struct StatusTextTests {
         ),
         (status(.connecting), "main has been connecting for 12 s; an attempt follows."),
         (
-            status(.disconnecting, reason: reason("user-disconnect", "disconnect was asked for")),
-            "main is disconnecting: disconnect was asked for; it sends what is in flight first."
+            status(.disconnecting, reason: reason("user-disconnect", "a disconnect was requested")),
+            "main is disconnecting: a disconnect was requested; it sends what is in flight first."
         ),
         (
             status(
                 .disconnected, for: 7500,
                 reason: reason(
-                    "user-disconnect", "disconnect was asked for", hint: "holdfastctl connect main starts it")),
-            "main has been disconnected for 2 h 5 min: disconnect was asked for;"
+                    "user-disconnect", "a disconnect was requested", hint: "holdfastctl connect main starts it")),
+            "main has been disconnected for 2 h 5 min: a disconnect was requested;"
                 + " holdfastctl connect main starts it."
         ),
         (status(.disconnected), "main has been disconnected for 12 s; holdfastctl connect main connects it."),
@@ -144,7 +144,7 @@ struct StatusTextTests {
     @Test(arguments: [
         (-5.0, "0 s"), (0, "0 s"), (0.0004, "0.4 ms"), (0.0023, "2.3 ms"), (0.023, "23 ms"), (0.9994, "999 ms"),
         (0.9996, "1 s"), (12.9, "12 s"), (60, "1 min"), (200, "3 min 20 s"), (1500, "25 min"), (3600, "1 h"),
-        (11_160, "3 h 6 min"), (187_200, "2 d 4 h"), (.infinity, "for ever"), (.nan, "0 s"),
+        (11_160, "3 h 6 min"), (187_200, "2 d 4 h"), (.infinity, "forever"), (.nan, "0 s"),
     ])
     func `spans are short`(_ seconds: Double, _ text: String) {
         #expect(TimeText.duration(seconds) == text)

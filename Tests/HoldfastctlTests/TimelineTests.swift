@@ -196,7 +196,7 @@ struct TimelineTextTests {
                 "",
                 "main  ==========+=========..........~~~~~~~~~~__________----------  39.00 %",
                 "      |12:00    |12:10    |12:20    |12:30    |12:40    |12:50",
-                "= connected  + interrupted  ~ trying  . no network  _ down  - unknown (daemon not running)",
+                "= connected  + interrupted  ~ trying  . no network  _ down  - unknown",
                 "",
                 "2 outages:",
                 "  SESSION  START     LENGTH  END                         REASON",

@@ -68,7 +68,7 @@ import Vocabulary
     @Test(arguments: [
         (
             "HTTP/1.1 407 Proxy Authentication Required\r\nContent-Length: 2\r\n\r\nno",
-            "another user name or password (407)"
+            "does not accept the user name or password (407)"
         ),
         ("HTTP/1.1 403 Forbidden\r\n\r\n", "rules do not allow the connection (403)"),
         ("HTTP/1.0 502 Bad Gateway\r\n\r\n<html>", "it answered 502 Bad Gateway"),
@@ -166,7 +166,7 @@ import Vocabulary
     @Test(
         arguments: [
             ([[4, 0]], "does not speak SOCKS 5"), ([[0x48, 0x54]], "does not speak SOCKS 5"),
-            ([[5, 0xFF]], "a way to log in that is not known here"), ([[5, 1]], "not known here"),
+            ([[5, 0xFF]], "an unsupported authentication method"), ([[5, 1]], "an unsupported authentication method"),
             ([[5, 2], [1, 1]], "rejected the user name or password"),
             ([[5, 0], [5, 1]], "it failed"), ([[5, 0], [5, 2]], "rules do not allow"),
             ([[5, 0], [5, 4, 0]], "its name is unknown there"), ([[5, 0], [5, 5, 0, 1]], "refused the connection"),
@@ -182,7 +182,7 @@ import Vocabulary
     }
 
     @Test func `SOCKS without a password says that one is asked for`() {
-        #expect(handshake("a", nil, [[5, 0xFF]]) == [.failed("it asks for a user name and a password")])
+        #expect(handshake("a", nil, [[5, 0xFF]]) == [.failed("it requires a user name and a password")])
         let long = ProxyOptions.Login(username: "joe", password: Array(repeating: 1, count: 256))
         if case .failed? = handshake("a", long, [[5, 2]]).last {} else { Issue.record("no failure") }
     }

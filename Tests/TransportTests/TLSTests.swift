@@ -101,7 +101,7 @@ import Testing
         Refusal(
             certificate: "localhost", authority: nil, code: .certificateInvalid,
             words: "not signed by a trusted authority"),
-        Refusal(certificate: "expired", code: .certificateExpired, words: "is expired"),
+        Refusal(certificate: "expired", code: .certificateExpired, words: "has expired"),
         Refusal(certificate: "early", code: .certificateExpired, words: "is not valid yet"),
         Refusal(certificate: "localhost", serverName: "127.0.0.1", code: .unsupported, words: "not a host name"),
     ])

@@ -159,7 +159,7 @@ actor ControlServer {
         if let id = scheduler.stalled(at: BootClock.now()), let connection = connections[id] {
             let (pid, uid) = (connection.peer?.pid ?? 0, connection.peer?.uid ?? .max)
             logger.notice(
-                "ended a connection to the control socket that stood still while others needed its memory (uid \(uid), pid \(pid))"
+                "closed a stalled connection to the control socket: others needed its memory (uid \(uid), pid \(pid))"
             )
             connection.assumeIsolated { $0.close() }
         }

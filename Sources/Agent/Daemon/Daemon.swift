@@ -138,13 +138,13 @@ actor Daemon {
         switch loaded.daemon {
         case .failure(let errors):
             logger.error(
-                "reload refused, the old configuration stays: \(errors)",
+                "reload refused, the old configuration stays in force: \(errors)",
                 metadata: ["MESSAGE_ID": "\(MessageID.reloadRefused)"])
             throw .badConfiguration(
                 "the configuration has errors, and the old one stays: \(errors)", hint: "correct it and reload again")
         case .success(let new):
             if new.durability != configuration.durability {
-                logger.warning("durability changes when the daemon is restarted")
+                logger.warning("a change of durability takes effect when the daemon is restarted")
             }
             let changes = DaemonConfiguration.changes(from: configuration, to: new)
             configuration = new

@@ -62,7 +62,7 @@ private func run(_ options: DaemonOptions, on loop: any EventLoop, disk: any Eve
         logger.critical("\(failure.sentence)")
         return failure.status
     } catch {
-        logger.error("stopped in a hurry: \(error)")
+        logger.error("stopped before everything was finished: \(error)")
         return .success
     }
 }
@@ -139,7 +139,7 @@ private struct DaemonStart {
         // Before any session looks a name up: what changes after that look must be noticed.
         let resolverWatch = ResolverWatch(eventLoop: loop) { watcher.assumeIsolated { $0.resolverChanged() } }
         if await !resolverWatch.start() {
-            logger.notice("changes of the resolver's configuration cannot be noticed")
+            logger.notice("changes to the resolver's configuration cannot be watched")
         }
         try await startSessions(of: daemon, with: store)
         // Not earlier: a client must not be told that a session does not exist while it is still being loaded.
@@ -218,7 +218,7 @@ private struct DaemonStart {
             }
         } leftOut: { [logger] session, error in
             logger.error(
-                "\(session): a change of its state can never be stored and is left out, so after a restart a message may be sent once more: \(error)"
+                "\(session): a change of its state cannot be stored and is skipped, so a message may be sent twice after a restart: \(error)"
             )
         }
     }

@@ -128,7 +128,7 @@ extension SessionRegistry {
 
     private func tellRejected(_ name: SessionName, _ errors: ConfigurationErrors) {
         logger.error(
-            "\(name): its new configuration has errors, and it goes on with the one before: \(errors.summary)",
+            "\(name): its new configuration has errors, so it keeps the previous one: \(errors.summary)",
             metadata: ["MESSAGE_ID": "\(MessageID.reloadRefused)", "HOLDFAST_SESSION": "\(name)"])
     }
 

@@ -206,7 +206,7 @@ actor SessionRegistry {
     func netlinkOverrun() {
         guard let more = overruns.take(at: clock.now()) else { return }
         logger.notice(
-            "the network changed faster than it could be read, so all of it was read again\(HourlyCount.text(more: more))",
+            "the network changed faster than it could be read, so the whole state was read again\(HourlyCount.text(more: more))",
             metadata: ["MESSAGE_ID": "\(MessageID.netlinkOverrun)"])
     }
 

@@ -21,6 +21,6 @@ struct HourlyCount: Hashable {
 
     /// The end of a line, for what was not written.
     static func text(more: Int) -> String {
-        more == 0 ? "" : ", and \(more) time\(more == 1 ? "" : "s") more since this was told last"
+        more == 0 ? "" : ", and \(more) time\(more == 1 ? "" : "s") more since the last such entry"
     }
 }

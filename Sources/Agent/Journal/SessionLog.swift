@@ -17,6 +17,9 @@ struct SessionLog {
     private var quarantinePacer = JournalPacer()
     private var dropPacer = JournalPacer()
     private var refusals = HourlyCount()
+    /// How often the credential was renewed. It is told of the first time, since a renewal is then known to work; a token
+    /// may last for seconds only.
+    private var renewals = 0
     /// The filters reported as refused.
     private var refusedFilters: Set<String> = []
     /// The shortfalls already reported: less was granted than was asked for.
@@ -40,9 +43,11 @@ struct SessionLog {
             tell(from: from, status: status, endpoint: endpoint, remedies: remedies, at: now)
         case .reconnectCompleted(let mode, let outage):
             write(
-                .info, .sessionConnected, status: status, endpoint: endpoint,
+                status.reason.code == .credentialRenewed && renewals > 1 ? .debug : .info, .sessionConnected,
+                status: status,
+                endpoint: endpoint,
                 "connected again to \(endpoint ?? "the server")"
-                    + (outage.map { " after \(Self.text($0))" } ?? " as was asked for")
+                    + (outage.map { " after \(Self.text($0))" } ?? ": \(status.reason.message)")
                     + ", \(mode.rawValue) reconnect",
                 [.mode: mode.rawValue, .previousState: SessionState.reconnecting.rawValue]
                     .merging(outage.map { [.outage: "\($0.nanoseconds / 1000)"] } ?? [:]) { $1 })
@@ -51,11 +56,12 @@ struct SessionLog {
                 "\(session): path \(pathClass.rawValue)",
                 metadata: metadata(.pathChanged, status: status, endpoint: endpoint, [.pathClass: pathClass.rawValue]))
         case .credentialExpiring(let end):
+            renewals += 1
             write(
-                .notice, .credentialExpiring, status: status, endpoint: endpoint,
+                now < end && renewals > 1 ? .debug : .notice, .credentialExpiring, status: status, endpoint: endpoint,
                 now < end
-                    ? "the credential ends in \(Self.text(now.duration(to: end))) and is renewed now"
-                    : "the credential ended \(Self.text(end.duration(to: now))) ago and is renewed now", [:])
+                    ? "the credential expires in \(Self.text(now.duration(to: end))) and is being renewed"
+                    : "the credential expired \(Self.text(end.duration(to: now))) ago and is being renewed", [:])
         case .reconnectStarted, .connectionLost, .qualityChanged:
             break
         }
@@ -162,7 +168,7 @@ struct SessionLog {
     mutating func tlsFilesRejected(_ failure: TransportFailure) {
         guard failure != lastTLSFailure else { return }
         lastTLSFailure = failure
-        logger.warning("\(session): \(failure.message); those in use stay in use", metadata: identity)
+        logger.warning("\(session): \(failure.message); the previous ones stay in use", metadata: identity)
     }
 
     func presenceRefused(_ sentence: String) {
@@ -186,8 +192,8 @@ struct SessionLog {
             let who = consumers.isEmpty ? "" : ", and nothing new arrives for the durable consumer \(names)"
             let next =
                 subscription.retryAt == nil
-                ? "it is asked again when a program subscribes"
-                : "it is asked again every 10 min and at every reconnect"
+                ? "it is requested again when a program subscribes"
+                : "it is requested again every 10 min and at every reconnect"
             logger.warning(
                 "\(session): the server refuses the subscription to \(filter)\(who): \(subscription.message ?? ""); \(next)",
                 metadata: identity.merging(["MESSAGE_ID": "\(MessageID.subscriptionRefused)"]) { $1 })
@@ -209,11 +215,11 @@ struct SessionLog {
         guard shortfalls != toldShortfalls else { return }
         toldShortfalls = shortfalls
         guard !shortfalls.isEmpty else {
-            logger.notice("\(session): the server grants everything that is asked of it now", metadata: identity)
+            logger.notice("\(session): the server now grants everything that was requested", metadata: identity)
             return
         }
         logger.notice(
-            "\(session): the server grants less than was asked: \(shortfalls.joined(separator: "; "))",
+            "\(session): the server grants less than was requested: \(shortfalls.joined(separator: "; "))",
             metadata: identity)
     }
 
@@ -229,13 +235,13 @@ struct SessionLog {
 
     func serverLowersQoS() {
         logger.warning(
-            "\(session): the server answers messages of QoS 2 as those of QoS 1: after an outage one may arrive twice",
+            "\(session): the server acknowledges messages of QoS 2 like those of QoS 1: one may arrive twice after an outage",
             metadata: identity)
     }
 
     func cannotLook(_ sentence: String) {
         logger.notice(
-            "\(session): the room cannot be looked into for other devices of the user: \(sentence)", metadata: identity)
+            "\(session): the room cannot be checked for other devices of the user: \(sentence)", metadata: identity)
     }
 
     mutating func quarantined(_ sequence: MessageSequence, _ sentence: String, at now: Instant) {

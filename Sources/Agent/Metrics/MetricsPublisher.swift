@@ -63,7 +63,7 @@ actor MetricsPublisher {
                 }
                 .bind(to: address).get()
         } catch {
-            logger.error("metrics cannot be offered on \(text): \(error); holdfastctl reload tries again")
+            logger.error("metrics cannot be served on \(text): \(error); holdfastctl reload tries again")
         }
     }
 

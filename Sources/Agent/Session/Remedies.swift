@@ -22,20 +22,26 @@ struct Remedies: Sendable {
         switch code {
         case .userDisconnect: return "holdfastctl connect \(session) starts it"
         case .goodbyeUnheard:
-            return "to leave at once: holdfastctl connect --wait \(session), then holdfastctl disconnect \(session)"
-        case .idle: return "the session connects by itself as soon as a local program publishes or subscribes"
-        case .suspend: return "the session connects by itself when the host wakes up"
-        case .noPath: return "the session connects by itself as soon as there is a route"
+            return "to leave immediately: holdfastctl connect --wait \(session), then holdfastctl disconnect \(session)"
+        case .idle: return "the session connects automatically as soon as a local program publishes or subscribes"
+        case .suspend: return "the session connects automatically when the host wakes up"
+        case .noPath: return "the session connects automatically as soon as there is a route"
         case .networkNotAllowed:
             return
-                "the session connects by itself when a network of [network] in its file leads there; change it there to "
-                + "use others"
+                "the session connects automatically when a network that [network] in its file allows leads there; change "
+                + "[network] to allow others"
         case .dnsFailed:
             let name = configuration.proxy.address == nil ? "the endpoint's host name" : "the host name of [proxy] url"
             return "check \(name) and the host's resolver"
         case .refused:
             return configuration.proxy.address.map { "check that the proxy runs and listens at \($0)" }
                 ?? "check that the server runs and listens on the endpoint's port"
+        case .authenticateTimeout:
+            return "check that an MQTT server listens on the endpoint's port: something accepts the connection and "
+                + "stays silent, as a server does that expects TLS (mqtts:// or wss://) or another protocol"
+        case .tlsTimeout:
+            return "check that a server with TLS listens on the endpoint's port: something accepts the connection and "
+                + "stays silent"
         case .dialTimeout:
             let place = configuration.proxy.address.map { "the proxy, \($0)," } ?? "the endpoint's host and port,"
             return "check \(place) and the firewalls on the way: nothing comes back, not even a refusal"
@@ -65,17 +71,17 @@ struct Remedies: Sendable {
         case .authenticationMethodRejected:
             switch configuration.mqtt.authentication {
             case .password:
-                return "if the server takes SCRAM-SHA-256, set authentication of [mqtt] in the session's file to it"
+                return "if the server accepts SCRAM-SHA-256, set authentication of [mqtt] in the session's file to it"
                     + then("reload")
             case .scramSHA256:
-                return "remove authentication from [mqtt] in the session's file: the server does not take SCRAM-SHA-256"
-                    + then("reload")
+                return "remove authentication from [mqtt] in the session's file: the server does not accept "
+                    + "SCRAM-SHA-256" + then("reload")
             }
         case .redirectRefused:
             return "if that server may be trusted, add its host to redirects of [mqtt] in the session's file"
                 + then("reload")
         case .incompatible:
-            return "look into the server's log for what it objects to" + then("connect \(session)")
+            return "see the server's log for what it objects to" + then("connect \(session)")
         case .certificateInvalid: return certificate(configuration.tls)
         case .tlsFailed: return tls(configuration.tls)
         case .wrongProtocol:
@@ -94,7 +100,7 @@ struct Remedies: Sendable {
     /// The server does not let the session in with what it has.
     private func login(_ configuration: SessionConfiguration) -> String {
         guard !hasToken else {
-            return "the program that gave the token has to give another one, with session.renewToken"
+            return "the program that supplied the token must supply another one with session.renewToken"
         }
         let name = configuration.username.map { "the user name \($0) and " } ?? ""
         switch configuration.password {
@@ -102,21 +108,22 @@ struct Remedies: Sendable {
             return "check \(name)the password in \(path)"
                 + (isDraft
                     ? ""
-                    : ": a change of it is noticed at once; after a change at the server: holdfastctl connect \(session)")
+                    : ": a change to it is noticed at once; after a change at the server: "
+                        + "holdfastctl connect \(session)")
         case .credential(let credential)?:
             return
-                "check \(name)the file that LoadCredential=\(credential) of the service names; a restart of the service "
-                + "reads it"
+                "check \(name)the file that LoadCredential=\(credential) of the service names; restart the service "
+                + "to read it"
         case .exec?:
             return "check \(name)what the command of password in the session's file prints" + then("connect \(session)")
         case nil:
             if let certificate = configuration.tls.certificate {
-                return "check that the server knows the certificate in \(certificate); the session has no password"
+                return "check that the server accepts the certificate in \(certificate); the session has no password"
                     + then("connect \(session)")
             }
             return
-                "the session has no password, and the server may want one: password in the session's file says where it is"
-                + (isDraft ? ", as --password of holdfastctl config init does" : then("reload"))
+                "the session has no password, and the server may require one: set password in the session's file"
+                + (isDraft ? ", or give --ask-password to holdfastctl config init" : then("reload"))
         }
     }
 
@@ -126,7 +133,7 @@ struct Remedies: Sendable {
             switch reference {
             case .file(let path): "check that \(path) has the password, and that the daemon's user may read it"
             case .credential(let name):
-                "check LoadCredential=\(name) of the service (systemctl edit holdfast); a restart of the service reads it"
+                "check LoadCredential=\(name) of the service (systemctl edit holdfast); restart the service to read it"
             case .exec: "run the command of \(key) in the session's file as the daemon's user, to see why it fails"
             }
         }
@@ -151,15 +158,16 @@ struct Remedies: Sendable {
     }
 
     private func certificate(_ tls: TLSConfiguration) -> String {
-        let name = tls.serverName.map { "server-name, \($0)," } ?? "the endpoint's host"
+        let name = tls.serverName.map { "server-name, \($0)" } ?? "the endpoint's host"
         if let authorities = tls.authorities {
             return
-                "check that \(authorities) has the authority of the server's certificate, and that \(name) is a name in it"
+                "check that \(authorities) contains the authority that signed the server's certificate, and that \(name)"
+                + (tls.serverName == nil ? "" : ",") + " is a name in it"
                 + then("connect \(session)")
         }
         return
-            "check that \(name) is a name in the server's certificate; if its authority is none of the system's, name the "
-            + "authority's file with ca of [tls] in the session's file" + then("reload")
+            "if the system does not trust the authority of the server's certificate, set ca of [tls] in the session's file "
+            + "to the authority's certificate; if the certificate has another name, correct \(name)" + then("reload")
     }
 
     private func tls(_ tls: TLSConfiguration) -> String {

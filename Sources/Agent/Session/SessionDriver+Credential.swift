@@ -49,7 +49,7 @@ extension SessionDriver {
             }
         } catch {
             surroundings.logger.warning(
-                "\(name): the credential is not watched for changes: \(error)",
+                "\(name): the credential cannot be watched for changes: \(error)",
                 metadata: ["HOLDFAST_SESSION": "\(name)"])
         }
     }

@@ -168,7 +168,7 @@ extension RPCError {
             case .dropped:
                 .messageDropped(
                     "the outbox of session \(session) is full",
-                    hint: "try again when messages were delivered, or raise [outbox] in the session's file")
+                    hint: "try again after messages have been delivered, or raise [outbox] in the session's file")
             case .tooLarge(let size, let limit):
                 .messageRejected(
                     "the packet would have \(size) bytes, and at most \(limit) are possible",

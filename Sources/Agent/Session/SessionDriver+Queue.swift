@@ -181,7 +181,7 @@ extension MQTTClientMachine.DropReason {
         case .expired: "it expired before it could be sent"
         case .tooOld: "it was older than max-age before it could be sent"
         case .outboxFull: "the outbox is full"
-        case .discarded: "somebody dropped it by hand"
+        case .discarded: "it was dropped on request"
         }
     }
 }

@@ -44,19 +44,19 @@ extension MQTTClientMachine.Connected {
                 "it keeps the session for \(Self.text(sessionExpiry)), not \(Self.text(asked.sessionExpiry))")
         }
         if keepAlive > 0, asked.keepAlive > 0, keepAlive < asked.keepAlive {
-            shortfalls.append("it wants a sign of life every \(keepAlive) s, not \(asked.keepAlive) s")
+            shortfalls.append("it wants a keep-alive of \(keepAlive) s, not \(asked.keepAlive) s")
         }
         if limits.maximumQoS < .exactlyOnce {
-            shortfalls.append("it takes messages of QoS \(limits.maximumQoS.rawValue) at most")
+            shortfalls.append("it accepts QoS \(limits.maximumQoS.rawValue) at most")
         }
         if !limits.retainAvailable { shortfalls.append("it retains no messages") }
         if limits.receiveMaximum < Int(asked.receiveMaximum) {
             shortfalls.append(
-                "it takes \(limits.receiveMaximum) unacknowledged messages at once, not \(asked.receiveMaximum)")
+                "it accepts \(limits.receiveMaximum) unacknowledged messages, not \(asked.receiveMaximum)")
         }
         if limits.maximumPacketSize < Int(asked.maximumPacketSize) {
             shortfalls.append(
-                "it takes packets of \(limits.maximumPacketSize) bytes at most, not \(asked.maximumPacketSize)")
+                "it accepts packets of at most \(limits.maximumPacketSize) bytes, not \(asked.maximumPacketSize)")
         }
         return shortfalls
     }

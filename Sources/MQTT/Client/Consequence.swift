@@ -199,7 +199,7 @@ extension Remedy: CustomStringConvertible {
         case .window(1): "from now on one message is sent at a time"
         case .window(let count): "from now on \(count) messages are sent at a time"
         case .noAliases: "from now on without topic aliases"
-        case .keepAlive(let seconds): "from now on with a sign of life every \(seconds) s"
+        case .keepAlive(let seconds): "from now on with a keep-alive of \(seconds) s"
         case .isolation: "what was unanswered is sent again one by one"
         case .quarantine: "what it may have been is set aside"
         case .cleanStart: "the session at the server is given up"

@@ -217,7 +217,7 @@ final class Database {
         case SQLITE_READONLY, SQLITE_CANTOPEN, SQLITE_PERM, SQLITE_AUTH:
             if code != 0 { cause += " (\(systemText(code)))" }
             return .unwritable(path: path, cause: cause)
-        case SQLITE_IOERR where code == ENOSPC || code == EDQUOT:
+        case SQLITE_IOERR where code == ENOSPC || code == EDQUOT || code == EFBIG:
             return .full(path: path, cause: systemText(code))
         case SQLITE_IOERR where code == EROFS || code == EACCES || code == EPERM:
             return .unwritable(path: path, cause: systemText(code))

@@ -39,9 +39,15 @@ public actor DurableStore {
     var mustFlush = false
     private var hasSpare = false
     private var isClosed = false
-    /// The name of a damaged file in whose place there is no new one yet.
-    private var movedAside: String?
-    /// Called when a damaged file was replaced while the daemon runs.
+    /// The files that the database was opened with.
+    private var files: DatabaseFiles
+    /// That a new database could not be made yet, in the place of one that is damaged or gone.
+    private var unfinished: Unfinished?
+    private struct Unfinished {
+        /// The name that the old one has now, if there was one.
+        let aside: String?
+    }
+    /// Called when a new database was made while the daemon runs.
     private var replaced: (@Sendable (OpenReport.MovedAside) -> Void)?
     private let migrations: [String]
     let durability: Durability
@@ -88,8 +94,8 @@ public actor DurableStore {
             database = try Self.open(in: directory, durability, migrations, reserve, &report)
         } catch .corrupt(_, let cause) {
             let (new, moved) = try Self.renew(
-                from: try Self.moveAside(in: directory), in: directory, because: cause, sessions: [:], durability,
-                migrations, reserve)
+                nil, epoch: nil, keptAs: try Self.moveAside(in: directory), in: directory, because: cause,
+                sessions: [:], durability, migrations, reserve)
             database = new
             report = OpenReport(isNew: true, movedAside: moved, lastAlive: lastAlive)
         } catch .full where directory.releaseSpare() {
@@ -99,6 +105,7 @@ public actor DurableStore {
         (sessionIDs, messages, windows) = (contents.sessionIDs, contents.messages, contents.windows)
         epoch = contents.epoch
         hasSpare = directory.makeSpare(reserve / 2)
+        files = DatabaseFiles(in: directory)
         self.migrations = migrations
         self.reserve = reserve
         self.durability = durability
@@ -146,27 +153,41 @@ public actor DurableStore {
     }
 
     /// Gives a damaged database another name.
-    private static func moveAside(in directory: borrowing StateDirectory) throws(StoreError) -> String {
+    ///
+    /// - Returns: `nil` if it is not there any more.
+    private static func moveAside(in directory: borrowing StateDirectory) throws(StoreError) -> String? {
         let aside = "\(fileName).corrupt-\(now().rawValue)"
         for suffix in ["", "-wal", "-shm"] {
             try directory.rename(fileName + suffix, to: aside + suffix)
         }
-        return aside
+        return directory.contains(aside) ? aside : nil
     }
 
-    /// Makes a new database with all that can be read of the one that was moved aside.
+    /// Makes a new database with all that can be read of the old one.
+    ///
+    /// - Parameters:
+    ///   - old: where it is still open; otherwise it is opened.
+    ///   - epoch: that of `old`, if all that was committed is in it.
+    ///   - aside: the name that was given to the file, if there was one.
     private static func renew(
-        from aside: String, in directory: borrowing StateDirectory, because cause: String,
+        _ old: Database?, epoch: String?, keptAs aside: String?, in directory: borrowing StateDirectory,
+        because cause: String,
         sessions: [SessionName: Int64], _ durability: Durability, _ migrations: [String], _ reserve: UInt64
     ) throws(StoreError) -> (Database, OpenReport.MovedAside) {
-        var moved = OpenReport.MovedAside(path: "\(directory.path)/\(aside)", cause: cause)
+        let path = aside.map { "\(directory.path)/\($0)" }
+        var moved = OpenReport.MovedAside(path: path, cause: cause)
         var report = OpenReport(isNew: true)
         let database = try open(in: directory, durability, migrations, reserve, &report)
-        if let damaged = try? Database(path: moved.path),
-            let salvage = try? Salvage(damaged, into: database, sessions: sessions)
+        if let old = old ?? path.flatMap({ try? Database(path: $0) }),
+            let salvage = try? Salvage(old, into: database, sessions: sessions)
         {
             (moved.messages, moved.isComplete) = (salvage.messages, salvage.isComplete)
-            try takeUp(database)
+            if moved.isComplete, let epoch {
+                try database.run("UPDATE store SET epoch = ?", .text(epoch))
+                moved.isSeamless = true
+            } else {
+                try takeUp(database)
+            }
         }
         return (database, moved)
     }
@@ -256,28 +277,35 @@ public actor DurableStore {
     /// Calls `body` on the store's thread whenever a damaged file was replaced while the daemon runs.
     public func whenReplaced(_ body: @escaping @Sendable (OpenReport.MovedAside) -> Void) { replaced = body }
 
-    /// The file was found to be damaged: what can be read of it is moved to a new one.
+    /// The file was found to be damaged, or its directory does not have it any more: what can be read of it is moved to a
+    /// new one.
     private func replace() throws(StoreError) -> Database {
-        database?.close()
-        database = nil
-        let aside: String
-        if let movedAside {
-            // The new one could not be made the last time.
-            directory.remove(Self.fileName)
-            aside = movedAside
-        } else {
-            aside = try Self.moveAside(in: directory)
-            movedAside = aside
+        // What was removed is still open here, and whole.
+        let isDamaged = database?.isCorrupt ?? true
+        if isDamaged {
+            database?.close()
+            database = nil
         }
+        if unfinished != nil {
+            directory.remove(Self.fileName)
+        } else {
+            unfinished = Unfinished(aside: try Self.moveAside(in: directory))
+        }
+        let old = database
         let (new, moved) = try Self.renew(
-            from: aside, in: directory, because: "it was found while the daemon ran", sessions: sessionIDs, durability,
-            migrations, reserve)
+            old, epoch: isDamaged ? nil : epoch, keptAs: unfinished?.aside, in: directory,
+            because: isDamaged
+                ? "it was found while the daemon ran" : "its files were removed or replaced while the daemon ran",
+            sessions: sessionIDs, durability, migrations, reserve)
         let contents = try Contents(new)
+        // SQLite leaves the files alone that have the old one's names now.
+        old?.close()
         (sessionIDs, messages, windows, epoch) = (
             contents.sessionIDs, contents.messages, contents.windows, contents.epoch
         )
-        movedAside = nil
+        unfinished = nil
         consumerIDs = [:]
+        files = DatabaseFiles(in: directory)
         database = new
         replaced?(moved)
         return new
@@ -367,8 +395,9 @@ public actor DurableStore {
 
     func opened() throws(StoreError) -> Database {
         guard !isClosed else { throw .closed }
-        if let database, !database.isCorrupt { return database }
-        return try replace()
+        guard let database, !database.isCorrupt, files.areThere(in: directory) else { return try replace() }
+        unfinished = nil
+        return database
     }
 
     // MARK: Room

@@ -82,9 +82,10 @@ extension DurableStore {
     }
 
     /// Notes on the disk, without waiting for it, that the daemon is alive: ``OpenReport/lastAlive`` of the next
-    /// daemon.
+    /// daemon. What is wrong with the files is noticed here even while nothing is written to them.
     public func noteAlive() {
         directory.touch()
+        _ = try? opened()
     }
 
     private func insert(_ entry: HistoryEntry, in database: Database) throws(StoreError) {

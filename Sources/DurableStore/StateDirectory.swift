@@ -140,3 +140,31 @@ struct StateDirectory: ~Copyable {
         return Int32(String(decoding: buffer[..<count].prefix { $0 != 10 }, as: UTF8.self))
     }
 }
+
+/// A database and its log as they were opened, by device and inode. Somebody who tidies up or restores a backup while the
+/// daemon runs puts other files in their place; the daemon would go on writing to those that nobody finds any more.
+struct DatabaseFiles {
+    private struct Identity: Equatable {
+        let device: dev_t
+        let inode: ino_t
+    }
+
+    private let database: Identity?
+    private let log: Identity?
+
+    init(in directory: borrowing StateDirectory) {
+        database = Self.identity(of: DurableStore.fileName, in: directory)
+        log = Self.identity(of: DurableStore.fileName + "-wal", in: directory)
+    }
+
+    func areThere(in directory: borrowing StateDirectory) -> Bool {
+        database == Self.identity(of: DurableStore.fileName, in: directory)
+            && (log == nil || log == Self.identity(of: DurableStore.fileName + "-wal", in: directory))
+    }
+
+    private static func identity(of name: String, in directory: borrowing StateDirectory) -> Identity? {
+        var status = stat()
+        guard stat("\(directory.path)/\(name)", &status) == 0 else { return nil }
+        return Identity(device: status.st_dev, inode: status.st_ino)
+    }
+}

@@ -32,26 +32,28 @@ public struct OpenReport: Hashable, Sendable {
     /// The last sign of life of the daemon that had the directory before; `nil` if there was none.
     public var lastAlive: Timestamp?
 
-    /// A damaged database, in whose place there is a new one with what could still be read.
+    /// A database that was damaged or removed, in whose place there is a new one with what could still be read.
     public struct MovedAside: Hashable, Sendable {
-        /// Where it is now.
-        public var path: String
+        /// Where it is now; `nil` if nothing of it was left.
+        public var path: String?
         /// What was wrong with it.
         public var cause: String
         /// Messages of outboxes and inboxes that the new one has.
         public var messages = 0
         /// Whether everything could be read.
         public var isComplete = false
+        /// Whether the new one is as the old one was, so that sessions can go on with what they know.
+        public var isSeamless = false
     }
 }
 
 extension OpenReport.MovedAside {
     /// What happened and what follows, for people.
     public var sentence: String {
-        "the durable state was damaged (\(cause)) and is kept as \(path); "
+        "the durable state was damaged (\(cause))" + (path.map { " and is kept as \($0)" } ?? "") + "; "
             + (isComplete
                 ? "everything in it could still be read, and goes on"
                 : "\(messages) messages could still be read, and go on; others that were accepted and not delivered may be "
-                    + "lost, and sqlite3 .recover may find them there")
+                    + "lost" + (path == nil ? "" : ", and sqlite3 .recover may find them there"))
     }
 }

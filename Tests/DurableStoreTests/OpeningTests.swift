@@ -100,10 +100,11 @@ import Testing
 
         let store = try openStore(copy)
         let aside = try #require(store.openReport.movedAside)
+        let path = try #require(aside.path)
         #expect(store.openReport.isNew)
         #expect(!aside.cause.isEmpty)
-        #expect(aside.path.hasPrefix("\(copy.path)/holdfast.db.corrupt-"))
-        #expect(try readFile(aside.path) == bytes)
+        #expect(path.hasPrefix("\(copy.path)/holdfast.db.corrupt-"))
+        #expect(try readFile(path) == bytes)
         // What can still be read is there, and nothing is taken for something that it is not.
         let session = try await store.mqtt(main)
         #expect(session.established == aside.isComplete)
@@ -134,6 +135,68 @@ import Testing
         #expect(!moved.isComplete)
         #expect((360..<400).contains(moved.messages))
         #expect(try await store.queue(main).count == moved.messages)
+    }
+
+    static let removals: [Removal] = [
+        .init("everything is removed") { directory in
+            for name in directory.names where name != "lock" { unlink("\(directory.path)/\(name)") }
+        },
+        .init("the database is removed") { unlink("\($0.path)/holdfast.db") },
+        .init("the log is removed") { unlink("\($0.path)/holdfast.db-wal") },
+        .init("the database is moved away") { rename("\($0.path)/holdfast.db", "\($0.path)/old.db") },
+        .init("another file is put in its place") { directory in
+            try? writeFile("\(directory.path)/new", Array("a backup".utf8))
+            rename("\(directory.path)/new", "\(directory.path)/holdfast.db")
+        },
+    ]
+
+    @Test(arguments: removals)
+    func `files that are taken away from a running daemon come back whole`(removal: Removal) async throws {
+        let store = try openStore(directory)
+        let told = AsyncStream.makeStream(of: OpenReport.MovedAside.self)
+        await store.whenReplaced { told.continuation.yield($0) }
+        try await store.commit([(main, [.setEstablished(true)] + (1...200).map { .insert(message($0, bytes: 300)) })])
+        let epoch = await store.epoch
+        removal.apply(directory)
+        try await store.commit(main, .insert(message(201)))
+        told.continuation.finish()
+        var moved: [OpenReport.MovedAside] = []
+        for await one in told.stream { moved.append(one) }
+        #expect(moved.map(\.isComplete) == [true])
+        #expect(moved.map(\.isSeamless) == [true])
+        #expect(await store.epoch == epoch)
+        #expect(moved.first?.messages == 200)
+        // A kill now loses nothing.
+        let next = try openStore(try directory.copyAsItIs())
+        #expect(next.openReport.movedAside == nil)
+        #expect(try await next.queue(main).map(\.sequence.rawValue) == Array(1...201))
+        // Nor does it happen again.
+        try await store.commit(main, .insert(message(202)))
+        try await store.close()
+        let last = try openStore(directory)
+        #expect(last.openReport.movedAside == nil)
+        #expect(try await last.queue(main).count == 202)
+    }
+
+    @Test func `without a commit, files that are gone are noticed by the sign of life`() async throws {
+        let store = try openStore(directory)
+        try await store.commit([(main, (1...20).map { .insert(message($0)) })])
+        for name in directory.names where name != "lock" { unlink("\(directory.path)/\(name)") }
+        await store.noteAlive()
+        #expect(try await openStore(try directory.copyAsItIs()).queue(main).count == 20)
+    }
+
+    @Test func `a directory that is moved away is an error that is told, and nothing is lost when it is back`()
+        async throws
+    {
+        let store = try openStore(directory)
+        try await store.commit([(main, (1...20).map { .insert(message($0)) })])
+        try #require(rename(directory.path, directory.path + "-away") == 0)
+        await #expect(throws: StoreError.self) { try await store.commit(main, .insert(message(21))) }
+        try #require(rename(directory.path + "-away", directory.path) == 0)
+        try await store.commit(main, .insert(message(21)))
+        #expect(try await openStore(try directory.copyAsItIs()).queue(main).count == 21)
+        #expect(directory.names.filter { $0.contains("corrupt") } == [])
     }
 
     @Test func `an empty file is a new database`() async throws {
@@ -238,6 +301,17 @@ struct Damage: Sendable, CustomTestStringConvertible {
     let apply: @Sendable (inout [UInt8]) -> Void
 
     init(_ name: String, _ apply: @escaping @Sendable (inout [UInt8]) -> Void) {
+        testDescription = name
+        self.apply = apply
+    }
+}
+
+/// What somebody does to the files of a running daemon.
+struct Removal: Sendable, CustomTestStringConvertible {
+    let testDescription: String
+    let apply: @Sendable (TemporaryDirectory) -> Void
+
+    init(_ name: String, _ apply: @escaping @Sendable (TemporaryDirectory) -> Void) {
         testDescription = name
         self.apply = apply
     }

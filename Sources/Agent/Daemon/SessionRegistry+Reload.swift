@@ -132,10 +132,11 @@ extension SessionRegistry {
             metadata: ["MESSAGE_ID": "\(MessageID.reloadRefused)", "HOLDFAST_SESSION": "\(name)"])
     }
 
-    /// The store has another file, with what could be read of the one before: what the sessions know of it may not be so.
+    /// The store has another file, with what could be read of the one before: what the sessions know of it may not be so,
+    /// unless it is seamless.
     func storeReplaced(_ moved: OpenReport.MovedAside) {
         logger.error("\(moved.sentence)", metadata: ["MESSAGE_ID": "\(MessageID.storeReplaced)"])
-        guard !isStopping else { return }
+        guard !isStopping, !moved.isSeamless else { return }
         Task { await restartAll() }
     }
 

@@ -4,6 +4,9 @@ import FoundationEssentials
 public struct MessagePayload: Hashable, Sendable {
     public var bytes: [UInt8]
 
+    /// Bytes: 16 MiB.
+    public static let maximumLength = 16 << 20
+
     public init(bytes: [UInt8]) {
         self.bytes = bytes
     }
@@ -52,6 +55,11 @@ public struct MessagePayload: Hashable, Sendable {
         case (_?, _?):
             throw DecodingError.dataCorruptedError(
                 forKey: base64Key, in: container, debugDescription: "cannot be given together with payload")
+        }
+        guard bytes.count <= Self.maximumLength else {
+            throw DecodingError.dataCorruptedError(
+                forKey: text == nil ? base64Key : textKey, in: container,
+                debugDescription: "has \(bytes.count) bytes, and may have \(Self.maximumLength)")
         }
     }
 

@@ -117,7 +117,9 @@ private struct PublishScanner {
                 return nil
             }
         } while takeComma()
-        guard end(), let session, let topic, let payload else { return nil }
+        guard end(), let session, let topic, let payload, payload.bytes.count <= MessagePayload.maximumLength else {
+            return nil
+        }
         return MessagePublishMethod.Parameters(
             session: session, topic: topic, payload: payload, qos: qos ?? .atLeastOnce, retain: retain ?? false,
             wait: wait ?? .accepted)

@@ -52,6 +52,11 @@ actor ControlServer {
         self.descriptor = nil
         poll = try await LoopPoll.open(on: eventLoop) { [weak self] in self?.assumeIsolated { $0.polled() } }
         listener = try await ServerBootstrap(group: eventLoop)
+            .serverChannelInitializer { [logger] channel in
+                channel.eventLoop.makeCompletedFuture {
+                    try channel.pipeline.syncOperations.addHandler(acceptBackoff(of: "the control socket", logger))
+                }
+            }
             .childChannelOption(.allowRemoteHalfClosure, value: true)
             // One read at a time, so that a peer is not read on when it has sent enough.
             .childChannelOption(.maxMessagesPerRead, value: 1)

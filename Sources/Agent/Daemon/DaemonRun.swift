@@ -35,6 +35,8 @@ public func runDaemon(_ options: DaemonOptions) -> ExitStatus {
 ///   - disk: for the store.
 private func run(_ options: DaemonOptions, on loop: any EventLoop, disk: any EventLoop) async -> ExitStatus {
     signal(SIGPIPE, SIG_IGN)
+    // A file that may not grow (LimitFSIZE=) is a full disk, and not the end.
+    signal(SIGXFSZ, SIG_IGN)
     let loaded = ConfigurationLoader.load(directory: options.configurationDirectory)
     let logger = Logger(label: "holdfastd") { _ in JournalLogHandler() }
     JournalLogHandler.setLevel(level(options, loaded))

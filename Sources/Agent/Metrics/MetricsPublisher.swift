@@ -55,6 +55,12 @@ actor MetricsPublisher {
             let address = try SocketAddress(ipAddress: host.description, port: port)
             listener = try await ServerBootstrap(group: eventLoop)
                 .serverChannelOption(.socketOption(.so_reuseaddr), value: 1)
+                .serverChannelInitializer { [logger] channel in
+                    channel.eventLoop.makeCompletedFuture {
+                        try channel.pipeline.syncOperations.addHandler(
+                            acceptBackoff(of: "the listener of metrics", logger))
+                    }
+                }
                 .childChannelInitializer { [weak self] channel in
                     channel.eventLoop.makeCompletedFuture {
                         guard let self else { throw ChannelError.ioOnClosedChannel }

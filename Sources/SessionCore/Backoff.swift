@@ -18,23 +18,6 @@ struct Backoff: Hashable, Sendable {
 
         /// Whether the server must be left alone for a while, whatever the network does.
         var hasFloor: Bool { self == .slow || self == .busy || self == .busier }
-
-        init(_ ending: SessionMachine.Ending) {
-            switch ending.pace {
-            case .byReason, .atOnce: self.init(ending.reason)
-            case .slow: self = .slow
-            case .floor: self = .busy
-            case .doubledFloor: self = .busier
-            }
-        }
-
-        init(_ reason: Reason) {
-            switch reason.code {
-            case .serverBusy, .rateLimited: self = .busy
-            case .refused, .reset, .tlsFailed, .proxyFailed: self = .remote
-            default: self = reason.code.group == .server ? .remote : .unanswered
-            }
-        }
     }
 
     private var position = 0

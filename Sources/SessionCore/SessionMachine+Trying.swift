@@ -80,11 +80,9 @@ extension SessionMachine {
         case .pathMoved:
             wait(trying, after: ending, at: now)
             if case .trying(let trying) = state { hasten(trying, because: reason, at: now, into: &actions) }
-        case _ where ending.pace == .atOnce, .stateMismatch, .sessionLost, .serverKeepAliveTimeout, .credentialRejected,
-            .credentialExpired, .notAuthorized:
+        case _ where ending.isAtOnce:
             trying.hasRenewedCredential = reason.code.group == .auth
             trying.rejection = ending.mayHaveNewCredential ? reason : nil
-            // There is something to change, so the first try is made at once; repetitions follow the table.
             if backoff.isAtStart, ending.retryAfter == nil {
                 self.reason = reason
                 backoff.advance()
@@ -114,13 +112,10 @@ extension SessionMachine {
             return connected.attempt.endpoint == Self.firstEndpoint
                 ? endpoint(after: Self.firstEndpoint) : Self.firstEndpoint
         }
-        if ending.triesOtherWay || ending.pace == .atOnce { return connected.attempt.endpoint }
+        if ending.triesOtherWay || ending.isAtOnce { return connected.attempt.endpoint }
         switch ending.reason.code {
-        case .credentialRenewed, .switchRoom, .inboxRoom, .stateMismatch, .sessionLost, .serverKeepAliveTimeout,
-            .credentialRejected, .credentialExpired, .notAuthorized:
-            return connected.attempt.endpoint
-        default:
-            return Self.firstEndpoint
+        case .credentialRenewed, .switchRoom, .inboxRoom: return connected.attempt.endpoint
+        default: return Self.firstEndpoint
         }
     }
 
@@ -200,7 +195,7 @@ extension SessionMachine {
     /// Waits for the next delay of the table, or for the network when no endpoint has a path.
     mutating func wait(_ trying: Trying, after ending: Ending, at now: Instant) {
         var trying = trying
-        let cause = Backoff.Cause(ending)
+        let cause = ending.cause
         notBefore = ending.retryAfter.map { now.advanced(by: $0) }
         var until = notBefore ?? now
         // Without a path nothing is taken from the table, but a server that answered is left alone all the same.

@@ -360,7 +360,7 @@ extension SessionMachine {
             self.reason = reason
             self.retryAfter = retryAfter
             self.mayHaveNewCredential = mayHaveNewCredential
-            leavesEndpoint = reason.code == .serverShutdown || reason.code == .serverBusy
+            leavesEndpoint = NextAttempt(after: reason.code).leavesEndpoint
         }
     }
 

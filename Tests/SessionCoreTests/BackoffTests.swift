@@ -112,7 +112,7 @@ import Testing
         (.authenticateTimeout, .remote), (.restoreTimeout, .remote), (.serverBusy, .busy), (.rateLimited, .busy),
     ])
     func `the cause follows from who answered`(code: Reason.Code, cause: Backoff.Cause) {
-        #expect(Backoff.Cause(Reason(code)) == cause)
+        #expect(NextAttempt(after: code).cause == cause)
     }
 }
 

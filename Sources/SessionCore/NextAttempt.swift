@@ -1,0 +1,52 @@
+// What follows an ending: how long the next attempt waits, and where it is made. The reason says so, unless the server's
+// code says more (`Consequence.rows` of the module MQTT, which become an ending's `pace` and `leavesEndpoint`).
+
+/// What follows a reason. Every code is listed, so that a new one is decided about.
+struct NextAttempt: Hashable, Sendable {
+    var cause: Backoff.Cause
+    /// Whether there is something to change, or to sort out with the server: the first attempt is made at once, and at the
+    /// same endpoint; repetitions follow the table.
+    var isAtOnce = false
+    /// Whether a lost connection is continued at the next endpoint.
+    var leavesEndpoint = false
+
+    init(after code: Reason.Code) {
+        switch code {
+        case .serverBusy:
+            (cause, leavesEndpoint) = (.busy, true)
+        case .rateLimited:
+            cause = .busy
+        case .serverShutdown:
+            (cause, leavesEndpoint) = (.remote, true)
+        case .serverKeepAliveTimeout:
+            (cause, isAtOnce) = (.remote, true)
+        case .stateMismatch, .sessionLost, .credentialRejected, .credentialExpired, .notAuthorized:
+            (cause, isAtOnce) = (.unanswered, true)
+        case .refused, .reset, .tlsFailed, .proxyFailed, .serverClosed, .displacedSuspected, .serverMoved, .serverError,
+            .authenticateTimeout, .restoreTimeout, .protocolError, .wrongProtocol, .webSocketFailed:
+            cause = .remote
+        case .autoconnect, .userConnect, .userDisconnect, .goodbyeUnheard, .userReconnect, .configurationChanged,
+            .credentialRenewed, .credentialChanged, .shutdown, .switchRoom, .demand, .idle, .suspend, .wake, .returning,
+            .inboxRoom, .storeReplaced, .noPath, .pathGained, .pathMoved, .pathReturned, .pathLost, .networkNotAllowed,
+            .answered, .dnsFailed, .unreachable, .dialTimeout, .tlsTimeout, .retryTimeout, .heartbeatTimeout,
+            .probeTimeout, .unacknowledged, .unanswered, .credentialUnreadable, .displaced, .yielded, .banned,
+            .removedByAdministrator, .badConfiguration, .badEndpoint, .clientIdentifierRejected, .unsupportedVersion,
+            .certificateInvalid, .serverUnauthenticated, .authenticationMethodRejected, .redirectRefused, .incompatible,
+            .quota, .unknown:
+            cause = .unanswered
+        }
+    }
+}
+
+extension SessionMachine.Ending {
+    var isAtOnce: Bool { pace == .atOnce || NextAttempt(after: reason.code).isAtOnce }
+
+    var cause: Backoff.Cause {
+        switch pace {
+        case .byReason, .atOnce: NextAttempt(after: reason.code).cause
+        case .slow: .slow
+        case .floor: .busy
+        case .doubledFloor: .busier
+        }
+    }
+}

@@ -133,18 +133,21 @@ extension Session {
             reauthenticated()
         case .authenticationFailed(let failure):
             protocolEnded(SessionMachine.Ending(failure))
-        case .delivered, .rejected:
+        case .delivered(let sequence, let code):
             if publications.isHeldBack { advancePublications() }
-            act(.mqtt(event))
+            act(.tell(.delivered(sequence, code)))
+        case .rejected(let message):
+            if publications.isHeldBack { advancePublications() }
+            act(.tell(.rejected(message)))
         case .received(let message):
             counts.received += 1
             perform(rooms.received(message))
             for received in consumers.received(message, number: counts.received, session: settings.name) {
                 act(.deliver(received))
             }
-        case .messageRefused:
+        case .messageRefused(let message):
             counts.refused += 1
-            act(.mqtt(event))
+            act(.tell(.messageRefused(message)))
         case .collected(let messages):
             durableConsumers.collected(messages)
             act(.loadConsumers)
@@ -152,7 +155,7 @@ extension Session {
             losses.collectingPaused(for: settings.retryInterval, at: now)
         case .consumerMissed(let consumer, let sequence, let count):
             durableConsumers.dropped(through: sequence, of: consumer)
-            act(.mqtt(event))
+            act(.tell(.consumerMissed(consumer)))
             losses.dropped(count, at: now)
         case .inboxDropped:
             losses.dropped(1, at: now)
@@ -164,19 +167,28 @@ extension Session {
                 perform(rooms.announced(announcement, code, by: link?.address.description, at: now))
             }
             renewIfRoomChanged()
-        case .accepted(let sequence), .notAccepted(let sequence):
-            // Who asks with the same key finds it in the store, or that it is not there.
-            let waiting = calls.keys.settled(sequence)
-            if !waiting.isEmpty { act(.answer(waiting, .turn)) }
-            act(.mqtt(event))
-        case .dropped:
+        case .accepted(let sequence):
+            endKey(of: sequence)
+            act(.tell(.accepted(sequence)))
+        case .notAccepted(let sequence):
+            endKey(of: sequence)
+            act(.tell(.notAccepted(sequence)))
+        case .dropped(let message):
             counts.dropped += 1
-            act(.mqtt(event))
-        case .repeated, .serverLowersQoS, .inboxFull, .subscriptionChanged:
-            act(.mqtt(event))
+            act(.tell(.messageDropped(message)))
+        case .repeated(let count): act(.tell(.repeated(count)))
+        case .serverLowersQoS: act(.tell(.serverLowersQoS))
+        case .inboxFull(let isFull): act(.tell(.inboxFull(isFull)))
+        case .subscriptionChanged(let filter): act(.tell(.subscriptionChanged(filter)))
         case .unsubscribed:
             break
         }
+    }
+
+    /// Who asks with the same key finds the message in the store from now on, or that it is not there.
+    private mutating func endKey(of sequence: MessageSequence) {
+        let waiting = calls.keys.answered(sequence)
+        if !waiting.isEmpty { act(.answer(waiting, .turn)) }
     }
 
     private mutating func established(_ connected: MQTTClientMachine.Connected) {

@@ -37,7 +37,7 @@ extension Session {
     }
 
     private mutating func checkRestored() {
-        guard link?.step == .restoring, !rooms.isAnnouncing, publications.isSettled else { return }
+        guard link?.step == .restoring, !rooms.isAnnouncing, publications.isAnswered else { return }
         link?.step = .none
         tellMachine { .restored($0) }
     }

@@ -48,8 +48,6 @@ extension Session {
         case deliver(ReceivedMessage)
         /// There may be messages for durable consumers.
         case loadConsumers
-        /// What concerns programs and people only.
-        case mqtt(MQTTClientMachine.Event)
 
         // MARK: Telling
 
@@ -73,8 +71,19 @@ extension Session {
         case room(RPCError?)
     }
 
-    /// What people are told at once, behind the reports.
+    /// What programs and people are told at once, behind the reports.
     package enum News: Sendable {
+        case accepted(MessageSequence)
+        case notAccepted(MessageSequence)
+        case delivered(MessageSequence, ReasonCode)
+        case rejected(MQTTClientMachine.RejectedMessage)
+        case messageDropped(MQTTClientMachine.DroppedMessage)
+        case repeated(Int)
+        case messageRefused(MQTTClientMachine.RefusedMessage)
+        case serverLowersQoS
+        case inboxFull(Bool)
+        case consumerMissed(ConsumerName)
+        case subscriptionChanged(TopicFilter)
         case participants([Participants.Change])
         case roomChanged(from: Room?)
         case presenceRefused(ReasonCode)

@@ -26,8 +26,8 @@ final class WebSocketHandler: ChannelDuplexHandler {
     /// What the last ping held that is not answered.
     private var ping: ByteBuffer?
     private var isPongUnderWay = false
-    /// `settle` is going to be called.
-    private var isSettling = false
+    /// `passOn` is going to be called.
+    private var passesOnLater = false
 
     func handlerAdded(context: ChannelHandlerContext) {
         // Others have their turn between two reads.
@@ -41,10 +41,10 @@ final class WebSocketHandler: ChannelDuplexHandler {
             break
         case .deliver(let bytes):
             if arrived?.writeImmutableBuffer(bytes) == nil { arrived = bytes }
-            settleLater(context)
+            passOnLater(context)
         case .answer(let bytes):
             ping = bytes
-            settleLater(context)
+            passOnLater(context)
         case .close(let code, let sentence):
             sendClose(code, context)
             end(context, sentence.map { "the server closed the WebSocket with \($0)" })
@@ -55,19 +55,19 @@ final class WebSocketHandler: ChannelDuplexHandler {
     }
 
     func channelReadComplete(context: ChannelHandlerContext) {
-        settle(context)
+        passOn(context)
         context.fireChannelReadComplete()
     }
 
     /// What came right behind the answer to the upgrade is no read of its own.
-    private func settleLater(_ context: ChannelHandlerContext) {
-        guard !isSettling else { return }
-        isSettling = true
-        context.eventLoop.assumeIsolated().execute { self.settle(context) }
+    private func passOnLater(_ context: ChannelHandlerContext) {
+        guard !passesOnLater else { return }
+        passesOnLater = true
+        context.eventLoop.assumeIsolated().execute { self.passOn(context) }
     }
 
-    private func settle(_ context: ChannelHandlerContext) {
-        isSettling = false
+    private func passOn(_ context: ChannelHandlerContext) {
+        passesOnLater = false
         deliver(context)
         answer(context)
     }
@@ -86,7 +86,7 @@ final class WebSocketHandler: ChannelDuplexHandler {
         promise.futureResult.assumeIsolated().whenComplete { _ in
             self.isPongUnderWay = false
             // Not from within the write: each pong would make the next one, as deep as they come.
-            if self.ping != nil { self.settleLater(context) }
+            if self.ping != nil { self.passOnLater(context) }
         }
         send(.pong, bytes, context, promise)
     }

@@ -28,8 +28,8 @@ struct CallsTests {
         #expect(keys.wait(for: key, call(1)) == false)
         #expect(keys.wait(for: key, call(2)) == false)
         keys.published(key, as: MessageSequence(rawValue: 7))
-        #expect(keys.settled(MessageSequence(rawValue: 6)) == [])
-        #expect(keys.settled(MessageSequence(rawValue: 7)) == [call(1), call(2)])
+        #expect(keys.answered(MessageSequence(rawValue: 6)) == [])
+        #expect(keys.answered(MessageSequence(rawValue: 7)) == [call(1), call(2)])
         #expect(keys.wait(for: key, call(3)) == true)
         #expect(keys.release(key, turn) == [], "it has ended before")
     }

@@ -47,9 +47,9 @@ import Testing
         #expect(publications.next() == .init(), "it is on its way")
         publications.remembered("a")
         #expect(next() == ["a 1"])
-        #expect(!publications.isSettled)
+        #expect(!publications.isAnswered)
         #expect(answer("a") == .noted)
-        #expect(publications.isSettled && publications.isQuiet)
+        #expect(publications.isAnswered && publications.isQuiet)
         #expect(publications["a"]?.state == .published)
     }
 
@@ -158,7 +158,7 @@ import Testing
         connect()
         #expect(next() == ["b 1"], "there is no room yet")
         _ = answer("b")
-        #expect(publications.isSettled)
+        #expect(publications.isAnswered)
         publications.enter(Room(prefix: "rooms", name: "x"))
         #expect(next() == ["rooms/x/a 1"])
         _ = answer("rooms/x/a")
@@ -174,7 +174,7 @@ import Testing
         connect()
         _ = next()
         #expect(answer("a", "1", .notAuthorized) == .refused("a", .notAuthorized, isNews: true, nothingOn: "a"))
-        #expect(publications.isSettled, "the session connects all the same")
+        #expect(publications.isAnswered, "the session connects all the same")
         publications.connectionClosed()
         connect(isKept: true)
         #expect(next() == [])
@@ -199,7 +199,7 @@ import Testing
         connect()
         #expect(next() == ["rooms/x/a absolute"])
         _ = answer("rooms/x/a", "absolute")
-        #expect(publications.isSettled)
+        #expect(publications.isAnswered)
         publications.remove("rooms/x/a")
         #expect(next() == ["rooms/x/a relative"])
     }
@@ -208,7 +208,7 @@ import Testing
         for number in 0..<Publications.maximumCount { publications.put(Self.publication("t/\(number)")) }
         connect()
         for said in next() { _ = (answer(String(said.dropLast(2))), publications.next()) }
-        #expect(publications.isSettled)
+        #expect(publications.isAnswered)
     }
 
     @Test mutating func `the one that the server ends the connection for is found and left out`() {
@@ -231,7 +231,7 @@ import Testing
         _ = answer("a")
         #expect(next() == ["c 1"])
         _ = answer("c")
-        #expect(next() == [] && publications.isSettled)
+        #expect(next() == [] && publications.isAnswered)
         publications.put(Self.publication("d"))
         publications.put(Self.publication("e"))
         #expect(next() == ["d 1", "e 1"], "together again")

@@ -61,8 +61,6 @@ extension SessionDriver {
             deliver(message)
         case .loadConsumers:
             loadConsumers()
-        case .mqtt(let event):
-            tell(event)
         case .report(let report):
             note(report)
         case .tell(let news):

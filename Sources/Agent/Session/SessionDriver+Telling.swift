@@ -131,29 +131,21 @@ extension SessionDriver {
         return event
     }
 
-    /// Tells at once what becomes of messages and subscriptions.
-    func tell(_ event: MQTTClientMachine.Event) {
-        switch event {
+    func tell(_ news: Session.News) {
+        switch news {
         case .accepted(let sequence): accepted(sequence)
         case .notAccepted(let sequence):
             programs.publishers.removeValue(forKey: sequence)?.told(.ended(.failure(.storeFull)))
         case .delivered(let sequence, let code): delivered(sequence, code)
         case .rejected(let message): rejected(message)
-        case .dropped(let message): dropped(message)
+        case .messageDropped(let message): dropped(message)
         case .repeated(let count): repeated(count)
         case .messageRefused(let message): refused(message)
         case .serverLowersQoS: log.serverLowersQoS()
         case .inboxFull(let isFull): inboxFull(isFull)
-        case .consumerMissed(let consumer, _, _):
+        case .consumerMissed(let consumer):
             log.dropped("the consumer \(consumer) is full: its oldest messages are dropped", at: now)
         case .subscriptionChanged(let filter): subscriptionChanged(filter)
-        default: preconditionFailure("the session decides about \(event)")
-        }
-    }
-
-    func tell(_ news: Session.News) {
-        let metadata: Logger.Metadata = ["HOLDFAST_SESSION": "\(name)"]
-        switch news {
         case .participants(let changes): tell(changes)
         case .roomChanged(let old):
             var event = self.event(.roomChanged)
@@ -184,4 +176,6 @@ extension SessionDriver {
                 "\(name): no second connection over the new path: \(sentence)", metadata: metadata)
         }
     }
+
+    private var metadata: Logger.Metadata { ["HOLDFAST_SESSION": "\(name)"] }
 }

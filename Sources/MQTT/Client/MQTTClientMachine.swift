@@ -343,7 +343,7 @@ extension MQTTClientMachine {
         collected(number, &step)
         while let acceptance = acceptances.first, acceptance.commit <= number {
             acceptances.removeFirst()
-            outbox.settledThrough = acceptance.sequence
+            outbox.durableThrough = acceptance.sequence
             step.emit(.accepted(acceptance.sequence))
         }
     }
@@ -354,7 +354,7 @@ extension MQTTClientMachine {
         notCollected(number, &step)
         while let acceptance = acceptances.first, acceptance.commit <= number {
             acceptances.removeFirst()
-            outbox.settledThrough = acceptance.sequence
+            outbox.durableThrough = acceptance.sequence
             if acceptance.isRetry {
                 step.emit(.accepted(acceptance.sequence))
                 continue

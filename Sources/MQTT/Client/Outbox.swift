@@ -6,8 +6,8 @@ import NIOCore
 ///     sequence:   1 … 40              41 … 90                        91 … 5,000
 ///                 in flight (by id)   read-ahead: the queue's head   in the store only
 ///                                              loadedThrough = 90 ┘        lastSequence = 5,000 ┘
-/// A message is settled when its insert is durable. Inserts become durable in order of sequence, so one number says
-/// which are. QoS 0 messages stay `queued` in the store until they are flushed; until then they are in `unflushed`.
+/// Inserts become durable in order of sequence, so one number says which are. QoS 0 messages stay
+/// `queued` in the store until they are flushed; until then they are in `unflushed`.
 struct Outbox: Sendable {
     /// A message that has a packet identifier.
     struct InFlight: Sendable {
@@ -100,7 +100,7 @@ struct Outbox: Sendable {
     /// The sequence that was given out last.
     private(set) var lastSequence: MessageSequence
     /// The inserts of all messages up to this one are decided: durable, or refused.
-    var settledThrough: MessageSequence
+    var durableThrough: MessageSequence
     /// Every queued message up to this one is in memory.
     private(set) var loadedThrough = MessageSequence.zero
 
@@ -122,7 +122,7 @@ struct Outbox: Sendable {
     /// Bytes of messages that are let through to the connection and not flushed yet.
     private(set) var backlogBytes = 0
 
-    /// A load is outstanding, and was issued when this much was settled.
+    /// A load is outstanding, and was issued when this much was durable.
     private var loadingThrough: MessageSequence?
     /// What the outstanding load brings is out of date.
     private var loadIsStale = false
@@ -131,7 +131,7 @@ struct Outbox: Sendable {
 
     init(_ durable: DurableSession) {
         lastSequence = MessageSequence(rawValue: durable.nextSequence.rawValue - 1)
-        settledThrough = lastSequence
+        durableThrough = lastSequence
         if durable.queuedCount == 0 { loadedThrough = lastSequence }
         queuedBytes = durable.queuedBytes
         counts = MQTTClientMachine.Counts(
@@ -273,7 +273,7 @@ struct Outbox: Sendable {
 
     /// The first message of the queue, once it is durable.
     var first: Queued? {
-        guard let first = readAhead.first, first.sequence <= settledThrough else { return nil }
+        guard let first = readAhead.first, first.sequence <= durableThrough else { return nil }
         return first
     }
 
@@ -294,13 +294,13 @@ struct Outbox: Sendable {
     // MARK: Loading
 
     /// Whether nothing of the queue is in memory, and the store has some of it.
-    var isHeadMissing: Bool { readAhead.isEmpty && loadedThrough < settledThrough && waiting.messages > 0 }
+    var isHeadMissing: Bool { readAhead.isEmpty && loadedThrough < durableThrough && waiting.messages > 0 }
 
     /// What to load now, if anything: when the read-ahead is half empty and the store has more.
     mutating func nextLoad(messages: Int, bytes: Int) -> MQTTClientMachine.Action? {
-        guard loadingThrough == nil, loadedThrough < settledThrough else { return nil }
+        guard loadingThrough == nil, loadedThrough < durableThrough else { return nil }
         guard readAhead.count <= messages / 2, readAheadBytes <= bytes / 2 else { return nil }
-        loadingThrough = settledThrough
+        loadingThrough = durableThrough
         return .load(
             after: loadedThrough, messages: max(1, messages - readAhead.count), bytes: max(1, bytes - readAheadBytes))
     }
@@ -316,7 +316,7 @@ struct Outbox: Sendable {
             append(Queued(sequence: stored.sequence, message: stored.message))
             loadedThrough = stored.sequence
         }
-        // Nothing there: whatever was settled when the load was issued is done or was refused.
+        // Nothing there: whatever was durable when the load was issued is done or was refused.
         if messages.isEmpty { loadedThrough = max(loadedThrough, through) }
     }
 

@@ -23,7 +23,7 @@ package struct KeysUnderWay: Sendable {
     }
 
     /// - Returns: whether the key may be free at once. Otherwise the call is among those of ``release(_:_:)`` or
-    ///   ``settled(_:)``.
+    ///   ``answered(_:)``.
     package mutating func wait(for key: PublishKey, _ call: CallID) -> Bool {
         if turns[key] == nil { return true }
         turns[key]?.waiting.append(call)
@@ -38,7 +38,7 @@ package struct KeysUnderWay: Sendable {
         return turns.removeValue(forKey: key)?.waiting ?? []
     }
 
-    /// The key is the message's from now on, until that is settled.
+    /// The key is the message's from now on, until the store has answered.
     package mutating func published(_ key: PublishKey, as sequence: MessageSequence) {
         if let turn = turns[key]?.turn { keys[sequence] = (key, turn) }
     }
@@ -46,7 +46,7 @@ package struct KeysUnderWay: Sendable {
     /// The message is on the disk, or never will be.
     ///
     /// - Returns: those who have waited for that.
-    package mutating func settled(_ sequence: MessageSequence) -> [CallID] {
+    package mutating func answered(_ sequence: MessageSequence) -> [CallID] {
         guard !keys.isEmpty, let (key, turn) = keys.removeValue(forKey: sequence) else { return [] }
         return release(key, turn)
     }

@@ -229,7 +229,7 @@ package struct Publications: Sendable {
     }
 
     /// Whether everything that can be published was answered for.
-    package var isSettled: Bool {
+    package var isAnswered: Bool {
         !entries.contains { entry in
             switch entry.state {
             case .pending: entry.topic != nil
@@ -243,7 +243,7 @@ package struct Publications: Sendable {
     package var needsServer: Bool { !isQuiet || removing.contains { refusals[$0] == nil } }
 
     /// Whether nothing waits for the server.
-    package var isQuiet: Bool { isSettled && unanswered.isEmpty }
+    package var isQuiet: Bool { isAnswered && unanswered.isEmpty }
 
     // MARK: What is to be done
 
@@ -264,11 +264,11 @@ package struct Publications: Sendable {
         guard link == .open || link == .leaving else { return step }
         clear(&step)
         guard link == .open else { return step }
-        if isolatesMessages, !isSettled {
+        if isolatesMessages, !isAnswered {
             isHeldBack = true
             return step
         }
-        if isIsolating, isSettled { isIsolating = false }
+        if isIsolating, isAnswered { isIsolating = false }
         for index in entries.indices where entries[index].state == .pending {
             guard let announcement = entries[index].announcement else { continue }
             if isIsolating, entries.contains(where: { $0.state == .sending }) { break }

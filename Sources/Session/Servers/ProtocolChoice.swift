@@ -15,7 +15,7 @@ package struct ProtocolChoice: Sendable {
         /// How often a close without a word led to 3.1.1.
         var detours = 0
         /// The version is known: closed connections say nothing about it.
-        var isSettled = false
+        var isKnown = false
     }
 
     private let configured: ProtocolVersion?
@@ -37,7 +37,7 @@ package struct ProtocolChoice: Sendable {
         guard configured == nil else { return nil }
         var server = servers[address, default: Server()]
         defer { servers[address] = server }
-        server.isSettled = false
+        server.isKnown = false
         server.refused.insert(version)
         guard server.refused.count < ProtocolVersion.allCases.count else {
             server = Server()
@@ -52,7 +52,7 @@ package struct ProtocolChoice: Sendable {
     /// - Returns: the version to try at once; `nil` when there is nothing to hurry for.
     package mutating func closed(_ version: ProtocolVersion, at address: Endpoint) -> ProtocolVersion? {
         var server = servers[address, default: Server()]
-        guard configured == nil, !server.isSettled else { return nil }
+        guard configured == nil, !server.isKnown else { return nil }
         server.next = version.other
         servers[address] = server
         return version == .five ? server.next : nil
@@ -62,9 +62,9 @@ package struct ProtocolChoice: Sendable {
     package mutating func connected(_ version: ProtocolVersion, at address: Endpoint) {
         guard configured == nil else { return }
         var server = servers[address, default: Server()]
-        if version == .threeOneOne, !server.refused.contains(.five), !server.isSettled { server.detours += 1 }
-        server.isSettled = server.isSettled || version == .five || server.refused.contains(.five) || server.detours > 1
-        server.next = server.isSettled ? version : .five
+        if version == .threeOneOne, !server.refused.contains(.five), !server.isKnown { server.detours += 1 }
+        server.isKnown = server.isKnown || version == .five || server.refused.contains(.five) || server.detours > 1
+        server.next = server.isKnown ? version : .five
         server.refused = []
         servers[address] = server
     }

@@ -43,47 +43,10 @@ struct ProtocolVersionTests {
         }
     }
 
-    @Test(arguments: [LoopbackServer.Behaviour.Refusal.inWords, .bySilence])
-    func `with auto finds the version that the server speaks, at once`(
-        _ refusal: LoopbackServer.Behaviour.Refusal
-    ) async throws {
-        let prepare: (LoopbackServer) async throws -> Void = { await $0.set { $0.refusals = [.five: refusal] } }
-        try await DaemonUnderTest.run("mqtt.version = \"auto\"", prepare: prepare) { daemon in
-            let peer = try await daemon.watcher()
-            let status = try await peer.call("session.status", Self.main)
-            #expect(status["protocol"] == "3.1.1")
-            #expect(status["counters"]?["attempts"] == 2)
-            // It is known from now on, or at the second time if the server only closed.
-            for _ in 0..<2 {
-                await daemon.server.drop()
-                try await peer.state("reconnecting")
-                try await peer.state("connected")
-            }
-            let attempts: JSONValue = refusal == .inWords ? 4 : 5
-            #expect(try await peer.call("session.status", Self.main)["counters"]?["attempts"] == attempts)
-        }
-    }
-
     @Test func `with auto stays with MQTT 5 where it can`() async throws {
         try await DaemonUnderTest.run("mqtt.version = \"auto\"") { daemon in
             let peer = try await daemon.watcher()
             #expect(try await peer.call("session.status", Self.main)["protocol"] == "5")
-        }
-    }
-
-    @Test(arguments: [("5", [ProtocolVersion.five]), ("3.1.1", [.threeOneOne]), ("auto", ProtocolVersion.allCases)])
-    func `fails when the server speaks none of them`(_ configured: String, _ refused: [ProtocolVersion]) async throws {
-        let prepare: (LoopbackServer) async throws -> Void = { server in
-            await server.set { behaviour in
-                for version in refused { behaviour.refusals[version] = .inWords }
-            }
-        }
-        try await DaemonUnderTest.run(
-            "mqtt.version = \"\(configured)\"", autoconnect: false, prepare: prepare
-        ) { daemon in
-            let peer = try await daemon.watcher("disconnected")
-            try await peer.call("session.connect", Self.main)
-            #expect(try await peer.state("failed")["reason"]?["code"] == "unsupported-version")
         }
     }
 

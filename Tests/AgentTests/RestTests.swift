@@ -16,15 +16,6 @@ struct RestTests {
     private static let onDemand = "on-demand = true\nidle-timeout = \"1s\""
     private static let publish = #"{"session":"main","topic":"a","payload":"hello","wait":"delivered"}"#
 
-    @Test func `a session on demand waits for its first use`() async throws {
-        try await DaemonUnderTest.run(Self.onDemand) { daemon in
-            let peer = try await daemon.watcher("disconnected")
-            let status = try await peer.call("session.status", #"{"session":"main"}"#)
-            #expect(status["reason"]?["code"] == "idle")
-            #expect(await daemon.server.events.all.isEmpty)
-        }
-    }
-
     @Test(arguments: [0, 1, 2])
     func `a publish brings it up, and it goes down when that is over`(qos: Int) async throws {
         try await DaemonUnderTest.run(Self.onDemand) { daemon in
@@ -43,21 +34,6 @@ struct RestTests {
         }
     }
 
-    @Test func `a subscription brings it up, and its end takes it down`() async throws {
-        try await DaemonUnderTest.run(Self.onDemand) { daemon in
-            let peer = try await daemon.watcher("disconnected")
-            let program = try await daemon.peer()
-            let subscription = try await program.call("message.subscribe", #"{"session":"main","filter":"a/#"}"#)
-            try await peer.state("connected")
-            guard case .string(let id)? = subscription["subscription"] else {
-                Issue.record("no subscription: \(subscription)")
-                return
-            }
-            try await program.call("message.unsubscribe", #"{"subscription":"\#(id)"}"#)
-            #expect(try await peer.state("disconnected")["reason"]?["code"] == "idle")
-        }
-    }
-
     @Test func `a program that is gone uses nothing`() async throws {
         try await DaemonUnderTest.run(Self.onDemand) { daemon in
             let peer = try await daemon.watcher("disconnected")
@@ -66,21 +42,6 @@ struct RestTests {
             try await peer.state("connected")
             try await program.close()
             #expect(try await peer.state("disconnected")["reason"]?["code"] == "idle")
-        }
-    }
-
-    @Test func `an explicit disconnect of an idle session is remembered, and no use ends it`() async throws {
-        try await DaemonUnderTest.run(Self.onDemand) { daemon in
-            let peer = try await daemon.watcher("disconnected")
-            try await peer.call("session.disconnect", #"{"session":"main"}"#)
-            guard let name = SessionName("main") else { return }
-            #expect(try await daemon.store.session(name).verdict?.reasonCode == "user-disconnect")
-            try await peer.call("message.publish", #"{"session":"main","topic":"a","payload":"hello"}"#)
-            let status = try await peer.call("session.status", #"{"session":"main"}"#)
-            #expect(status["state"] == "disconnected")
-            #expect(status["outbox"]?["queued"] == 1)
-            try await peer.call("session.connect", #"{"session":"main"}"#)
-            try await peer.state("connected")
         }
     }
 
@@ -106,22 +67,6 @@ struct RestTests {
         #expect(await server.events.all.isEmpty)
         try await server.stop()
         try await group.shutdownGracefully()
-    }
-
-    @Test func `a subscription to the room's presence is a use like any other`() async throws {
-        try await DaemonUnderTest.run(Self.onDemand + "\nroom = \"r\"") { daemon in
-            let peer = try await daemon.watcher("disconnected")
-            let program = try await daemon.peer()
-            let subscription = try await program.call(
-                "message.subscribe", #"{"session":"main","filter":"~/presence/+/+"}"#)
-            try await peer.state("connected")
-            guard case .string(let id)? = subscription["subscription"] else {
-                Issue.record("no subscription: \(subscription)")
-                return
-            }
-            try await program.call("message.unsubscribe", #"{"subscription":"\#(id)"}"#)
-            #expect(try await peer.state("disconnected")["reason"]?["code"] == "idle")
-        }
     }
 
     @Test func `messages that were left bring it up when the daemon starts`() async throws {

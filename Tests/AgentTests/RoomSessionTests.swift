@@ -65,31 +65,6 @@ struct RoomSessionTests {
         }
     }
 
-    @Test func `rule 21: clears its presence before it says goodbye`() async throws {
-        try await inRoom { daemon, peer in
-            try await peer.call("session.disconnect", Self.main)
-            let cleared = try await daemon.server.message()
-            #expect(cleared.topic == Self.own)
-            #expect(cleared.retain && cleared.payload.readableBytes == 0)
-            let code = try await daemon.server.packet { packet in
-                if case .disconnect(let disconnect) = packet { disconnect.reasonCode } else { nil }
-            }
-            #expect(code == .normalDisconnection)
-            try await peer.state("disconnected")
-        }
-    }
-
-    @Test func `rule 21: leaves with its will when the server does not take the clearing`() async throws {
-        try await inRoom { daemon, peer in
-            await daemon.server.set { $0.refusedTopics[Self.own] = .notAuthorized }
-            try await peer.call("session.disconnect", Self.main)
-            let code = try await daemon.server.packet { packet in
-                if case .disconnect(let disconnect) = packet { disconnect.reasonCode } else { nil }
-            }
-            #expect(code == .disconnectWithWill)
-        }
-    }
-
     @Test func `every connection is announced with its own mark, and a short outage is nothing else to the others`()
         async throws
     {

@@ -122,20 +122,6 @@ import Testing
         try await group.shutdownGracefully()
     }
 
-    @Test func `a rejected token is fetched once more, and what was fetched is what is sent`() async throws {
-        let scratch = try CredentialScratch()
-        try scratch.write("output", "stale")
-        try await DaemonUnderTest.run(try Self.password(scratch)) { daemon in
-            let peer = try await daemon.watcher()
-            _ = try await daemon.server.connect()
-            rename(try scratch.write("new", "fresh"), "\(scratch.path)/output")
-            await daemon.server.disconnect(.notAuthorized)
-            #expect(try await daemon.server.connect().password == ByteBuffer(string: "fresh"))
-            try await peer.state("connected")
-            #expect(Self.runs(scratch) == 2)
-        }
-    }
-
     @Test func `a helper that fails after a rejection is asked again, by the table`() async throws {
         let scratch = try CredentialScratch()
         try scratch.write("output", "stale")
@@ -149,21 +135,6 @@ import Testing
             rename(try scratch.write("new", "fresh"), "\(scratch.path)/output")
             #expect(try await daemon.server.connect().password == ByteBuffer(string: "fresh"))
             try await peer.state("connected")
-        }
-    }
-
-    @Test func `a token that is rejected whatever it is ends in failed`() async throws {
-        let scratch = try CredentialScratch()
-        let helper = try scratch.helper("echo run >> $here/runs; wc -l < $here/runs")
-        let refuse: (LoopbackServer) async throws -> Void = { server in
-            await server.set { $0.connack.reasonCode = .notAuthorized }
-        }
-        try await DaemonUnderTest.run(
-            "password = \"exec:\(helper.joined(separator: " "))\"", prepare: refuse
-        ) { daemon in
-            _ = try await daemon.watcher("failed")
-            // One for the first attempt, one after its rejection.
-            #expect(Self.runs(scratch) == 2)
         }
     }
 }

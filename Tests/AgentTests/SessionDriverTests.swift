@@ -71,30 +71,6 @@ struct SessionDriverTests {
         }
     }
 
-    @Test(
-        arguments: [
-            (0x84, "failed", "unsupported-version"), (0x85, "failed", "client-identifier-rejected"),
-            (0x86, "failed", "credential-rejected"), (0x87, "failed", "not-authorized"), (0x8A, "failed", "banned"),
-            (0x88, "connecting", "server-busy"), (0x97, "connecting", "server-busy"),
-            (0x80, "connecting", "server-error"), (0x9C, "connecting", "moved"), (0x9F, "connecting", "rate-limited"),
-        ] as [(UInt8, String, String)])
-    func `a refusal is told with the server's reason`(code: UInt8, state: String, reason: String) async throws {
-        let prepare: (LoopbackServer) async throws -> Void = { server in
-            await server.set { $0.connack.reasonCode = ReasonCode(rawValue: code) }
-        }
-        try await DaemonUnderTest.run(autoconnect: false, prepare: prepare) { daemon in
-            let peer = try await daemon.watcher("disconnected")
-            try await peer.call("session.connect", #"{"session":"main"}"#)
-            let told = try await peer.lines.first { line -> JSONValue? in
-                guard let event = line?["params"], event["reason"]?["code"] == .string(reason) else { return nil }
-                return event
-            }
-            #expect(told["state"] == .string(state))
-            #expect(told["reason"]?["serverCode"] == .integer(Int64(code)))
-            #expect(told["reason"]?["terminal"] == .bool(state == "failed"))
-        }
-    }
-
     @Test func `a rejected password is a rejection, however fast the server closes`() async throws {
         let directory = try TemporaryDirectory()
         defer { directory.remove() }
@@ -128,58 +104,6 @@ struct SessionDriverTests {
             let connect = try await daemon.server.connect()
             #expect(connect.password == ByteBuffer(string: "new"))
             try await peer.state("connected")
-        }
-    }
-
-    @Test func `a taken over session does not fight back`() async throws {
-        try await DaemonUnderTest.run { daemon in
-            let peer = try await daemon.watcher()
-            await daemon.server.disconnect(.sessionTakenOver)
-            let failed = try await peer.state("failed")
-            #expect(failed["reason"]?["code"] == "displaced")
-            #expect(failed["reason"]?["serverCode"] == 0x8E)
-            try await peer.call("session.connect", #"{"session":"main"}"#)
-            try await peer.state("connected")
-        }
-    }
-
-    @Test func `a malformed packet ends the connection with the standard's code`() async throws {
-        try await DaemonUnderTest.run { daemon in
-            let peer = try await daemon.watcher()
-            await daemon.server.send(ByteBuffer(bytes: [0xFF, 0xFF, 0xFF, 0xFF, 0xFF]))
-            let lost = try await peer.state("reconnecting")
-            #expect(lost["reason"]?["code"] == "protocol-error")
-            #expect(lost["reason"]?["serverCode"] == .null, "the code is ours")
-            let goodbye = try await daemon.server.packet {
-                if case .disconnect(let packet) = $0 { packet } else { nil }
-            }
-            #expect(goodbye.reasonCode == .malformedPacket)
-            try await peer.state("connected")
-        }
-    }
-
-    @Test func `garbage instead of CONNACK is tried again`() async throws {
-        let prepare: (LoopbackServer) async throws -> Void = { server in
-            await server.set { $0.greeting = ByteBuffer(string: "HTTP/1.1 400 Bad Request\r\n\r\n") }
-        }
-        try await DaemonUnderTest.run(prepare: prepare) { daemon in
-            _ = try await daemon.server.connect()
-            _ = try await daemon.server.connect()
-            await daemon.server.set { $0.greeting = nil }
-            _ = try await daemon.watcher()
-        }
-    }
-
-    @Test func `a disconnect says goodbye and stays`() async throws {
-        try await DaemonUnderTest.run { daemon in
-            let peer = try await daemon.watcher()
-            try await peer.call("session.disconnect", #"{"session":"main"}"#)
-            let down = try await peer.state("disconnected")
-            #expect(down["reason"]?["code"] == "user-disconnect")
-            let goodbye = try await daemon.server.packet {
-                if case .disconnect(let packet) = $0 { packet } else { nil }
-            }
-            #expect(goodbye.reasonCode == .normalDisconnection)
         }
     }
 

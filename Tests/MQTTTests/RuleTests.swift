@@ -27,7 +27,7 @@ import Testing
 /// | 18 | Assigned Client Identifier | MQTTClientMachineConnectionTests `rule 18` |
 /// | 19 | what subscriptions the server offers | MQTTClientMachineConnectionTests `rule 19`; here for Subscription Identifiers |
 /// | 20 | before CONNACK | MQTTClientMachineConnectionTests and SCRAMTests `rule 20` |
-/// | 21 | will and goodbye | AgentTests/RoomSessionTests `rule 21` |
+/// | 21 | will and goodbye | SessionTests/SessionStepsTests `rule 21` |
 /// | 22 | message expiry | MQTTClientMachineOutboundTests `rule 22`; here for QoS 2 |
 /// | 23 | malformed input | CodecMalformedTests, VectorTests; MQTTClientMachineConnectionTests `rule 23` |
 /// | 24 | after DISCONNECT | MQTTClientMachineConnectionTests `rule 24` |

@@ -255,7 +255,7 @@ struct PageScenarios {
         "credential-unreadable": "Tests/ScenarioTests/CredentialScenarios.swift",
         "credential-changed": "Tests/AgentTests/SessionDriverCredentialTests.swift",
         "moved": "Tests/ScenarioTests/EndpointScenarios.swift",
-        "redirect-refused": "Tests/AgentTests/ServerReasonTests.swift",
+        "redirect-refused": "Tests/SessionTests/SessionStepsTests.swift",
         "unknown": "Tests/AgentTests/ReasonMappingTests.swift",
         "unacknowledged": "Tests/EndToEndTests/DeliveryTests.swift",
         "probe-timeout": "Tests/SessionCoreTests/PathClassTests.swift",

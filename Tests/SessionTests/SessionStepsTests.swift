@@ -73,11 +73,39 @@ struct SessionStepsTests {
         #expect(session.session.machine.reason.code == .serverBusy)
     }
 
+    @Test(
+        arguments: [
+            (0x84, .failed, "unsupported-version"), (0x85, .failed, "client-identifier-rejected"),
+            (0x86, .failed, "credential-rejected"), (0x87, .failed, "not-authorized"), (0x8A, .failed, "banned"),
+            (0x88, .connecting, "server-busy"), (0x97, .connecting, "server-busy"), (0x80, .connecting, "server-error"),
+            (0x9C, .connecting, "moved"), (0x9F, .connecting, "rate-limited"),
+        ] as [(UInt8, SessionState, String)])
+    func `a refusal is told with the server's reason`(code: UInt8, state: SessionState, reason: String) throws {
+        var session = try SessionUnderTest()
+        _ = session.take(.connect(Reason(.userConnect)))
+        _ = session.opens()
+        _ = session.receives(.connack(Connack(reasonCode: ReasonCode(rawValue: code))))
+        let machine = session.session.machine
+        #expect(machine.status.state == state && machine.reason.code.rawValue == reason)
+        #expect(machine.reason.serverCode == code && machine.reason.isTerminal == (state == .failed))
+    }
+
+    @Test(arguments: [true, false])
+    func `a server that sends garbage is tried again, and the code is ours`(isConnected: Bool) throws {
+        var session = try SessionUnderTest()
+        _ = session.take(.connect(Reason(.userConnect)))
+        _ = session.opens()
+        if isConnected { _ = session.receives(.connack(Connack())) }
+        let texts = session.take(.received(ByteBuffer(bytes: [0xFF, 0xFF, 0xFF, 0xFF, 0xFF])))
+        #expect(texts.contains("close"))
+        #expect(session.session.machine.reason.serverCode == nil)
+        try waitForDial(&session, after: texts)
+        #expect(session.opens() == ["send CONNECT"])
+    }
+
     @Test func `a disconnect waits for what was accepted`() throws {
         var session = try SessionUnderTest().connected()
-        _ = try session.session.accept(
-            OutboundMessage(topic: "t", payload: ByteBuffer(), qos: .atLeastOnce), at: Timestamp(rawValue: 0))
-        session.session.goOnWithAccepted(at: Timestamp(rawValue: 0))
+        try accept(&session)
         #expect(session.goOn() == ["send PUBLISH t"])
         #expect(session.take(.disconnect(Reason(.userDisconnect))) == ["disconnecting"])
         #expect(
@@ -85,6 +113,127 @@ struct SessionStepsTests {
                 == ["send DISCONNECT", "close"])
         #expect(session.take(.closed(Reason(.userDisconnect))) == ["disconnected"])
         #expect(session.session.verdict?.state == "disconnected")
+    }
+
+    // MARK: Other servers, other versions
+
+    @Test(arguments: [(ReasonCode.useAnotherServer, "a.example"), (.serverMoved, "c.example")])
+    func `a session goes where CONNACK sends it, and again or not`(code: ReasonCode, next: String) throws {
+        var session = try SessionUnderTest(redirects: ["c.example"])
+        _ = session.take(.connect(Reason(.userConnect)))
+        _ = session.opens()
+        #expect(session.receives(redirection(code, "c.example")) == ["close", "dial c.example"])
+        #expect(session.opens() == ["send CONNECT"])
+        #expect(session.receives(.connack(Connack())) == ["connected"])
+        #expect(session.session.address(of: EndpointIndex(0)).host == "c.example")
+        #expect(try waitForDial(&session, after: session.take(.closed(Reason(.reset)))) == "dial \(next)")
+    }
+
+    @Test func `a session goes where DISCONNECT sends it`() throws {
+        var session = try SessionUnderTest(redirects: ["c.example"]).connected()
+        let end = Disconnect(
+            reasonCode: .useAnotherServer, properties: .init(serverReference: "c.example"))
+        #expect(session.receives(.disconnect(end)) == ["close", "dial c.example", "reconnecting"])
+        #expect(session.session.machine.reason.code == .serverMoved)
+    }
+
+    @Test func `a redirection that is not allowed fails the session, and says what to do`() throws {
+        var session = try SessionUnderTest()
+        _ = session.take(.connect(Reason(.userConnect)))
+        _ = session.opens()
+        #expect(session.receives(redirection(.useAnotherServer, "c.example")) == ["close", "failed"])
+        let reason = session.session.machine.reason
+        #expect(reason.code == .redirectRefused && reason.serverCode == 0x9C)
+        #expect(
+            reason.message
+                == "the server sends the session to c.example:8883, which redirects of [mqtt] does not allow")
+    }
+
+    @Test func `servers that send a session round and round are left alone for a while`() throws {
+        var session = try SessionUnderTest(redirects: ["c.example", "d.example"])
+        _ = session.take(.connect(Reason(.userConnect)))
+        for next in ["c.example", "d.example", "c.example"] {
+            _ = session.opens()
+            #expect(session.receives(redirection(.useAnotherServer, next)) == ["close", "dial \(next)"])
+        }
+        _ = session.opens()
+        #expect(session.receives(redirection(.useAnotherServer, "d.example")) == ["close"])
+        #expect(session.session.machine.reason.code == .serverMoved)
+        #expect(session.wait(4) == [])
+    }
+
+    private func redirection(_ code: ReasonCode, _ reference: String) -> Packet {
+        .connack(Connack(reasonCode: code, properties: .init(serverReference: reference)))
+    }
+
+    @Test func `with auto the other version is tried at once, and is known from then on`() throws {
+        var session = try SessionUnderTest(version: nil)
+        _ = session.take(.connect(Reason(.userConnect)))
+        _ = session.opens()
+        #expect(
+            session.receives(.connack(Connack(reasonCode: .unsupportedProtocolVersion)))
+                == ["close", "dial a.example"])
+        #expect(session.opens() == ["send CONNECT"])
+        #expect(session.session.mqtt.version == .threeOneOne)
+        #expect(session.receives(.connack(Connack())) == ["connected"])
+        try waitForDial(&session, after: session.take(.closed(Reason(.reset))))
+        _ = session.opens()
+        #expect(session.session.mqtt.version == .threeOneOne)
+    }
+
+    @Test func `with auto a server that closes without a word is tried with the other version at once`() throws {
+        var session = try SessionUnderTest(version: nil)
+        _ = session.take(.connect(Reason(.userConnect)))
+        _ = session.opens()
+        #expect(session.take(.closed(Reason(.serverClosed))) == ["dial a.example"])
+        _ = session.opens()
+        #expect(session.session.mqtt.version == .threeOneOne)
+    }
+
+    @Test(arguments: [ProtocolVersion.five, .threeOneOne, nil])
+    func `a session fails when the server speaks none of its versions`(_ version: ProtocolVersion?) throws {
+        var session = try SessionUnderTest(version: version)
+        _ = session.take(.connect(Reason(.userConnect)))
+        var texts: [String]
+        repeat {
+            _ = session.opens()
+            texts = session.receives(.connack(Connack(reasonCode: .unsupportedProtocolVersion)))
+        } while texts == ["close", "dial a.example"]
+        #expect(texts == ["close", "failed"])
+        #expect(session.session.machine.reason.code == .unsupportedVersion)
+    }
+
+    // MARK: On demand
+
+    @Test func `a subscription brings a session on demand up, and its end takes it down`() throws {
+        var session = try SessionUnderTest(idleTimeout: .seconds(1))
+        #expect(session.wait(100) == [])
+        let consumer = LiveConsumer(
+            id: SubscriptionID(rawValue: "s"), filter: try TopicFilter("a/#"), qos: .atLeastOnce)
+        #expect(session.take(.consume(consumer, CallID(rawValue: 1))) == ["dial a.example", "connecting"])
+        #expect(session.session.machine.reason.code == .demand)
+        _ = session.opens()
+        #expect(session.receives(.connack(Connack())) == ["send SUBSCRIBE"])
+        #expect(session.receives(try suback(.grantedQoS1)) == ["connected"])
+        #expect(session.take(.unsubscribe(consumer.id)) == ["send UNSUBSCRIBE"])
+        #expect(session.wait(2) == ["disconnecting", "send DISCONNECT", "close"])
+        #expect(session.session.machine.reason.code == .idle)
+    }
+
+    @Test func `no use ends an explicit disconnect of an idle session`() throws {
+        var session = try SessionUnderTest(idleTimeout: .seconds(1))
+        #expect(session.take(.disconnect(Reason(.userDisconnect))) == [])
+        #expect(session.session.verdict?.reasonCode == "user-disconnect")
+        try accept(&session)
+        #expect(session.goOn() == [])
+        #expect(session.take(.connect(Reason(.userConnect))) == ["dial a.example", "connecting"])
+    }
+
+    private func accept(_ session: inout SessionUnderTest) throws {
+        let time = Timestamp(rawValue: 0)
+        let message = OutboundMessage(topic: "t", payload: ByteBuffer(), qos: .atLeastOnce)
+        _ = try session.session.accept(message, at: time)
+        session.session.goOnWithAccepted(at: time)
     }
 
     // MARK: Rooms
@@ -100,11 +249,16 @@ struct SessionStepsTests {
         #expect(session.receives(.puback(Acknowledgement(packetID: try id(2)))) == ["connected"])
     }
 
-    @Test func `a session that leaves takes its presence away before it says goodbye`() throws {
+    @Test(arguments: [(ReasonCode.success, "DISCONNECT"), (.notAuthorized, "DISCONNECT with will")])
+    func `rule 21: clears its presence before it says goodbye, or leaves with its will`(
+        code: ReasonCode, goodbye: String
+    ) throws {
         var session = try inRoom()
         #expect(
-            session.take(.disconnect(Reason(.userDisconnect))) == ["disconnecting", "send PUBLISH \(Self.topic)"])
-        #expect(session.receives(.puback(Acknowledgement(packetID: try id(3)))) == ["send DISCONNECT", "close"])
+            session.take(.disconnect(Reason(.userDisconnect)))
+                == ["disconnecting", "send PUBLISH \(Self.topic), cleared"])
+        let answer = Packet.puback(Acknowledgement(packetID: try id(3), reasonCode: code))
+        #expect(session.receives(answer) == ["send \(goodbye)", "close"])
     }
 
     @Test func `a room that refuses is not entered, and the session stays`() throws {
@@ -113,6 +267,97 @@ struct SessionStepsTests {
         let texts = session.receives(.suback(Suback(packetID: try id(3), reasonCodes: [.notAuthorized])))
         #expect(texts.first == "not joined")
         #expect(session.session.rooms.membership?.room.name == "plant")
+    }
+
+    // MARK: Looks
+
+    @Test func `a close without a reason and a newer device displace the session, and its presence goes`() throws {
+        var session = try looking { $0.take(.closed(Reason(.serverClosed))) }
+        let texts = try sees(&session, own(session), other(isNewer: true))
+        #expect(texts == ["send PUBLISH \(Self.topic), cleared", "send DISCONNECT", "leave", "displaced", "failed"])
+    }
+
+    @Test func `a close without a reason and nobody else is an outage like every other`() throws {
+        var session = try looking { $0.take(.closed(Reason(.serverClosed))) }
+        var texts = try sees(&session, own(session))
+        #expect(texts == ["send DISCONNECT", "leave"])
+        // The second look is for a device that has not said yet that it is there.
+        try look(&session, after: [])
+        texts = try sees(&session, own(session))
+        #expect(texts == ["send DISCONNECT", "leave", "dial a.example"])
+        #expect(session.opens() == ["send CONNECT"])
+    }
+
+    @Test func `a server that does not let the room be looked into is connected to`() throws {
+        var session = try looking { $0.take(.closed(Reason(.serverClosed))) }
+        #expect(session.receives(try suback(.notAuthorized)) == ["abort", "dial a.example"])
+        #expect(session.opens() == ["send CONNECT"])
+    }
+
+    @Test func `with yield the session stops for an older device, too`() throws {
+        var session = try looking(.yield) { $0.receives(.disconnect(Disconnect(reasonCode: .serverShuttingDown))) }
+        #expect(try sees(&session, other()).contains("failed"))
+        #expect(session.session.machine.reason.code == .yielded)
+    }
+
+    @Test func `with yield a device that took over and has not said so yet is not thrown out again`() throws {
+        var session = try looking(.yield) { $0.take(.closed(Reason(.serverClosed))) }
+        let texts = try sees(&session)
+        #expect(texts == ["send DISCONNECT", "leave"])
+        try look(&session, after: [])
+        #expect(try sees(&session, other()).contains("failed"))
+        #expect(session.session.machine.reason.code == .yielded)
+    }
+
+    @Test func `with yield one look is enough when the server has given its reason`() throws {
+        var session = try looking(.yield) { $0.receives(.disconnect(Disconnect(reasonCode: .serverShuttingDown))) }
+        let texts = try sees(&session)
+        #expect(texts == ["send DISCONNECT", "leave", "dial b.example"])
+        #expect(session.opens() == ["send CONNECT"])
+    }
+
+    @Test(arguments: [true, false])
+    func `a session that is told to be displaced takes its own presence away, and no other's`(isOwn: Bool) throws {
+        var session = try looking { $0.receives(.disconnect(Disconnect(reasonCode: .sessionTakenOver))) }
+        #expect(session.session.machine.reason.code == .displaced)
+        let texts = try sees(&session, isOwn ? own(session) : other(device: "here"))
+        #expect(texts == (isOwn ? ["send PUBLISH \(Self.topic), cleared"] : []) + ["send DISCONNECT", "leave"])
+    }
+
+    /// A session in the room whose connection has ended, and which has asked who is there.
+    private func looking(
+        _ strategy: KickStrategy = .takeOver, after end: (inout SessionUnderTest) -> [String]
+    ) throws -> SessionUnderTest {
+        var session = try inRoom()
+        session.session.machine.rivalry.strategy = strategy
+        try look(&session, after: end(&session))
+        return session
+    }
+
+    private func look(_ session: inout SessionUnderTest, after texts: [String]) throws {
+        try waitForDial(&session, after: texts)
+        #expect(session.opens() == ["send CONNECT c-look"])
+        #expect(session.receives(.connack(Connack())) == ["send SUBSCRIBE"])
+    }
+
+    /// The look finds these presences.
+    private func sees(_ session: inout SessionUnderTest, _ found: Packet...) throws -> [String] {
+        let texts = session.receives(found + [try suback(), .pingresp])
+        #expect(texts.first == "send PINGREQ")
+        return Array(texts.dropFirst())
+    }
+
+    private func own(_ session: SessionUnderTest) -> Packet {
+        .publish(Publish(topic: Self.topic, payload: session.published[Self.topic] ?? ByteBuffer(), retain: true))
+    }
+
+    private func other(device: String = "other", isNewer: Bool = false) -> Packet {
+        let time = RFC3339(milliseconds: 0)
+        let message = PresenceMessage(
+            identity: .init(user: "me", device: device), state: .online, since: time, session: "other",
+            connection: isNewer ? ConnectionMark(clientID: "c", time: time, random: 7) : nil)
+        return .publish(
+            Publish(topic: "p/plant/presence/me/\(device)", payload: ByteBuffer(bytes: message.bytes), retain: true))
     }
 
     // MARK: Credentials
@@ -126,6 +371,17 @@ struct SessionStepsTests {
         #expect(session.take(.credentialGiven(me)) == [], "the server has it")
         #expect(session.take(.credentialGiven(other)) == ["abort", "dial a.example", "reconnecting"])
         #expect(session.opens() == ["send CONNECT other"])
+    }
+
+    @Test func `a rejected credential is fetched once more, and another one is sent, and rejected once`() throws {
+        var session = try SessionUnderTest { $0.hasPassword = true }
+        _ = session.take(.connect(Reason(.userConnect)))
+        _ = session.take(.fetched(.login(try role(session)), me))
+        _ = session.opens()
+        #expect(session.receives(.connack(Connack(reasonCode: .notAuthorized))) == ["close", "fetch"])
+        #expect(session.take(.fetched(.login(try role(session)), other)) == ["dial a.example"])
+        #expect(session.opens() == ["send CONNECT other"])
+        #expect(session.receives(.connack(Connack(reasonCode: .notAuthorized))) == ["close", "failed"])
     }
 
     @Test func `a rejected credential is fetched once more, and the same one ends the session`() throws {
@@ -183,6 +439,19 @@ struct SessionStepsTests {
     }
 
     // MARK: Helpers
+
+    private func suback(_ code: ReasonCode = .success) throws -> Packet {
+        .suback(Suback(packetID: try id(1), reasonCodes: [code]))
+    }
+
+    /// - Returns: what is dialed.
+    @discardableResult
+    private func waitForDial(_ session: inout SessionUnderTest, after texts: [String]) throws -> String {
+        var texts = texts
+        let isDial = { (text: String) in text.hasPrefix("dial") }
+        for _ in 0..<60 where !texts.contains(where: isDial) { texts = session.wait(1) }
+        return try #require(texts.first(where: isDial))
+    }
 
     private func id(_ number: UInt16) throws -> PacketID { try #require(PacketID(rawValue: number)) }
 

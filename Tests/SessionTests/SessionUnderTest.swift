@@ -14,23 +14,36 @@ struct SessionUnderTest {
     private(set) var second: Int64 = 0
     /// The connection that was dialed last.
     private(set) var dialed = DialID(rawValue: 0)
+    /// What was said last on each topic.
+    private(set) var published: [String: ByteBuffer] = [:]
     private var decoder = PacketDecoder(sender: .client, adoptsVersion: true)
 
     static let addresses = ["mqtts://a.example", "mqtts://b.example"]
 
-    init(room: String? = nil, _ change: (inout SessionSettings) -> Void = { _ in }) throws {
+    /// - Parameters:
+    ///   - version: `nil` when it is found out what a server speaks.
+    ///   - idleTimeout: of a session on demand.
+    init(
+        room: String? = nil, version: ProtocolVersion? = .five, redirects: [String] = [], idleTimeout: Duration? = nil,
+        _ change: (inout SessionSettings) -> Void = { _ in }
+    ) throws {
         let endpoints = try Self.addresses.map { try Endpoint($0) }
         var settings = SessionSettings(name: try #require(SessionName("main")), endpoints: endpoints, user: "me")
+        settings.notesUses = idleTimeout != nil
         change(&settings)
+        var rest = RestPolicy()
+        rest.idleTimeout = idleTimeout
         let moment = Session.Moment(now: Instant(nanoseconds: 0), wallClock: RFC3339(milliseconds: 0))
         session = Session(
             settings: settings,
-            machine: SessionMachine(paths: [Self.path, Self.path], seed: 1, at: moment.now),
+            machine: SessionMachine(rest: rest, paths: [Self.path, Self.path], seed: 1, at: moment.now),
             mqtt: MQTTClientMachine(
-                configuration: .init(clientID: "c", sessionExpiry: .max), restoring: DurableSession()),
+                configuration: .init(version: version ?? .five, clientID: "c", sessionExpiry: .max),
+                restoring: DurableSession()),
             servers: Servers(
-                redirections: Redirections(endpoints, allowed: [], needsEncryption: false),
-                protocols: ProtocolChoice(.five), homes: []),
+                redirections: Redirections(
+                    endpoints, allowed: redirects.compactMap { HostPattern($0) }, needsEncryption: false),
+                protocols: ProtocolChoice(version), homes: []),
             addresses: EndpointAddresses(["a.example", "b.example"]),
             rooms: Rooms(identity: .init(user: "me", device: "here"), session: "main", willDelay: .seconds(90)),
             durableConsumers: DurableConsumers(DurableSession()), clientID: "c", at: moment)
@@ -75,9 +88,11 @@ struct SessionUnderTest {
     /// What happens to the connection that was dialed last.
     mutating func take(_ event: DialEvent) -> [String] { take(.connection(dialed, event)) }
 
-    mutating func receives(_ packets: Packet...) -> [String] {
+    mutating func receives(_ packets: Packet...) -> [String] { receives(packets) }
+
+    mutating func receives(_ packets: [Packet]) -> [String] {
         var bytes = ByteBuffer()
-        for packet in packets { packet.encode(into: &bytes, as: .five) }
+        for packet in packets { packet.encode(into: &bytes, as: session.mqtt.version) }
         return take(.received(bytes))
     }
 
@@ -118,7 +133,10 @@ struct SessionUnderTest {
         case .send(_, let bytes, _):
             decoder.append(bytes)
             var texts: [String] = []
-            while let packet = try? decoder.next() { texts.append("send \(Self.name(packet))") }
+            while let packet = try? decoder.next() {
+                if case .publish(let publish) = packet { published[publish.topic] = publish.payload }
+                texts.append("send \(Self.name(packet))")
+            }
             return texts
         case .letGo(_, .abort?): return ["abort"]
         case .letGo(_, .afterFlush?): return ["leave"]
@@ -144,8 +162,11 @@ struct SessionUnderTest {
     private static func name(_ packet: Packet) -> String {
         switch packet {
         case .connect(let connect):
-            connect.password.map { "CONNECT \(String(buffer: $0))" } ?? "CONNECT"
-        case .publish(let publish): "PUBLISH \(publish.topic)"
+            (["CONNECT"] + [connect.clientID].filter { $0 != "c" } + [connect.password.map { String(buffer: $0) }])
+                .compactMap(\.self).joined(separator: " ")
+        case .publish(let publish):
+            publish.retain && publish.payload.readableBytes == 0
+                ? "PUBLISH \(publish.topic), cleared" : "PUBLISH \(publish.topic)"
         case .subscribe: "SUBSCRIBE"
         case .unsubscribe: "UNSUBSCRIBE"
         case .pingreq: "PINGREQ"

@@ -49,12 +49,27 @@ struct Judge {
                     ]))
         }
         for module in Workshop.modules {
-            let tests = try await measured(
-                Stage(
-                    name: "\(module)Tests", program: workshop.tests,
-                    arguments: ["--testing-library", "swift-testing", "--filter", "^\(module)Tests\\."]))
-            stages[module] = [tests] + (simulation.map { [$0] } ?? [])
+            let tests = Stage(
+                name: "\(module)Tests", program: workshop.tests,
+                arguments: ["--testing-library", "swift-testing", "--filter", "^\(module)Tests\\."])
+            stages[module] = try await quickAndSlow(tests) + (simulation.map { [$0] } ?? [])
         }
+    }
+
+    /// A few tests take most of the time, and what they find others find, too, most of the time. They come last.
+    private func quickAndSlow(_ tests: Stage) async throws -> [Stage] {
+        _ = try await measured(tests)
+        let passed = /✔ Test "(.*)" (?:with .* )?passed after ([0-9.]+) seconds/
+        let output = try String(contentsOf: outputs.appending(path: "0"), encoding: .utf8)
+        let times = output.matches(of: passed).map { (name: String($0.1), seconds: Double($0.2) ?? 0) }
+        let total = times.reduce(0) { $0 + $1.seconds }
+        let slow = times.filter { $0.seconds > total / 40 }.map { NSRegularExpression.escapedPattern(for: $0.name) }
+        guard total > 5, !slow.isEmpty else { return [try await measured(tests)] }
+        var (quick, rest) = (tests, tests)
+        quick.arguments += ["--skip", slow.joined(separator: "|")]
+        rest.arguments[rest.arguments.count - 1] += ".*(" + slow.joined(separator: "|") + ")"
+        rest.name += ", slow"
+        return [try await measured(quick), try await measured(rest)]
     }
 
     /// Without a mistake everything passes; how long that takes is what is compared with.

@@ -27,6 +27,9 @@ struct Mutants: AsyncParsableCommand {
     @Flag(help: "Only those that survived the last time.")
     var survivors = false
 
+    @Flag(help: "Take what was built the last time; the sources must be the same.")
+    var built = false
+
     @Option(help: "The repository.")
     var root = "."
 
@@ -36,7 +39,7 @@ struct Mutants: AsyncParsableCommand {
     func run() async throws {
         let root = URL(filePath: root).standardizedFileURL
         let workshop = Workshop(root: root, scratch: root.appending(path: scratch).standardizedFileURL)
-        let sites = try workshop.build(simulates: simulations > 0)
+        let sites = built ? try workshop.built() : try workshop.build(simulates: simulations > 0)
         let byKind = Site.Kind.allCases.map { kind in "\(sites.count { $0.key.kind == kind }) \(kind)" }
         say("\(sites.count) mistakes are built in: " + byKind.joined(separator: ", "))
         let chosen = choose(sites, try lastSurvivors(workshop))

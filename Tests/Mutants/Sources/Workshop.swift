@@ -10,19 +10,30 @@ struct Workshop {
 
     let root: URL
     let scratch: URL
+    private var note: URL { scratch.appending(path: "not-compiled") }
     private var copy: URL { scratch.appending(path: "copy") }
     private var products: URL { scratch.appending(path: "build") }
 
     var tests: URL { products.appending(path: "release/holdfastPackageTests.xctest") }
     var simulator: URL { products.appending(path: "release/simulate") }
 
+    /// What could not be compiled the last time.
+    private var lastRefused: Set<String> {
+        let text = try? String(contentsOf: note, encoding: .utf8)
+        return Set(text?.split(separator: "\n").map(String.init) ?? [])
+    }
+
+    /// What was built the last time, of the same sources.
+    func built() throws -> [Site] {
+        let refused = lastRefused
+        return try found().flatMap(\.sites).filter { !refused.contains($0.key.description) }
+    }
+
     /// Finds all sites, makes all mistakes, and builds. What cannot be compiled is taken out again, and noted for next time.
     /// - Returns: what is built in.
     func build(simulates: Bool) throws -> [Site] {
         try mirror()
-        let note = scratch.appending(path: "not-compiled")
-        var refused = Set(
-            (try? String(contentsOf: note, encoding: .utf8))?.split(separator: "\n").map(String.init) ?? [])
+        var refused = lastRefused
         let files = try found()
         let total = files.reduce(0) { $0 + $1.sites.count }
         say("\(total) sites in \(files.count) files")

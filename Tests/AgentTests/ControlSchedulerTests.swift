@@ -22,8 +22,11 @@ struct ControlSchedulerTests {
             }
         }
 
-        mutating func buffered(_ bytes: Int, hasLine: Bool, tookLine: Bool = false, _ id: Int) -> Bool {
-            scheduler.buffered(bytes, hasLine: hasLine, tookLine: tookLine, of: .init(rawValue: id), at: now)
+        mutating func buffered(
+            _ bytes: Int, parsed: Int = 0, hasLine: Bool, tookLine: Bool = false, _ id: Int
+        ) -> Bool {
+            scheduler.buffered(
+                bytes, parsed: parsed, hasLine: hasLine, tookLine: tookLine, of: .init(rawValue: id), at: now)
         }
 
         mutating func begin(_ kind: CallKind, bytes: Int = 100, answer: Int = 0, _ id: Int) -> Bool {
@@ -141,6 +144,35 @@ struct ControlSchedulerTests {
         socket.end(.message, bytes: 20 * Self.mib, 0)
         #expect(socket.turn() == 1)
         #expect(socket.buffered(40 * Self.kib, hasLine: false, 1) == true)
+    }
+
+    @Test func `while a long line is parsed the next one is read, and no turn is given`() {
+        var socket = Socket([1])
+        let line = 900 * Self.kib
+        #expect(socket.buffered(0, parsed: line, hasLine: false, tookLine: true, 0) == true)
+        #expect(socket.turn() == nil)
+        #expect(socket.buffered(500 * Self.kib, parsed: line, hasLine: false, 0) == true)
+        #expect(socket.scheduler.memory.held(by: .init(rawValue: 0)) == line + Self.mib)
+        #expect(socket.buffered(line, parsed: line, hasLine: true, 0) == false, "the next line is complete")
+        #expect(socket.turn() == nil)
+        #expect(socket.buffered(2 * line, hasLine: true, 0) == false)
+        #expect(socket.turn() == 0)
+    }
+
+    @Test func `there may be no room for the next line while one is parsed`() {
+        var socket = Socket([1])
+        let line = 20 * Self.mib
+        #expect(socket.buffered(0, parsed: line, hasLine: false, tookLine: true, 0) == true)
+        #expect(socket.buffered(2 * Self.mib, parsed: line, hasLine: false, 0) == false)
+        #expect(socket.turn() == nil)
+        // It is parsed, and its call gives the room back.
+        #expect(socket.buffered(line + 2 * Self.mib, hasLine: true, 0) == false)
+        #expect(socket.turn() == 0)
+        #expect(socket.begin(.message, bytes: line, 0) == true)
+        #expect(socket.buffered(2 * Self.mib, hasLine: false, tookLine: true, 0) == false)
+        socket.end(.message, bytes: line, 0)
+        #expect(socket.turn() == 0)
+        #expect(socket.buffered(2 * Self.mib, hasLine: false, 0) == true)
     }
 
     @Test func `a user who takes all it can leaves a long line to another`() {

@@ -100,8 +100,10 @@ actor ControlConnection {
 
     private func adjustReading(tookLine: Bool = false) {
         guard !isClosed else { return }
-        let (id, bytes, hasLine) = (id, incoming.byteCount, incoming.hasLine())
-        let mayRead = schedule { $0.buffered(bytes, hasLine: hasLine, tookLine: tookLine, of: id, at: $1) }
+        let (id, bytes, parsed, hasLine) = (id, incoming.byteCount, incoming.parsedBytes, incoming.hasLine())
+        let mayRead = schedule {
+            $0.buffered(bytes, parsed: parsed, hasLine: hasLine, tookLine: tookLine, of: id, at: $1)
+        }
         guard mayRead == isReadingPaused else { return }
         isReadingPaused = !mayRead
         channel.setOption(.autoRead, value: mayRead).whenFailure { _ in }

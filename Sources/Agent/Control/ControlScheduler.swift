@@ -185,17 +185,18 @@ struct ControlScheduler {
     /// What the peer has sent is kept here: to be called when that has changed.
     ///
     /// - Parameters:
-    ///   - bytes: of everything that no call has taken.
-    ///   - hasLine: whether there is a whole line among it.
+    ///   - bytes: of everything that no call has taken, without the line that is parsed.
+    ///   - parsed: bytes of the line that is parsed elsewhere. It ends by itself, and no turn is needed before.
+    ///   - hasLine: whether there is a whole line among the others.
     ///   - tookLine: whether a line was completed or taken since the last time.
     /// - Returns: whether to read from the peer.
     mutating func buffered(
-        _ bytes: Int, hasLine: Bool, tookLine: Bool = false, of id: ConnectionID, at now: Instant
+        _ bytes: Int, parsed: Int = 0, hasLine: Bool, tookLine: Bool = false, of id: ConnectionID, at now: Instant
     ) -> Bool {
         guard let connection = connections[id] else { return false }
         var needed = bytes
         if !hasLine, bytes > limits.readAhead { needed = bytes <= limits.line ? limits.line : limits.longestLine }
-        let more = max(needed, bytes) - connection.input
+        let more = parsed + max(needed, bytes) - connection.input
         var isRoom = true
         if more <= 0 {
             give(-more, by: id)
@@ -204,13 +205,13 @@ struct ControlScheduler {
             connections[id]?.input += more
         } else {
             isRoom = false
-            let unavoidable = max(0, bytes - connection.input)
+            let unavoidable = max(0, parsed + bytes - connection.input)
             memory.takeAnyway(unavoidable, for: id)
             connections[id]?.input += unavoidable
-            wait(id, for: .memory)
+            if parsed == 0 { wait(id, for: .memory) }
         }
         noteMovement(of: id, by: tookLine ? limits.progress : 0, at: now)
-        if hasLine { ready(id) }
+        if hasLine, parsed == 0 { ready(id) }
         return isRoom && connections[id]?.wait == nil && (!hasLine || bytes < limits.readAhead)
     }
 

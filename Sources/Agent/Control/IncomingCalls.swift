@@ -7,7 +7,7 @@ struct IncomingCalls {
     private var lines = LineSplitter(maximumLength: RequestLine.maximumPayloadLineLength)
     private var waiting = CircularBuffer<WaitingCall>()
     private var waitingBytes = 0
-    /// The length of the line that is parsed elsewhere. Nothing behind it is looked at meanwhile.
+    /// The length of the line that is parsed elsewhere. What is behind it waits meanwhile, and is read on.
     private var parsing: Int?
 
     /// What comes first.
@@ -17,15 +17,17 @@ struct IncomingCalls {
         case line(LineSplitter.Line)
     }
 
-    var byteCount: Int { lines.byteCount + waitingBytes + (parsing ?? 0) }
+    var byteCount: Int { lines.byteCount + waitingBytes }
+    /// Bytes of the line that is parsed elsewhere.
+    var parsedBytes: Int { parsing ?? 0 }
     var isEmpty: Bool { parsing == nil && waiting.isEmpty && lines.byteCount == 0 }
 
     mutating func append(_ bytes: ByteBuffer) {
         lines.append(bytes)
     }
 
-    /// Whether there is a whole line that no call has taken.
-    mutating func hasLine() -> Bool { parsing != nil || !waiting.isEmpty || lines.hasLine() }
+    /// Whether there is a whole line that no call has taken, besides the one that is parsed.
+    mutating func hasLine() -> Bool { !waiting.isEmpty || lines.hasLine() }
 
     mutating func next() -> Next? {
         guard parsing == nil else { return nil }

@@ -37,6 +37,8 @@ public actor DurableStore {
     var windows: [Int64: IdentifierWindow] = [:]
     /// Whether the commit under way has to be on the disk when it is done, whatever the durability.
     var mustFlush = false
+    /// Bytes of messages in the log that the kernel may not have begun to write.
+    private var unwritten: UInt64 = 0
     private var hasSpare = false
     private var isClosed = false
     /// The files that the database was opened with.
@@ -81,7 +83,7 @@ public actor DurableStore {
     ///     Large enough for the write-ahead log to be written twice; never more than a sixteenth of the file system.
     init(
         directory path: String, durability: Durability, executor: any SerialExecutor, migrations: [String],
-        reserve: UInt64 = 8 << 20, historyBounds: HistoryBounds = .init()
+        reserve: UInt64 = 32 << 20, historyBounds: HistoryBounds = .init()
     ) throws(StoreError) {
         let directory = try StateDirectory(path: path)
         // Whatever the daemon before this one wrote last; commits go to the log.
@@ -227,8 +229,9 @@ public actor DurableStore {
         ).map { "\(directory.path)/\($0)" }
         // What is deleted is overwritten where that costs nothing: deleting must need little room.
         try database.execute("PRAGMA secure_delete = FAST")
-        // The log stays within half of what is kept free, so that it cannot take the room that its own contents need.
-        let pages = min(max(reserve / 2 / 4096, 8), 1000)
+        // The log stays within half of what is kept free, so that it cannot take the room that its own contents need. The
+        // larger it is, the more messages are delivered and deleted before they would be written to the file as well.
+        let pages = max(reserve / 2 / 4096, 8)
         try database.execute("PRAGMA wal_autocheckpoint = \(pages); PRAGMA journal_size_limit = \(pages * 4096)")
         try takeUp(database)
         database.waitForLocks(lockPatience)
@@ -320,11 +323,12 @@ public actor DurableStore {
     ///   ``StoreError/inconsistent(_:)`` for a sequence that is not above every one inserted before.
     package func commit(_ batch: [(session: SessionName, changes: [SessionChange])]) throws(StoreError) {
         let start = ContinuousClock.now
+        let needed: UInt64
         do {
-            try requireRoom(for: batch)
-            let needsRoom = batch.contains { $0.changes.contains { $0.roomNeeded > 0 } }
+            needed = batch.reduce(0) { $1.changes.reduce($0) { $0 + UInt64($1.roomNeeded) } }
+            try requireRoom(for: needed)
             do {
-                try withRoom(orSpare: !needsRoom) { () throws(StoreError) in try write(batch) }
+                try withRoom(orSpare: needed == 0) { () throws(StoreError) in try write(batch) }
             } catch .corrupt {
                 try write(batch)
             }
@@ -334,10 +338,20 @@ public actor DurableStore {
         }
         if mustFlush, durability != .full { directory.flush(Self.fileName + "-wal") }
         mustFlush = false
+        beginWriting(needed)
         if !hasSpare { makeSpareAgain() }
         commits += 1
         lastCommitDuration = start.duration(to: .now)
         longestCommitDuration = max(longestCommitDuration, lastCommitDuration)
+    }
+
+    /// Has the kernel begin to write a log with large messages to the disk. Otherwise it would begin when the log is written
+    /// back into the file, and all commits would wait for all of it.
+    private func beginWriting(_ bytes: UInt64) {
+        unwritten += bytes
+        guard durability != .full, unwritten >= 1 << 20 else { return }
+        unwritten = 0
+        directory.beginWriting(Self.fileName + "-wal")
     }
 
     /// Writes the log back into the file and closes it. Every later call throws ``StoreError/closed``. Another
@@ -435,14 +449,7 @@ public actor DurableStore {
     }
 
     /// Refuses messages while there is still room for everything else. A message is written to the log, then to the file.
-    private func requireRoom(for batch: [(session: SessionName, changes: [SessionChange])]) throws(StoreError) {
-        var needed: UInt64 = 0
-        for (_, changes) in batch {
-            for change in changes { needed += UInt64(change.roomNeeded) }
-        }
-        try requireRoom(for: needed)
-    }
-
+    ///
     /// - Parameter needed: bytes that will be written to the log, and then to the file.
     func requireRoom(for needed: UInt64) throws(StoreError) {
         guard needed > 0 else { return }

@@ -1,3 +1,4 @@
+internal import CSQLite
 internal import Glibc
 internal import MQTT
 
@@ -119,6 +120,14 @@ struct StateDirectory: ~Copyable {
         let descriptor = open("\(path)/\(name)", O_RDONLY | O_CLOEXEC | O_NOFOLLOW)
         guard descriptor >= 0 else { return }
         fdatasync(descriptor)
+        close(descriptor)
+    }
+
+    /// Has the kernel begin to write what is dirty of a file to the disk, and does not wait for it.
+    func beginWriting(_ name: String) {
+        let descriptor = open("\(path)/\(name)", O_RDONLY | O_CLOEXEC | O_NOFOLLOW)
+        guard descriptor >= 0 else { return }
+        sync_file_range(descriptor, 0, 0, UInt32(SYNC_FILE_RANGE_WRITE))
         close(descriptor)
     }
 

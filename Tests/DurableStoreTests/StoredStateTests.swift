@@ -310,6 +310,21 @@ import Testing
         #expect(directory.names == ["holdfast.db", "holdfast.spare", "lock"])
     }
 
+    @Test(arguments: [DurableStore.Durability.normal, .full])
+    func `large messages stay in the log until it is 16 MiB long`(durability: DurableStore.Durability) async throws {
+        let store = try openStore(directory, durability)
+        for number in 1...10 as ClosedRange<Int64> {
+            try await store.commit(main, .insert(message(number, bytes: 1_000_000)))
+        }
+        #expect(await store.statistics().logBytes > 10_000_000)
+        #expect(await store.statistics().fileBytes < 1_000_000)
+        for number in 11...40 as ClosedRange<Int64> {
+            try await store.commit(main, .insert(message(number, bytes: 1_000_000)))
+        }
+        #expect(await store.statistics().logBytes < 18 << 20)
+        #expect(await store.statistics().fileBytes > 20_000_000)
+    }
+
     @Test func `statistics tell sizes and commits`() async throws {
         let store = try openStore(directory, .full)
         try await store.commit(main, .insert(message(1, bytes: 100_000)))

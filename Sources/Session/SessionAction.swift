@@ -51,7 +51,8 @@ extension Session {
 
         // MARK: Telling
 
-        case report(Report)
+        /// Much larger than the others, and every session keeps a buffer of actions.
+        indirect case report(Report)
         case tell(News)
         case statusChanged
     }

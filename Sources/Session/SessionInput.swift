@@ -87,7 +87,7 @@ extension Session {
 
     /// What is about to be decided, and what was and is not carried out.
     struct Funnel: Sendable {
-        var work = CircularBuffer<Work>()
+        var work = CircularBuffer<Work>(initialCapacity: 1)
         var actions: [Action] = []
         /// Of the protocol machine; empty between two inputs.
         var answers: [MQTTClientMachine.Action] = []

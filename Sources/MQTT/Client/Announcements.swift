@@ -30,9 +30,9 @@ public struct Announcement: Hashable, Sendable {
 /// The announcements of one connection.
 struct Announcements: Sendable {
     /// Those for which the server's window has no room, and those behind them.
-    var waiting = CircularBuffer<Announcement>()
+    var waiting = CircularBuffer<Announcement>(initialCapacity: 1)
     /// Those of QoS 0 that were let through and wait for earlier commits.
-    var unacknowledged = CircularBuffer<Announcement>()
+    var unacknowledged = CircularBuffer<Announcement>(initialCapacity: 1)
     /// Those that are unanswered.
     var outstanding: [PacketID: Announcement] = [:]
     /// The places of those among what was sent on this connection.

@@ -9,7 +9,7 @@ struct AnswerWatch: Sendable {
         var sentAt: Timestamp
     }
 
-    private var awaited = CircularBuffer<Awaited>()
+    private var awaited = CircularBuffer<Awaited>(initialCapacity: 1)
     /// The number of the last unanswered packet with each identifier.
     private var numbers: [PacketID: UInt64] = [:]
     private(set) var lastNumber: UInt64 = 0

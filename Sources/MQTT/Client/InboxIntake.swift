@@ -55,7 +55,7 @@ struct InboxIntake: Sendable {
     var collectors: [ConsumerName: Collector]
     private var generations = 0
     var nextSequence: InboxSequence
-    private(set) var waiting = CircularBuffer<Entry>()
+    private(set) var waiting = CircularBuffer<Entry>(initialCapacity: 1)
     private var waitingIDs: Set<PacketID> = []
     private var waitingUnacknowledged = 0
     /// Bytes of what waits.

@@ -68,7 +68,7 @@ public struct MQTTClientMachine: Sendable {
     var authentication: SCRAMClient?
     var quota = Quota()
     /// The PINGREQs of this connection that are unanswered, in order.
-    var pings = CircularBuffer<PingPurpose>()
+    var pings = CircularBuffer<PingPurpose>(initialCapacity: 1)
     /// Whether the server has answered a QoS 2 PUBLISH with PUBACK, as some do that have no QoS 2. In MQTT 3.1.1 it cannot
     /// say so before: there is no Maximum QoS.
     var lowersQoS = false
@@ -99,11 +99,11 @@ public struct MQTTClientMachine: Sendable {
     var identifierClashes = 0
 
     /// What to send, in order, each when its commit is durable.
-    var work = CircularBuffer<PendingWork>()
+    var work = CircularBuffer<PendingWork>(initialCapacity: 1)
     /// Messages that were accepted since the last step: the next one commits them before its own changes.
     var accepted: [DurableChange] = []
     /// Inserts that are not durable yet, in order.
-    var acceptances = CircularBuffer<Acceptance>()
+    var acceptances = CircularBuffer<Acceptance>(initialCapacity: 1)
     var issuedCommit = CommitNumber(rawValue: 0)
     var completedCommit = CommitNumber(rawValue: 0)
     var lastFlush = FlushNumber(rawValue: 0)

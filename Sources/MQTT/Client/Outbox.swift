@@ -109,16 +109,16 @@ struct Outbox: Sendable {
     /// identifiers, with their QoS.
     var abandoned: [PacketID: QoS] = [:]
     /// What is in flight and not yet sent again on this connection, in order of sequence.
-    var resend = CircularBuffer<PacketID>()
-    private(set) var readAhead = CircularBuffer<Queued>()
+    var resend = CircularBuffer<PacketID>(initialCapacity: 1)
+    private(set) var readAhead = CircularBuffer<Queued>(initialCapacity: 1)
     private(set) var readAheadBytes = 0
-    private var unflushed = CircularBuffer<Unflushed>()
+    private var unflushed = CircularBuffer<Unflushed>(initialCapacity: 1)
     private var unflushedBytes = 0
     /// How many of `unflushed`, from its start, were written.
     private var writtenCount = 0
     /// What the server refused, and may have no room for at the moment: queued in the store, and not in the read-ahead.
     private var refused: [Refused] = []
-    private var flushes = CircularBuffer<Flush>()
+    private var flushes = CircularBuffer<Flush>(initialCapacity: 1)
     /// Bytes of messages that are let through to the connection and not flushed yet.
     private(set) var backlogBytes = 0
 

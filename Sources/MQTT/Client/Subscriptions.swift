@@ -31,7 +31,7 @@ struct Subscriptions: Sendable {
     var remembered: Set<TopicFilter>
     /// What the server holds for certain, with the options that are wanted.
     var confirmed: Set<TopicFilter> = []
-    var needs = CircularBuffer<Need>()
+    var needs = CircularBuffer<Need>(initialCapacity: 1)
     var requests: [PacketID: Request] = [:]
     /// The last request for each filter; answers to earlier ones do not count.
     var latest: [TopicFilter: PacketID] = [:]

@@ -46,15 +46,15 @@ extension Session {
         case (.received(let bytes), .look):
             lookReceived(bytes)
 
-        case (.closed(let reason), .attempt):
-            linkClosed(reason)
-        case (.closed(let reason), .successor(let attempt)):
+        case (.closed(let reason, let retryAfter), .attempt):
+            linkClosed(.init(reason, retryAfter: retryAfter))
+        case (.closed(let reason, _), .successor(let attempt)):
             letGo(id, nil)
             connections.successor?.stage = .preparing(knock: nil)
             successorFailed(attempt.generation, reason.message)
-        case (.closed(let reason), .look):
+        case (.closed(let reason, _), .look):
             lookClosed(reason)
-        case (.closed(let reason), .knock(let endpoint)):
+        case (.closed(let reason, _), .knock(let endpoint)):
             letGo(id, nil)
             guard knocks.closed(endpoint, on: id) else { return }
             tellMachine(.knocked(endpoint, reason.code == .refused ? .refused : .silent))

@@ -50,29 +50,29 @@ extension Session {
 
     // MARK: Its end
 
-    mutating func linkClosed(_ reason: Reason) {
+    mutating func linkClosed(_ ending: SessionMachine.Ending) {
         guard let link else { return }
-        if reason.code == .userDisconnect { tellMachine(.closed(link.generation)) }
+        if ending.reason.code == .userDisconnect { tellMachine(.closed(link.generation)) }
         // What the server said before it closed comes first.
         guard !mqtt.isBehind else {
-            self.link?.flow.end = reason
+            self.link?.flow.end = ending
             return
         }
-        retire(link, because: reason)
+        retire(link, because: ending)
     }
 
-    mutating func retire(_ link: Link, because reason: Reason) {
-        let ending = ending(reason, of: link)
+    mutating func retire(_ link: Link, because ending: SessionMachine.Ending) {
+        let ending = considered(ending, of: link)
         funnel.work.append(
             .retire(link.generation, ending, ending.isByServer ? .connectionEnded(.byServer) : .connectionClosed))
     }
 
     /// The transport ended. After CONNECT and before CONNACK that may be a server's way to refuse the version; after
     /// refusals, to say that it has no room.
-    private mutating func ending(_ reason: Reason, of link: Link) -> SessionMachine.Ending {
-        var ending = SessionMachine.Ending(reason)
+    private mutating func considered(_ ending: SessionMachine.Ending, of link: Link) -> SessionMachine.Ending {
+        var ending = ending
         ending.isElsewhere = link.destination.isRedirected
-        guard reason.code == .serverClosed || reason.code == .reset else { return ending }
+        guard ending.reason.code == .serverClosed || ending.reason.code == .reset else { return ending }
         ending.isByServer = true
         if let refusal = mqtt.reasonIfEnded { return .init(closedAfter: refusal) }
         if let finding = mqtt.findingIfEnded { return ending.considering(finding) }

@@ -66,7 +66,7 @@ extension Connection {
     func webSocketEnded(_ ended: WebSocketEnded) {
         switch (phase, ended.failure) {
         case (.open, nil): finish(writeFailure.map { .failed($0) } ?? .closedByPeer)
-        case (.open, let sentence?): fail(TransportFailure(.webSocketFailed, "\(sentence) (\(peerText))"))
+        case (.open, let failure?): fail(TransportFailure(failure.code, "\(failure.message) (\(peerText))"))
         default: finish(.closedLocally)
         }
     }

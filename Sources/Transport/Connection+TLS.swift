@@ -37,7 +37,10 @@ extension Connection {
         guard let channel, let tls, tlsHandler == nil else { return }
         do {
             // Without a server name, the certificate is compared with the IP address that was dialed.
-            let handler = try NIOSSLClientHandler(context: tls.context, serverHostname: verifiedName)
+            let handler = try makeTLSHandler(tls.context, serverHostname: verifiedName) { [weak self] certificate in
+                // Those from the root on; what signed a certificate is looked at before it.
+                if self?.turnedDown == nil { self?.turnedDown = certificate }
+            }
             tlsHandler = handler
             try channel.pipeline.syncOperations.addHandler(handler, position: .first)
             guard phase == .securing else { return }
@@ -78,7 +81,7 @@ extension Connection {
     func handshakeFailed(_ failure: TransportFailure) {
         let left = addresses.filter { $0 != peer }
         switch failure.code {
-        case .tlsTimeout, .tlsFailed, .notTLS, .reset, .unreachable:
+        case .tlsTimeout, .tlsFailed, .wrongProtocol, .reset, .unreachable:
             // It may be that one address only; the race would choose the same one at every attempt.
             guard !left.isEmpty else { return fail(failure) }
             earlierFailures.append(failure)

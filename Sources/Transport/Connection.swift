@@ -1,5 +1,6 @@
 import Glibc
 public import NIOCore
+import NIOHTTP1
 public import NIOPosix
 import NIOSSL
 public import Vocabulary
@@ -56,6 +57,8 @@ public final class Connection {
     var channel: (any Channel)?
     var handler: ConnectionHandler?
     var tlsHandler: NIOSSLClientHandler?
+    /// The certificate of the server's chain that was turned down, the one nearest to the authority if there are several.
+    var turnedDown: NIOSSLCertificate?
     var webSocket: WebSocketHandler?
     var peer: SocketAddress?
     /// Whether the proxy has connected us to the server.
@@ -258,6 +261,9 @@ extension Connection {
             return
         case .reached:
             fail(failure(error))
+        // What comes behind the proxy's answer, and is not the server.
+        case .tunneling where error is HTTPParserError:
+            proxyFailed("what it sends is not HTTP, or comes before the server was asked")
         case .tunneling, .upgrading:
             // A close with unread bytes is a reset; it says no more than a clean one.
             let failure = failure(error)
@@ -265,8 +271,8 @@ extension Connection {
         case .securing:
             handshakeFailed(
                 TransportFailure(
-                    handshake: peerText, error, name: verifiedName ?? endpoint.host,
-                    certificate: tlsHandler?.peerCertificate))
+                    handshake: peerText, error, name: verifiedName ?? endpoint.host, turnedDown: turnedDown,
+                    isServers: turnedDown == tlsHandler?.peerCertificate))
         case .open:
             if error as? NIOSSLError == .uncleanShutdown {
                 finish(writeFailure.map { .failed($0) } ?? .closedByPeer)
@@ -289,10 +295,7 @@ extension Connection {
         case .upgrading:
             webSocketFailed("closed the connection instead of opening a WebSocket")
         case .securing:
-            handshakeFailed(
-                TransportFailure(
-                    .tlsFailed,
-                    "\(peerText) closed the connection during the TLS handshake; it may not speak TLS on this port"))
+            handshakeFailed(TransportFailure(closedInHandshake: peerText))
         case .open:
             finish(writeFailure.map { .failed($0) } ?? .closedByPeer)
         case .closing:
@@ -330,7 +333,9 @@ extension Connection {
     func fail(_ failure: TransportFailure) {
         let failure = explained(failure)
         let message = (earlierFailures + [failure]).map(\.message).joined(separator: "; ")
-        finish(phase == .closing ? .closedLocally : .failed(TransportFailure(failure.code, message)))
+        finish(
+            phase == .closing
+                ? .closedLocally : .failed(TransportFailure(failure.code, message, retryAfter: failure.retryAfter)))
     }
 
     func finish(_ end: ConnectionEnd) {
@@ -350,6 +355,7 @@ extension Connection {
         handler = nil
         peer = nil
         let polite: (any ChannelHandler)? = tlsHandler.take() ?? webSocket
+        turnedDown = nil
         webSocket = nil
         guard let channel = channel.take() else { return }
         if let polite, let context = try? channel.pipeline.syncOperations.context(handler: polite) {

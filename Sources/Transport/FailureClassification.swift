@@ -45,6 +45,11 @@ extension TransportFailure {
         self.init(code, "cannot connect to \(address): \(errorText(error.errnoCode))")
     }
 
+    init(closedInHandshake peer: String) {
+        self.init(
+            .tlsFailed, "\(peer) closed the connection during the TLS handshake; it may not speak TLS on this port")
+    }
+
     /// An established TCP connection to `peer` failed.
     init(connection peer: String, _ error: any Error) {
         switch error {
@@ -58,9 +63,13 @@ extension TransportFailure {
         }
     }
 
-    /// The handshake with `peer` failed. `certificate` is what the server showed, if it came so far; `name` is what it
-    /// had to be valid for.
-    init(handshake peer: String, _ error: any Error, name: String, certificate: NIOSSLCertificate?) {
+    /// The handshake with `peer` failed.
+    ///
+    /// - Parameters:
+    ///   - name: what the server's certificate had to be valid for.
+    ///   - turnedDown: the certificate of the server's chain that was found wanting.
+    ///   - isServers: whether that is the server's own, and not an authority's.
+    init(handshake peer: String, _ error: any Error, name: String, turnedDown: NIOSSLCertificate?, isServers: Bool) {
         if let error = error as? NIOSSLExtraError, error == .failedToValidateHostname {
             self.init(.certificateInvalid, "the certificate of \(peer) is not for “\(name)”")
             return
@@ -79,7 +88,11 @@ extension TransportFailure {
         let words = tlsWords(error)
         // The first bytes of the server were no record of TLS.
         if words.contains("wrong version number") || words.contains("http request") {
-            self.init(.notTLS, "\(peer) does not speak TLS on this port")
+            self.init(.wrongProtocol, "\(peer) does not speak TLS on this port")
+            return
+        }
+        if words == serverClosed {
+            self.init(closedInHandshake: peer)
             return
         }
         guard words.contains("certificate verify failed") else {
@@ -88,14 +101,16 @@ extension TransportFailure {
         }
         // BoringSSL does not tell why; the dates are the one cause that goes away on its own, so they come first.
         let now = time(nil)
-        if let certificate, now > certificate.notValidAfter {
-            self.init(.certificateExpired, "the certificate of \(peer) has expired, or our clock is wrong")
-        } else if let certificate, now < certificate.notValidBefore {
-            self.init(.certificateExpired, "the certificate of \(peer) is not valid yet, or our clock is wrong")
+        let whose = isServers ? "the certificate of \(peer)" : "an authority in the certificate chain of \(peer)"
+        if let turnedDown, now > turnedDown.notValidAfter {
+            self.init(.certificateExpired, "\(whose) has expired, or our clock is wrong")
+        } else if let turnedDown, now < turnedDown.notValidBefore {
+            self.init(.certificateExpired, "\(whose) is not valid yet, or our clock is wrong")
         } else {
             self.init(
                 .certificateInvalid,
-                "the certificate of \(peer) is not signed by a trusted authority, or its chain is not complete")
+                "the certificate of \(peer) is not signed by a trusted authority, its chain is not complete, or it is not "
+                    + "meant for servers")
         }
     }
 }
@@ -116,7 +131,8 @@ extension TransportFailure.Code {
     }
 }
 
-/// BoringSSL's own words, without its numbers and source lines: `certificate verify failed`.
+/// What BoringSSL says, without its numbers and source lines: `certificate verify failed`; and in words of our own where
+/// the server is the one who objects.
 private func tlsWords(_ error: any Error) -> String {
     let stack: NIOBoringSSLErrorStack
     switch error {
@@ -124,14 +140,40 @@ private func tlsWords(_ error: any Error) -> String {
         NIOSSLError.shutdownFailed(.sslError(let errors)), BoringSSLError.sslError(let errors),
         BoringSSLError.unknownError(let errors):
         stack = errors
+    case NIOSSLError.handshakeFailed(.zeroReturn), BoringSSLError.zeroReturn:
+        return serverClosed
     default:
         return String(describing: error)
     }
-    if stack.contains(.eofDuringHandshake) { return "the server closed the connection" }
+    if stack.contains(.eofDuringHandshake) { return serverClosed }
     let words = stack.map { error in
         let marker = "OPENSSL_internal:"
         guard let start = error.description.firstRange(of: marker)?.upperBound else { return error.description }
-        return error.description[start...].prefix { $0 != " " }.lowercased().replacing("_", with: " ")
+        let reason = error.description[start...].prefix { $0 != " " }.lowercased().replacing("_", with: " ")
+        return alert(reason).map { "the server \($0)" } ?? reason
     }
     return words.isEmpty ? "no cause given" : words.joined(separator: ", ")
+}
+
+private let serverClosed = "the server closed the connection"
+
+/// What a server means by an alert (RFC 8446, 6.2), of which BoringSSL says `tlsv1 alert unknown ca`, or `reason(1109)` of
+/// number 109; `nil` for other words.
+private func alert(_ reason: String) -> String? {
+    if reason.hasPrefix("reason(1"), let number = UInt8(reason.dropFirst("reason(1".count).prefix { $0 != ")" }) {
+        return "sent the TLS alert \(number)"
+    }
+    guard let version = ["sslv3 ", "tlsv1 ", "tlsv13 "].first(where: reason.hasPrefix) else { return nil }
+    var name = reason.dropFirst(version.count)
+    if name.hasPrefix("alert ") { name = name.dropFirst("alert ".count) }
+    return switch name {
+    case "certificate required": "wants a certificate of ours (certificate required)"
+    case "unknown ca", "bad certificate", "certificate expired", "certificate revoked", "certificate unknown",
+        "unsupported certificate":
+        "does not take our certificate, or wants one (\(name))"
+    case "handshake failure": "cannot agree with us, or wants a certificate of ours (handshake failure)"
+    case "protocol version": "does not take the versions of TLS that we offer (protocol version)"
+    case "unrecognized name": "has no certificate for this name (unrecognized name)"
+    default: "sent the TLS alert “\(name)”"
+    }
 }

@@ -18,19 +18,27 @@ public struct TransportFailure: Error, Hashable, Sendable {
         case tlsTimeout = "tls-timeout"
         /// The TLS handshake failed, or TLS failed later.
         case tlsFailed = "tls-failed"
-        /// The server answered in another protocol than TLS.
-        case notTLS = "wrong-protocol"
+        /// The server speaks another protocol.
+        case wrongProtocol = "wrong-protocol"
         /// The server's certificate is for another name, or not signed by a trusted authority.
         case certificateInvalid = "certificate-invalid"
-        /// The server's certificate is expired or not yet valid. To be retried: the clock of this host may be wrong.
+        /// A certificate of the server's chain is expired or not yet valid. To be retried: the clock of this host may be wrong.
         case certificateExpired = "certificate-expired"
         /// Our own TLS files are missing, unreadable or not what they should be. To be retried: they may be on the way
         /// of being replaced.
         case tlsFilesUnusable = "tls-files-unusable"
         /// The proxy was reached, but does not connect to the server, or does not speak its protocol.
         case proxyFailed = "proxy-failed"
-        /// The server opened no WebSocket for MQTT, or broke its rules, or closed it with an error.
+        /// The server opened no WebSocket for MQTT.
         case webSocketFailed = "websocket-failed"
+        /// The server said in HTTP or at the end of a WebSocket that it has too much to do.
+        case serverBusy = "server-busy"
+        /// The server said at the end of a WebSocket that it goes away.
+        case serverShutdown = "server-shutdown"
+        /// The server ended a WebSocket with another code or with words.
+        case serverError = "server-error"
+        /// The server broke the rules of an open WebSocket.
+        case protocolError = "protocol-error"
         /// An option makes no sense for the endpoint.
         case unsupported
         /// Anything else that the kernel said.
@@ -41,10 +49,13 @@ public struct TransportFailure: Error, Hashable, Sendable {
     public let code: Code
     /// What happened, in one sentence without the final full stop, with the addresses tried and the kernel's words.
     public let message: String
+    /// How long the server asks to be left alone.
+    public let retryAfter: Duration?
 
-    public init(_ code: Code, _ message: String) {
+    public init(_ code: Code, _ message: String, retryAfter: Duration? = nil) {
         self.code = code
         self.message = message
+        self.retryAfter = retryAfter
     }
 }
 

@@ -2,7 +2,7 @@ import NIOCore
 import NIOWebSocket
 
 /// The end of a WebSocket by the server, told to the handlers behind. `nil`: it was closed as usual.
-struct WebSocketEnded { let failure: String? }
+struct WebSocketEnded { let failure: TransportFailure? }
 
 /// Puts bytes into masked binary frames and takes them out of the server's, answers pings, and closes as RFC 6455, 7.1
 /// wants it: a Close frame each way first.
@@ -45,12 +45,12 @@ final class WebSocketHandler: ChannelDuplexHandler {
         case .answer(let bytes):
             ping = bytes
             passOnLater(context)
-        case .close(let code, let sentence):
+        case .close(let code, let failure):
             sendClose(code, context)
-            end(context, sentence.map { "the server closed the WebSocket with \($0)" })
+            end(context, failure)
         case .violation(let code, let sentence):
             sendClose(code, context)
-            end(context, "the server sent \(sentence)")
+            end(context, TransportFailure(.protocolError, "the server sent \(sentence)"))
         }
     }
 
@@ -105,9 +105,8 @@ final class WebSocketHandler: ChannelDuplexHandler {
         }
         guard !isOver else { return }
         sendClose(error == .invalidFrameLength ? .messageTooLarge : .protocolError, context)
-        end(
-            context,
-            error == .invalidFrameLength ? "the server sent too large a frame" : "the server sent a wrong frame")
+        let frame = error == .invalidFrameLength ? "too large a frame" : "a wrong frame"
+        end(context, TransportFailure(.protocolError, "the server sent \(frame)"))
     }
 
     func write(context: ChannelHandlerContext, data: NIOAny, promise: EventLoopPromise<Void>?) {
@@ -130,7 +129,7 @@ final class WebSocketHandler: ChannelDuplexHandler {
         promise?.succeed()
     }
 
-    private func end(_ context: ChannelHandlerContext, _ failure: String?) {
+    private func end(_ context: ChannelHandlerContext, _ failure: TransportFailure?) {
         isOver = true
         deliver(context)
         if let closing {

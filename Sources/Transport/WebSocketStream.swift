@@ -12,8 +12,8 @@ struct WebSocketStream: Sendable {
         case deliver(ByteBuffer)
         /// A ping, to be answered with a pong that holds the same bytes.
         case answer(ByteBuffer)
-        /// The server closes; with a sentence if it is not a usual end.
-        case close(WebSocketErrorCode?, String?)
+        /// The server closes; with a failure if it says why.
+        case close(WebSocketErrorCode?, TransportFailure?)
         /// The server broke the rules; report it with the code and end the connection. [MQTT-6.0.0-1]
         case violation(WebSocketErrorCode, String)
     }
@@ -47,14 +47,19 @@ struct WebSocketStream: Sendable {
     private static func closed(_ data: ByteBuffer) -> Step {
         var data = data
         guard let code = data.readWebSocketErrorCode() else { return .close(nil, nil) }
-        switch code {
-        case .normalClosure, .goingAway:
-            return .close(code, nil)
-        default:
-            let text = data.readString(length: data.readableBytes) ?? ""
-            // It is shown to people and logged, so it must stay one line.
-            let line = String(text.unicodeScalars.filter { $0.properties.generalCategory != .control }.prefix(123))
-            return .close(code, "\(UInt16(webSocketErrorCode: code))" + (line.isEmpty ? "" : " (\(line))"))
+        let number = UInt16(webSocketErrorCode: code)
+        let text = data.readString(length: data.readableBytes) ?? ""
+        // It is shown to people and logged, so it must stay one line.
+        let line = String(text.unicodeScalars.filter { $0.properties.generalCategory != .control }.prefix(123))
+        // RFC 6455, 7.4.1, and IANA's registry for 1012 and 1013.
+        let kind: TransportFailure.Code
+        switch number {
+        case 1000 where line.isEmpty: return .close(code, nil)
+        case 1001, 1012: kind = .serverShutdown
+        case 1013: kind = .serverBusy
+        default: kind = .serverError
         }
+        let words = "the server closed the WebSocket with \(number)" + (line.isEmpty ? "" : " (\(line))")
+        return .close(code, TransportFailure(kind, words))
     }
 }

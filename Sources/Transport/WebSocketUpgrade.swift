@@ -34,7 +34,8 @@ final class WebSocketUpgrade {
         let upgrade = NIOHTTPClientUpgradeHandler(
             upgraders: [self], httpHandlers: [encoder, decoder, request], upgradeCompletionHandler: { _ in })
         let pipeline = channel.pipeline.syncOperations
-        try pipeline.addHandlers([encoder, decoder, upgrade, request], position: .before(last))
+        try pipeline.addHandlers(
+            [encoder, GreetingHandler(self), decoder, upgrade, request], position: .before(last))
         request.send(path: endpoint.path, host: hostField)
     }
 
@@ -44,8 +45,10 @@ final class WebSocketUpgrade {
         return endpoint.host.contains(":") ? "[\(endpoint.host)]" : endpoint.host
     }
 
-    fileprivate func refused(_ sentence: String) {
-        completion.take()?(.failure(TransportFailure(.webSocketFailed, "\(endpoint) \(sentence)")))
+    fileprivate func refused(
+        _ sentence: String, _ code: TransportFailure.Code = .webSocketFailed, retryAfter: Duration? = nil
+    ) {
+        completion.take()?(.failure(TransportFailure(code, "\(endpoint) \(sentence)", retryAfter: retryAfter)))
     }
 }
 
@@ -112,7 +115,10 @@ private final class RequestHandler: ChannelInboundHandler, RemovableChannelHandl
 
     func channelRead(context: ChannelHandlerContext, data: NIOAny) {
         guard case .head(let head) = unwrapInboundIn(data) else { return }
-        upgrade.refused("answered the request for a WebSocket with \(head.status.code) \(head.status.reasonPhrase)")
+        let isBusy = head.status == .tooManyRequests || head.status == .serviceUnavailable
+        upgrade.refused(
+            "answered the request for a WebSocket with \(head.status.code) \(head.status.reasonPhrase)",
+            isBusy ? .serverBusy : .webSocketFailed, retryAfter: isBusy ? retryAfter(in: head.headers) : nil)
     }
 
     func errorCaught(context: ChannelHandlerContext, error: any Error) {
@@ -121,5 +127,31 @@ private final class RequestHandler: ChannelInboundHandler, RemovableChannelHandl
         case is HTTPParserError: upgrade.refused("does not speak HTTP")
         default: context.fireErrorCaught(error)
         }
+    }
+}
+
+/// What a busy server asks for (RFC 9110, 10.2.3), at most an hour: nobody may put the session to sleep for good. `nil` also
+/// for a date, since the clocks may differ.
+private func retryAfter(in headers: HTTPHeaders) -> Duration? {
+    headers.first(name: "Retry-After").flatMap(UInt32.init).map { .seconds(min($0, 3600)) }
+}
+
+/// Looks whether the server speaks something else than HTTP; the HTTP parser does not say what.
+private final class GreetingHandler: ChannelInboundHandler, RemovableChannelHandler {
+    typealias InboundIn = ByteBuffer
+
+    private let upgrade: WebSocketUpgrade
+
+    init(_ upgrade: WebSocketUpgrade) {
+        self.upgrade = upgrade
+    }
+
+    func channelRead(context: ChannelHandlerContext, data: NIOAny) {
+        if let other = ForeignProtocol(beginning: unwrapInboundIn(data).readableBytesView), other != .http {
+            upgrade.refused("is \(other.name)", .wrongProtocol)
+        } else {
+            context.fireChannelRead(data)
+        }
+        context.pipeline.syncOperations.removeHandler(self, promise: nil)
     }
 }

@@ -85,9 +85,11 @@ struct ReasonMappingTests {
         .dnsFailed: .dnsFailed, .unreachable: .unreachable, .ioError: .unreachable, .refused: .refused,
         .networkNotAllowed: .networkNotAllowed,
         .reset: .reset, .dialTimeout: .dialTimeout, .tlsTimeout: .tlsTimeout, .tlsFailed: .tlsFailed,
-        .notTLS: .wrongProtocol,
+        .wrongProtocol: .wrongProtocol,
         .certificateExpired: .tlsFailed, .tlsFilesUnusable: .tlsFailed, .certificateInvalid: .certificateInvalid,
         .proxyFailed: .proxyFailed, .webSocketFailed: .webSocketFailed, .unsupported: .badEndpoint,
+        .serverBusy: .serverBusy, .serverShutdown: .serverShutdown, .serverError: .serverError,
+        .protocolError: .protocolError,
     ]
 
     @Test(arguments: TransportFailure.Code.allCases)

@@ -155,7 +155,7 @@ import Testing
         #expect(client.handle(.received(ByteBuffer(string: "-mail"))) == ["foreign protocol mail", "close"])
         for kind: UInt8 in [0x20, 0xE0, 0xF0] {
             for next in UInt8.min...UInt8.max {
-                #expect(ForeignProtocol(beginning: ByteBuffer(bytes: [kind, next, 0, 0])) == nil)
+                #expect(ForeignProtocol(beginning: [kind, next, 0, 0]) == nil)
             }
         }
     }

@@ -48,6 +48,18 @@ struct SessionStepsTests {
 
     // MARK: Ends
 
+    @Test func `a server that asks to be left alone for half a minute is`() throws {
+        var session = try SessionUnderTest()
+        _ = session.take(.connect(Reason(.userConnect)))
+        var texts = session.take(.closed(Reason(.serverBusy), retryAfter: .seconds(30)))
+        var waited = 0
+        while !texts.contains(where: { $0.hasPrefix("dial") }), waited < 100 {
+            texts = session.wait(1)
+            waited += 1
+        }
+        #expect((30...40).contains(waited))
+    }
+
     @Test func `what takes the link's place is dialed before the protocol hears of the end`() throws {
         var session = try SessionUnderTest().connected()
         let old = session.dialed

@@ -73,6 +73,7 @@ import Vocabulary
         ("HTTP/1.1 403 Forbidden\r\n\r\n", "rules do not allow the connection (403)"),
         ("HTTP/1.0 502 Bad Gateway\r\n\r\n<html>", "it answered 502 Bad Gateway"),
         ("SSH-2.0-OpenSSH\r\n", "it does not speak HTTP"),
+        ("HTTP/1.1 200 OK\r\n\r\n<html>Sign in</html>", "what it sends is not HTTP"),
         ("", "it closed the connection"),
     ])
     func `a refusal by an HTTP proxy is told in words`(reply: String, words: String) async throws {

@@ -103,6 +103,15 @@ import Testing
             words: "not signed by a trusted authority"),
         Refusal(certificate: "expired", code: .certificateExpired, words: "has expired"),
         Refusal(certificate: "early", code: .certificateExpired, words: "is not valid yet"),
+        Refusal(
+            certificate: "under-over", code: .certificateExpired,
+            words: "an authority in the certificate chain of 127.0.0.1"),
+        Refusal(certificate: "under-later", code: .certificateExpired, words: "is not valid yet"),
+        Refusal(
+            certificate: "localhost", authority: "past.pem", code: .certificateInvalid,
+            words: "not signed by a trusted authority"),
+        Refusal(certificate: "ofPast", authority: "past.pem", code: .certificateExpired, words: "an authority in the"),
+        Refusal(certificate: "forClients", code: .certificateInvalid, words: "not meant for servers"),
         Refusal(certificate: "localhost", serverName: "127.0.0.1", code: .unsupported, words: "not a host name"),
     ])
     func `a certificate that proves nothing is refused`(refusal: Refusal) async throws {
@@ -128,14 +137,14 @@ import Testing
     @Test func `a server that does not speak TLS fails`() async throws {
         let server = try await TestServer(.flood(20))
         let failure = try await TestClient("mqtts://127.0.0.1:\(server.port)", options: options()).failure()
-        #expect(failure == TransportFailure(.notTLS, "127.0.0.1:\(server.port) does not speak TLS on this port"))
+        #expect(failure == TransportFailure(.wrongProtocol, "127.0.0.1:\(server.port) does not speak TLS on this port"))
     }
 
     @Test func `a server that closes during the handshake fails`() async throws {
         let server = try await TestServer(.close)
         let failure = try await TestClient("mqtts://127.0.0.1:\(server.port)", options: options()).failure()
         #expect(failure.code == .tlsFailed)
-        #expect(failure.message.contains("the server closed the connection"), "\(failure.message)")
+        #expect(failure.message.contains("closed the connection during the TLS handshake"), "\(failure.message)")
     }
 
     @Test func `a reset during the handshake is told as such`() async throws {
@@ -184,7 +193,9 @@ import Testing
         let server = try await TestServer(.echo, tls: context)
         let failure = try await TestClient("mqtts://localhost:\(server.port)", options: options()).failure()
         #expect(failure.code == .tlsFailed)
-        #expect(failure.message.contains("certificate required"), "\(failure.message)")
+        #expect(
+            failure.message.contains("the server wants a certificate of ours (certificate required)"),
+            "\(failure.message)")
     }
 
     @Test(

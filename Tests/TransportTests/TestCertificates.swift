@@ -26,8 +26,8 @@ struct TestCertificates: Sendable {
                 -keyout "$1.key" -out "$1.pem"
         }
         key() { openssl ecparam -genkey -name prime256v1 -noout -out "$1.key"; }
-        certificate() { # NAME AUTHORITY KEY START END SAN
-            openssl req -new -key "$3.key" -subj "/CN=$1" -addext "subjectAltName=$6" -out "$1.csr"
+        certificate() { # NAME AUTHORITY KEY START END SAN [OTHER-EXTENSION]
+            openssl req -new -key "$3.key" -subj "/CN=$1" ${6:+-addext "subjectAltName=$6"} ${7:+-addext "$7"} -out "$1.csr"
             openssl ca -batch -notext -config ca.cnf -cert "$2.pem" -keyfile "$2.key" -in "$1.csr" -out "$1.pem" \
                 -startdate "$4" -enddate "$5"
         }
@@ -51,6 +51,20 @@ struct TestCertificates: Sendable {
         key next
         certificate next trusted next $past $future DNS:edge-43
         certificate over trusted client $past 20200201000000Z DNS:edge-42
+        certificate forClients trusted server $past $future DNS:localhost extendedKeyUsage=clientAuth
+        # Below an authority that is over, or not valid yet, and of one of which nothing else is wrong.
+        for between in over:20200201000000Z:$past later:$later:$future; do
+            name=${between%%:*}; end=${between#*:}; start=${end#*:}; end=${end%:*}
+            key "between-$name"
+            certificate "between-$name" trusted "between-$name" $start $end '' basicConstraints=critical,CA:TRUE
+            certificate "under-$name" "between-$name" server $past $future DNS:localhost
+            cat "between-$name.pem" >> "under-$name.pem"
+        done
+        key past
+        openssl req -new -key past.key -subj /CN=past -addext basicConstraints=critical,CA:TRUE -out past.csr
+        openssl ca -batch -notext -selfsign -config ca.cnf -keyfile past.key -in past.csr -out past.pem \
+            -startdate $past -enddate 20200201000000Z
+        certificate ofPast past server $past $future DNS:localhost
         echo 'not PEM' > damaged.pem
         """
 

@@ -137,13 +137,18 @@ import Testing
 
     @Test(
         arguments: [
-            (nil, "", nil), (.normalClosure, "bye", nil), (.goingAway, "", nil), (.policyViolation, "", "1008"),
+            (nil, "", nil), (.normalClosure, "", nil), (.normalClosure, "bye", "1000 (bye)"),
+            (.goingAway, "", "1001"), (.policyViolation, "", "1008"),
             (.unexpectedServerError, "disk\nfull", "1011 (diskfull)"), (.unknown(4001), "x", "4001 (x)"),
         ] as [(WebSocketErrorCode?, String, String?)])
-    func `a Close tells why in one line`(code: WebSocketErrorCode?, text: String, sentence: String?) {
+    func `a Close tells why in one line`(code: WebSocketErrorCode?, text: String, words: String?) {
         var stream = WebSocketStream()
         let frame = TestFrame(opcode: .connectionClose, text: text, code: code).frame
-        #expect(stream.received(frame) == .close(code, sentence))
+        guard case .close(code, let failure) = stream.received(frame) else {
+            Issue.record("no close")
+            return
+        }
+        #expect(failure?.message == words.map { "the server closed the WebSocket with \($0)" })
     }
 
     // MARK: Connections
@@ -204,7 +209,7 @@ import Testing
     @Test func `a text frame ends the connection, and the server is told why`() async throws {
         let server = try await WebSocketServer(frames: [TestFrame(opcode: .text, text: "hello")])
         let failure = try await TestClient("ws://127.0.0.1:\(server.port)").failure()
-        #expect(failure.code == .webSocketFailed)
+        #expect(failure.code == .protocolError)
         #expect(failure.message.contains("a text frame"))
         #expect(try await server.next() == "close 1003")
     }
@@ -219,17 +224,55 @@ import Testing
         #expect(try await server.next() == "close 1009")
     }
 
-    @Test func `a Close by the server is a clean end, or a failure that says why`() async throws {
-        for (code, end) in [(WebSocketErrorCode.goingAway, nil), (.policyViolation, "1008")] {
-            let server = try await WebSocketServer(frames: [TestFrame(opcode: .connectionClose, code: code)])
-            let ended = try await TestClient("ws://127.0.0.1:\(server.port)").end()
-            switch (ended, end) {
-            case (.closedByPeer, nil): break
-            case (.failed(let failure), let words?): #expect(failure.message.contains(words))
-            default: Issue.record("\(ended)")
-            }
-            #expect(try await server.next() == "close \(UInt16(webSocketErrorCode: code))")
+    struct Close: Sendable {
+        let code: UInt16
+        var text = ""
+        let failure: TransportFailure.Code?
+    }
+
+    @Test(arguments: [
+        Close(code: 1000, failure: nil), .init(code: 1000, text: "kicked", failure: .serverError),
+        .init(code: 1001, text: "drain", failure: .serverShutdown), .init(code: 1012, failure: .serverShutdown),
+        .init(code: 1013, failure: .serverBusy), .init(code: 1008, text: "not\u{1b}[2J now", failure: .serverError),
+    ])
+    func `a Close by the server is a clean end, or a failure that says why`(close: Close) async throws {
+        let server = try await WebSocketServer(frames: [
+            TestFrame(opcode: .connectionClose, text: close.text, code: WebSocketErrorCode(codeNumber: Int(close.code)))
+        ])
+        let end = try await TestClient("ws://127.0.0.1:\(server.port)").end()
+        if let code = close.failure {
+            guard case .failed(let failure) = end else { throw Unexpected(event: "\(end)") }
+            #expect(failure.code == code)
+            let words = close.text.filter { $0 != "\u{1b}" }
+            #expect(failure.message.hasPrefix("the server closed the WebSocket with \(close.code)"))
+            #expect(failure.message.contains(words.isEmpty ? "\(close.code) (127.0.0.1" : "(\(words))"), "\(failure)")
+        } else {
+            #expect(end == .closedByPeer)
         }
+        #expect(try await server.next() == "close \(close.code)")
+    }
+
+    @Test(arguments: [
+        ("HTTP/1.1 503 Service Unavailable\r\nRetry-After: 30\r\n\r\n", Duration.seconds(30)),
+        ("HTTP/1.1 429 Too Many Requests\r\nRetry-After: 4000000000\r\n\r\n", .seconds(3600)),
+        ("HTTP/1.1 503 Service Unavailable\r\nRetry-After: Fri, 31 Dec 1999 23:59:59 GMT\r\n\r\n", nil),
+        ("HTTP/1.1 429 Too Many Requests\r\n\r\n", nil),
+    ])
+    func `a busy server is left alone as long as it asks for`(reply: String, retryAfter: Duration?) async throws {
+        let server = try await ScriptServer(text: reply)
+        let failure = try await TestClient("ws://127.0.0.1:\(server.port)").failure()
+        #expect(failure.code == .serverBusy)
+        #expect(failure.retryAfter == retryAfter)
+    }
+
+    @Test(arguments: [
+        ("SSH-2.0-OpenSSH_9.2\r\n", "an SSH server"), ("\u{15}\u{3}\u{3}\0\u{2}\u{2}\u{28}", "a TLS server"),
+    ])
+    func `a server that speaks something else is told as what it is`(greeting: String, name: String) async throws {
+        let server = try await ScriptServer(text: greeting)
+        let failure = try await TestClient("ws://127.0.0.1:\(server.port)").failure()
+        #expect(failure.code == .wrongProtocol)
+        #expect(failure.message.contains(name), "\(failure.message)")
     }
 
     /// [MQTT-6.0.0-4]

@@ -137,7 +137,7 @@ struct EndpointCheck: Sendable {
     }
 
     private mutating func received(_ bytes: ByteBuffer, at now: Instant) -> Action? {
-        if decoder.bufferedBytes == 0, let other = ForeignProtocol(beginning: bytes) {
+        if decoder.bufferedBytes == 0, let other = ForeignProtocol(beginning: bytes.readableBytesView) {
             return fail(Reason(other, at: steps.last { $0.step == .tcp }?.detail), at: now)
         }
         decoder.append(bytes)

@@ -18,10 +18,14 @@ extension Reason {
             // An expired certificate is tried again, since this host's clock may be wrong; so are our own files, which
             // may be on the way of being replaced.
             case .tlsFailed, .certificateExpired, .tlsFilesUnusable: .tlsFailed
-            case .notTLS: .wrongProtocol
+            case .wrongProtocol: .wrongProtocol
             case .certificateInvalid: .certificateInvalid
             case .proxyFailed: .proxyFailed
             case .webSocketFailed: .webSocketFailed
+            case .serverBusy: .serverBusy
+            case .serverShutdown: .serverShutdown
+            case .serverError: .serverError
+            case .protocolError: .protocolError
             case .unsupported: .badEndpoint
             }
         self.init(code, failure.message)
@@ -36,6 +40,12 @@ extension Reason {
     }
 }
 
+extension ConnectionEnd {
+    fileprivate var retryAfter: Duration? {
+        if case .failed(let failure) = self { failure.retryAfter } else { nil }
+    }
+}
+
 extension DialEvent {
     /// `nil` for what a session does not look at.
     init?(_ event: ConnectionEvent) {
@@ -47,7 +57,7 @@ extension DialEvent {
         case .opened(let opened):
             self = .opened(LinkPeer(address: opened.peer, name: opened.peerAddress, tlsVersion: opened.tlsVersion))
         case .received(let bytes): self = .received(bytes)
-        case .closed(let end): self = .closed(Reason(end))
+        case .closed(let end): self = .closed(Reason(end), retryAfter: end.retryAfter)
         case .resolving, .writabilityChanged, .tlsFilesRejected: return nil
         }
     }

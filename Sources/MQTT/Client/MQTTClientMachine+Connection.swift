@@ -146,7 +146,9 @@ extension MQTTClientMachine {
         case .closed, .closing: return
         case .connecting, .connected: decoder.append(bytes)
         }
-        if case .connecting = connection, decoder.isAtStart, let other = ForeignProtocol(beginning: decoder.buffered) {
+        if case .connecting = connection, decoder.isAtStart,
+            let other = ForeignProtocol(beginning: decoder.buffered.readableBytesView)
+        {
             // It would not understand a goodbye either.
             step.emit(.foreignProtocol(other))
             return end(&step)

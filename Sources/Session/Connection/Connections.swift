@@ -42,7 +42,7 @@ package enum DialEvent: Sendable {
     case securing
     case opened(LinkPeer)
     case received(ByteBuffer)
-    case closed(Reason)
+    case closed(Reason, retryAfter: Duration? = nil)
 }
 
 /// What the driver has to know to dial.

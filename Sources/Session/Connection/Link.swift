@@ -49,7 +49,7 @@ package struct Link: Sendable {
         /// Whether the rest of what the server has sent is about to be read.
         package var readsOn = false
         /// Why the transport is gone, while some of what the server had sent is not read yet.
-        package var end: Reason?
+        package var end: SessionMachine.Ending?
     }
 
     package var generation: Generation { attempt.generation }

@@ -1,5 +1,3 @@
-public import NIOCore
-
 /// A protocol other than MQTT, recognized by the first bytes that a server sends.
 ///
 /// The first packet of an MQTT server is CONNACK, AUTH or DISCONNECT, and none of them begins like one of these.
@@ -33,9 +31,8 @@ public enum ForeignProtocol: Hashable, Sendable, CaseIterable {
     }
 
     /// - Parameter bytes: what the server sent first.
-    public init?(beginning bytes: ByteBuffer) {
-        let view = bytes.readableBytesView
-        let found = Self.allCases.first { candidate in candidate.beginnings.contains { view.starts(with: $0) } }
+    public init?(beginning bytes: some Sequence<UInt8>) {
+        let found = Self.allCases.first { candidate in candidate.beginnings.contains { bytes.starts(with: $0) } }
         guard let found else { return nil }
         self = found
     }

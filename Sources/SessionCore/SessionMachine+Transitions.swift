@@ -206,6 +206,7 @@ extension SessionMachine {
             guard case .attempting(let attempt, _, _, _) = trying.activity, attempt.generation == generation else {
                 return
             }
+            let ending = trying.whileOthersAreLeft(ending, of: attempt.endpoint, among: paths.count)
             if goBack(trying, because: ending.reason, at: now, into: &actions) { return }
             if ending.reason.code.group == .auth, ending.mayHaveNewCredential, !trying.hasRenewedCredential {
                 trying.hasRenewedCredential = true

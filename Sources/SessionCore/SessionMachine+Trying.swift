@@ -384,3 +384,21 @@ extension SessionMachine.Trying {
         return now >= due
     }
 }
+
+extension SessionMachine.Trying {
+    /// A certificate that proves nothing is the end when every endpoint has shown one. Until then it is a failure of TLS like
+    /// others, and the next endpoint is tried.
+    mutating func whileOthersAreLeft(
+        _ ending: SessionMachine.Ending, of endpoint: EndpointIndex, among count: Int
+    ) -> SessionMachine.Ending {
+        guard ending.reason.code == .certificateInvalid else {
+            unproven.remove(endpoint)
+            return ending
+        }
+        unproven.insert(endpoint)
+        guard unproven.count < count else { return ending }
+        var ending = ending
+        ending.reason.code = .tlsFailed
+        return ending
+    }
+}

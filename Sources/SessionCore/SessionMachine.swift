@@ -157,6 +157,8 @@ extension SessionMachine {
         var lostAt: EndpointIndex?
         /// The endpoints where nothing listened.
         var refusedBy: Set<EndpointIndex> = []
+        /// The endpoints whose servers could not prove that they are who they should be.
+        var unproven: Set<EndpointIndex> = []
         /// The endpoint that served before the session left it for the first one.
         var returnsFrom: EndpointIndex?
         /// The endpoint whose server had a session other than the expected one, when the last attempt was made there.

@@ -153,6 +153,11 @@ struct LoadedTLS: Sendable {
         if access(path, R_OK) != 0 {
             throw TransportFailure(.tlsFilesUnusable, "cannot read \(what) in \(path): \(errorText(errno))")
         }
+        // A pipe without a writer would block the thread for ever.
+        var status = stat()
+        guard stat(path, &status) == 0, status.st_mode & S_IFMT == S_IFREG else {
+            throw TransportFailure(.tlsFilesUnusable, "\(what) in \(path) cannot be used: it is not a regular file")
+        }
         do {
             return try read()
         } catch {

@@ -1,4 +1,5 @@
 import Configuration
+import Glibc
 import Support
 import Testing
 
@@ -23,6 +24,16 @@ struct CredentialReadingTests {
     @Test(arguments: ["", "\n", "\r\n"])
     func `an empty file is no secret`(content: String) {
         #expect(throws: Credential.Failure.self) { try Self.read(content) }
+    }
+
+    @Test func `a pipe, a device or a directory is no secret, and is not waited for`() throws {
+        let directory = try TemporaryDirectory()
+        defer { directory.remove() }
+        let pipe = "\(directory.path)/pipe"
+        try #require(mkfifo(pipe, 0o600) == 0)
+        for path in [pipe, "/dev/null", directory.path] {
+            #expect(throws: Credential.Failure.self) { try Credential.read(.file(path)) }
+        }
     }
 
     @Test func `a secret has as many bytes as MQTT can express`() throws {

@@ -30,6 +30,27 @@ import Testing
         #expect(session.wake() == [.open(3, at: 2)])
     }
 
+    @Test func `a certificate that proves nothing is the end when every endpoint has shown one`() {
+        var session = Self.session()
+        session.end(.certificateInvalid)
+        #expect(session.reason == .tlsFailed)
+        #expect(session.wake() == [.open(2, at: 1)])
+        session.end(.certificateInvalid)
+        #expect(session.wake() == [.open(3, at: 2)])
+        session.end(.refused)
+        #expect(session.wake() == [.open(4, at: 0)])
+        // This one is another now.
+        session.end(.refused)
+        session.wake()
+        session.end(.certificateInvalid)
+        session.wake()
+        session.end(.certificateInvalid)
+        #expect(session.wake() == [.open(7, at: 0)])
+        session.end(.certificateInvalid)
+        #expect(session.machine.status.state == .failed)
+        #expect(session.reason == .certificateInvalid)
+    }
+
     @Test(arguments: [Reason.Code.reset, .serverClosed, .serverBusy, .serverShutdown, .unreachable])
     func `every outage begins with the first endpoint`(code: Reason.Code) {
         var session = Self.session()

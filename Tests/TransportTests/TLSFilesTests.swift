@@ -91,6 +91,16 @@ import Testing
         #expect(second.rejected?.message.contains("No such file") == true)
     }
 
+    @Test func `a pipe is not waited for`() throws {
+        unlink(directory + "/ca")
+        try #require(mkfifo(directory + "/ca", 0o600) == 0)
+        #expect {
+            try load(nil)
+        } throws: { error in
+            (error as? TransportFailure)?.message.hasSuffix("it is not a regular file") == true
+        }
+    }
+
     @Test func `broken authorities leave the old ones in use`() throws {
         let first = try load(nil)
         try replace("ca", by: "damaged.pem")

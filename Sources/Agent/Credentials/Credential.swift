@@ -59,9 +59,13 @@ enum Credential {
     }
 
     private static func read(_ path: String) throws(Failure) -> [UInt8] {
-        let descriptor = open(path, O_RDONLY | O_CLOEXEC)
+        // A pipe without a writer would block the thread for ever.
+        let descriptor = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK)
         guard descriptor >= 0 else { throw failure(path) }
         defer { close(descriptor) }
+        var status = stat()
+        guard fstat(descriptor, &status) == 0 else { throw failure(path) }
+        guard status.st_mode & S_IFMT == S_IFREG else { throw Failure(description: "\(path) is not a regular file") }
         var bytes = [UInt8](repeating: 0, count: maximumLength + 2)
         var length = 0
         while length < bytes.count {

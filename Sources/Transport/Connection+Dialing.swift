@@ -23,7 +23,7 @@ extension Connection {
         }
         let (host, port) = hop
         if let address = try? SocketAddress(ipAddress: host, port: port) {
-            resolved(.success(.success([address])))
+            resolved(.success([address]))
             return
         }
         emit(.resolving)
@@ -33,9 +33,7 @@ extension Connection {
                 TransportFailure(
                     .dnsFailed, "cannot resolve \(host): no answer within \(connection.options.dialTimeout)"))
         }
-        let lookUp = lookUp
-        threadPool.runIfActive(eventLoop: eventLoop) { lookUp(host, port) }
-            .assumeIsolated().whenComplete { self.resolved($0) }
+        lookups.resolve(host, port) { self.resolved($0) }
     }
 
     /// What is resolved and dialed.
@@ -43,20 +41,17 @@ extension Connection {
         options.proxy.map { ($0.address.host, $0.address.port) } ?? (endpoint.host, endpoint.port)
     }
 
-    private func resolved(_ outcome: Result<Result<[SocketAddress], TransportFailure>, any Error>) {
+    private func resolved(_ outcome: Result<[SocketAddress], TransportFailure>) {
         guard phase == .resolving else { return }
         stopTimer()
         switch outcome {
-        case .success(.success(let addresses)):
+        case .success(let addresses):
             self.addresses = addresses
             emit(.resolved(addresses))
             guard phase == .resolving else { return }
             dial()
-        case .success(.failure(let failure)):
+        case .failure(let failure):
             fail(failure)
-        case .failure(let error):
-            // The pool was shut down: the daemon is on its way out.
-            fail(TransportFailure(.dnsFailed, "cannot resolve \(hop.host): \(error)"))
         }
     }
 

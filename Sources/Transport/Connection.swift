@@ -39,7 +39,7 @@ public final class Connection {
     let options: Options
     let eventLoop: any EventLoop
     let contexts: TLSContextCache
-    let lookUp: LookUp
+    let lookups: NameLookups
     private var onEvent: ((ConnectionEvent) -> Void)?
     /// Events from before `open` has returned, delivered afterwards; `nil` from then on.
     private var heldBack: [ConnectionEvent]? = []
@@ -70,14 +70,14 @@ public final class Connection {
 
     private init(
         endpoint: Endpoint, options: Options, eventLoop: any EventLoop, contexts: TLSContextCache,
-        lookUp: @escaping LookUp, onEvent: @escaping (ConnectionEvent) -> Void
+        lookups: NameLookups, onEvent: @escaping (ConnectionEvent) -> Void
     ) {
         self.endpoint = endpoint
         self.options = options
         self.stop = options.stop
         self.eventLoop = eventLoop
         self.contexts = contexts
-        self.lookUp = lookUp
+        self.lookups = lookups
         self.onEvent = onEvent
     }
 
@@ -86,36 +86,22 @@ public final class Connection {
     ///
     /// - Parameters:
     ///   - eventLoop: the loop that this is called on and the connection belongs to.
-    ///   - threadPool: a running pool for the resolver and for reading the TLS files. A lookup that was abandoned
-    ///     occupies a thread until the resolver gives it up, so give it several.
+    ///   - threadPool: a running pool for reading the TLS files.
+    ///   - lookups: for the endpoint's name; one per process.
     ///   - contexts: keeps the TLS files between attempts; one per session.
     public static func open(
         _ endpoint: Endpoint,
         options: Options,
         eventLoop: any EventLoop,
         threadPool: NIOThreadPool,
+        lookups: NameLookups,
         contexts: TLSContextCache = TLSContextCache(),
-        onEvent: @escaping (ConnectionEvent) -> Void
-    ) -> Connection {
-        open(
-            endpoint, options: options, eventLoop: eventLoop, threadPool: threadPool, contexts: contexts,
-            lookUp: systemLookUp, onEvent: onEvent)
-    }
-
-    /// The same with another resolver.
-    static func open(
-        _ endpoint: Endpoint,
-        options: Options,
-        eventLoop: any EventLoop,
-        threadPool: NIOThreadPool,
-        contexts: TLSContextCache = TLSContextCache(),
-        lookUp: @escaping LookUp,
         onEvent: @escaping (ConnectionEvent) -> Void
     ) -> Connection {
         eventLoop.preconditionInEventLoop()
         let connection = Connection(
-            endpoint: endpoint, options: options, eventLoop: eventLoop, contexts: contexts, lookUp: lookUp,
-            onEvent: onEvent)
+            endpoint: endpoint, options: options, eventLoop: eventLoop, contexts: contexts,
+            lookups: lookups, onEvent: onEvent)
         eventLoop.assumeIsolated().execute { connection.tellHeldBack() }
         connection.start(threadPool)
         return connection

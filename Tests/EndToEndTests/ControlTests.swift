@@ -204,7 +204,7 @@ extension EndToEnd {
             _ = try await daemon.stop()
             let gone = try await daemon.ctl("status")
             #expect(gone.ending == .exited(6), "\(gone)")
-            #expect(gone.errors.contains("systemctl start holdfast"), "\(gone)")
+            #expect(gone.errors.contains("start the daemon that uses this socket"), "\(gone)")
         }
     }
 }

@@ -127,9 +127,9 @@ extension EndToEnd {
             try await far.received("all of it is there") { $0.count == 4 }
             #expect(await !server.log.contains("New connection from 10.77.0.1"))
             for (name, words) in [
-                ("http-password", "another user name or password (401)"), ("http-port", "(403)"),
+                ("http-password", "does not accept the user name or password (401)"), ("http-port", "(403)"),
                 ("socks-password", "user name or password"),
-                ("socks-none", "asks for a user name"), ("socks-refused", "refused the connection"),
+                ("socks-none", "requires a user name"), ("socks-refused", "refused the connection"),
             ] {
                 let waiting = try await daemon.events(of: name).until("waiting") { $0.reason?.code == "proxy-failed" }
                 #expect(waiting.reason?.message.contains(words) == true, "\(name): \(waiting.line)")

@@ -13,7 +13,8 @@ import Vocabulary
         try await loop.submit {
             let endpoint = try Endpoint("mqtt://127.0.0.1")
             let connection = Connection.open(
-                endpoint, options: Connection.Options(), eventLoop: loop, threadPool: .singleton
+                endpoint, options: Connection.Options(), eventLoop: loop, threadPool: .singleton,
+                lookups: NameLookups(eventLoop: loop)
             ) { _ in count.value += 1 }
             connection.close(.abort)
         }.get()
@@ -22,22 +23,24 @@ import Vocabulary
     }
 
     @Test func `a lookup that was abandoned is harmless`() async throws {
-        let pool = NIOThreadPool(numberOfThreads: 1)
-        pool.start()
+        let loop = MultiThreadedEventLoopGroup.singleton.next()
         let gate = Gate()
-        let client = try await TestClient(
-            "mqtt://a.example", pool: pool,
-            lookUp: { host, port in
+        let lookups = try await loop.submit {
+            NameLookups(eventLoop: loop, maximumThreads: 1) { host, port in
                 gate.wait()
                 return addresses(["127.0.0.1"])(host, port)
             }
+        }.get()
+        let client = try await TestClient(
+            "mqtt://a.example", lookups: lookups, loop: loop
         ) { event, connection in if case .resolving = event { connection.close(.abort) } }
         #expect(try await firstNames(client, 1) == ["resolving"])
         gate.open()
-        // The only thread of the pool has done the lookup when this runs.
-        try await pool.runIfActive {}
+        // The only thread has done the first lookup when there is an answer to the second.
+        try await withCheckedThrowingContinuation { (answered: CheckedContinuation<Void, any Error>) in
+            loop.execute { lookups.resolve("b.example", 1883) { _ in answered.resume() } }
+        }
         try await expectNothingMore(client)
-        try await pool.shutdownGracefully()
     }
 
     @Test(arguments: ["resolved", "dialing"])

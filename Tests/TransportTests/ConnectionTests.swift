@@ -253,7 +253,11 @@ func addresses(_ texts: [String]) -> LookUp {
 /// Something that a thread waits for until a test opens it.
 final class Gate: Sendable {
     private let semaphore = DispatchSemaphore(value: 0)
-    func wait() { semaphore.wait() }
+    /// Whoever passes leaves it open for the next.
+    func wait() {
+        semaphore.wait()
+        semaphore.signal()
+    }
     func open() { semaphore.signal() }
 }
 

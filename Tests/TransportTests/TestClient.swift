@@ -16,18 +16,20 @@ final class TestClient: Sendable {
 
     convenience init(
         _ endpoint: String, options: Connection.Options = Connection.Options(),
+        lookups: NameLookups? = nil,
         contexts: NIOLoopBoundBox<TLSContextCache>? = nil,
         loop: any EventLoop = MultiThreadedEventLoopGroup.singleton.next(),
         reaction: @escaping Reaction = { _, _ in }
     ) async throws {
         try await self.init(
-            endpoint, options: options, contexts: contexts, loop: loop, lookUp: systemLookUp, reaction: reaction)
+            endpoint, options: options, lookups: lookups, contexts: contexts, loop: loop, lookUp: systemLookUp,
+            reaction: reaction)
     }
 
     /// - Parameter reaction: called on the loop with each event, before it goes to the stream.
     init(
         _ endpoint: String, options: Connection.Options = Connection.Options(),
-        pool: NIOThreadPool = .singleton,
+        lookups: NameLookups? = nil,
         contexts: NIOLoopBoundBox<TLSContextCache>? = nil,
         loop: any EventLoop = MultiThreadedEventLoopGroup.singleton.next(),
         lookUp: @escaping LookUp,
@@ -43,8 +45,9 @@ final class TestClient: Sendable {
         self.continuation = continuation
         try await loop.submit {
             box.value = Connection.open(
-                endpoint, options: options, eventLoop: loop, threadPool: pool,
-                contexts: contexts?.value ?? TLSContextCache(), lookUp: lookUp
+                endpoint, options: options, eventLoop: loop, threadPool: .singleton,
+                lookups: lookups ?? NameLookups(eventLoop: loop, lookUp: lookUp),
+                contexts: contexts?.value ?? TLSContextCache()
             ) { event in
                 Self.take(event, of: box.value, reaction, continuation)
             }

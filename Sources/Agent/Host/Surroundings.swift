@@ -50,17 +50,18 @@ extension SessionDriver {
 extension SessionDriver.Surroundings {
     /// The host as it is.
     ///
-    /// - Parameter threadPool: a running pool for what blocks: the resolver and the reading of files.
+    /// - Parameter threadPool: a running pool for the reading of files, which blocks.
     init(
         eventLoop: any EventLoop, threadPool: NIOThreadPool, store: DurableStore, commits: CommitQueue,
         network: NetworkView, logger: Logger, bootID: String, deviceID: String
     ) {
+        let lookups = NameLookups(eventLoop: eventLoop)
         self.init(
             eventLoop: eventLoop, store: store, commits: commits, paths: network,
             dial: { endpoint, options, contexts, onEvent in
                 Connection.open(
-                    endpoint, options: options, eventLoop: eventLoop, threadPool: threadPool, contexts: contexts,
-                    onEvent: onEvent)
+                    endpoint, options: options, eventLoop: eventLoop, threadPool: threadPool, lookups: lookups,
+                    contexts: contexts, onEvent: onEvent)
             },
             credentials: HostCredentials(threadPool: threadPool),
             logger: logger, bootID: bootID, deviceID: deviceID)

@@ -1,0 +1,114 @@
+import Glibc
+public import NIOCore
+
+/// Looks names up, each on a thread of its own: the system's resolver blocks for as long as no name server answers, and
+/// another name must not wait for that.
+///
+/// Belongs to one event loop, like the connections that are given it. One per process is enough.
+public final class NameLookups: Sendable {
+    /// Threads at the same time. What is asked beyond them waits.
+    static let maximumThreads = 64
+    /// Threads for one name. Two are not enough: the network may change more than once while the first one waits for a name
+    /// server that cannot be reached any more. Whoever asks beyond them gets the last one's answer.
+    static let maximumThreadsOfName = 3
+
+    typealias Completion = (Result<[SocketAddress], TransportFailure>) -> Void
+
+    private struct Name: Hashable, Sendable {
+        let host: String
+        let port: Int
+    }
+
+    private final class Lookup {
+        let name: Name
+        var completions: [Completion]
+
+        init(_ name: Name, _ completion: @escaping Completion) {
+            self.name = name
+            completions = [completion]
+        }
+    }
+
+    private struct State {
+        var threads = 0
+        /// The last one is the latest.
+        var underWay: [Name: [Lookup]] = [:]
+        var waiting = CircularBuffer<Lookup>()
+    }
+
+    private let eventLoop: any EventLoop
+    private let state: NIOLoopBoundBox<State>
+    private let maximumThreads: Int
+    private let lookUp: LookUp
+
+    public convenience init(eventLoop: any EventLoop) {
+        self.init(eventLoop: eventLoop, lookUp: systemLookUp)
+    }
+
+    /// The same with another resolver.
+    init(eventLoop: any EventLoop, maximumThreads: Int = NameLookups.maximumThreads, lookUp: @escaping LookUp) {
+        self.eventLoop = eventLoop
+        self.maximumThreads = maximumThreads
+        self.lookUp = lookUp
+        state = NIOLoopBoundBox.makeBoxSendingValue(State(), eventLoop: eventLoop)
+    }
+
+    /// - Parameter completion: is called on the loop, and not before this has returned.
+    func resolve(_ host: String, _ port: Int, completion: @escaping Completion) {
+        let name = Name(host: host, port: port)
+        if let lookups = state.value.underWay[name], lookups.count >= Self.maximumThreadsOfName {
+            lookups.last?.completions.append(completion)
+            return
+        }
+        let lookup = Lookup(name, completion)
+        state.value.underWay[name, default: []].append(lookup)
+        state.value.waiting.append(lookup)
+        startNext()
+    }
+
+    private func startNext() {
+        guard state.value.threads < maximumThreads, let lookup = state.value.waiting.popFirst() else { return }
+        state.value.threads += 1
+        let promise = eventLoop.makePromise(of: Result<[SocketAddress], TransportFailure>.self)
+        promise.futureResult.assumeIsolated().whenSuccess { self.finished(lookup, $0) }
+        let (name, lookUp) = (lookup.name, lookUp)
+        do {
+            try startThread { promise.succeed(lookUp(name.host, name.port)) }
+        } catch {
+            promise.succeed(.failure(error))
+        }
+    }
+
+    private func finished(_ lookup: Lookup, _ result: Result<[SocketAddress], TransportFailure>) {
+        state.value.threads -= 1
+        state.value.underWay[lookup.name]?.removeAll { $0 === lookup }
+        if state.value.underWay[lookup.name]?.isEmpty == true { state.value.underWay[lookup.name] = nil }
+        startNext()
+        for completion in lookup.completions { completion(result) }
+    }
+}
+
+/// Runs `body` on a thread that ends with it. NIO's pools have a fixed number of threads, all of them from the start.
+private func startThread(_ body: @escaping @Sendable () -> Void) throws(TransportFailure) {
+    final class Box: Sendable {
+        let body: @Sendable () -> Void
+        init(_ body: @escaping @Sendable () -> Void) { self.body = body }
+    }
+    var attributes = pthread_attr_t()
+    pthread_attr_init(&attributes)
+    defer { pthread_attr_destroy(&attributes) }
+    pthread_attr_setdetachstate(&attributes, CInt(PTHREAD_CREATE_DETACHED))
+    // Enough for the resolver and its plug-ins.
+    pthread_attr_setstacksize(&attributes, 512 << 10)
+    let box = Unmanaged.passRetained(Box(body))
+    var thread = pthread_t()
+    let code = pthread_create(
+        &thread, &attributes,
+        { argument in
+            if let argument { Unmanaged<Box>.fromOpaque(argument).takeRetainedValue().body() }
+            return nil
+        }, box.toOpaque())
+    guard code != 0 else { return }
+    box.release()
+    throw TransportFailure(.dnsFailed, "no thread can be started for the resolver: \(errorText(code))")
+}

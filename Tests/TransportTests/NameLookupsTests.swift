@@ -1,0 +1,68 @@
+import NIOCore
+import NIOPosix
+import Testing
+
+@testable import Transport
+
+/// Names whose name servers do not answer, and the others.
+@Suite(.timeLimit(.minutes(10))) struct NameLookupsTests {
+    private let loop = MultiThreadedEventLoopGroup.singleton.next()
+    private let gate = Gate()
+
+    /// `good.example` is answered at once, others when the gate is open.
+    private func lookups(threads: Int = NameLookups.maximumThreads) async throws -> NameLookups {
+        let (loop, gate) = (loop, gate)
+        return try await loop.submit {
+            NameLookups(eventLoop: loop, maximumThreads: threads) { host, port in
+                if host != "good.example" { gate.wait() }
+                return addresses(["127.0.0.1"])(host, port)
+            }
+        }.get()
+    }
+
+    /// Gives the host to `answered` when there is an answer.
+    private func ask(
+        _ lookups: NameLookups, _ hosts: [String], _ answered: AsyncStream<String>.Continuation
+    ) async throws {
+        try await loop.submit {
+            for host in hosts { lookups.resolve(host, 1883) { _ in answered.yield(host) } }
+        }.get()
+    }
+
+    @Test func `a name is found while forty others are not answered`() async throws {
+        let lookups = try await lookups()
+        let (answers, answered) = AsyncStream.makeStream(of: String.self)
+        try await ask(lookups, (1...40).map { "dead-\($0).example" }, answered)
+        try await ask(lookups, ["good.example"], answered)
+        var iterator = answers.makeAsyncIterator()
+        #expect(await iterator.next() == "good.example")
+        gate.open()
+        var others: Set<String> = []
+        while others.count < 40, let host = await iterator.next() { others.insert(host) }
+        #expect(!others.contains("good.example"))
+    }
+
+    @Test func `one name has three threads, however often it is asked for`() async throws {
+        let lookups = try await lookups(threads: 4)
+        let (answers, answered) = AsyncStream.makeStream(of: String.self)
+        try await ask(lookups, Array(repeating: "dead.example", count: 100), answered)
+        try await ask(lookups, ["good.example"], answered)
+        var iterator = answers.makeAsyncIterator()
+        #expect(await iterator.next() == "good.example")
+        gate.open()
+        for _ in 1...100 { #expect(await iterator.next() == "dead.example") }
+    }
+
+    @Test func `what is asked beyond the threads waits for its turn`() async throws {
+        let lookups = try await lookups(threads: 1)
+        let (answers, answered) = AsyncStream.makeStream(of: String.self)
+        try await ask(lookups, ["a.example", "b.example", "good.example", "c.example"], answered)
+        gate.open()
+        var hosts: [String] = []
+        for await host in answers {
+            hosts.append(host)
+            if hosts.count == 4 { break }
+        }
+        #expect(hosts == ["a.example", "b.example", "good.example", "c.example"])
+    }
+}

@@ -28,9 +28,8 @@ struct Demand: Hashable, Sendable {
         return lastUse.advanced(by: idleTimeout)
     }
 
-    mutating func began(_ use: Use, at now: Instant) {
+    mutating func began(_ use: Use) {
         uses.insert(use)
-        lastUse = now
     }
 
     mutating func ended(_ use: Use, at now: Instant) {

@@ -7,7 +7,7 @@ extension SessionMachine {
 
     /// Something uses the session. Only a session that went down on its own comes back for it.
     mutating func useBegan(_ use: Use, at now: Instant, into actions: inout [Action]) {
-        demand.began(use, at: now)
+        demand.began(use)
         guard reason.code == .idle, demand.isOnDemand else { return }
         switch state {
         case .disconnecting(let disconnecting):

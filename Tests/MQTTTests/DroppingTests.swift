@@ -48,6 +48,13 @@ import Testing
         #expect(client.machine.packetIDs.isUsed(id(1)) == (qos == .exactlyOnce))
     }
 
+    @Test mutating func `a server that refuses what was dropped gives its place back`() throws {
+        client.connect(Connack.Properties(receiveMaximum: 1))
+        for payload in ["a", "b"] { try client.publish(payload, qos: .exactlyOnce) }
+        #expect(drop(1, .inFlight(id(1)), qos: .exactlyOnce).0 == .dropped)
+        #expect(client.server(.pubrec(answer(1, .unspecifiedError))) == ["PUBLISH b id 2"])
+    }
+
     @Test mutating func `a server that never answers it is left, and what is behind it goes on the next connection`()
         throws
     {

@@ -110,6 +110,31 @@ struct SCRAMTests {
         } throws: { ("\($0)").contains(sentence) }
     }
 
+    /// - Parameter length: of the nonce, in bytes.
+    private static func challenge(length: Int = 30, iterations: Int = 4096) throws {
+        var client = Self.client()
+        let nonce = nonce + String(repeating: "x", count: length - nonce.utf8.count)
+        _ = try client.challenge(Array("r=\(nonce),s=Zg==,i=\(iterations)".utf8))
+    }
+
+    @Test func `a challenge may be as long and take as long as is allowed, and no longer`() throws {
+        try Self.challenge(length: 1024)
+        #expect(throws: SCRAMClient.Failure.malformed("the server's nonce is too long")) {
+            try Self.challenge(length: 1025)
+        }
+        for iterations in [4096, 1_000_000] { try Self.challenge(iterations: iterations) }
+        for iterations in [4095, 1_000_001] {
+            #expect(throws: SCRAMClient.Failure.iterations(iterations)) { try Self.challenge(iterations: iterations) }
+        }
+    }
+
+    @Test func `a server that says no at the end is believed`() throws {
+        var client = Self.client()
+        _ = try client.challenge(Array(Self.serverFirst.utf8))
+        _ = client.respond(with: Self.key)
+        #expect(throws: SCRAMClient.Failure.refused("other-error")) { try client.verify(Array("e=other-error".utf8)) }
+    }
+
     @Test(arguments: [
         "v=7rriTRBi23WpRR/wtup+mMhUZUn/dB5nLTJRsjl95G4=", "v=6rri", "v=", "", "x",
     ])

@@ -33,6 +33,47 @@ import Testing
         #expect(session.reason == .userDisconnect)
     }
 
+    /// Others see the session until the server announces its end, 90 s after it heard of it.
+    private static func lingering() -> SessionUnderTest {
+        var session = SessionUnderTest(.connected)
+        session.machine.lingering = .seconds(90)
+        session.heard()
+        return session
+    }
+
+    @Test func `a goodbye that the server cannot have heard is told, with how long the others may see the session`() {
+        var session = Self.lingering()
+        session.end(.reset)
+        session.skip(.seconds(89))
+        session.disconnect()
+        #expect(session.reason == .goodbyeUnheard)
+        #expect(session.status.reason.message.hasSuffix("for up to 1 s from then on"))
+    }
+
+    @Test(arguments: [false, true])
+    func `a goodbye that is lost on its way is told as well`(isSilent: Bool) {
+        var session = Self.lingering()
+        session.disconnect()
+        if isSilent { session.pass(.seconds(5)) } else { session.end(.reset) }
+        #expect(session.state == .disconnected)
+        #expect(session.reason == .goodbyeUnheard)
+    }
+
+    @Test func `when the others cannot see the session any more there is nothing to tell`() {
+        var session = Self.lingering()
+        session.end(.reset)
+        session.skip(.milliseconds(89_001))
+        session.disconnect()
+        #expect(session.reason == .userDisconnect)
+    }
+
+    @Test func `of a daemon that stops no goodbye is told to be unheard`() {
+        var session = Self.lingering()
+        session.end(.reset)
+        session.disconnect(.shutdown)
+        #expect(session.reason == .shutdown)
+    }
+
     @Test(arguments: SessionUnderTest.Situation.allCases)
     func `disconnect wins from every situation, and nothing late undoes it`(situation: SessionUnderTest.Situation) {
         var session = SessionUnderTest(situation)

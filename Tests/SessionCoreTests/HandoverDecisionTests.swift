@@ -32,6 +32,28 @@ import Testing
 
     // MARK: The course of it
 
+    @Test func `a new path that takes over begins the table again`() {
+        var session = SessionUnderTest(policy: .exact)
+        session.connect()
+        session.end(.unreachable)
+        let first = session.retryIn
+        for _ in 0..<3 {
+            session.wake()
+            session.end(.unreachable)
+        }
+        session.wake()
+        session.succeed()
+        session.pass(.seconds(15))
+        session.skip(.milliseconds(40))
+        session.answerHeartbeat()
+        session.path(.movedSourceKept)
+        let next = session.lastOpened.rawValue
+        session.prepared()
+        #expect(session.end(.reset) == [.open(next)])
+        session.end(.unreachable)
+        #expect(session.retryIn == first)
+    }
+
     @Test func `the old connection is probed, and the next one is set up beside it`() {
         var session = Self.connected()
         #expect(session.path(.movedSourceKept) == [.heartbeat(1), .prepare(2)])

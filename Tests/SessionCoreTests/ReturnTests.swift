@@ -128,6 +128,24 @@ import Testing
         #expect(Self.passToKnock(&session) <= .seconds(72))
     }
 
+    @Test func `a connect that somebody asks for forgets the returns that failed before`() {
+        var session = Self.session()
+        for _ in 0..<3 {
+            _ = Self.passToKnock(&session)
+            session.knocked(.answered)
+            session.end(.refused)
+            session.succeed()
+        }
+        session.disconnect()
+        session.pass(.seconds(10))
+        session.connect()
+        session.end(.unreachable)
+        session.wake()
+        session.succeed()
+        #expect(session.status.endpoint == EndpointIndex(1))
+        #expect(Self.passToKnock(&session) <= .seconds(72))
+    }
+
     @Test func `messages in flight have a while to be acknowledged`() {
         var session = Self.session()
         session.use(.messages)

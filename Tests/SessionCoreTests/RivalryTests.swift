@@ -203,6 +203,48 @@ import Testing
         #expect(try delays(9, every: .seconds(31)).allSatisfy { $0 <= .seconds(1) }, "there is nothing to wait for")
     }
 
+    /// The server has closed connections at this moment, each of them long enough to be stable.
+    private static func rivalry(closes: Int, at now: Instant) -> Rivalry {
+        var rivalry = Rivalry()
+        rivalry.canLook = true
+        for _ in 0..<closes { _ = patience(of: &rivalry, afterCloseAt: now) }
+        return rivalry
+    }
+
+    private static func patience(of rivalry: inout Rivalry, afterCloseAt now: Instant) -> Duration {
+        let reason = rivalry.lost(because: Reason(.serverClosed), isStable: true, mayBeRival: true, at: now)
+        return rivalry.patience(after: reason)
+    }
+
+    @Test func `a sudden close is remembered for ten minutes and no longer`() {
+        let now = SessionUnderTest.start
+        var rivalry = Self.rivalry(closes: 4, at: now)
+        #expect(Self.patience(of: &rivalry, afterCloseAt: now.advanced(by: .seconds(600))) == .seconds(4))
+        rivalry = Self.rivalry(closes: 4, at: now)
+        let later = now.advanced(by: .seconds(600) + .nanoseconds(1))
+        #expect(Self.patience(of: &rivalry, afterCloseAt: later) == .zero)
+    }
+
+    @Test func `a close that the stop of the server explains does not count, and the ones before do`() {
+        let now = SessionUnderTest.start
+        var rivalry = Self.rivalry(closes: 5, at: now)
+        rivalry.serverWasDown()
+        rivalry.serverWasDown()
+        #expect(Self.patience(of: &rivalry, afterCloseAt: now) == .seconds(4))
+    }
+
+    @Test func `an acceptance before somebody asked again is no reason to look`() {
+        var session = session(.takeOver)
+        session.establish()
+        session.end(.serverClosed)
+        #expect(session.machine.wasAccepted)
+        session.connect()
+        #expect(!session.machine.wasAccepted)
+        session.end(.serverClosed)
+        session.wake()
+        #expect(session.live?.look == nil)
+    }
+
     @Test func `connect begins with no suspicion`() {
         var session = session(.takeOver)
         for _ in 1...3 {

@@ -215,6 +215,7 @@ import Testing
     @Test func `a credential that expires on a connection is renewed at once, and only once`() {
         var session = SessionUnderTest(.connected)
         #expect(session.end(.credentialExpired, mayHaveNewCredential: true) == [.open(2)])
+        #expect(session.reason == .credentialExpired)
         #expect(session.state == .reconnecting)
         session.end(.credentialRejected, mayHaveNewCredential: true)
         #expect(session.state == .failed)

@@ -162,6 +162,40 @@ import Testing
         }
     }
 
+    @Test func `what a program may have had already is marked, and so is what the server marked`() throws {
+        let name = try #require(ConsumerName("c"))
+        var consumers = DurableConsumers(
+            DurableSession(
+                consumers: [
+                    .init(name: name, filter: "a", qos: .atLeastOnce, givenThrough: InboxSequence(rawValue: 2))
+                ], nextInboxSequence: .init(rawValue: 9)))
+        let id = SubscriptionID(rawValue: "s1")
+        _ = consumers.attach(id, to: name)
+        consumers.ready(name, id)
+        let begun = consumers.beginLoad()
+        var messages = messages(1...4)
+        messages[3].message.duplicate = true
+        let loaded = consumers.loaded(
+            messages, for: try #require(begun), session: try #require(SessionName("main")),
+            at: Timestamp(rawValue: 0), maximumAge: nil)
+        #expect(loaded.given.map(\.duplicate) == [true, true, false, true])
+    }
+
+    @Test func `a consumer that is put again wants something else, and keeps its program`() throws {
+        let name = try #require(ConsumerName("c"))
+        let id = SubscriptionID(rawValue: "s1")
+        var consumers = DurableConsumers(DurableSession())
+        for (text, qos) in [("a", QoS.atMostOnce), ("b", .exactlyOnce)] {
+            let filter = try TopicFilter(text)
+            consumers.put(name, text, filter, qos)
+            #expect(consumers[name]?.text == text)
+            #expect(consumers.names(for: filter) == [name])
+            #expect(consumers.qos(of: filter) == qos)
+            if text == "a" { _ = consumers.attach(id, to: name) }
+        }
+        #expect(consumers.name(of: id) == name)
+    }
+
     @Test func `a message that has expired in the inbox is not given to a program`() throws {
         let name = try #require(ConsumerName("c"))
         var (consumers, load) = try attached(name)

@@ -109,6 +109,20 @@ import Testing
         #expect(membership.received(offline) == .changes([]))
     }
 
+    @Test func `what contradicts our presence while that is corrected has it corrected once more`() {
+        var membership = RoomMembership(RoomTopicsTests.room, presence: Self.presence())
+        membership.participants.beginSnapshot()
+        let offline = MQTTClientMachine.InboundMessage(
+            topic: membership.topic, payload: ByteBuffer(bytes: membership.presence.message(.offline).bytes),
+            qos: .atLeastOnce, retain: false, duplicate: false, properties: .init())
+        #expect(membership.received(offline) == .mustCorrect)
+        #expect(membership.presenceAnswered(isRefused: false, at: Self.at(1)) == false)
+        #expect(membership.received(offline) == .mustCorrect)
+        #expect(membership.received(offline) == .changes([]))
+        #expect(membership.presenceAnswered(isRefused: false, at: Self.at(2)) == true)
+        #expect(membership.presenceAnswered(isRefused: false, at: Self.at(3)) == false)
+    }
+
     @Test func `our own message ends the retained ones`() {
         var membership = RoomMembership(RoomTopicsTests.room, presence: Self.presence())
         membership.participants.beginSnapshot()
@@ -126,6 +140,7 @@ import Testing
         var presence = Self.presence()
         let marks = [1, 1, 2].map { ConnectionMark(clientID: "c", time: RFC3339(milliseconds: $0), random: 7) }
         #expect(marks[0] == marks[1] && marks[0] != marks[2])
+        #expect(ConnectionMark(clientID: "c", time: RFC3339(milliseconds: 255), random: 31).number == "ff1f")
         presence.willConnect(as: marks[0])
         let first = presence.message(.online)
         #expect(PresenceMessage(first.bytes, of: ParticipantsTests.me)?.connection == marks[0])

@@ -39,6 +39,7 @@ import Testing
 
     @Test mutating func `nothing is sent before it is remembered, and nothing before the subscriptions`() {
         publications.put(Self.publication("a"))
+        #expect(!publications.isQuiet, "it waits for a server")
         #expect(next() == [])
         publications.connected(isKept: false)
         #expect(next() == [])
@@ -51,6 +52,17 @@ import Testing
         #expect(answer("a") == .noted)
         #expect(publications.isAnswered && publications.isQuiet)
         #expect(publications["a"]?.state == .published)
+    }
+
+    @Test func `only what is new needs room on the disk`() {
+        let message = OutboundMessage(topic: "t", payload: ByteBuffer())
+        let insert = DurableChange.insert(
+            StoredMessage(sequence: MessageSequence(rawValue: 1), message: message, state: .queued))
+        #expect(SessionChange.mqtt(insert).needsRoom)
+        #expect(SessionChange.putPublication(Self.publication("a")).needsRoom)
+        #expect(!SessionChange.removePublication("a").needsRoom)
+        #expect(!SessionChange.rememberRetained("a").needsRoom)
+        #expect(!SessionChange.mqtt(.release(MessageSequence(rawValue: 1))).needsRoom)
     }
 
     @Test(arguments: [true, false]) mutating func `a server that kept everything is sent nothing`(isKept: Bool) {

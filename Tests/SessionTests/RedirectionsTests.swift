@@ -134,6 +134,11 @@ struct RedirectionsTests {
         #expect(Self.follow(&redirections, "e.example") == .tooMany, "it is a link of the same chain")
     }
 
+    @Test(arguments: [("A.example.", "a.example"), ("*.Example.com", "*.example.com"), ("192.0.2.1", "192.0.2.1")])
+    func `a pattern is told in lower case and without the root`(text: String, told: String) {
+        #expect(HostPattern(text)?.text == told)
+    }
+
     @Test(arguments: ["*", "*.", "*.192.0.2.1", "a b", "-a", "", "https://a.example", "a.*"])
     func `this is no pattern`(text: String) {
         #expect(HostPattern(text) == nil)

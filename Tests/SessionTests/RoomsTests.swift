@@ -110,6 +110,7 @@ import Testing
                 .entered(Self.hall, from: Self.plant), .answer(Self.call, nil),
             ])
         #expect(rooms.membership?.room == Self.hall)
+        #expect(rooms.membership?.participants.isKnown == true, "who is there was said before the answer")
         #expect(rooms.takeRenewal(isQuiet: true) == false, "the old room is not cleared yet")
         _ = rooms.announced(left, .success, by: "a", at: Self.at(11))
         #expect(rooms.takeRenewal(isQuiet: false) == false)

@@ -1,0 +1,45 @@
+import Testing
+
+@testable import MQTT
+
+/// What waits for its answer on one connection.
+@Suite struct AnswerWatchTests {
+    private static func watch() -> AnswerWatch {
+        var watch = AnswerWatch()
+        for number in 1...3 { watch.sent(id(UInt16(number)), at: Timestamp(rawValue: Int64(number))) }
+        return watch
+    }
+
+    @Test func `what has waited longest is known, in whatever order the answers come`() {
+        var watch = Self.watch()
+        #expect(watch.oldest?.id == id(1))
+        watch.answered(id(2))
+        #expect(watch.oldest?.id == id(1))
+        watch.answered(id(1))
+        #expect(watch.oldest?.id == id(3))
+        #expect(watch.oldest?.sentAt == Timestamp(rawValue: 3))
+        watch.answered(id(3))
+        #expect(watch.oldest == nil)
+    }
+
+    @Test func `of an identifier that is sent again only the last counts`() {
+        var watch = Self.watch()
+        watch.sent(id(1), at: Timestamp(rawValue: 4))
+        #expect(watch.oldest?.id == id(2))
+        #expect(watch.lastNumber == 4)
+    }
+
+    @Test func `nothing is awaited on a connection that is gone`() {
+        var watch = Self.watch()
+        watch.connectionClosed()
+        #expect(watch.oldest == nil)
+        watch.sent(id(2), at: Timestamp(rawValue: 9))
+        #expect(watch.oldest?.sentAt == Timestamp(rawValue: 9))
+    }
+
+    @Test func `a clock that is set makes nothing older`() {
+        var watch = Self.watch()
+        watch.shiftTimes(by: 1000)
+        #expect(watch.oldest?.sentAt == Timestamp(rawValue: 1001))
+    }
+}

@@ -1,0 +1,161 @@
+import MQTT
+import SessionCore
+import Testing
+
+@testable import Session
+
+/// What the server says, in the session's words.
+struct ReasonMappingTests {
+    /// The tables of Documentation/Reason-codes.md. What is not in it, also of later standards, is unknown.
+    private static let codes: [UInt8: Reason.Code] = [
+        0x00: .serverClosed, 0x04: .serverClosed, 0x80: .serverError, 0x81: .protocolError, 0x82: .protocolError,
+        0x83: .serverError, 0x84: .unsupportedVersion, 0x85: .clientIdentifierRejected, 0x86: .credentialRejected,
+        0x87: .notAuthorized, 0x88: .serverBusy, 0x89: .serverBusy, 0x8A: .banned, 0x8B: .serverShutdown,
+        0x8C: .authenticationMethodRejected, 0x8D: .serverKeepAliveTimeout, 0x8E: .displaced, 0x8F: .serverError,
+        0x90: .serverError, 0x91: .stateMismatch, 0x92: .stateMismatch, 0x93: .serverError, 0x94: .serverError,
+        0x95: .serverError, 0x96: .rateLimited,
+        0x97: .serverBusy, 0x98: .removedByAdministrator, 0x99: .serverError, 0x9A: .incompatible,
+        0x9B: .incompatible, 0x9C: .serverMoved, 0x9D: .serverMoved, 0x9E: .serverError, 0x9F: .rateLimited,
+        0xA0: .serverClosed, 0xA1: .serverError, 0xA2: .serverError,
+    ]
+
+    @Test(arguments: UInt8.min...UInt8.max)
+    func `every code of a server is a reason`(code: UInt8) {
+        let reason = Reason(.init(code: ReasonCode(rawValue: code)))
+        #expect(reason.code == Self.codes[code] ?? .unknown)
+        #expect(reason.serverCode == code)
+    }
+
+    @Test func `only what trying again cannot change is terminal`() {
+        let terminal = (UInt8.min...UInt8.max).filter { Reason(.init(code: .init(rawValue: $0))).isTerminal }
+        #expect(terminal == [0x84, 0x85, 0x86, 0x87, 0x8A, 0x8C, 0x8E, 0x98, 0x9A, 0x9B])
+    }
+
+    @Test(arguments: Consequence.rows.indices)
+    func `a row's class and measures are what the session is told`(index: Int) {
+        let row = Consequence.rows[index]
+        let (verdict, measures) = (row.consequence.class, row.consequence.measures)
+        for place in row.places where place == .connack || place == .disconnect {
+            for code in row.codes {
+                let ending = SessionMachine.Ending(.init(code: code), in: place)
+                // A credential is renewed once before its rejection is terminal.
+                let isTerminal = verdict == .terminal || [.badUserNameOrPassword, .notAuthorized].contains(code)
+                #expect(ending.reason.isTerminal == isTerminal, "\(code)")
+                #expect((ending.reason.code == .displaced) == measures.contains(.displaced), "\(code)")
+                #expect(
+                    (ending.reason.code == .removedByAdministrator) == measures.contains(.removed), "\(code)")
+                #expect((ending.reason.code.group == .auth) == (measures == [.renewCredential] && verdict == .change))
+                #expect(ending.failsIfRepeated == (verdict == .retryOnce), "\(code)")
+                #expect(ending.leavesEndpoint == measures.contains(.nextEndpoint), "\(code)")
+                let pace: SessionMachine.Ending.Pace =
+                    if measures.contains(.slowly) { .slow } else if measures.contains(.floor) {
+                        .floor
+                    } else if measures.contains(.doubledFloor) { .doubledFloor } else if measures.contains(.atOnce) {
+                        .atOnce
+                    } else { .byReason }
+                #expect(ending.pace == pace, "\(code)")
+            }
+        }
+    }
+
+    @Test func `what was found and set aside is no reason to give up, and a distrusted session begins anew`() {
+        var server = MQTTClientMachine.ServerReason(code: .protocolError, reasonString: "no such topic")
+        #expect(SessionMachine.Ending(server, in: .disconnect).failsIfRepeated)
+        server.remedies = [.quarantine, .cleanStart]
+        let ending = SessionMachine.Ending(server, in: .disconnect)
+        #expect(!ending.failsIfRepeated)
+        #expect(ending.reason.code == .stateMismatch)
+        #expect(
+            ending.reason.message
+                == "the server said: protocol error (0x82), “no such topic”; what it may have been is set aside, the session at "
+                + "the server is given up")
+        server.remedies = [.cleanStart]
+        #expect(SessionMachine.Ending(server, in: .disconnect).failsIfRepeated)
+    }
+
+    @Test func `what the server says for people is in the sentence`() {
+        let reason = Reason(.init(code: .serverMoved, reasonString: "gone", serverReference: "b.example:8883"))
+        #expect(reason.message == "the server said: server moved (0x9D), “gone”, use b.example:8883")
+    }
+
+    // MARK: What was unanswered when the connection ended
+
+    private static func ending(_ code: ReasonCode = .protocolError) -> SessionMachine.Ending {
+        SessionMachine.Ending(.init(code: code), in: .disconnect)
+    }
+
+    @Test func `without a finding an ending stays as it is`() {
+        #expect(Self.ending().considering(nil) == Self.ending())
+    }
+
+    @Test(arguments: [
+        (MQTTClientMachine.EndFinding.suspected(ends: 1), ", while messages were unanswered", false),
+        (.suspected(ends: 2), ", and has left the same message unanswered 2 times", true),
+        (.isolated, "; \(Remedy.isolation)", true),
+    ])
+    func `a search goes on, and nothing else is made of the end`(
+        finding: MQTTClientMachine.EndFinding, sentence: String, isAboutMessage: Bool
+    ) {
+        var before = Self.ending()
+        before.mayHaveNewCredential = true
+        #expect(before.failsIfRepeated)
+        let ending = before.considering(finding)
+        #expect(ending.reason.code == before.reason.code)
+        #expect(ending.reason.message == before.reason.message + sentence)
+        #expect(ending.isAboutMessage == isAboutMessage)
+        #expect(!ending.mayHaveNewCredential)
+        #expect(!ending.failsIfRepeated)
+        #expect(ending.search == .continued)
+        #expect(ending.pace == before.pace)
+    }
+
+    @Test func `what is found is set aside, and the session goes on at once`() {
+        let ending = Self.ending().considering(.setAside("a message"))
+        #expect(ending.reason.message == Self.ending().reason.message + "; a message is the reason, and is set aside")
+        #expect(ending.isAboutMessage)
+        #expect(ending.search == .found)
+        #expect(ending.pace == .atOnce)
+    }
+
+    @Test(arguments: [ReasonCode.banned, .badUserNameOrPassword, .notAuthorized, .serverBusy])
+    func `a reason that may be about a message neither ends the session nor asks for a credential`(code: ReasonCode) {
+        let reason = Self.ending(code).considering(.isolated).reason
+        #expect(!reason.isTerminal)
+        #expect(reason.code == (code == .serverBusy ? .serverBusy : .serverError))
+        #expect(reason.serverCode == code.rawValue)
+    }
+
+    @Test(arguments: [false, true])
+    func `a close behind refused messages is about them`(isDistrusted: Bool) {
+        var refusal = MQTTClientMachine.ServerReason(code: .quotaExceeded)
+        refusal.remedies = isDistrusted ? [.cleanStart] : [.quarantine]
+        let ending = SessionMachine.Ending(closedAfter: refusal)
+        #expect(ending.reason.code == (isDistrusted ? .stateMismatch : .serverError))
+        #expect(ending.reason.serverCode == ReasonCode.quotaExceeded.rawValue)
+        #expect(ending.pace == .atOnce)
+    }
+
+    @Test(arguments: [
+        (SCRAMClient.Failure.malformed("x"), Reason.Code.protocolError, true),
+        (.refused("x"), .credentialRejected, false), (.iterations(1), .serverUnauthenticated, false),
+        (.notProven, .serverUnauthenticated, false),
+    ])
+    func `a proof that fails has its reason`(failure: SCRAMClient.Failure, code: Reason.Code, failsIfRepeated: Bool) {
+        let ending = SessionMachine.Ending(failure)
+        #expect(ending.reason == Reason(code, "\(failure)"))
+        #expect(ending.failsIfRepeated == failsIfRepeated)
+    }
+
+    @Test func `a server with another protocol is named with its address, if that is known`() {
+        #expect(
+            Reason(ForeignProtocol.http, at: "a:1") == Reason(.wrongProtocol, "at a:1 is \(ForeignProtocol.http.name)"))
+        #expect(Reason(ForeignProtocol.http, at: nil).message == "there is \(ForeignProtocol.http.name)")
+    }
+
+    @Test(arguments: Reason.Code.allCases)
+    func `a connection is given up for a reason of this host, or for one of the server`(code: Reason.Code) {
+        let network: [Reason.Code] = [.noPath, .pathGained, .pathMoved, .pathReturned, .pathLost]
+        #expect(code.isOurOwn == (code.group == .local || network.contains(code)))
+        #expect(code.isDisconnectAskedFor == [.userDisconnect, .goodbyeUnheard].contains(code))
+    }
+}

@@ -147,7 +147,8 @@ extension EndToEnd {
         try await withLab { lab, daemon in
             let beginning = try Beginning(lab, daemon)
             let made = try await beginning.begin("main")
-            #expect(made.status == 0 && made.text.contains("could not be tried: the daemon is not running"), "\(made.text)")
+            #expect(
+                made.status == 0 && made.text.contains("could not be tried: the daemon is not running"), "\(made.text)")
             #expect(made.text.hasSuffix("Next: systemctl start holdfast\n"))
             #expect(try beginning.files == ["main.toml"])
 

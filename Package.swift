@@ -137,8 +137,7 @@ let package = Package(
             "AgentTests",
             [
                 "Agent", "Support", "SupportLogind", "Vocabulary", "SessionCore", "MQTT", "ControlAPI", "Session",
-                "Configuration", "NetworkPath", "Systemd", "DurableStore", "Transport", nioCore, nioEmbedded, nioPosix,
-                logging,
+                "Configuration", "NetworkPath", "Systemd", "DurableStore", "Transport", nioCore, nioPosix, logging,
             ]),
         // What bytes from outside reach first, for the fuzzer and for the suite.
         .target(

@@ -289,6 +289,7 @@ public actor DurableStore {
             database?.close()
             database = nil
         }
+        directory.makeAgain()
         if unfinished != nil {
             directory.remove(Self.fileName)
         } else {

@@ -82,6 +82,9 @@ struct StateDirectory: ~Copyable {
         access("\(path)/\(name)", F_OK) == 0
     }
 
+    /// Makes the directory itself again if somebody has removed it.
+    func makeAgain() { mkdir(path, 0o700) }
+
     /// Makes an empty file that only the daemon's user may read, unless it is there; SQLite gives its log the same mode.
     func makePrivateFile(_ name: String) throws(StoreError) {
         let file = "\(path)/\(name)"

@@ -1,35 +1,41 @@
 import Glibc
 import Logging
 import NIOCore
-import NIOEmbedded
+import NIOPosix
 import Testing
 
 @testable import Agent
 
-struct AcceptErrorsTests {
-    /// Counts the reads that reach the socket.
-    private final class Socket: ChannelOutboundHandler {
-        typealias OutboundIn = any Channel
-        var reads = 0
-
-        func read(context: ChannelHandlerContext) { reads += 1 }
-    }
-
-    @Test func `a kernel that cannot accept is asked again after a second, and that is told once`() throws {
+@Suite(.timeLimit(.minutes(10))) struct AcceptErrorsTests {
+    @Test func `a kernel that cannot accept is asked again after a while, and that is told once`() async throws {
         let log = RecordingLog()
-        let socket = Socket()
-        let loop = EmbeddedEventLoop()
-        let channel = EmbeddedChannel(
-            handlers: [socket, acceptBackoff(of: "the control socket", log.logger)], loop: loop)
-        for round in 0..<3 {
-            channel.pipeline.fireErrorCaught(IOError(errnoCode: EMFILE, reason: "accept"))
-            // As the channel does after each error.
-            for _ in 1...5 { channel.read() }
-            #expect(socket.reads == round)
-            loop.advanceTime(to: .now() + .seconds(1))
-            #expect(socket.reads == round + 1)
-        }
+        let logger = log.logger
+        let (accepted, continuation) = AsyncStream.makeStream(of: Void.self)
+        let server = try await ServerBootstrap(group: MultiThreadedEventLoopGroup.singleton)
+            .serverChannelInitializer { channel in
+                channel.eventLoop.makeCompletedFuture {
+                    try channel.pipeline.syncOperations.addHandler(AcceptErrorHandler(of: "the socket", logger))
+                }
+            }
+            .childChannelInitializer { channel in
+                continuation.yield()
+                return channel.eventLoop.makeSucceededVoidFuture()
+            }
+            .bind(host: "127.0.0.1", port: 0).get()
+        let isReading = try await server.eventLoop.submit {
+            for _ in 1...3 {
+                server.pipeline.fireErrorCaught(IOError(errnoCode: EMFILE, reason: "accept"))
+            }
+            return try server.syncOptions?.getOption(.autoRead)
+        }.get()
+        #expect(isReading == false)
+        let client = try await ClientBootstrap(group: MultiThreadedEventLoopGroup.singleton)
+            .connect(to: try #require(server.localAddress)).get()
+        var iterator = accepted.makeAsyncIterator()
+        #expect(await iterator.next() != nil)
         #expect(log.lines.map(\.level) == [.warning])
         #expect(log.lines.first?.message.contains("Too many open files") == true)
+        try await client.close()
+        try await server.close()
     }
 }

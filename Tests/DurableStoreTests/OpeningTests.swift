@@ -186,17 +186,40 @@ import Testing
         #expect(try await openStore(try directory.copyAsItIs()).queue(main).count == 20)
     }
 
-    @Test func `a directory that is moved away is an error that is told, and nothing is lost when it is back`()
-        async throws
-    {
+    @Test func `a directory that is moved away is made again`() async throws {
         let store = try openStore(directory)
         try await store.commit([(main, (1...20).map { .insert(message($0)) })])
-        try #require(rename(directory.path, directory.path + "-away") == 0)
-        await #expect(throws: StoreError.self) { try await store.commit(main, .insert(message(21))) }
-        try #require(rename(directory.path + "-away", directory.path) == 0)
+        let away = directory.path + "-away"
+        try #require(rename(directory.path, away) == 0)
         try await store.commit(main, .insert(message(21)))
         #expect(try await openStore(try directory.copyAsItIs()).queue(main).count == 21)
-        #expect(directory.names.filter { $0.contains("corrupt") } == [])
+        for name in ["holdfast.db", "holdfast.db-wal", "holdfast.db-shm", "holdfast.spare", "lock"] {
+            unlink("\(away)/\(name)")
+        }
+        rmdir(away)
+    }
+
+    @Test func `while the directory cannot be made again that is an error, and nothing is lost when it is back`()
+        async throws
+    {
+        let parent = try TemporaryDirectory()
+        let path = parent.path + "/state"
+        let store = try openStore(path)
+        try await store.commit([(main, (1...20).map { .insert(message($0)) })])
+        // A file in the place of its parent.
+        try #require(rename(parent.path, parent.path + "-away") == 0)
+        try writeFile(parent.path, [])
+        await #expect(throws: StoreError.self) { try await store.commit(main, .insert(message(21))) }
+        unlink(parent.path)
+        try #require(rename(parent.path + "-away", parent.path) == 0)
+        try await store.commit(main, .insert(message(21)))
+        #expect(try await store.queue(main).count == 21)
+        try await store.close()
+        #expect(try await openStore(path).queue(main).count == 21)
+        for name in ["holdfast.db", "holdfast.db-wal", "holdfast.db-shm", "holdfast.spare", "lock"] {
+            unlink("\(path)/\(name)")
+        }
+        rmdir(path)
     }
 
     @Test func `an empty file is a new database`() async throws {

@@ -54,7 +54,8 @@ actor ControlServer {
         listener = try await ServerBootstrap(group: eventLoop)
             .serverChannelInitializer { [logger] channel in
                 channel.eventLoop.makeCompletedFuture {
-                    try channel.pipeline.syncOperations.addHandler(acceptBackoff(of: "the control socket", logger))
+                    try channel.pipeline.syncOperations.addHandler(
+                        AcceptErrorHandler(of: "the control socket", logger))
                 }
             }
             .childChannelOption(.allowRemoteHalfClosure, value: true)

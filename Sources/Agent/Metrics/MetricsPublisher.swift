@@ -58,7 +58,7 @@ actor MetricsPublisher {
                 .serverChannelInitializer { [logger] channel in
                     channel.eventLoop.makeCompletedFuture {
                         try channel.pipeline.syncOperations.addHandler(
-                            acceptBackoff(of: "the listener of metrics", logger))
+                            AcceptErrorHandler(of: "the listener of metrics", logger))
                     }
                 }
                 .childChannelInitializer { [weak self] channel in

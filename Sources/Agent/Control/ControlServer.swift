@@ -13,6 +13,7 @@ actor ControlServer {
 
     private let daemon: Daemon
     private let logger: Logger
+    private var stalledPacer = JournalPacer()
     private var listener: (any Channel)?
     /// The listening socket between `listen` and `serve`.
     private var descriptor: CInt?
@@ -162,14 +163,32 @@ actor ControlServer {
 
     private func endStalled() {
         timer = nil
-        if let id = scheduler.stalled(at: BootClock.now()), let connection = connections[id] {
-            let (pid, uid) = (connection.peer?.pid ?? 0, connection.peer?.uid ?? .max)
-            logger.notice(
-                "closed a stalled connection to the control socket: others needed its memory (uid \(uid), pid \(pid))"
-            )
+        let now = BootClock.now()
+        if let id = scheduler.stalled(at: now), let connection = connections[id] {
+            tellStalled(connection.peer, at: now)
             connection.assumeIsolated { $0.close() }
         }
         adjustTimer()
+    }
+
+    private func tellStalled(_ peer: Peer?, at now: Instant) {
+        switch stalledPacer.take(at: now) {
+        case .write:
+            let (pid, uid) = (peer?.pid ?? 0, peer?.uid ?? .max)
+            logger.notice(
+                "closed a stalled connection to the control socket: others needed its memory (uid \(uid), pid \(pid))")
+        case .count(let until):
+            eventLoop.scheduleTask(in: .nanoseconds(now.duration(to: until).nanoseconds)) {
+                self.assumeIsolated { server in
+                    let count = server.stalledPacer.summary()
+                    server.logger.notice(
+                        "closed \(count) more stalled \(count == 1 ? "connection" : "connections") to the control socket"
+                    )
+                }
+            }
+        case .countMore:
+            break
+        }
     }
 
     /// Accepts no more connections.

@@ -82,7 +82,7 @@ struct Workshop {
     // MARK: The copy
 
     private func mirror() throws {
-        for folder in ["Sources", "Tests", "Examples"] {
+        for folder in ["Sources", "Tests", "Examples", "Documentation"] {
             let (source, target) = (root.appending(path: folder), copy.appending(path: folder))
             let names = Self.files(below: source).filter { folder != "Tests" || !$0.hasPrefix("Mutants/") }
             let switches = folder == "Sources" ? Self.modules.map { "\($0)/Switches.swift" } : []

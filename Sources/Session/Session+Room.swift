@@ -53,7 +53,10 @@ extension Session {
         publications.enter(room)
         _ = followWithDurables(to: room)
         if let room { _ = consumers.follow(to: room) }
-        for filter in wantedFilters { funnel.work.append(.subscribe(filter, wantedQoS(of: filter) ?? .atLeastOnce)) }
+        // A set has another order in each process, and the same history must be the same session.
+        for filter in wantedFilters.sorted(by: { $0.string < $1.string }) {
+            funnel.work.append(.subscribe(filter, wantedQoS(of: filter) ?? .atLeastOnce))
+        }
     }
 
     private mutating func entered(_ room: Room, from old: Room?) {

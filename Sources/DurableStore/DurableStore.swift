@@ -96,7 +96,7 @@ public actor DurableStore {
             database = try Self.open(in: directory, durability, migrations, reserve, &report)
         } catch .corrupt(_, let cause) {
             let (new, moved) = try Self.renew(
-                nil, epoch: nil, keptAs: try Self.moveAside(in: directory), in: directory, because: cause,
+                nil, epoch: "", keptAs: try Self.moveAside(in: directory), in: directory, because: cause,
                 sessions: [:], durability, migrations, reserve)
             database = new
             report = OpenReport(isNew: true, movedAside: moved, lastAlive: lastAlive)
@@ -168,28 +168,30 @@ public actor DurableStore {
     /// Makes a new database with all that can be read of the old one.
     ///
     /// - Parameters:
-    ///   - old: where it is still open; otherwise it is opened.
-    ///   - epoch: that of `old`, if all that was committed is in it.
+    ///   - old: the old one, if it is whole and still open. It is not given up until everything is in the new one.
+    ///   - epoch: that of `old`.
     ///   - aside: the name that was given to the file, if there was one.
     private static func renew(
-        _ old: Database?, epoch: String?, keptAs aside: String?, in directory: borrowing StateDirectory,
-        because cause: String,
-        sessions: [SessionName: Int64], _ durability: Durability, _ migrations: [String], _ reserve: UInt64
+        _ old: Database?, epoch: String, keptAs aside: String?, in directory: borrowing StateDirectory,
+        because cause: String, sessions: [SessionName: Int64], _ durability: Durability, _ migrations: [String],
+        _ reserve: UInt64
     ) throws(StoreError) -> (Database, OpenReport.MovedAside) {
         let path = aside.map { "\(directory.path)/\($0)" }
         var moved = OpenReport.MovedAside(path: path, cause: cause)
         var report = OpenReport(isNew: true)
         let database = try open(in: directory, durability, migrations, reserve, &report)
-        if let old = old ?? path.flatMap({ try? Database(path: $0) }),
-            let salvage = try? Salvage(old, into: database, sessions: sessions)
+        if let old {
+            let salvage = try Salvage(old, into: database, sessions: sessions)
+            guard salvage.isComplete else {
+                throw .full(path: database.path, cause: "what is still open cannot be copied into a new database")
+            }
+            try database.run("UPDATE store SET epoch = ?", .text(epoch))
+            (moved.messages, moved.isComplete, moved.isSeamless) = (salvage.messages, true, true)
+        } else if let damaged = path.flatMap({ try? Database(path: $0) }),
+            let salvage = try? Salvage(damaged, into: database, sessions: sessions)
         {
             (moved.messages, moved.isComplete) = (salvage.messages, salvage.isComplete)
-            if moved.isComplete, let epoch {
-                try database.run("UPDATE store SET epoch = ?", .text(epoch))
-                moved.isSeamless = true
-            } else {
-                try takeUp(database)
-            }
+            try takeUp(database)
         }
         return (database, moved)
     }
@@ -297,7 +299,7 @@ public actor DurableStore {
         }
         let old = database
         let (new, moved) = try Self.renew(
-            old, epoch: isDamaged ? nil : epoch, keptAs: unfinished?.aside, in: directory,
+            old, epoch: epoch, keptAs: unfinished?.aside, in: directory,
             because: isDamaged
                 ? "it was found while the daemon ran" : "its files were removed or replaced while the daemon ran",
             sessions: sessionIDs, durability, migrations, reserve)

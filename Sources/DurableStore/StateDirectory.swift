@@ -153,8 +153,8 @@ struct StateDirectory: ~Copyable {
     }
 }
 
-/// A database and its log as they were opened, by device and inode. Somebody who tidies up or restores a backup while the
-/// daemon runs puts other files in their place; the daemon would go on writing to those that nobody finds any more.
+/// A database and its log as they were opened, identified by device and inode. If they are deleted or a backup is restored
+/// while the daemon runs, the daemon would otherwise keep writing to files that no longer have a name.
 struct DatabaseFiles {
     private struct Identity: Equatable {
         let device: dev_t

@@ -108,6 +108,20 @@ struct `A disk` {
         #expect(try await store.queue(main) == [message(1), message(2)])
     }
 
+    @Test func `that has no room for a new database keeps the one that somebody has removed`() async throws {
+        let store = try open(reserve: 0)
+        try await store.commit([(main, (1...30).map { .insert(message($0, bytes: 3000)) })])
+        for name in ["holdfast.db", "holdfast.db-wal", "holdfast.db-shm"] { unlink("\(disk.path)/\(name)") }
+        try disk.fill()
+        await #expect(throws: StoreError.self) { try await store.commit(main, .insert(message(31))) }
+        disk.free()
+        try await store.commit(main, .insert(message(31)))
+        #expect(try await store.queue(main).map(\.sequence.rawValue) == Array(1...31))
+        let reopened = try openStore(try copyElsewhere())
+        #expect(reopened.openReport.movedAside == nil)
+        #expect(try await reopened.queue(main).map(\.sequence.rawValue) == Array(1...31))
+    }
+
     /// Nothing is kept free here, so SQLite itself meets the end of the disk, at every step of a transaction in turn.
     @Test(arguments: [500, 3000, 10_000, 60_000])
     func `that ends within a transaction loses nothing and applies nothing in part`(bytes: Int) async throws {

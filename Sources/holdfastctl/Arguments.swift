@@ -17,7 +17,7 @@ struct CommonOptions: ParsableArguments {
     @Option(help: "Whether to use colour and marks: auto is on a terminal only.")
     var color = Terminal.Colour.auto
 
-    func validate() throws { Terminal.colour = color }
+    var terminal: Terminal { Terminal(color) }
 
     func client() -> HoldfastClient {
         var options = HoldfastClient.Options()

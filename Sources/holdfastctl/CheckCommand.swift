@@ -22,7 +22,7 @@ struct CheckCommand: AsyncParsableCommand {
 
     func run() async throws {
         let client = common.client()
-        let terminal = Terminal()
+        let terminal = common.terminal
         let sessions: [SessionStatus] =
             if let session {
                 [
@@ -149,7 +149,7 @@ struct PingCommand: AsyncParsableCommand {
 
     func run() async throws {
         let client = common.client()
-        let terminal = Terminal()
+        let terminal = common.terminal
         terminal.endWithReader()
         let name: String
         if let session { name = session } else { name = try await Self.onlySession(client) }

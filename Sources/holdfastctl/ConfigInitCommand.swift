@@ -120,7 +120,7 @@ extension ConfigCommand {
             if let failure = CommandOutcome.failure(result, name, isConnect: true, timeout: patience) { throw failure }
             let status = try await client.call(
                 SessionStatusMethod.self, .init(session: name), timeout: CommonOptions.answerTimeout)
-            let terminal = Terminal()
+            let terminal = common.terminal
             if !common.json {
                 let sentence = StatusText.sentence(for: status, times: Terminal.times())
                 terminal.print(
@@ -131,7 +131,7 @@ extension ConfigCommand {
 
         private func tell(_ trial: Trial?) {
             guard !common.json else { return }
-            let terminal = Terminal()
+            let terminal = common.terminal
             var load = "holdfastctl reload"
             if case .impossible(let why, let isRunning)? = trial {
                 terminal.print("The settings could not be tried: \(printable(why)).")
@@ -165,7 +165,7 @@ extension ConfigCommand {
                 let isRunning = if case ClientError.notRunning = error { false } else { true }
                 return .impossible(CommandFailure.sentence(of: error), isRunning: isRunning)
             }
-            let terminal = Terminal()
+            let terminal = common.terminal
             if !common.json {
                 terminal.print(CheckText.lines(for: result, width: terminal.wrap, isColoured: terminal.isColoured))
             }

@@ -36,7 +36,7 @@ struct HistoryCommand: AsyncParsableCommand {
 
     func run() async throws {
         let client = common.client()
-        let terminal = Terminal()
+        let terminal = common.terminal
         let times = Terminal.times()
         let start = since.start(before: times.now)
         guard start < times.now else { throw ValidationError("--since is in the future.") }

@@ -30,7 +30,7 @@ struct StatusCommand: AsyncParsableCommand {
 
     func run() async throws {
         let client = common.client()
-        let terminal = Terminal()
+        let terminal = common.terminal
         if follow {
             terminal.endWithReader()
             if terminal.canDraw, !common.json {
@@ -173,7 +173,7 @@ struct ListCommand: AsyncParsableCommand {
         let all = try decode(SessionSnapshot.self, answer).sessions.inNaturalOrder
         let sessions = all.filter { state == nil || $0.state == state }
         let shown: JSONValue = .object(["sessions": JSONText.value(sessions)])
-        let terminal = Terminal()
+        let terminal = common.terminal
         if let fields = selection.fields {
             try terminal.print(fields: fields, of: shown, "sessions")
         } else if common.json {

@@ -12,21 +12,19 @@ struct Terminal {
         case auto, always, never
     }
 
-    /// What `--color` says. Set when the arguments are parsed, before anything else runs.
-    nonisolated(unsafe) static var colour = Colour.auto
-
     /// Colour and glyphs: on a terminal, unless NO_COLOR is set to something; or as `--color` says.
     var isColoured: Bool
     var isTerminal: Bool
     /// Whether lines that were written can be written again in their place.
     var canDraw: Bool
 
-    init() {
+    /// - Parameter colour: what `--color` says.
+    init(_ colour: Colour = .auto) {
         isTerminal = isatty(STDOUT_FILENO) == 1
         let refused = getenv("NO_COLOR").map { $0.pointee != 0 } ?? false
         let kind = getenv("TERM").map { String(cString: $0) } ?? ""
         isColoured =
-            switch Self.colour {
+            switch colour {
             case .auto: isTerminal && !refused && kind != "dumb"
             case .always: true
             case .never: false

@@ -14,7 +14,7 @@ struct TopCommand: AsyncParsableCommand {
     @OptionGroup var common: CommonOptions
 
     func run() async throws {
-        let terminal = Terminal()
+        let terminal = common.terminal
         let client = common.client()
         // A user without permission is told so on a screen that stays.
         let first = try await Self.sessions(client)

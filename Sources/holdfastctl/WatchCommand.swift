@@ -19,7 +19,7 @@ struct WatchCommand: AsyncParsableCommand {
     var since: Int64?
 
     func run() async throws {
-        let terminal = Terminal()
+        let terminal = common.terminal
         terminal.endWithReader()
         for try await element in try await common.client().watch(session: session, since: since) {
             if common.json {

@@ -33,6 +33,29 @@ struct PublishLineTests {
         #expect(scanned == general(line))
     }
 
+    @Test func `a payload has 16 MiB at most, whichever way it is read`() throws {
+        let longest = MessagePayload.maximumLength
+        func line(_ count: Int) -> [UInt8] {
+            let text = Self.line(#""session":"main","topic":"t","payload":"|""#)
+            let parts = text.utf8.split(separator: UInt8(ascii: "|"))
+            return parts[0] + [UInt8](repeating: UInt8(ascii: "x"), count: count) + parts[1]
+        }
+        func parameters(_ count: Int) throws -> MessagePublishMethod.Parameters {
+            try ParameterDecoder.decode(
+                MessagePublishMethod.Parameters.self,
+                from: .object([
+                    "session": .string("main"), "topic": .string("t"),
+                    "payload": .string(String(repeating: "x", count: count)),
+                ]))
+        }
+        #expect(PublishLine(scanning: line(longest))?.parameters.payload.bytes.count == longest)
+        #expect(PublishLine(scanning: line(longest + 1)) == nil)
+        #expect(try parameters(longest).payload.bytes.count == longest)
+        #expect {
+            try parameters(longest + 1)
+        } throws: { "\($0)".contains("has 16777217 bytes, and may have 16777216") }
+    }
+
     @Test(arguments: [
         #"{"jsonrpc":"2.0","id":1,"method":"session.list"}"#, "[]", "", "{}", "7",
         line(#""session":"main","topic":"a/b""#), line(#""session":"main","topic":"a/b","payload":5"#),

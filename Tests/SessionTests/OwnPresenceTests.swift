@@ -95,12 +95,19 @@ import Testing
         #expect(presence.connected(resumed: true, at: Self.at(20), time: RFC3339(milliseconds: 30_000)) == true)
     }
 
-    @Test func `a late will of ours is corrected, our own leaving is not`() {
-        var membership = RoomMembership(RoomTopicsTests.room, presence: Self.presence())
+    /// A membership, and a message that says that it is offline.
+    private static func contradicted() -> (RoomMembership, MQTTClientMachine.InboundMessage) {
+        var membership = RoomMembership(RoomTopicsTests.room, presence: presence())
         membership.participants.beginSnapshot()
         let offline = MQTTClientMachine.InboundMessage(
             topic: membership.topic, payload: ByteBuffer(bytes: membership.presence.message(.offline).bytes),
             qos: .atLeastOnce, retain: false, duplicate: false, properties: .init())
+        return (membership, offline)
+    }
+
+    @Test func `a late will of ours is corrected, our own leaving is not`() {
+        let (known, offline) = Self.contradicted()
+        var membership = known
         #expect(membership.received(offline) == .mustCorrect)
         var retained = offline
         retained.retain = true
@@ -110,11 +117,8 @@ import Testing
     }
 
     @Test func `what contradicts our presence while that is corrected has it corrected once more`() {
-        var membership = RoomMembership(RoomTopicsTests.room, presence: Self.presence())
-        membership.participants.beginSnapshot()
-        let offline = MQTTClientMachine.InboundMessage(
-            topic: membership.topic, payload: ByteBuffer(bytes: membership.presence.message(.offline).bytes),
-            qos: .atLeastOnce, retain: false, duplicate: false, properties: .init())
+        let (known, offline) = Self.contradicted()
+        var membership = known
         #expect(membership.received(offline) == .mustCorrect)
         #expect(membership.presenceAnswered(isRefused: false, at: Self.at(1)) == false)
         #expect(membership.received(offline) == .mustCorrect)

@@ -67,7 +67,7 @@ extension Session {
 
     // MARK: Durable consumers
 
-    /// Gives a consumer to a program, and makes it if there is none.
+    /// Attaches a program to a consumer, and creates the consumer if it does not exist.
     ///
     /// - Returns: whether the consumer is another one than before, and the subscription of the program that had it.
     package mutating func attach(
@@ -77,7 +77,7 @@ extension Session {
         let isChanged = before?.text != text || before?.filter != filter || before?.qos != qos
         if isChanged { put(name, text, filter, qos) }
         let takenOver = durableConsumers.attach(subscription, to: name)
-        // Should the daemon be killed, nobody knows how much the program was given.
+        // If the daemon is killed, it is not known how much the program was given.
         take(.mqtt(.consumer(name, .give(through: .last))))
         return (isChanged, takenOver)
     }
@@ -142,7 +142,7 @@ extension Session {
         return all.flatMap(\.loaded.given)
     }
 
-    /// What is to be read for programs next.
+    /// The next messages to read from the store for a program.
     package mutating func beginLoad(hasRoom: (SubscriptionID) -> Bool) -> DurableConsumers.Load? {
         durableConsumers.beginLoad(hasRoom: hasRoom)
     }

@@ -8,8 +8,8 @@ public import NIOCore
 public final class NameLookups: Sendable {
     /// Threads at the same time. What is asked beyond them waits.
     static let maximumThreads = 64
-    /// Threads for one name. Two are not enough: the network may change more than once while the first one waits for a name
-    /// server that cannot be reached any more. Whoever asks beyond them gets the last one's answer.
+    /// Threads for one name. The network may change more than once while the first lookup waits for a name server that has
+    /// become unreachable, so two are not enough. Further requests share the answer of the latest lookup.
     static let maximumThreadsOfName = 3
 
     typealias Completion = (Result<[SocketAddress], TransportFailure>) -> Void

@@ -51,8 +51,8 @@ struct Statement: Sendable {
     static let all = dataRepresentation + connecting + publishing + subscribing + leaving + operation
 
     private static let dataRepresentation: [Statement] = [
-        .both("1.5.4-1", "A string is well-formed UTF-8, without surrogates."),
-        .both("1.5.4-2", "A string has no U+0000."),
+        .both("1.5.4-1", "A string is well-formed UTF-8 and contains no surrogate code points."),
+        .both("1.5.4-2", "A string does not contain U+0000."),
         .both("1.5.4-3", "EF BB BF is U+FEFF wherever it stands, and is neither skipped nor removed."),
         .both("1.5.5-1", "A Variable Byte Integer takes as few bytes as possible."),
         .both("1.5.7-1", "Both strings of a pair are as 1.5.4 has them."),
@@ -66,7 +66,7 @@ struct Statement: Sendable {
             "A PUBLISH of the server has an identifier that is not 0; one of 0 ends the connection with 0x82."),
         .both("2.2.1-5", "PUBACK, PUBREC, PUBREL and PUBCOMP have the identifier of their PUBLISH."),
         .server(
-            "2.2.1-6", "SUBACK and UNSUBACK have the identifier of their request; one of anything else changes nothing."
+            "2.2.1-6", "SUBACK and UNSUBACK carry the identifier of their request; others are ignored."
         ),
         .both("2.2.2-1", "No properties are a Property Length of 0."),
     ]
@@ -136,15 +136,15 @@ struct Statement: Sendable {
         .both("3.3.1-3", "DUP says that this PUBLISH was sent before, and nothing else."),
         .both("3.3.1-4", "No PUBLISH has QoS 3; one ends the connection with 0x81."),
         .both("3.3.2-1", "The Topic Name is the first field of PUBLISH, a UTF-8 string."),
-        .both("3.3.2-2", "A Topic Name has no wildcards."),
+        .both("3.3.2-2", "A Topic Name does not contain wildcards."),
         .both("3.3.2-7", "A receiver forgets topic aliases with the connection."),
         .both("3.3.2-8", "No alias is 0; one ends the connection with 0x94."),
         .client("3.3.2-9", "As 3.2.2-17."),
         .client("3.3.2-10", "A client accepts every alias up to the maximum that it announced: ours announces none."),
         .server("3.3.2-11", "As 3.1.2-26."),
-        .both("3.3.2-13", "The Response Topic is a UTF-8 string."),
-        .both("3.3.2-14", "The Response Topic has no wildcards."),
-        .both("3.3.2-19", "The Content Type is a UTF-8 string."),
+        .both("3.3.2-13", "The Response Topic is encoded as UTF-8."),
+        .both("3.3.2-14", "The Response Topic does not contain wildcards."),
+        .both("3.3.2-19", "The Content Type is encoded as UTF-8."),
         .both("3.3.4-1", "A PUBLISH is answered as its QoS asks: not at all, with PUBACK, with PUBREC."),
         .client("3.3.4-6", "A PUBLISH of a client has no Subscription Identifier."),
         .client(
@@ -240,7 +240,7 @@ struct Statement: Sendable {
             "When a session is resumed, unacknowledged PUBLISH and PUBREL are sent again with their identifiers; never otherwise."
         ),
         .both("4.4.0-2", "A PUBLISH that was answered with 0x80 or more is not sent again."),
-        .client("4.5.0-2", "Every PUBLISH is acknowledged, whether its message is of any use or not."),
+        .client("4.5.0-2", "Every PUBLISH is acknowledged, even if its message cannot be used."),
         .client("4.6.0-1", "What is sent again is sent in the original order."),
         .client("4.6.0-2", "PUBACK packets are in the order of the PUBLISH packets."),
         .client("4.6.0-3", "PUBREC packets are in the order of the PUBLISH packets."),

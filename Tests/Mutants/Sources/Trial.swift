@@ -59,6 +59,7 @@ struct Trial {
             return Trial(outcome: outcome, processor: used)
         }
         while process.isRunning {
+            // Nothing tells when another process has used some of a processor, or none for a while.
             try await Task.sleep(for: .milliseconds(20))
             if let now = processorTime(of: pid), now > used {
                 used = now

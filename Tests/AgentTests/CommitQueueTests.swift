@@ -253,6 +253,45 @@ struct CommitQueueTests {
         }
     }
 
+    @Test func `what is given up is not written later, and the others wait on`() async throws {
+        try await Self.run { bench in
+            let guest = try #require(SessionName("guest"))
+            let other = try Database(path: bench.path)
+            try other.execute("BEGIN IMMEDIATE")
+            let answers = Arrivals<String>(eventLoop: bench.queue.eventLoop)
+            try await bench.queue.eventLoop.submit {
+                bench.queue.assumeIsolated { queue in
+                    for (name, sequence) in [(bench.main, Int64(1)), (guest, 1)] {
+                        queue.commit([.mqtt(.setEstablished(true))], of: name) { error in
+                            answers.note("\(name) refused \(error.code)")
+                        } completion: {
+                            answers.note("\(name) \($0)")
+                        }
+                        queue.commit([Self.insert(sequence)], of: name) { _ in }
+                    }
+                    queue.barrier(bench.main) { error in answers.note("barrier \(error?.code ?? "")") }
+                }
+            }.get()
+            _ = try await answers.first { $0.hasPrefix("barrier") ? true : nil }
+            await bench.queue.giveUp(bench.main)
+            #expect(await answers.all == ["barrier store-busy", "main refused store-busy"])
+            // The one that takes its place.
+            try await bench.queue.eventLoop.submit {
+                bench.queue.assumeIsolated { queue in
+                    queue.commit([.mqtt(.setEstablished(false))], of: bench.main) { answers.note("successor \($0)") }
+                }
+            }.get()
+            try other.execute("ROLLBACK")
+            _ = try await answers.first { $0 == "successor committed" ? true : nil }
+            #expect(
+                await answers.all == [
+                    "barrier store-busy", "main refused store-busy", "guest committed", "successor committed",
+                ])
+            #expect(try await !bench.store.session(bench.main).mqtt.established)
+            #expect(try await bench.store.session(guest).mqtt.established)
+        }
+    }
+
     @Test func `a time of refused messages is told once, and its end once`() async throws {
         try await Self.run { bench in
             try await bench.commit([[Self.insert(5)]])

@@ -146,8 +146,9 @@ struct Ledger {
     private var noticed: Set<Place> = []
     /// Sessions that servers began.
     private var begun: Set<Place> = []
-    /// Sessions that a server began, and said that it had had them before: the client takes each for the one of before,
-    /// and a message with an identifier of then for one that it has.
+    /// Sessions that a server began, and said that it had had them before, or that it began for a CONNECT whose answer was
+    /// lost, while the client had a session at another server. The client takes each for the session that it has, and a
+    /// message with an identifier of that one for a message that it has.
     private var claimed: Set<Place> = []
 
     mutating func takeProblems() -> [(Violation.Invariant, String)] {
@@ -312,7 +313,7 @@ struct Ledger {
         let isFirst = collectedNames[place, default: []].insert(name).inserted
         let whole = copies[Place(host: place.host, name: name)]
         guard let sent = ids.isEmpty ? whole : incoming[Place(host: place.host, name: copy)] else { return }
-        if message.qos == .exactlyOnce, count >= sent.count {
+        if message.qos == .exactlyOnce, count >= sent.count, noticed.contains(session(sent, of: place.host)) {
             note(.exactlyOnceInOrder, "\(name) (QoS 2) was collected \(count + 1) times for \(place.name)")
         }
         guard let filter = consumers[place]?.filter else { return }
@@ -363,7 +364,9 @@ struct Ledger {
     /// A server accepted a host's connection.
     mutating func accepted(_ host: String, at server: String, epoch: Int, resumed: Bool) {
         let session = Place(host: host, name: "\(server) \(epoch)")
-        if begun.insert(session).inserted, resumed { claimed.insert(session) }
+        let isNew = begun.insert(session).inserted
+        let hasAnother = noticed.contains { $0.host == host && !$0.name.hasPrefix("\(server) ") }
+        if resumed, isNew || hasAnother && !noticed.contains(session) { claimed.insert(session) }
     }
 
     mutating func subscribed(_ host: String, _ filter: TopicFilter, life: Int) {

@@ -59,6 +59,10 @@ actor CommitQueue {
     private let store: any SessionStore
     private var waiting: [Entry] = []
     private var isRunning = false
+    /// Sessions whose changes are left out of the batch under way.
+    private var givenUp: Set<SessionName> = []
+    /// Callers of ``giveUp(_:)``, until no transaction has changes of their session.
+    private var givingUp: [SessionName: CheckedContinuation<Void, Never>] = [:]
     /// Why not even a transaction without new messages succeeds; `nil` when it does.
     private(set) var failure: StoreError?
     /// Whether it was told that transactions fail. They are not said to succeed again before one with messages has: a
@@ -108,6 +112,40 @@ actor CommitQueue {
         append(Entry(session: session, changes: [], waiter: .barrier(completion)))
     }
 
+    /// Discards the session's changes that are not durable yet, as a crash would. Their callers are told that they were
+    /// refused; no completion is called.
+    ///
+    /// Returns when none of these changes can become durable any more. The session must commit nothing before that.
+    func giveUp(_ session: SessionName) async {
+        guard isRunning else { return }
+        givenUp.insert(session)
+        await withCheckedContinuation { givingUp[session] = $0 }
+    }
+
+    /// Must not be called while a transaction runs.
+    private func dropGivenUp(from batch: inout [Entry]) {
+        drop(givenUp, from: &batch)
+        dropWaiting()
+    }
+
+    private func dropWaiting() {
+        drop(Set(givingUp.keys), from: &waiting)
+        for continuation in givingUp.values { continuation.resume() }
+        givingUp = [:]
+    }
+
+    private func drop(_ sessions: Set<SessionName>, from entries: inout [Entry]) {
+        if sessions.isEmpty { return }
+        let error = failure ?? .closed
+        for entry in entries where sessions.contains(entry.session) {
+            switch entry.waiter {
+            case .changes(let refused, _): if !entry.isRefused { refused(error) }
+            case .barrier(let completed): completed(error)
+            }
+        }
+        entries.removeAll { sessions.contains($0.session) }
+    }
+
     private func append(_ entry: Entry) {
         waiting.append(entry)
         if let failure { refuse(&waiting, failure) }
@@ -121,6 +159,8 @@ actor CommitQueue {
             let batch = waiting
             waiting = []
             await commit(batch)
+            dropWaiting()
+            givenUp = []
         }
         isRunning = false
     }
@@ -132,7 +172,9 @@ actor CommitQueue {
     private func commit(_ entries: [Entry]) async {
         var batch = entries
         var lockedTries = 0
-        while !batch.isEmpty {
+        while true {
+            dropGivenUp(from: &batch)
+            if batch.isEmpty { return }
             let changes = Self.changes(of: batch)
             do throws(StoreError) {
                 // While transactions fail, one without changes shows whether they still do: what was refused is no success.

@@ -114,7 +114,8 @@ extension SessionRegistry {
             // A session that the server may have under another client id was never ours: it is not to be resumed.
             let isSameClient = driver.configuration.clientID == new.clientID
             try await start(
-                name, new, wasUp: wasUp, without: isSameClient ? [.failure] : [.failure, .sessionAtServer])
+                name, new, wasUp: wasUp, without: isSameClient ? [.failure] : [.failure, .sessionAtServer],
+                decided: .some(await driver.session.verdict))
         case (.running?, .failure(let errors)):
             if rejected.updateValue(errors, forKey: name) != errors { tellRejected(name, errors) }
         case (.broken(let old, _)?, .failure(let errors)):

@@ -100,7 +100,10 @@ extension SessionDriver {
         var decided = 0
         repeat {
             decided = commitCount
-            if await everythingCommitted() != nil { break }
+            guard await everythingCommitted() != nil else { continue }
+            // Written later, these changes would contradict what the next driver has read by then.
+            await surroundings.commits.giveUp(name)
+            break
         } while decided != commitCount
         life = .over
         for (sequence, publisher) in programs.publishers {

@@ -1,9 +1,9 @@
 package import SessionCore
 
-/// What the inbox has no room for: how many messages were dropped, when that is told, and when collecting begins again
-/// after the disk had no room.
+/// What is lost when the inbox has no room: how many messages were dropped, when to report it, and when to resume
+/// collecting after the disk was full.
 package struct InboxLosses: Hashable, Sendable {
-    /// What drops within this time is told together.
+    /// Losses within this time are reported together.
     package static let period = Duration.seconds(1)
 
     /// What is due.
@@ -12,7 +12,7 @@ package struct InboxLosses: Hashable, Sendable {
         case resumeCollecting
     }
 
-    /// Since the session was started.
+    /// Messages dropped since the session was started.
     package private(set) var dropped: Int64 = 0
     private var untold = 0
     private var tellAt: Instant?
@@ -28,7 +28,7 @@ package struct InboxLosses: Hashable, Sendable {
         if tellAt == nil { tellAt = now.advanced(by: Self.period) }
     }
 
-    /// The disk had no room.
+    /// The disk is full.
     package mutating func collectingPaused(for pause: Duration, at now: Instant) {
         if resumeAt == nil { resumeAt = now.advanced(by: pause) }
     }

@@ -3,9 +3,9 @@ package struct MessageCounts: Hashable, Sendable {
     /// Accepted from programs.
     package var published: Int64 = 0
     package var received: Int64 = 0
-    /// Accepted, and dropped by the configuration or by a person.
+    /// Accepted, then dropped because of the configuration or by a person.
     package var dropped: Int64 = 0
-    /// Received from the server, but not passed on.
+    /// Received from the server, but not delivered to programs.
     package var refused: Int64 = 0
 
     package init() {}

@@ -2,7 +2,8 @@ package import ControlAPI
 package import MQTT
 import NIOCore
 
-// Messages between the control socket and MQTT. Each property stands in both directions, one below the other.
+// Translation of messages between the control socket and MQTT. Each property appears in both directions, one below the
+// other.
 
 extension Publish.Properties {
     package init(_ properties: MessageProperties?) {
@@ -15,7 +16,7 @@ extension Publish.Properties {
 }
 
 extension MessageProperties {
-    /// `nil` when the message has none that concern programs.
+    /// `nil` when the message has no properties that concern programs.
     package init?(_ properties: Publish.Properties) {
         self.init(
             contentType: properties.contentType, responseTopic: properties.responseTopic,

@@ -1,10 +1,10 @@
 package import MQTT
 package import SessionCore
 
-// What the server says, in the session's words: the tables of Documentation/Reason-codes.md.
+// Translates what the server says into the session's terms: the tables of Documentation/Reason-codes.md.
 
 extension Reason {
-    /// The server speaks something else.
+    /// The server speaks another protocol.
     package init(_ other: ForeignProtocol, at address: String?) {
         self.init(.wrongProtocol, "\(address.map { "at \($0)" } ?? "there") is \(other.name)")
     }
@@ -22,7 +22,7 @@ extension Reason {
 }
 
 extension SessionMachine.Ending {
-    /// What the server said in CONNACK or DISCONNECT, with what its reason code asks for.
+    /// What the server said in CONNACK or DISCONNECT, and what its reason code calls for.
     package init(_ server: MQTTClientMachine.ServerReason, in place: Consequence.Place) {
         self.init(Reason(server))
         let consequence = Consequence(of: server.code, in: place)
@@ -33,7 +33,7 @@ extension SessionMachine.Ending {
         } else if server.remedies.contains(.isolation) {
             search = .continued
         }
-        // As long as something is found and set aside, the server does not object to everything.
+        // As long as each search finds something to set aside, the server does not object to everything.
         failsIfRepeated = consequence.class == .retryOnce && search == .none
         if measures.contains(.slowly) {
             pace = .slow
@@ -71,7 +71,7 @@ extension SessionMachine.Ending {
         return ending
     }
 
-    /// The server closed the connection right after it had refused messages because its quota is used up.
+    /// The server closed the connection right after refusing messages because its quota was used up.
     package init(closedAfter refusal: MQTTClientMachine.ServerReason) {
         self.init(
             Reason(
@@ -82,7 +82,7 @@ extension SessionMachine.Ending {
         pace = .atOnce
     }
 
-    /// There is no mutual proof of the password.
+    /// Client and server have not proven to each other that they know the password.
     init(_ failure: SCRAMClient.Failure) {
         switch failure {
         case .malformed:
@@ -97,10 +97,10 @@ extension SessionMachine.Ending {
 }
 
 extension Reason.Code {
-    /// Whether somebody has disconnected the session, so that it stays so over a restart of the daemon.
+    /// Whether somebody disconnected the session, so that it stays disconnected when the daemon restarts.
     package var isDisconnectAskedFor: Bool { self == .userDisconnect || self == .goodbyeUnheard }
 
-    /// Whether a connection or an attempt was given up because of this host or its network, and not of the server.
+    /// Whether a connection or an attempt was given up because of this host or its network, not because of the server.
     var isOurOwn: Bool {
         switch self {
         case .noPath, .pathGained, .pathMoved, .pathReturned, .pathLost: true

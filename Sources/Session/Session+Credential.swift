@@ -3,13 +3,13 @@ import MQTT
 import NIOCore
 import SessionCore
 
-// Where the session's credential comes from, when it ends, and how another one gets to the server: by a quick reconnect,
+// Where the session's credential comes from, when it ends, and how a new one gets to the server: by a quick reconnect,
 // or with enhanced authentication (MQTT 5, 4.12) on the connection that is up.
 
 extension Session {
     // MARK: Login
 
-    /// Who we are, for the CONNECT of the present link.
+    /// The credentials for CONNECT on the present link.
     var connectCredentials: MQTTCredentials {
         guard settings.provesPassword else {
             return MQTTCredentials(
@@ -18,12 +18,12 @@ extension Session {
         return MQTTCredentials(username: settings.username, authentication: exchange)
     }
 
-    /// A password needs a name as well.
+    /// The user name for CONNECT. A password that a program gave needs one too, so the session's user takes its place.
     var username: String? { settings.username ?? (credentials.given == nil ? nil : settings.user) }
 
     private var exchange: SCRAMClient { SCRAMClient(username: settings.username ?? settings.user) }
 
-    /// The attempt has its credential.
+    /// Notes the credential that the attempt uses.
     mutating func noteCredential(_ credential: SessionCredential) {
         credentials.mark = credential.mark
         learn(credential.end)
@@ -34,14 +34,16 @@ extension Session {
         tellMachine(.credentialObtained(generation, expiresAt: live(until: end)))
     }
 
-    /// - Returns: when the link's credential ends.
+    /// Notes when the link's credential ends.
+    ///
+    /// - Returns: the end on the machines' clock.
     private mutating func live(until end: CredentialEnd?) -> Instant? {
         let instant = end?.instant(wallClock: wallClock, bootClock: now)
         link?.login.life = end.flatMap { end in instant.map { CredentialLife(end: end, told: $0) } }
         return instant
     }
 
-    /// When the credential in use ends, for people.
+    /// When the credential in use ends, as a date for people.
     var credentialEnd: RFC3339? { link?.login.life?.end.date(wallClock: wallClock, bootClock: now) }
 
     // MARK: From a program
@@ -64,10 +66,10 @@ extension Session {
 
     // MARK: Before its end
 
-    /// A date comes sooner or later when the host's clock is set. That is looked at whenever a timer wakes the session,
-    /// which the heartbeat does often enough.
+    /// Checks whether the host's clock was set, which moves an end that is given as a date. Called whenever a timer
+    /// wakes the session, which the heartbeat does often enough.
     ///
-    /// - Returns: whether it comes at another time now.
+    /// - Returns: whether the end has moved.
     @discardableResult
     package mutating func checkCredentialEnd() -> Bool {
         guard let life = link?.login.life, case .byWallClock = life.end else { return false }
@@ -80,12 +82,12 @@ extension Session {
     mutating func renewed(_ credential: SessionCredential, for generation: Generation) {
         guard let link, link.generation == generation else { return }
         guard credential.secret != link.login.password else {
-            // Nothing to take to the server; but it may last longer than it did.
+            // There is nothing to take to the server, but the credential may last longer than before.
             tellMachine(.credentialRenewalFailed(generation))
             learn(credential.end)
             return
         }
-        // One that ends no later is no gain, and not worth an exchange.
+        // A credential that ends no later is not worth an exchange.
         let end = credential.end?.instant(wallClock: wallClock, bootClock: now)
         let isLonger = end.map { end in link.login.life.map { end > $0.told } ?? true } ?? true
         if isLonger, mqtt.canReauthenticate, SCRAMClient.isUsable(credential.secret) {
@@ -108,7 +110,7 @@ extension Session {
 
     // MARK: On a connection that is up
 
-    /// If the server does not answer in time, the credential is taken there by a reconnect.
+    /// Falls back to a reconnect with the new credential if the server has not answered in time.
     mutating func reauthenticationIsDue() {
         guard let link, let renewal = link.login.renewal, renewal.deadline <= now else { return }
         self.link?.login.renewal = nil
@@ -127,7 +129,7 @@ extension Session {
 
     // MARK: After a rejection
 
-    /// MQTT has no code for a credential that has ended; but its source told when it ends.
+    /// Names an ended credential as the reason if its source said when it ends: MQTT has no code for that.
     func namedByEnd(_ reason: Reason) -> Reason {
         guard let end = link?.login.life?.end, end.instant(wallClock: wallClock, bootClock: now) <= now else {
             return reason

@@ -2,8 +2,8 @@ import MQTT
 import NIOCore
 import SessionCore
 
-// Dialing, whatever for, and the one place where the events of connections are looked at. And knocks, at endpoints that the
-// session does not use.
+// Dialing for all purposes, and the one place where the events of connections are handled. Also knocks, at endpoints
+// that the session does not use.
 
 extension Session {
     /// Begins to connect.
@@ -69,7 +69,7 @@ extension Session {
     mutating func knock(at endpoint: EndpointIndex) {
         let (number, replaced) = knocks.begin(at: endpoint)
         letGo(replaced, .abort)
-        // A proxy answers for itself. Whether there is anything to return to shows only behind it.
+        // A proxy answers for itself. Only the server behind it shows whether there is anything to return to.
         guard case .some(_, let hasPassword) = settings.proxy, machine.status.state == .connected else {
             openKnock(at: endpoint)
             return
@@ -94,7 +94,7 @@ extension Session {
         knocks.dialed(dial(dialed, as: .knock(endpoint)), at: endpoint, isBehindProxy: behindProxy)
     }
 
-    /// The connection that the attempt goes on with; all others are of no use any more.
+    /// Returns the connection of the knock that the attempt continues on, if any; one that it cannot use is closed.
     mutating func takeKnock(for attempt: Attempt) -> DialID? {
         var needsLogin = false
         if case .some(true, _) = settings.proxy { needsLogin = true }

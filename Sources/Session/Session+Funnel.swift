@@ -3,35 +3,35 @@ package import MQTT
 import NIOCore
 package import SessionCore
 
-// The funnel: inputs wait in one queue, and each is worked on to its end before the next one is looked at. What the session
-// wants done is collected meanwhile, and carried out by the driver before the next input.
+// The funnel: inputs wait in one queue, and each is handled completely before the next. The actions that result are
+// collected, and the driver carries them out before the next input.
 
 extension Session {
     // MARK: In and out
 
-    /// Puts an input behind those that wait.
+    /// Adds an input to the end of the queue.
     package mutating func take(_ input: Input) { funnel.work.append(.input(input)) }
 
-    /// What an action asked for, as the driver carries it out: it comes before everything that waits.
+    /// Puts the answer to an action, while the driver carries it out, ahead of everything in the queue.
     package mutating func answer(_ input: Input) { funnel.work.prepend(.input(input)) }
 
-    /// What follows from the messages that were accepted at that time. To be called before ``next(at:)`` only.
+    /// Handles the consequences of the messages that were accepted at that time. Call it only before ``next(at:)``.
     package mutating func goOnWithAccepted(at time: Timestamp) {
         withAnswers { $0.mqtt.goOnWithAccepted(at: time, into: &$1) }
     }
 
-    /// What the protocol machine has to know before anything else; between two inputs.
+    /// Gives the protocol machine an input that it needs before any other. Call it between two inputs.
     package mutating func handleFirst(_ input: MQTTClientMachine.Input, at moment: Moment) {
         self.moment = moment
         handle(input)
     }
 
-    /// Whether there is something to decide or to carry out.
+    /// Whether there is anything left to decide or to carry out.
     package var hasWork: Bool { !funnel.work.isEmpty || !funnel.actions.isEmpty }
 
-    /// Works on the next input, and when there is none on what follows from all of them together.
+    /// Handles the next input. When the queue is empty, decides what follows from all of them together.
     ///
-    /// - Returns: `false` when nothing is left, neither to decide nor to carry out.
+    /// - Returns: `false` when nothing is left to decide or to carry out.
     package mutating func next(at moment: Moment) -> Bool {
         self.moment = moment
         if let work = funnel.work.popFirst() {
@@ -49,10 +49,10 @@ extension Session {
         return !funnel.actions.isEmpty
     }
 
-    /// Exchanges what is to be carried out for an empty buffer.
+    /// Swaps the actions to carry out for an empty buffer.
     package mutating func exchangeActions(_ buffer: inout [Action]) { swap(&funnel.actions, &buffer) }
 
-    /// The end of the session's value: what there is of connections is dropped.
+    /// Drops all connections, at the end of the session's value.
     package mutating func end() {
         dropLink()
         endProtocol()
@@ -63,7 +63,7 @@ extension Session {
 
     mutating func tellMachine(_ input: SessionMachine.Input) { take(.machine(input)) }
 
-    /// The session machine learns what the protocol machine found out about the present link.
+    /// Tells the session machine what the protocol machine found out about the present link.
     mutating func tellMachine(_ input: (Generation) -> SessionMachine.Input) {
         if let link { tellMachine(input(link.generation)) }
     }
@@ -119,7 +119,8 @@ extension Session {
         case .retire(let generation, let ending):
             linkRetired(generation, ending, .connectionClosed)
         case .pathFound(let endpoint, let path, let excluded):
-            // Nothing has changed but what is looked at, unless that ends the waiting.
+            // Only the addresses that are watched have changed. That is no event, unless it ends the wait for the
+            // network.
             let isGained = path != nil && machine.status.phase == .waitingForNetwork
             answer(.machine(.pathChanged(endpoint, to: path, isGained ? .gained : .none)))
             if settings.isBound { answer(.machine(.pathExcluded(endpoint, excluded))) }
@@ -194,7 +195,7 @@ extension Session {
     private mutating func perform(_ actions: ArraySlice<SessionMachine.Action>) {
         for index in actions.indices {
             switch actions[index] {
-            // What takes the link's place is dialed first: what the protocol does with the end takes longer.
+            // The replacement of the link is dialed first: what the protocol does at the end of a link takes longer.
             case .open, .report(.reconnectStarted), .report(.pathChanged), .report(.connectionLost),
                 .report(.qualityChanged), .report(.credentialExpiring), .report(.reconnectCompleted):
                 break
@@ -229,7 +230,7 @@ extension Session {
             checkFlushed()
         case .sayGoodbye:
             link?.step = .none
-            // When the room does not know yet that the session left, the will tells it.
+            // If the room does not know yet that the session left, the will tells it.
             take(.mqtt(.disconnect(rooms.isLeaving ? .disconnectWithWill : .normalDisconnection)))
         case .sendHeartbeat:
             take(.mqtt(.ping))
@@ -254,12 +255,12 @@ extension Session {
                     address: status.endpoint.map { address(of: $0) }, eventAddress: eventAddress,
                     liveness: machine.liveness, credentialEnd: credentialEnd, room: rooms.membership?.room.name)))
         if case .qualityChanged(let quality) = event {
-            // The others in the room are told how good this session's connection is.
+            // The others in the room learn how good this session's connection is.
             perform(rooms.qualityChanged(quality, isConnected: status.state == .connected))
         }
     }
 
-    /// Where an endpoint is, or where its attempt was redirected to.
+    /// The address of an endpoint, or the one that its attempt was redirected to.
     package func address(of endpoint: EndpointIndex) -> Endpoint {
         if let link, link.attempt.endpoint == endpoint { return link.address }
         return settings.endpoints[endpoint.rawValue]
@@ -268,7 +269,7 @@ extension Session {
     private mutating func stateChanged(from: SessionState, to state: SessionState) {
         guard from != state else {
             if state == .disconnected || state == .disconnecting {
-                // An explicit disconnect of a session that was idle or slept, or was about to.
+                // Somebody disconnected a session that was idle or asleep, or about to be.
                 rememberVerdict(state)
                 leavePublications()
             }
@@ -291,13 +292,13 @@ extension Session {
         for use in changedUses { tellMachine(use) }
     }
 
-    /// What was held back on a connection that was about to be left goes on, if it stays: so that whatever ends a hand-over
-    /// need not say so.
+    /// Lets what was held back go on if the connection is kept after all. Checked after every input, so that the code
+    /// that ends a hand-over need not do it.
     private mutating func endSettling() {
         if mqtt.isSettling, !machine.isSettling { take(.mqtt(.goOn)) }
     }
 
-    /// Messages that had no room even to wait come again on another connection, when there is room.
+    /// Reconnects to receive the messages that were left out because there was no room to hold them, once there is.
     private mutating func fetchLeftOut() {
         if mqtt.hasRoomForLeftOut, machine.status.state == .connected { renew(because: Reason(.inboxRoom)) }
     }
@@ -312,7 +313,7 @@ extension Session {
 }
 
 extension Session.Work {
-    /// Whether the session itself wants something of the protocol.
+    /// Whether the session itself asks something of the protocol.
     fileprivate var isOrder: Bool {
         switch self {
         case .announce, .subscribe: true

@@ -2,8 +2,8 @@ import MQTT
 import NIOCore
 import SessionCore
 
-// The link: the attempt under way, and the connection that it becomes. And its successor: make before break. When, the
-// session machine says; see SessionMachine+Handover.swift.
+// The link: the attempt under way, and the connection that it becomes. Also its successor, which is set up before the
+// link is given up. The session machine says when; see SessionMachine+Handover.swift.
 
 extension Session {
     // MARK: Its beginning
@@ -19,7 +19,7 @@ extension Session {
         prepare(.attempt(attempt))
     }
 
-    /// Before an attempt: what CONNECT says of the room.
+    /// Sets what CONNECT says about the room, before an attempt.
     private mutating func prepareConnect() {
         rooms.willConnect(
             as: rooms.newMark(clientID: clientID, at: wallClock),
@@ -29,7 +29,7 @@ extension Session {
             rooms.membership == nil ? settings.keepAlive.alone : settings.keepAlive.inRoom
     }
 
-    /// The transport is ready for CONNECT, if its path has not moved.
+    /// The transport is ready for CONNECT, unless its path has moved.
     mutating func linkOpened(_ connection: DialID, _ peer: LinkPeer) {
         guard let link else { return }
         self.link?.stage = .open(connection, peer)
@@ -53,7 +53,7 @@ extension Session {
     mutating func linkClosed(_ ending: SessionMachine.Ending) {
         guard let link else { return }
         if ending.reason.code == .userDisconnect { tellMachine(.closed(link.generation)) }
-        // What the server said before it closed comes first.
+        // What the server said before it closed is handled first.
         guard !mqtt.isBehind else {
             self.link?.flow.end = ending
             return
@@ -67,8 +67,8 @@ extension Session {
             .retire(link.generation, ending, ending.isByServer ? .connectionEnded(.byServer) : .connectionClosed))
     }
 
-    /// The transport ended. After CONNECT and before CONNACK that may be a server's way to refuse the version; after
-    /// refusals, to say that it has no room.
+    /// Says more about the end of a transport. After CONNECT and before CONNACK, closing may be the server's way to
+    /// refuse the version; after refusals, to say that it has no room.
     private mutating func considered(_ ending: SessionMachine.Ending, of link: Link) -> SessionMachine.Ending {
         var ending = ending
         ending.isElsewhere = link.destination.isRedirected
@@ -98,7 +98,8 @@ extension Session {
         tellMachine(.ended(generation, ending))
     }
 
-    /// Drops the connection without a word, and lets the protocol know before anything happens but that another is dialed.
+    /// Drops the connection without a DISCONNECT. The protocol machine is told before anything else happens, except
+    /// that another connection is dialed.
     mutating func dropLink() {
         guard let link else { return }
         stopLooking()
@@ -112,7 +113,7 @@ extension Session {
         watchAllPaths(of: link)
     }
 
-    /// The protocol machine hears that its link was dropped.
+    /// Tells the protocol machine that its link was dropped.
     mutating func endProtocol() {
         guard let end = connections.untoldEnd else { return }
         connections.untoldEnd = nil
@@ -126,7 +127,7 @@ extension Session {
 
     // MARK: Its successor
 
-    /// Sets up everything before CONNECT, to the address that is in use: the session is there.
+    /// Sets up everything before CONNECT, at the address in use, since that server has the session.
     mutating func prepareSuccessor(_ attempt: Attempt) {
         letGo(connections.successor?.connection, .abort)
         guard let link else { return }
@@ -139,11 +140,11 @@ extension Session {
         tellMachine(.preparationFailed(generation))
     }
 
-    /// Tells the server, behind everything that it was sent on this connection, that no more comes here. The session is
-    /// back in a moment, and the will must not be dropped: nobody may be there to say it later.
+    /// Tells the server, after everything else sent on this connection, that the session leaves it. The session will be
+    /// back in a moment, but the server must keep the will in case it is not.
     mutating func leave(_ generation: Generation) {
         guard let link, link.generation == generation else { return }
-        // MQTT 3.1.1 knows one way to leave, and a connection that is closed without it publishes the will at once.
+        // MQTT 3.1.1 has only one way to leave, and publishes the will at once when a connection is closed without it.
         let keepsWill = mqtt.version == .five && rooms.membership != nil
         handle(.disconnect(keepsWill ? .disconnectWithWill : .normalDisconnection))
         letGo(link.connection, .afterFlush)
@@ -151,9 +152,9 @@ extension Session {
         handle(.connectionClosed)
     }
 
-    /// The attempt goes on with what was set up beside the connection before.
+    /// Continues the attempt on the successor, if it was set up for this attempt.
     ///
-    /// - Returns: `false` if there is nothing to go on with.
+    /// - Returns: `false` if there is no such successor.
     private mutating func goOnWithSuccessor(_ attempt: Attempt) -> Bool {
         guard let successor = connections.successor, successor.generation == attempt.generation,
             let connection = successor.connection
@@ -167,7 +168,8 @@ extension Session {
         return true
     }
 
-    /// Asked after every input, so that whatever ends a hand-over need not say so.
+    /// Drops a successor that the session machine no longer wants. Called after every input, so that the code that ends
+    /// a hand-over need not do it.
     mutating func dropUnwantedSuccessor() {
         guard let successor = connections.successor, successor.generation != machine.successor else { return }
         connections.successor = nil

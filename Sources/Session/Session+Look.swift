@@ -2,19 +2,20 @@ import MQTT
 import NIOCore
 import SessionCore
 
-// Looking into the room before CONNECT, so that two devices of one identity do not kick each other for ever; and taking
-// our own presence away when we were kicked, because no will does that: the session at the server lives on.
+// A look into the room before CONNECT, so that two devices with one identity do not throw each other out endlessly.
+// Also the removal of our own presence when we were thrown out, which no will does, because the session at the server
+// lives on.
 
 extension Session {
-    /// Looks, if the attempt has to.
+    /// Starts a look, if the attempt needs one.
     ///
-    /// - Returns: `false` if nothing is awaited.
+    /// - Returns: `false` if there is nothing to wait for.
     mutating func looks(_ role: DialRole) -> Bool {
         guard case .attempt(let attempt) = role, let look = attempt.look, let link, rooms.membership != nil else {
             return false
         }
         guard !settings.provesPassword else {
-            // It would send the password itself.
+            // A look sends the password itself.
             act(.tell(.cannotLook("that is not done with SCRAM-SHA-256 in this version")))
             return false
         }
@@ -78,7 +79,7 @@ extension Session {
     mutating func lookClosed(_ reason: Reason) {
         guard let look = looking else { return }
         if !look.isOpen, let attempt = look.purpose.attempt {
-            // As it would have happened to the attempt itself.
+            // The same would have happened to the attempt itself.
             stopLooking()
             var ending = SessionMachine.Ending(reason)
             ending.isElsewhere = link?.destination.isRedirected ?? false
@@ -117,7 +118,7 @@ extension Session {
         }
     }
 
-    /// The session failed; if another device has its identity now, that is told, and our presence goes.
+    /// The session failed. If another device now has its identity, that is reported, and our presence is removed.
     mutating func failed(because reason: Reason) {
         defer { connections.lastOpened = nil }
         guard reason.code.group == .displaced else { return }

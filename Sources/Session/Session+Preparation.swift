@@ -3,14 +3,14 @@ import SessionCore
 
 // What has to be there before an attempt's connection is dialed: secrets, and a look into the room.
 
-/// How far an attempt, or a successor, is prepared. Each step begins when the one above it is done, and a step that does not
-/// apply is passed over.
+/// How far an attempt or a successor is prepared. Each step begins when the one above it is done; a step that does not
+/// apply is skipped.
 enum Preparation: Hashable, Sendable {
     /// The password for the proxy, if it wants one.
     case proxyPassword
     /// The session's own credential, if it has one.
     case credential
-    /// Who is present in the room, if the attempt has to know. A successor has not: the session is connected.
+    /// Who is present in the room, if the attempt has to know. A successor never does, since the session is connected.
     case look
     /// Nothing is missing.
     case dial
@@ -48,7 +48,7 @@ extension Session {
         }
     }
 
-    /// The link that is prepared; `nil` if it is no longer wanted.
+    /// Returns the link that is being prepared; `nil` if it is no longer wanted.
     private func preparing(_ role: DialRole) -> Link? {
         switch role {
         case .attempt(let attempt): link?.generation == attempt.generation ? link : nil
@@ -64,7 +64,7 @@ extension Session {
         if case .successor = role { connections.successor = link } else { self.link = link }
     }
 
-    /// Nothing comes of it.
+    /// Ends an attempt or a successor that cannot be prepared.
     private mutating func abandon(_ role: DialRole, _ reason: Reason) {
         guard let attempt = role.attempt else { return }
         if case .successor = role {
@@ -97,7 +97,8 @@ extension Session {
         case .proxy(let role):
             abandon(role, Reason(.credentialUnreadable, "the password for the proxy cannot be read: \(sentence)"))
         case .login(let role):
-            // What was rejected is about to be replaced, or its helper needs a network or a service.
+            // This may pass: the rejected credential may be about to be replaced, or its helper may need a network or a
+            // service.
             let rejection = role.attempt?.rejection
             abandon(
                 role,

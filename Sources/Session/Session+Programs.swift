@@ -2,12 +2,13 @@ package import ControlAPI
 package import MQTT
 import SessionCore
 
-// What programs ask of the session. What is answered at once is a method; what else follows from it waits, as inputs do.
+// What programs ask of the session. What is answered at once is a method; its consequences wait in the queue, like
+// inputs.
 
 extension Session {
     // MARK: Messages
 
-    /// Takes a message into the outbox. What follows from it is for ``goOnWithAccepted(at:)``.
+    /// Takes a message into the outbox. ``goOnWithAccepted(at:)`` handles the consequences.
     package mutating func accept(
         _ message: OutboundMessage, key: PublishKey? = nil, at time: Timestamp
     ) throws(MQTTClientMachine.PublishError) -> MessageSequence {
@@ -15,7 +16,7 @@ extension Session {
             let sequence = try mqtt.accept(message, key: key, at: time)
             if let key { calls.keys.published(key, as: sequence) }
             counts.published += 1
-            // Whatever becomes of the message, and however soon.
+            // The use is reported whatever happens to the message, and however soon.
             if settings.notesUses, !machine.isUsed(for: .messages) { tellMachine(.useBegan(.messages)) }
             return sequence
         } catch {
@@ -24,10 +25,11 @@ extension Session {
         }
     }
 
-    /// - Returns: `nil` if a message with the key is under way already; `awaitKey` says when it no longer is.
+    /// - Returns: `nil` if a message with the key is already on its way to the disk; `awaitKey` says when it no longer
+    ///   is.
     package mutating func takeTurn(with key: PublishKey) -> KeysUnderWay.Turn? { calls.keys.take(key) }
 
-    /// Takes a message out of the quarantine, as a new one.
+    /// Takes a message out of the quarantine and accepts it as a new one.
     package mutating func retry(_ stored: StoredMessage) throws(MQTTClientMachine.PublishError) -> MessageSequence {
         var answers: [MQTTClientMachine.Action] = []
         let sequence = try mqtt.retry(stored, at: timestamp, into: &answers)
@@ -35,7 +37,7 @@ extension Session {
         return sequence
     }
 
-    /// Drops a message, and returns what became of it.
+    /// Drops a message, and returns what happened to it.
     package mutating func discard(_ stored: StoredMessageSummary) -> MQTTClientMachine.Discarded {
         var answers: [MQTTClientMachine.Action] = []
         let discarded = mqtt.discard(stored, at: timestamp, into: &answers)
@@ -43,7 +45,8 @@ extension Session {
         return discarded
     }
 
-    /// What the protocol machine has answered comes before what it answers from now on, since commits are in its order.
+    /// Carries out what the protocol machine has answered before it answers anything else, since commits must be in its
+    /// order.
     private mutating func answered(_ actions: [MQTTClientMachine.Action]) {
         for action in actions { perform(action) }
         checkFlushed()
@@ -51,7 +54,7 @@ extension Session {
 
     // MARK: Publications
 
-    /// A publication is on its way to the disk; `stored` follows.
+    /// Notes a publication that is on its way to the disk; `stored` follows.
     package mutating func arrive(_ publication: Publication) { publications.arrive(publication) }
 
     // MARK: Subscriptions
@@ -69,7 +72,7 @@ extension Session {
 
     /// Attaches a program to a consumer, and creates the consumer if it does not exist.
     ///
-    /// - Returns: whether the consumer is another one than before, and the subscription of the program that had it.
+    /// - Returns: whether the consumer has changed, and the subscription of the program that was attached before.
     package mutating func attach(
         _ subscription: SubscriptionID, to name: ConsumerName, _ text: String, _ filter: TopicFilter, _ qos: QoS
     ) -> (isChanged: Bool, takenOver: SubscriptionID?) {
@@ -77,7 +80,7 @@ extension Session {
         let isChanged = before?.text != text || before?.filter != filter || before?.qos != qos
         if isChanged { put(name, text, filter, qos) }
         let takenOver = durableConsumers.attach(subscription, to: name)
-        // If the daemon is killed, it is not known how much the program was given.
+        // If the daemon is killed, nobody knows how much the program was given.
         take(.mqtt(.consumer(name, .give(through: .last))))
         return (isChanged, takenOver)
     }
@@ -87,13 +90,13 @@ extension Session {
         take(.mqtt(.consumer(name, .put(filter: text, qos, matching: filter))))
     }
 
-    /// The consumer is durable: its program is given messages from now on.
+    /// The consumer is durable, so its program may be given messages from now on.
     ///
-    /// - Returns: how many messages were dropped since a program was told that last.
+    /// - Returns: how many messages were dropped since a program was last told.
     package mutating func ready(_ name: ConsumerName, _ subscription: SubscriptionID) -> Int {
         durableConsumers.ready(name, subscription)
         let missed = mqtt.missed(by: name)
-        // Should the daemon be killed before it has answered, the next program is told.
+        // If the daemon is killed before it has answered, the next program is told.
         if missed > 0 { take(.mqtt(.consumer(name, .toldMissed(missed)))) }
         return missed
     }
@@ -121,7 +124,7 @@ extension Session {
         unsubscribeIfUnwanted(filter)
     }
 
-    /// - Returns: what is acknowledged now and was not before; `nil` for a message that the program was not given.
+    /// - Returns: what is newly acknowledged; `nil` for a message that the program was not given.
     package mutating func acknowledge(
         _ id: InboxSequence, upTo: Bool, by subscription: SubscriptionID
     ) -> DurableConsumers.Taken? {
@@ -130,7 +133,7 @@ extension Session {
         return taken
     }
 
-    /// What programs are to be given of what is held for them.
+    /// Gives programs what is held for them, as far as there is room.
     ///
     /// - Parameters:
     ///   - maximumAge: milliseconds after which a message is too old; `nil`: never.
@@ -142,12 +145,12 @@ extension Session {
         return all.flatMap(\.loaded.given)
     }
 
-    /// The next messages to read from the store for a program.
+    /// Returns the next messages to read from the store for a program.
     package mutating func beginLoad(hasRoom: (SubscriptionID) -> Bool) -> DurableConsumers.Load? {
         durableConsumers.beginLoad(hasRoom: hasRoom)
     }
 
-    /// What a program is to be given of what was read for it.
+    /// Returns what to give to a program of the messages that were read for it.
     package mutating func loaded(
         _ messages: [CollectedMessage], for load: DurableConsumers.Load, maximumAge: Int64?
     ) -> [ReceivedMessage] {
@@ -163,7 +166,7 @@ extension Session {
 
     // MARK: The end
 
-    /// Leaves the server, unless the session is on its way down already, and not only to rest.
+    /// Disconnects from the server, unless the session is already doing so for another reason than to rest.
     mutating func stop(because reason: Reason, forGood: Bool) {
         publications.endWithSession = forGood
         switch machine.status.state {

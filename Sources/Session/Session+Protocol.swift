@@ -27,7 +27,7 @@ extension Session {
         }
     }
 
-    /// Carries out what the protocol machine answers, in a buffer that is kept.
+    /// Carries out the protocol machine's actions, in a buffer that is reused.
     mutating func withAnswers(_ body: (inout Session, inout [MQTTClientMachine.Action]) -> Void) {
         var answers: [MQTTClientMachine.Action] = []
         swap(&answers, &funnel.answers)
@@ -58,16 +58,17 @@ extension Session {
 
     // MARK: Flow
 
-    /// The kernel has so many bytes more.
+    /// The kernel has taken this many more bytes.
     package mutating func flushed(_ count: Int, on connection: DialID) {
         if link?.connection == connection { link?.flow.unflushed -= count }
     }
 
-    /// Bytes of answers to a server that does not read them, before it is not read either. The heartbeat finds such a server.
+    /// How many bytes of answers may wait for a server that does not read them, before the session stops reading from
+    /// it. The heartbeat detects such a server.
     private static let maximumUnflushedAnswers = 256 << 10
 
-    /// Lets the server wait, for as long as it has to. Messages of ours on a slow link are no reason: they have a limit of
-    /// their own, and the server must be heard meanwhile.
+    /// Stops reading from the server, for as long as necessary. Our own messages on a slow link are no reason to: they
+    /// have a limit of their own, and the server must be heard in the meantime.
     package mutating func adjustReading() {
         guard let link, let connection = link.connection else { return }
         let limit = link.flow.isReading ? Self.maximumUnflushedAnswers : Self.maximumUnflushedAnswers / 2
@@ -77,7 +78,7 @@ extension Session {
         act(.read(connection, reads))
     }
 
-    /// A server that sends more than is worked on in one turn waits for the others.
+    /// Lets other sessions go first when a server sends more than is handled in one turn of the loop.
     mutating func readOn() {
         guard let link, !link.flow.readsOn else { return }
         if mqtt.isBehind {
@@ -113,14 +114,15 @@ extension Session {
         case .unanswered(let sentence, let finding):
             protocolEnded(SessionMachine.Ending(Reason(.unanswered, sentence)).considering(finding))
         case .protocolViolation(_, let sentence):
-            // The code is ours.
+            // The reason code is our own, not the server's.
             protocolEnded(.init(Reason(.protocolError, sentence)))
         case .foreignProtocol(let other):
             protocolEnded(.init(Reason(other, at: link?.peer?.name)))
         case .stateMismatch(let sentence):
             protocolEnded(.init(Reason(.stateMismatch, sentence)))
         case .discarded:
-            // At once, before another client of this name, or the one that was here before, makes the session anew.
+            // Reconnect at once, before another client with this name, or an earlier connection, creates the session
+            // again.
             var ending = SessionMachine.Ending(
                 Reason(.stateMismatch, "the server's session is discarded, and the next connection begins a new one"))
             ending.triesOtherWay = true
@@ -185,7 +187,7 @@ extension Session {
         }
     }
 
-    /// Who asks with the same key finds the message in the store from now on, or that it is not there.
+    /// Calls that wait with the same key will now find the message in the store, or find that it is not there.
     private mutating func endKey(of sequence: MessageSequence) {
         let waiting = calls.keys.answered(sequence)
         if !waiting.isEmpty { act(.answer(waiting, .turn)) }
@@ -210,7 +212,7 @@ extension Session {
 
     // MARK: Ends
 
-    /// What the server's reason to refuse or end the connection means for the session.
+    /// Returns what the server's reason for refusing or ending the connection means for the session.
     private mutating func ending(
         _ server: MQTTClientMachine.ServerReason, in place: Consequence.Place
     ) -> SessionMachine.Ending {
@@ -238,8 +240,8 @@ extension Session {
         return ending
     }
 
-    /// The server said that it does not speak the version; `nil` if that is the end of it. With version = "auto" it goes on
-    /// with the other one, at the same server and at once.
+    /// Handles a server that said it does not speak the version. With version = "auto" the session continues with the
+    /// other version, at the same server and at once; `nil` if no version is left.
     private mutating func versionRefused(
         _ server: MQTTClientMachine.ServerReason, by link: Link
     ) -> SessionMachine.Ending? {
@@ -253,13 +255,14 @@ extension Session {
         return ending
     }
 
-    /// Ends the connection because of what the server said or did; what the machine still sends goes out first.
+    /// Ends the connection because of what the server said or did. What the protocol machine still has to send goes out
+    /// first.
     private mutating func protocolEnded(_ ending: SessionMachine.Ending) {
         guard let link else { return }
         var ending = ending
         if ending.reason.code.group == .auth, credentials.exists {
             ending.reason = namedByEnd(ending.reason)
-            // The next attempt looks whether there is another one.
+            // The next attempt finds out whether there is another credential.
             ending.mayHaveNewCredential = true
             credentials.serverRejected(link.login.renewal?.credential.secret ?? link.login.password)
         }

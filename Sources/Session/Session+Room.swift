@@ -2,8 +2,8 @@ import ControlAPI
 package import MQTT
 import SessionCore
 
-// The session's room, and what it publishes there and elsewhere: what ``Rooms`` and ``Publications`` decide comes to the
-// protocol, to the disk and to people.
+// The session's room, and what it publishes there and elsewhere: passes the decisions of ``Rooms`` and ``Publications``
+// on to the protocol, the disk and people.
 
 extension Session {
     mutating func perform(_ actions: [Rooms.Action]) {
@@ -27,8 +27,8 @@ extension Session {
         }
     }
 
-    /// All subscriptions were answered for: the session is restored when its presence and its publications are published,
-    /// too.
+    /// The server has answered all subscriptions. The session is restored when its presence and its publications are
+    /// published, too.
     mutating func subscriptionsRestored() {
         link?.step = .restoring
         perform(rooms.subscriptionsRestored())
@@ -44,7 +44,7 @@ extension Session {
 
     // MARK: Rooms
 
-    /// Takes up the room and the subscriptions at the start.
+    /// Sets up the room and the subscriptions at the start.
     ///
     /// - Parameter filters: what the server was subscribed to in an earlier life of the daemon.
     package mutating func begin(in room: Room?, subscribedTo filters: Set<TopicFilter>) {
@@ -53,7 +53,7 @@ extension Session {
         publications.enter(room)
         _ = followWithDurables(to: room)
         if let room { _ = consumers.follow(to: room) }
-        // A set has another order in each process, and the same history must be the same session.
+        // A set has another order in each process, but the same history must give the same session.
         for filter in wantedFilters.sorted(by: { $0.string < $1.string }) {
             funnel.work.append(.subscribe(filter, wantedQoS(of: filter) ?? .atLeastOnce))
         }
@@ -71,9 +71,9 @@ extension Session {
         act(.tell(.roomChanged(from: old)))
     }
 
-    /// Takes relative filters along to a room.
+    /// Resolves the relative filters of durable consumers in a room.
     ///
-    /// - Returns: what has to be subscribed to, and what nobody may want any more.
+    /// - Returns: the filters to subscribe to, and those that may no longer be wanted.
     private mutating func followWithDurables(to room: Room?) -> [(old: TopicFilter?, new: TopicFilter?)] {
         durableConsumers.follow(to: room).map { move in
             take(.mqtt(.consumer(move.name, .matching(move.new))))
@@ -81,14 +81,15 @@ extension Session {
         }
     }
 
-    /// After a change of rooms, the server is told whose end to announce where when nothing is under way any more.
+    /// Reconnects after a change of rooms, once nothing is under way, so that the server gets the will for the new
+    /// room.
     mutating func renewIfRoomChanged() {
         if rooms.takeRenewal(isQuiet: publications.isQuiet) { renew(because: Reason(.switchRoom)) }
     }
 
     // MARK: Publications
 
-    /// Sends what can be sent now.
+    /// Sends the publications and clearings that can be sent now.
     mutating func advancePublications() {
         let step = publications.next(isolatesMessages: mqtt.isIsolating)
         if !step.remember.isEmpty { act(.store(step.remember.map { .rememberRetained($0) })) }
@@ -128,7 +129,8 @@ extension Session {
         act(.tell(.publicationRefused(topic, code)))
     }
 
-    /// An explicit disconnect is a leave; the daemon's end, sleep and the like are none.
+    /// Clears the publications on an explicit disconnect, which counts as leaving. Sleep, the daemon's end and the like
+    /// do not.
     mutating func leavePublications() {
         guard publications.endWithSession || machine.reason.code == .userDisconnect else { return }
         publications.leave()

@@ -1,35 +1,37 @@
 import SessionCore
 import Vocabulary
 
-// What outlives the daemon of the session's state, within a boot: that somebody disconnected it, or that it failed for a
-// reason that trying again cannot change.
+// The part of the session's state that survives restarts of the daemon within a boot: that somebody disconnected the
+// session, or that it failed for a reason that trying again cannot change.
 
 extension Session {
-    /// Whether the verdict was a failure of a configuration that is another one since.
+    /// Whether the verdict was a failure under a configuration that has changed since.
     package func isOver(_ verdict: Verdict) -> Bool {
         guard verdict.bootID == settings.bootID, verdict.isFailure else { return false }
         return verdict.configuration.map { $0 != settings.digest } ?? false
     }
 
-    /// Before anything else, for what the session finds to do must not undo it.
+    /// Takes up an earlier verdict. Call it before anything else, so that nothing the session does at its start undoes
+    /// the verdict.
     ///
-    /// - Returns: whether what happened earlier in this boot decides.
+    /// - Returns: whether the verdict is from this boot, and so applies.
     package mutating func takeUp(_ verdict: Verdict) -> Bool {
         guard verdict.bootID == settings.bootID else { return false }
         let code = Reason.Code(rawValue: verdict.reasonCode) ?? .unknown
         machine.restore(
             isFailed: verdict.isFailure, reason: Reason(code, verdict.message, serverCode: verdict.serverCode))
-        // Another version of the file than this one is noticed by the watch, also if it came before it.
+        // The watch notices when the file has another version than this, even if it changed before the watch began.
         credentials.mark = verdict.credential.map { FileMark(rawValue: $0) }
         return true
     }
 
-    /// An explicit disconnect and a terminal reason outlive the daemon; everything else is decided anew.
+    /// Remembers an explicit disconnect or a terminal reason for the next start of the daemon; all other states are
+    /// decided again then.
     mutating func rememberVerdict(_ state: SessionState) {
         let reason = machine.reason
         switch state {
         case .failed: remember(newVerdict(.failed, reason))
-        // From the moment on that it is asked for: a crash while the session says goodbye does not undo it either.
+        // Remembered from the moment of the request, so that a crash while the session says goodbye does not undo it.
         case .disconnecting where reason.code.isDisconnectAskedFor,
             .disconnected where reason.code.isDisconnectAskedFor:
             remember(newVerdict(.disconnected, reason))
@@ -53,6 +55,6 @@ extension Session {
 }
 
 extension Verdict {
-    /// It is over when the configuration changes, as an explicit disconnect is not.
+    /// Whether it is a failure, which a new configuration ends. An explicit disconnect outlives a new configuration.
     package var isFailure: Bool { state == SessionState.failed.rawValue }
 }

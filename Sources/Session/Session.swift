@@ -3,12 +3,13 @@ package import MQTT
 package import SessionCore
 import Vocabulary
 
-/// Everything that decides about one session, as one value: no I/O, no clock, no closure and no reference is in it.
+/// Everything that decides about one session, as one value, with no I/O, clock, closure or reference in it.
 ///
-/// It is composed of machines and nouns that know nothing of each other. What concerns several of them is decided here, in
-/// the extensions `Session+….swift`; the driver in module Agent carries out the actions. See Documentation/ARCHITECTURE.md.
+/// It is composed of machines and nouns that know nothing of each other. The extensions `Session+….swift` decide what
+/// concerns several of them; the driver in module Agent carries out the actions. See Documentation/ARCHITECTURE.md.
 ///
-/// Others read all of it, and change it by inputs, and by the methods of `Session+Programs.swift` that answer at once.
+/// Other modules can read all of it. They change it only by inputs, and by the methods of `Session+Programs.swift` that
+/// answer at once.
 package struct Session: Sendable {
     package let settings: SessionSettings
     /// When to try, where, and when to stop.
@@ -29,9 +30,9 @@ package struct Session: Sendable {
     package internal(set) var losses = InboxLosses()
     package internal(set) var calls = Calls()
     package internal(set) var counts = MessageCounts()
-    /// The name that the server knows this client by.
+    /// The client identifier that the server knows this session by.
     package internal(set) var clientID: String
-    /// What was decided about the session and is durable, or about to be.
+    /// What was decided about the session and is durable, or is about to be.
     package internal(set) var verdict: Verdict?
     var funnel: Funnel
 
@@ -64,7 +65,7 @@ package struct Session: Sendable {
 
     // MARK: Time
 
-    /// What the clocks show, as long as one input is worked on.
+    /// The clocks' readings while one input is handled.
     package var moment: Moment {
         get { funnel.moment }
         set { funnel.moment = newValue }
@@ -72,12 +73,12 @@ package struct Session: Sendable {
 
     var now: Instant { funnel.moment.now }
     var wallClock: RFC3339 { funnel.moment.wallClock }
-    /// The wall clock as the protocol and the store have it.
+    /// The wall clock in the form that the protocol and the store use.
     var timestamp: Timestamp { Timestamp(rawValue: wallClock.milliseconds) }
 
-    /// `nil` when there is nothing to wait for.
+    /// When `timeReached` is due; `nil` when there is nothing to wait for.
     ///
-    /// - Parameter wallClock: by which the protocol counts.
+    /// - Parameter wallClock: the clock that the protocol's deadlines use.
     package func nextDeadline(at now: Instant, wallClock: Timestamp) -> Instant? {
         var earliest = machine.nextDeadline
         func consider(_ deadline: Instant?) {
@@ -93,23 +94,24 @@ package struct Session: Sendable {
 
     // MARK: Subscriptions
 
-    /// The QoS with which a filter is wanted by consumers of both kinds and by the session itself; `nil` if by nobody.
+    /// The highest QoS at which live consumers, durable consumers or the session itself want a filter; `nil` if none of
+    /// them does.
     func wantedQoS(of filter: TopicFilter) -> QoS? {
         [
             consumers.qos(of: filter), durableConsumers.qos(of: filter),
-            // The session's own, to the room that it is in and to the one that it is joining.
+            // The session's own subscription: to the room that it is in, and to the one that it is joining.
             rooms.wants(filter) ? .atLeastOnce : nil,
         ].compactMap(\.self).max()
     }
 
-    /// Everything that the server has to be subscribed to.
+    /// All filters that the server has to be subscribed to.
     package var wantedFilters: Set<TopicFilter> {
         var filters = durableConsumers.filters.union(consumers.filters)
         if let presence = rooms.membership?.filter { filters.insert(presence) }
         return filters
     }
 
-    /// Asks the server for a filter.
+    /// Asks the server for a subscription to a filter.
     mutating func subscribe(to filter: TopicFilter, qos: QoS) {
         withAnswers { session, answers in
             do throws(InvalidTopic) {
@@ -121,17 +123,17 @@ package struct Session: Sendable {
         }
     }
 
-    /// Nobody may want the filter any more.
+    /// Unsubscribes from a filter if nothing wants it any more.
     mutating func unsubscribeIfUnwanted(_ filter: TopicFilter?) {
         guard let filter, wantedQoS(of: filter) == nil else { return }
         take(.mqtt(.unsubscribe(filter)))
-        // The server's answer is not told any more.
+        // The server's answer to the subscription no longer matters.
         act(.answer(consumers.answered(filter), .subscription(nil)))
     }
 
     // MARK: Uses
 
-    /// What uses the session began and ended since its machine was told last.
+    /// The uses of the session that began or ended since its machine was last told.
     var changedUses: [SessionMachine.Input] {
         let counts = mqtt.counts
         let uses: [(Use, Bool)] = [

@@ -5,23 +5,24 @@ package import SessionCore
 package import Vocabulary
 
 extension Session {
-    /// What the driver does, in this order. What comes of it, it gives back as inputs.
+    /// What the driver does, in this order. It returns the results as inputs.
     package enum Action: Sendable {
         // MARK: Connections
 
-        /// Begin to connect; everything that happens to it is `connection`.
+        /// Begin to connect. Everything that happens to the connection comes back as `connection`.
         case dial(DialID, DialTarget)
         case send(DialID, ByteBuffer, FlushNumber?)
-        /// `nil` if it is closed already; nothing that happens to it is looked at any more.
+        /// Let go of a connection; `nil` if it is closed already. Its later events are ignored.
         case letGo(DialID, Closing?)
-        /// Close it when all that was sent is flushed; its end is awaited.
+        /// Close the connection when everything sent on it is flushed, and wait for its end.
         case close(DialID)
         case read(DialID, Bool)
-        /// The server has sent more than is worked on in one turn, and the others come first: answer `readOn` in a moment.
+        /// The server has sent more than is handled in one turn of the loop, and the others come first: answer `readOn`
+        /// in a moment.
         case readOnLater(Generation)
-        /// Answer at once, with `answer`, what the kernel says of the connection.
+        /// Answer at once, with `answer`, the kernel's measurement of the connection.
         case measure(Generation, DialID)
-        /// Look at these addresses from now on, and answer at once, with `answer`, `pathFound`.
+        /// Watch the paths to these addresses from now on, and answer `pathFound` at once, with `answer`.
         case lookUp(EndpointIndex, EndpointAddresses.Watch)
 
         // MARK: Secrets
@@ -29,21 +30,21 @@ extension Session {
         case fetch(SecretUse)
         /// Answer `keyDerived`.
         case deriveKey(Generation, password: [UInt8], SCRAMClient.Challenge)
-        /// The state is another one: the file with the credential may have to be watched, or no longer.
+        /// The state has changed, so the credential's file may have to be watched, or no longer.
         case watchCredential
 
         // MARK: The disk
 
         case commit([SessionChange])
         case commitNumbered([DurableChange], CommitNumber)
-        /// Commit, and answer `stored`.
+        /// Commit, then answer `stored`.
         case store([SessionChange])
         case load(after: MessageSequence, messages: Int, bytes: Int)
 
         // MARK: Programs
 
         case answer([CallID], Answer)
-        /// The session is not on its way down any more.
+        /// The session is no longer disconnecting.
         case isDown
         case deliver(ReceivedMessage)
         /// There may be messages for durable consumers.
@@ -51,7 +52,7 @@ extension Session {
 
         // MARK: Telling
 
-        /// Much larger than the others, and every session keeps a buffer of actions.
+        /// Indirect because it is much larger than the others, and every session keeps a buffer of actions.
         indirect case report(Report)
         case tell(News)
         case statusChanged
@@ -63,16 +64,16 @@ extension Session {
     }
 
     package enum Answer: Sendable {
-        /// The server's to a subscription; `nil` without one.
+        /// The server's reason code for a subscription; `nil` if the server did not answer.
         case subscription(ReasonCode?)
         case outcome(SessionOutcome)
-        /// With a key, or to decide about the messages of the outbox.
+        /// It is the call's turn: with a key, or to decide about the messages of the outbox.
         case turn
         /// `nil`: the session is in the room that was asked for.
         case room(RPCError?)
     }
 
-    /// What programs and people are told at once, behind the reports.
+    /// What programs and people are told at once, after the reports.
     package enum News: Sendable {
         case accepted(MessageSequence)
         case notAccepted(MessageSequence)
@@ -92,7 +93,7 @@ extension Session {
         case publicationRefused(String, ReasonCode)
         case dropped(Int)
         case granted(MQTTClientMachine.Connected)
-        /// Another device has the session's identity now.
+        /// Another device now has the session's identity.
         case displaced(Reason)
         case cannotLook(String)
         case credentialNotRenewed(String)
@@ -101,15 +102,15 @@ extension Session {
     }
 }
 
-/// What the session machine reported, and what was so at that moment.
+/// What the session machine reported, and the state of the session at that moment.
 package struct Report: Sendable {
     package let event: SessionMachine.Event
     package let instant: Instant
     package let time: RFC3339
     package let status: SessionMachine.Status
-    /// Of the status.
+    /// The address of the endpoint in `status`.
     package let address: Endpoint?
-    /// Of the event.
+    /// The address of the endpoint in `event`.
     package let eventAddress: Endpoint?
     package let liveness: SessionMachine.Liveness?
     package let credentialEnd: RFC3339?

@@ -4,77 +4,78 @@ import NIOCore
 package import SessionCore
 
 extension Session {
-    /// What happened, or what somebody asks.
+    /// What happened, or what a program asks for.
     package enum Input: Sendable {
         case machine(SessionMachine.Input)
         case mqtt(MQTTClientMachine.Input)
         case connection(DialID, DialEvent)
-        /// The link is given up, although its connection may live.
+        /// The link is given up, although its connection may still be open.
         case retire(Generation, SessionMachine.Ending)
-        /// The answer to `lookUp`: the path to an endpoint, and the kernel's own where the session must not use that.
+        /// The answer to `lookUp`: the path to an endpoint, and the kernel's own path where the session must not use
+        /// it.
         case pathFound(EndpointIndex, Path?, excluded: Path?)
         /// The answer to `readOnLater`.
         case readOn(Generation)
         case fetched(SecretUse, SessionCredential)
-        /// With why.
+        /// The sentence says why.
         case notFetched(SecretUse, String)
         case keyDerived(Generation, SCRAMClient.Key)
-        /// A program gives a credential, instead of the one that the session's file names.
+        /// A program gives a credential, to use instead of the one that the session's file names.
         case credentialGiven(SessionCredential)
-        /// Changes of publications are durable, or all of them but what needs room.
+        /// Changes of publications are durable: all of them, or (not `isComplete`) all except those that need room.
         case stored([SessionChange], isComplete: Bool)
         case join(Room, CallID)
-        /// Ask the server for a filter; the call waits for its answer while the session is connected.
+        /// Subscribe to a filter. While the session is connected, the call waits for the server's answer.
         case subscribe(TopicFilter, QoS, CallID)
-        /// A program takes messages as they come; likewise.
+        /// Subscribe for a program that takes messages as they arrive. The call waits as with `subscribe`.
         case consume(LiveConsumer, CallID)
         case unsubscribe(SubscriptionID)
-        /// A durable consumer has another filter instead of this one.
+        /// A durable consumer now has another filter instead of this one.
         case unwanted(TopicFilter)
-        /// The program of a durable consumer is gone; the consumer goes on collecting.
+        /// The program of a durable consumer is gone; the consumer keeps collecting.
         case detach(SubscriptionID)
-        /// The server refuses a filter that a durable consumer has been given: it is what it was before, or ends if it was
-        /// not there.
+        /// The server refused the new filter of a durable consumer: the consumer is changed back to what it was before,
+        /// or removed if it is new.
         case undo(ConsumerName, DurableConsumers.Consumer?, refused: TopicFilter)
-        /// For good, with all that waits for it.
+        /// Remove a durable consumer for good, with all messages that wait for it.
         case endConsumer(ConsumerName)
-        /// The call is answered when the turn with the key that is under way has ended.
+        /// Answer the call when the turn of the message that uses the key now has ended.
         case awaitKey(PublishKey, CallID)
         case endKey(PublishKey, KeysUnderWay.Turn)
-        /// The call is answered when it may decide about the messages of the outbox.
+        /// Answer the call when it is its turn to decide about the messages of the outbox.
         case awaitQueue(CallID)
         case endQueue
-        /// The call is answered with what a command comes to, or when the time is over.
+        /// Answer the call with the outcome of a command, or when the time is up.
         case awaitOutcome(CallID, until: Instant?)
-        /// The session's driver ends.
+        /// The session's driver is about to stop.
         case stop(Reason, forGood: Bool)
         /// Time has passed; due when `nextDeadline` is reached.
         case timeReached
     }
 
-    /// What waits to be done, one after the other.
+    /// What is waiting to be done, in order.
     enum Work: Sendable {
         case input(Input)
-        /// Nothing if the link is gone by then.
+        /// Does nothing if the link is gone by then.
         case onLink(Generation, MQTTClientMachine.Input)
         case announce(Announcement)
         case subscribe(TopicFilter, QoS)
         /// The link ended, or the protocol gave it up: both machines are told, the protocol's first.
         case retire(Generation, SessionMachine.Ending, MQTTClientMachine.Input)
-        /// The path on which the link was opened is known, and the link may be ready for CONNECT.
+        /// The path that the link was opened on is known, and the link may be ready for CONNECT.
         case greet(Generation)
         case lookUp(EndpointIndex, EndpointAddresses.Watch)
         case measure
-        /// A renewed credential was for the attempt that has begun since.
+        /// Forget the renewed credential: it was meant for the attempt that has begun in the meantime.
         case endRenewal
-        /// What the protocol does with the end of its link, after what takes the link's place is dialed.
+        /// Tell the protocol machine that its link has ended, after the replacement has been dialed.
         case endProtocol
-        /// What is left of the actions of the session machine.
+        /// The remaining actions of the session machine.
         case goOn([SessionMachine.Action])
         case due
     }
 
-    /// The clocks, as long as one input is worked on.
+    /// The clocks' readings while one input is handled.
     package struct Moment: Sendable {
         package var now: Instant
         package var wallClock: RFC3339
@@ -85,11 +86,11 @@ extension Session {
         }
     }
 
-    /// What is about to be decided, and what was and is not carried out.
+    /// The work that is waiting, and the actions that are not carried out yet.
     struct Funnel: Sendable {
         var work = CircularBuffer<Work>(initialCapacity: 1)
         var actions: [Action] = []
-        /// Of the protocol machine; empty between two inputs.
+        /// Actions of the protocol machine; empty between two inputs.
         var answers: [MQTTClientMachine.Action] = []
         var moment: Moment
     }
@@ -99,8 +100,8 @@ extension Session {
 package enum SecretUse: Hashable, Sendable {
     case proxy(DialRole)
     case login(DialRole)
-    /// A credential that is about to end.
+    /// A replacement for a credential that is about to end.
     case renewal(Generation)
-    /// The proxy's, for a knock behind it.
+    /// The proxy's password, for a knock at the server behind it.
     case knock(EndpointIndex, Knocks.Number)
 }

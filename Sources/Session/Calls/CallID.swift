@@ -1,4 +1,5 @@
-/// Names a call of a program that waits for its answer. Who holds the call gives it its id, and is told when to answer.
+/// Identifies a program's call that waits for its answer. The holder of the call assigns the id, and is told when to
+/// answer.
 package struct CallID: Hashable, Comparable, Sendable {
     package let rawValue: Int
 

@@ -1,8 +1,8 @@
 package import MQTT
 
-/// The keys of messages that are not on the disk yet: who asks with the same key waits until they are.
+/// The keys of messages that are not on disk yet. Another call with the same key waits until the message is.
 package struct KeysUnderWay: Sendable {
-    /// Says whose turn it is with a key.
+    /// Identifies one use of a key.
     package struct Turn: Hashable, Sendable {
         fileprivate var number: Int
     }
@@ -13,7 +13,7 @@ package struct KeysUnderWay: Sendable {
 
     package init() {}
 
-    /// - Returns: `nil` if it is somebody else's turn.
+    /// - Returns: `nil` if another call has the key.
     package mutating func take(_ key: PublishKey) -> Turn? {
         guard turns[key] == nil else { return nil }
         lastTurn += 1
@@ -22,8 +22,8 @@ package struct KeysUnderWay: Sendable {
         return turn
     }
 
-    /// - Returns: whether the key may be free at once. Otherwise the call is among those of ``release(_:_:)`` or
-    ///   ``answered(_:)``.
+    /// - Returns: whether the key is free already, so that the call need not wait. Otherwise ``release(_:_:)`` or
+    ///   ``answered(_:)`` returns the call later.
     package mutating func wait(for key: PublishKey, _ call: CallID) -> Bool {
         if turns[key] == nil { return true }
         turns[key]?.waiting.append(call)
@@ -32,20 +32,20 @@ package struct KeysUnderWay: Sendable {
 
     /// Ends a turn, unless it has ended before.
     ///
-    /// - Returns: those who have waited for it.
+    /// - Returns: the calls that have waited for it.
     package mutating func release(_ key: PublishKey, _ turn: Turn) -> [CallID] {
         guard turns[key]?.turn == turn else { return [] }
         return turns.removeValue(forKey: key)?.waiting ?? []
     }
 
-    /// The key is the message's from now on, until the store has answered.
+    /// Ties the key to the message, until the store has answered.
     package mutating func published(_ key: PublishKey, as sequence: MessageSequence) {
         if let turn = turns[key]?.turn { keys[sequence] = (key, turn) }
     }
 
-    /// The message is on the disk, or never will be.
+    /// The message is on disk, or never will be.
     ///
-    /// - Returns: those who have waited for that.
+    /// - Returns: the calls that have waited for that.
     package mutating func answered(_ sequence: MessageSequence) -> [CallID] {
         guard !keys.isEmpty, let (key, turn) = keys.removeValue(forKey: sequence) else { return [] }
         return release(key, turn)

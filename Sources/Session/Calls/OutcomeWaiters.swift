@@ -1,7 +1,7 @@
 package import ControlAPI
 package import SessionCore
 
-/// Those who wait for what a command comes to: connected, failed or disconnected.
+/// Calls that wait for the outcome of a command: connected, failed or disconnected.
 package struct OutcomeWaiters: Sendable {
     private var waiting: [(call: CallID, limit: Instant?)] = []
 
@@ -9,10 +9,10 @@ package struct OutcomeWaiters: Sendable {
 
     package var nextDeadline: Instant? { waiting.compactMap(\.limit).min() }
 
-    /// - Parameter limit: when the waiting ends without an outcome; `nil`: never.
+    /// - Parameter limit: when to stop waiting for an outcome; `nil`: never.
     package mutating func add(_ call: CallID, until limit: Instant?) { waiting.append((call, limit)) }
 
-    /// - Returns: those who have waited for long enough.
+    /// - Returns: the calls whose time is up.
     package mutating func timeReached(at now: Instant) -> [CallID] {
         let isLate = { (limit: Instant?) in limit.map { $0 <= now } ?? false }
         let late = waiting.filter { isLate($0.limit) }.map(\.call)
@@ -20,7 +20,7 @@ package struct OutcomeWaiters: Sendable {
         return late
     }
 
-    /// - Returns: those who are answered by the new state, and with what.
+    /// - Returns: the calls that the new state answers, and the outcome.
     package mutating func stateChanged(to state: SessionState) -> (calls: [CallID], outcome: SessionOutcome)? {
         guard let outcome = SessionOutcome(state) else { return nil }
         defer { waiting = [] }
@@ -29,7 +29,7 @@ package struct OutcomeWaiters: Sendable {
 }
 
 extension SessionOutcome {
-    /// `nil` for a state that leads on to another one.
+    /// `nil` for a state that is only a transition to another one.
     package init?(_ state: SessionState) {
         switch state {
         case .connected: self = .connected

@@ -3,15 +3,16 @@ package import NIOCore
 package import SessionCore
 package import Vocabulary
 
-/// What a session has dialed and not let go of. Events of all other connections are not looked at.
+/// The connections that a session has dialed and still holds. Events of all other connections are ignored.
 package struct Connections: Sendable {
     /// The attempt under way and the connection that it becomes.
     package var link: Link?
-    /// What is set up beside the link, to take over from it.
+    /// The connection that is set up beside the link, to take over from it.
     package var successor: Link?
-    /// Where the session was connected last, and how: for taking its presence away when it is displaced.
+    /// The address and login of the last connection that was opened, to remove the session's presence there when it is
+    /// displaced.
     package var lastOpened: (address: Endpoint, login: Login)?
-    /// The link was dropped, and the protocol machine has not heard of it: how it ended.
+    /// How the link ended that was dropped, if the protocol machine has not been told yet.
     package var untoldEnd: MQTTClientMachine.Input?
     private var roles: [DialID: DialRole] = [:]
     private var last = DialID(rawValue: 0)
@@ -26,17 +27,17 @@ package struct Connections: Sendable {
         return last
     }
 
-    /// The connection goes on as something else.
+    /// The connection is used for something else from now on.
     package mutating func change(_ id: DialID, to role: DialRole) { roles[id] = role }
 
-    /// - Returns: whether it was there.
+    /// - Returns: whether it was present.
     package mutating func remove(_ id: DialID) -> Bool { roles.removeValue(forKey: id) != nil }
 }
 
 /// What happened to a connection.
 package enum DialEvent: Sendable {
     case resolved([SocketAddress])
-    /// The first hop answers: all that a knock wants to know.
+    /// The first hop answered, which is all that a knock has to find out.
     case reached
     case dialing
     case securing
@@ -45,18 +46,18 @@ package enum DialEvent: Sendable {
     case closed(Reason, retryAfter: Duration? = nil)
 }
 
-/// What the driver has to know to dial.
+/// What the driver needs to know to dial.
 package struct DialTarget: Hashable, Sendable {
     package enum Goal: Hashable, Sendable {
-        /// Everything before CONNECT.
+        /// Everything that comes before CONNECT.
         case open
-        /// The answer of the first hop, or the one of the server behind a proxy.
+        /// An answer of the first hop, or of the server behind a proxy.
         case knock(isBehindProxy: Bool)
     }
 
     package let address: Endpoint
     package var goal = Goal.open
     package var proxyPassword: [UInt8]?
-    /// The connection of a knock to go on with, if it is still there: it is this one from now on.
+    /// The connection of a knock to reuse if it is still open; from then on it has the new id.
     package var knock: DialID?
 }

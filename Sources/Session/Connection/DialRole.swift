@@ -1,6 +1,6 @@
 package import SessionCore
 
-/// Names a connection from the moment it is dialed. Never used twice by one session.
+/// Identifies a connection from the moment it is dialed. A session never uses an id twice.
 package struct DialID: Hashable, Sendable {
     package let rawValue: Int
 
@@ -15,12 +15,12 @@ package enum DialRole: Hashable, Sendable {
     case attempt(Attempt)
     /// Set up beside the session's connection, to take over from it. Can become: attempt.
     case successor(Attempt)
-    /// Reads who is present in the room, before an attempt goes on, or without one to clear our own presence.
+    /// Reads who is present in the room: before an attempt goes on, or without an attempt to clear our own presence.
     case look(Attempt?)
     /// Asks whether an endpoint answers. Can become: attempt.
     case knock(EndpointIndex)
 
-    /// The attempt that it is a part of.
+    /// The attempt that the connection belongs to.
     package var attempt: Attempt? {
         switch self {
         case .attempt(let attempt), .successor(let attempt): attempt

@@ -1,41 +1,42 @@
 package import SessionCore
 
-/// The knocks at endpoints that are under way: bare looks whether they answer.
+/// The knocks that are under way.
 package struct Knocks: Sendable {
-    /// Names a knock that has to be prepared first.
+    /// Identifies a knock that has to be prepared first.
     package struct Number: Hashable, Sendable {
         fileprivate let rawValue: Int
     }
 
     private struct Knock: Sendable {
         let connection: DialID
-        /// Whether it asks behind the proxy.
+        /// Whether it asks the server behind the proxy.
         let isBehindProxy: Bool
         var hasAnswered = false
     }
 
     private var underWay: [EndpointIndex: Knock] = [:]
-    /// The one that was begun last.
+    /// The number of the last knock that was begun.
     private var last = 0
 
     package init() {}
 
     package var isEmpty: Bool { underWay.isEmpty }
 
-    /// - Returns: what names it, and the connection of an earlier one at this endpoint, which is of no use any more.
+    /// - Returns: the number of the new knock, and the connection of an earlier one at this endpoint, which is no
+    ///   longer needed.
     package mutating func begin(at endpoint: EndpointIndex) -> (number: Number, replaced: DialID?) {
         last += 1
         return (Number(rawValue: last), underWay.removeValue(forKey: endpoint)?.connection)
     }
 
-    /// Whether no other was begun since.
+    /// Whether no other knock was begun since.
     package func isLast(_ number: Number) -> Bool { number.rawValue == last }
 
     package mutating func dialed(_ connection: DialID, at endpoint: EndpointIndex, isBehindProxy: Bool) {
         underWay[endpoint] = Knock(connection: connection, isBehindProxy: isBehindProxy)
     }
 
-    /// - Returns: whether this is what is waited for.
+    /// - Returns: whether this is the knock whose answer is awaited.
     package mutating func answered(_ endpoint: EndpointIndex, on connection: DialID) -> Bool {
         guard underWay[endpoint]?.connection == connection else { return false }
         underWay[endpoint]?.hasAnswered = true
@@ -54,21 +55,21 @@ package struct Knocks: Sendable {
         case none
         /// The attempt goes on with this connection.
         case with(DialID)
-        /// The connection is of no use: it has not logged in at the proxy.
+        /// The connection cannot be used: it has not logged in at the proxy.
         case without(DialID)
     }
 
-    /// What an attempt goes on with.
+    /// Takes the knock that an attempt continues, if it was answered.
     ///
-    /// - Parameter needsLogin: the proxy wants a password. It is fetched for each attempt, and a knock at the proxy itself
-    ///   had none.
+    /// - Parameter needsLogin: whether the proxy wants a password. It is fetched for each attempt, and a knock at the
+    ///   proxy itself had none.
     package mutating func take(for attempt: Attempt, needsLogin: Bool) -> Continuation {
         guard attempt.continuesKnock, let knock = underWay[attempt.endpoint], knock.hasAnswered else { return .none }
         underWay[attempt.endpoint] = nil
         return needsLogin && !knock.isBehindProxy ? .without(knock.connection) : .with(knock.connection)
     }
 
-    /// - Returns: the connections of those that are not wanted any more.
+    /// - Returns: the connections of the knocks that are no longer wanted.
     package mutating func drop(unless isWanted: (EndpointIndex) -> Bool) -> [DialID] {
         var dropped: [DialID] = []
         for (endpoint, knock) in underWay where !isWanted(endpoint) {

@@ -2,17 +2,17 @@ package import NIOCore
 package import SessionCore
 package import Vocabulary
 
-/// An attempt, and the connection that it becomes; or what is set up beside the connection, to take over from it.
+/// An attempt and the connection that it becomes, or the successor that is set up beside that connection.
 package struct Link: Sendable {
     package let attempt: Attempt
     package let destination: Servers.Destination
     package var login = Login()
     package var stage: Stage
-    /// Whether something was opened to the address, be it only to look.
+    /// Whether anything was opened to the address, even if only for a look.
     package var isDialed = false
     package var flow = Flow()
     package var step = Step.none
-    /// How the protocol ended it. The transport's own end follows from that, and says less.
+    /// How the protocol ended the link. The transport's own end is a consequence, and says less.
     package var ending: SessionMachine.Ending?
 
     package init(_ attempt: Attempt, to destination: Servers.Destination, knock: DialID? = nil) {
@@ -22,38 +22,38 @@ package struct Link: Sendable {
     }
 
     package enum Stage: Sendable {
-        /// What has to be there before it is dialed: see ``Preparation``. It may go on with the connection of a knock that was
-        /// answered. Can transition to: dialing.
+        /// What has to be ready before dialing is being prepared: see ``Preparation``. The link may continue on the
+        /// connection of a knock that was answered. Can transition to: dialing.
         case preparing(knock: DialID?)
         /// Can transition to: open.
         case dialing(DialID)
-        /// From CONNECT on; a successor is ready for it.
+        /// From CONNECT on. A successor stays here until it takes over.
         case open(DialID, LinkPeer)
     }
 
-    /// What is awaited, while it is open.
+    /// What the session waits for on an open link.
     package enum Step: Hashable, Sendable {
         case none
-        /// Subscriptions are restored, and what the session itself publishes is not.
+        /// The subscriptions are restored; what the session itself publishes is not yet.
         case restoring
-        /// Everything accepted is to be acknowledged before the session leaves.
+        /// Everything accepted has to be acknowledged before the session leaves.
         case flushing
     }
 
     /// Bytes to and from the server.
     package struct Flow: Hashable, Sendable {
-        /// Given to the connection, and not taken by the kernel.
+        /// Bytes that were given to the connection and not taken by the kernel yet.
         package var unflushed = 0
-        /// Whether the server is read, or has to wait.
+        /// Whether the session reads from the server, or makes it wait.
         package var isReading = true
-        /// Whether the rest of what the server has sent is about to be read.
+        /// Whether `readOnLater` is under way, to read the rest of what the server has sent.
         package var readsOn = false
-        /// Why the transport is gone, while some of what the server had sent is not read yet.
+        /// Why the transport is gone, as long as some of what the server sent is still unread.
         package var end: SessionMachine.Ending?
     }
 
     package var generation: Generation { attempt.generation }
-    /// Where the attempt leads: its endpoint, or the server that one was redirected to.
+    /// Where the attempt leads: its endpoint, or the server that it was redirected to.
     package var address: Endpoint { destination.address }
 
     package var connection: DialID? {
@@ -68,7 +68,7 @@ package struct Link: Sendable {
     package var peer: LinkPeer? { if case .open(_, let peer) = stage { peer } else { nil } }
 }
 
-/// The other end of a connection that is open.
+/// The peer of an open connection.
 package struct LinkPeer: Hashable, Sendable {
     package let address: SocketAddress
     /// `203.0.113.9:8883` or `[2001:db8::1]:8883`.
@@ -85,12 +85,12 @@ package struct LinkPeer: Hashable, Sendable {
 
 /// The secrets of a connection.
 package struct Login: Sendable {
-    /// `nil` if there is none, or none yet. From the beginning on, if it was fetched before.
+    /// `nil` if there is none, or none yet. Set from the start if it was fetched before.
     package var credential: SessionCredential?
     package var proxyPassword: [UInt8]?
     /// When the credential ends.
     package var life: CredentialLife?
-    /// A new credential on its way to the server, and when that takes too long.
+    /// A new credential on its way to the server, and when to stop waiting for the answer.
     package var renewal: (credential: SessionCredential, deadline: Instant)?
 
     package init() {}
@@ -101,6 +101,6 @@ package struct Login: Sendable {
 /// When the credential of a connection ends.
 package struct CredentialLife: Hashable, Sendable {
     package var end: CredentialEnd
-    /// The end as the machine was told it last.
+    /// The end that the machine was last told.
     package var told: Instant
 }

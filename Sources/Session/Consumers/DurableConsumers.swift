@@ -3,13 +3,14 @@ package import MQTT
 import NIOCore
 package import SessionCore
 
-/// The durable consumers of one session: what they are, and which program takes their messages at the moment.
+/// The durable consumers of one session, and which program takes the messages of each at the moment.
 ///
-/// The messages are in the store; here is only what a program has been given and has not acknowledged, so a program that
-/// is slow, or gone, costs disk and no memory. One program at a time has a consumer: a later one takes it over.
+/// The messages are in the store. Here is only what a program has been given and has not acknowledged, so a program
+/// that is slow, or gone, costs disk space and no memory. A consumer has one program at a time: a later one takes it
+/// over.
 package struct DurableConsumers: Hashable, Sendable {
-    /// How many messages, and bytes of messages, a program has at once without having acknowledged them. One of any size
-    /// is always given. As much is held in memory for a program that has everything before it.
+    /// How many messages, and bytes of messages, a program may have without having acknowledged them. One message of
+    /// any size is always given. As much again is held in memory for a program that is up to date.
     package static let windowMessages = 1024
     package static let windowBytes = 256 << 10
     /// How many durable consumers a session may have.
@@ -18,17 +19,17 @@ package struct DurableConsumers: Hashable, Sendable {
     /// A program that takes a consumer's messages.
     package struct Attachment: Hashable, Sendable {
         package let subscription: SubscriptionID
-        /// Whether the consumer is durable, and everything acknowledged before is gone: messages may be given.
+        /// Whether messages may be given: the consumer is durable, and everything that was acknowledged before is gone.
         fileprivate var isReady = false
         /// The last message that was given.
         package fileprivate(set) var cursor = InboxSequence.zero
-        /// What was given and not acknowledged, in order.
+        /// What was given and is not acknowledged, in order.
         fileprivate var unacknowledged: [TakenMessage] = []
         fileprivate var unacknowledgedBytes = 0
         fileprivate var isLoading = false
-        /// What comes up to this one was given, or is in `ahead`, or is being read.
+        /// Everything up to this message was given, is in `ahead`, or is being read.
         fileprivate var readThrough = InboxSequence.zero
-        /// What came into the inbox when the program had all that was there before: it need not be read.
+        /// Messages that arrived in the inbox while the program was up to date, and so need not be read from the store.
         fileprivate var ahead: [CollectedMessage] = []
         fileprivate var aheadBytes = 0
 
@@ -41,7 +42,7 @@ package struct DurableConsumers: Hashable, Sendable {
                 || (unacknowledged.count < windowMessages && unacknowledgedBytes + message.size <= windowBytes)
         }
 
-        /// How many of what is not acknowledged come up to a message.
+        /// How many of the unacknowledged messages are at or before this one.
         private func count(through sequence: InboxSequence) -> Int {
             var (low, high) = (0, unacknowledged.count)
             while low < high {
@@ -51,7 +52,7 @@ package struct DurableConsumers: Hashable, Sendable {
             return low
         }
 
-        /// Takes all up to this one out of what is not acknowledged.
+        /// Removes all messages up to this one from the unacknowledged ones.
         fileprivate mutating func take(through sequence: InboxSequence) -> [TakenMessage] {
             let taken = Array(unacknowledged.prefix(count(through: sequence)))
             unacknowledged.removeFirst(taken.count)
@@ -59,7 +60,7 @@ package struct DurableConsumers: Hashable, Sendable {
             return taken
         }
 
-        /// Takes this one out of what is not acknowledged; `nil` if it is not there.
+        /// Removes this message from the unacknowledged ones; `nil` if it is not among them.
         fileprivate mutating func take(_ sequence: InboxSequence) -> TakenMessage? {
             let index = count(through: sequence) - 1
             guard index >= 0, unacknowledged[index].sequence == sequence else { return nil }
@@ -68,21 +69,21 @@ package struct DurableConsumers: Hashable, Sendable {
             return message
         }
 
-        /// Holds a message that the program is to have next, if there is room for it.
+        /// Holds the message that the program gets next, if there is room for it.
         fileprivate mutating func hold(_ message: CollectedMessage) -> Bool {
             guard ahead.count < windowMessages, aheadBytes + message.size <= windowBytes || ahead.isEmpty else {
                 return false
             }
             var message = message
-            // Otherwise it keeps everything in memory that was read from the server at once.
+            // A copy, since a slice would keep everything in memory that was read from the server with it.
             message.message.payload = ByteBuffer(bytes: message.message.payload.readableBytesView)
             ahead.append(message)
             aheadBytes += message.size
             return true
         }
 
-        /// Holds what is for this consumer of messages that came into the inbox behind `end`, if it has all up to there;
-        /// as many as there is room for.
+        /// Holds the messages for this consumer that arrived in the inbox after `end`, if it is up to date there; as
+        /// many as there is room for.
         fileprivate mutating func hold(_ messages: [InboxMessage], for name: ConsumerName, after end: InboxSequence) {
             guard isReady, !isLoading, readThrough == end else { return }
             for collected in messages {
@@ -93,36 +94,36 @@ package struct DurableConsumers: Hashable, Sendable {
             }
         }
 
-        /// What is held is read from the store after all.
+        /// Discards what is held, so that it is read from the store after all.
         fileprivate mutating func forgetAhead() {
             ahead = []
             aheadBytes = 0
-            // What is being read is taken up where it ends.
+            // A read that is under way sets `readThrough` when it ends.
             if !isLoading { readThrough = cursor }
         }
     }
 
     package struct Consumer: Hashable, Sendable {
-        /// As it was given.
+        /// The filter as the program gave it.
         package fileprivate(set) var text: String
         package fileprivate(set) var qos: QoS
-        /// `nil` while it stands for nothing: relative to a room, and there is none.
+        /// `nil` while the filter stands for nothing: it is relative to a room, and the session is in none.
         package fileprivate(set) var filter: TopicFilter?
-        /// A message up to this one may have been given to a program before.
+        /// Messages up to this one may have been given to a program before.
         package fileprivate(set) var givenThrough = InboxSequence.zero
-        /// What comes up to this one was dropped.
+        /// Messages up to this one were dropped.
         fileprivate var droppedThrough = InboxSequence.zero
         package fileprivate(set) var attachment: Attachment?
     }
 
-    /// Messages to be read from the store.
+    /// A request to read messages from the store.
     package struct Load: Hashable, Sendable {
         package var name: ConsumerName
         package var subscription: SubscriptionID
         package var after: InboxSequence
         package var messages: Int
         package var bytes: Int
-        /// The last one that is known to be there.
+        /// The last message that is known to be in the store.
         package var through: InboxSequence
     }
 
@@ -133,22 +134,22 @@ package struct DurableConsumers: Hashable, Sendable {
     }
 
     package private(set) var consumers: [ConsumerName: Consumer] = [:]
-    /// The last message that is in the inbox for certain, or was.
+    /// The last message that is known to be in the inbox, or was.
     package private(set) var collectedThrough: InboxSequence
-    /// The consumer that was read for last.
+    /// The consumer that messages were last read for.
     private var lastLoaded: ConsumerName?
 
-    /// - Parameter attached: programs that were there before the session was started anew.
+    /// - Parameter attached: programs that were attached before the session was restarted.
     package init(_ durable: DurableSession, attached: [ConsumerName: Attachment] = [:]) {
         collectedThrough = InboxSequence(rawValue: durable.nextInboxSequence.rawValue - 1)
         for consumer in durable.consumers {
             var attachment = attached[consumer.name]
-            // What was being read then is read again; whoever asked for it does not give it any more.
+            // A read that was under way is repeated; the old one's result is ignored.
             attachment?.isLoading = false
             attachment?.forgetAhead()
             consumers[consumer.name] = Consumer(
                 text: consumer.filter, qos: consumer.qos,
-                // Of a program that was there when the daemon ended it is not known how much it was given.
+                // If a program was attached when the daemon ended, nobody knows how much it was given.
                 givenThrough: attachment?.cursor ?? min(consumer.givenThrough, collectedThrough),
                 attachment: attachment)
         }
@@ -160,12 +161,12 @@ package struct DurableConsumers: Hashable, Sendable {
 
     package subscript(name: ConsumerName) -> Consumer? { consumers[name] }
 
-    /// The highest QoS with which it is wanted.
+    /// The highest QoS with which the filter is wanted.
     package func qos(of filter: TopicFilter) -> QoS? {
         consumers.values.filter { $0.filter == filter }.map(\.qos).max()
     }
 
-    /// The consumers that want a filter, in order.
+    /// The consumers that want a filter, ordered by name.
     package func names(for filter: TopicFilter) -> [ConsumerName] {
         consumers.filter { $0.value.filter == filter }.keys.sorted()
     }
@@ -176,7 +177,7 @@ package struct DurableConsumers: Hashable, Sendable {
 
     // MARK: Coming and going
 
-    /// Adds a consumer, or changes what it wants; what waits for it stays.
+    /// Adds a consumer, or changes its filter and QoS; its waiting messages stay.
     package mutating func put(_ name: ConsumerName, _ text: String, _ filter: TopicFilter, _ qos: QoS) {
         consumers[name, default: Consumer(text: text, qos: qos)].text = text
         consumers[name]?.qos = qos
@@ -185,9 +186,9 @@ package struct DurableConsumers: Hashable, Sendable {
 
     package mutating func remove(_ name: ConsumerName) { consumers[name] = nil }
 
-    /// Gives a consumer to a program.
+    /// Attaches a program to a consumer.
     ///
-    /// - Returns: the subscription of the program that had it before.
+    /// - Returns: the subscription of the program that was attached before.
     package mutating func attach(_ subscription: SubscriptionID, to name: ConsumerName) -> SubscriptionID? {
         let before = detach(name)
         consumers[name]?.attachment = Attachment(subscription: subscription)
@@ -198,16 +199,16 @@ package struct DurableConsumers: Hashable, Sendable {
         if consumers[name]?.attachment?.subscription == subscription { consumers[name]?.attachment?.isReady = true }
     }
 
-    /// - Returns: the subscription of the program that had it.
+    /// - Returns: the subscription of the program that was attached.
     @discardableResult
     package mutating func detach(_ name: ConsumerName) -> SubscriptionID? {
         defer { consumers[name]?.attachment = nil }
         return consumers[name]?.attachment?.subscription
     }
 
-    /// What relative filters stand for in a room, or in none.
+    /// Resolves relative filters in a room, or in none.
     ///
-    /// - Returns: the consumers whose filter is another one now.
+    /// - Returns: the consumers whose filter has changed.
     package mutating func follow(to room: Room?) -> [(name: ConsumerName, old: TopicFilter?, new: TopicFilter?)] {
         var moves: [(name: ConsumerName, old: TopicFilter?, new: TopicFilter?)] = []
         for (name, consumer) in consumers.sorted(by: { $0.key < $1.key }) {
@@ -221,8 +222,8 @@ package struct DurableConsumers: Hashable, Sendable {
 
     // MARK: Messages
 
-    /// Messages are in the inbox for certain, in order. A program that has all that was there before is given them without
-    /// their being read.
+    /// Notes that messages are durable in the inbox, in order. They are held for programs that are up to date, so that
+    /// they need not be read.
     package mutating func collected(_ messages: [InboxMessage]) {
         guard let last = messages.last?.message.sequence else { return }
         for name in Array(consumers.keys) {
@@ -231,7 +232,7 @@ package struct DurableConsumers: Hashable, Sendable {
         collectedThrough = max(collectedThrough, last)
     }
 
-    /// What programs can be given of what is held for them.
+    /// Gives programs what is held for them, as far as there is room.
     ///
     /// - Parameter hasRoom: whether a program has read enough to be given more.
     package mutating func giveAhead(
@@ -267,13 +268,14 @@ package struct DurableConsumers: Hashable, Sendable {
         return loaded
     }
 
-    /// What is held for programs is read from the store after all: its times are other ones there.
+    /// Discards what is held for programs, so that it is read from the store after all, where its times are the
+    /// corrected ones.
     package mutating func forgetAhead() {
         for name in consumers.keys { consumers[name]?.attachment?.forgetAhead() }
     }
 
-    /// What is to be read next: as soon as a quarter of the window is free, so that it is not read one by one. For one
-    /// consumer at a time, each in turn: what is read is accounted for before the next is asked whether there is room.
+    /// The messages to read next, once a quarter of the window is free, so that they are not read one by one. Consumers
+    /// take turns, one read at a time: what is read is counted before the next consumer is asked whether there is room.
     ///
     /// - Parameter hasRoom: whether a program has read enough to be given more.
     package mutating func beginLoad(hasRoom: (SubscriptionID) -> Bool = { _ in true }) -> Load? {
@@ -297,15 +299,15 @@ package struct DurableConsumers: Hashable, Sendable {
         return nil
     }
 
-    /// What becomes of messages that were read for a program.
+    /// What happens to the messages that were read for a program.
     package struct Loaded: Hashable, Sendable {
-        /// What the program is to be given. Not given by this type: that the program is gone may turn out in giving.
+        /// What to give to the program. The caller gives it, since it may find out only then that the program is gone.
         package var given: [ReceivedMessage] = []
-        /// What nobody wants any more.
+        /// What is too old to be of use.
         package var overdue: [TakenMessage] = []
     }
 
-    /// Takes what was read for a program, if it is still there.
+    /// Takes what was read for a program, if the program is still attached.
     ///
     /// - Parameter maximumAge: milliseconds after which a message is too old; `nil`: never.
     package mutating func loaded(
@@ -315,7 +317,7 @@ package struct DurableConsumers: Hashable, Sendable {
         guard var consumer = consumers[load.name], var attachment = consumer.attachment,
             attachment.subscription == load.subscription
         else { return loaded }
-        // Otherwise what is changed would be copied.
+        // Without this, the arrays would be copied when they are changed.
         consumer.attachment = nil
         consumers[load.name] = nil
         attachment.isLoading = false
@@ -333,7 +335,7 @@ package struct DurableConsumers: Hashable, Sendable {
     ) {
         let message = collected.message
         attachment.cursor = collected.sequence
-        // It was dropped since it was read.
+        // It was dropped after it was read.
         guard collected.sequence > consumer.droppedThrough else { return }
         let size = collected.size
         guard !collected.isOverdue(at: now, maximumAge: maximumAge) else {
@@ -353,7 +355,7 @@ package struct DurableConsumers: Hashable, Sendable {
         consumer.givenThrough = max(consumer.givenThrough, collected.sequence)
     }
 
-    /// The oldest messages of a consumer were dropped. Those that a program has are no longer waited for.
+    /// Notes that the oldest messages of a consumer were dropped. Its program need no longer acknowledge them.
     package mutating func dropped(through sequence: InboxSequence, of name: ConsumerName) {
         guard var consumer = consumers[name] else { return }
         consumer.droppedThrough = max(consumer.droppedThrough, sequence)
@@ -364,7 +366,7 @@ package struct DurableConsumers: Hashable, Sendable {
         consumers[name] = consumer
     }
 
-    /// - Returns: what is acknowledged now and was not before; `nil` for a message that the program was not given.
+    /// - Returns: what is newly acknowledged; `nil` for a message that the program was not given.
     package mutating func acknowledge(_ id: InboxSequence, upTo: Bool, by subscription: SubscriptionID) -> Taken? {
         guard let name = name(of: subscription), var attachment = consumers[name]?.attachment, id > .zero,
             id <= attachment.cursor
@@ -376,7 +378,7 @@ package struct DurableConsumers: Hashable, Sendable {
 }
 
 extension CollectedMessage {
-    /// Whether nobody wants it any more: by what its publisher said, or by the configuration.
+    /// Whether the message is too old to be of use: by its publisher's expiry, or by the configured maximum age.
     package func isOverdue(at now: Timestamp, maximumAge: Int64?) -> Bool {
         if let expiresAt, expiresAt <= now { return true }
         return maximumAge.map { receivedAt.rawValue + $0 <= now.rawValue } ?? false

@@ -22,24 +22,24 @@ package struct LiveConsumer: Hashable, Sendable {
 /// The live consumers of one session. They outlive connections, and reloads of the session's configuration.
 package struct LiveConsumers: Hashable, Sendable {
     private var consumers: [LiveConsumer] = []
-    /// Who waits for the server's answer to a subscription.
+    /// The calls that wait for the server's answer to a subscription.
     private var calls: [TopicFilter: [CallID]] = [:]
 
     package init() {}
 
     package var filters: Set<TopicFilter> { Set(consumers.map(\.filter)) }
 
-    /// The highest QoS with which it is wanted.
+    /// The highest QoS with which the filter is wanted.
     package func qos(of filter: TopicFilter) -> QoS? { consumers.filter { $0.filter == filter }.map(\.qos).max() }
 
     package var isEmpty: Bool { consumers.isEmpty }
 
-    /// What a message costs that arrives, counted in packets: it may be for all of them.
+    /// What handling an incoming message costs, counted in packets: it may have to go to all consumers.
     package var messageWeight: Int { 1 + consumers.count / 4 }
 
-    /// Takes what is relative to the session's room along to another room.
+    /// Resolves the filters that are relative to the session's room in another room.
     ///
-    /// - Returns: what has to be subscribed to, and what nobody may want any more.
+    /// - Returns: the new filters to subscribe to, and the old ones that may no longer be wanted.
     package mutating func follow(to room: Room) -> [(old: TopicFilter?, new: TopicFilter?)] {
         var moves: [(old: TopicFilter?, new: TopicFilter?)] = []
         for index in consumers.indices {
@@ -63,31 +63,31 @@ package struct LiveConsumers: Hashable, Sendable {
         return consumers.remove(at: index).filter
     }
 
-    /// The call waits for the server's answer to the subscription, or for the end of the connection.
+    /// Makes a call wait for the server's answer to a subscription, or for the end of the connection.
     package mutating func await(_ filter: TopicFilter, _ call: CallID) {
         calls[filter, default: []].append(call)
     }
 
-    /// The server has answered, or will not because nobody wants the subscription any more.
+    /// The server has answered, or will not because nothing wants the subscription any more.
     ///
-    /// - Returns: the calls that have their answer with that.
+    /// - Returns: the calls that are answered now.
     package mutating func answered(_ filter: TopicFilter) -> [CallID] { calls.removeValue(forKey: filter) ?? [] }
 
-    /// - Returns: the calls that get no answer.
+    /// - Returns: the calls that the server will no longer answer.
     package mutating func connectionEnded() -> [CallID] {
         defer { calls = [:] }
         return calls.values.joined().sorted()
     }
 
-    /// What each program gets of a message.
+    /// Returns the message as each program that wants it gets it.
     ///
-    /// - Parameter number: of the message, among all that the session has received.
+    /// - Parameter number: the position of the message among all that the session has received.
     package func received(
         _ message: MQTTClientMachine.InboundMessage, number: Int64, session: SessionName
     ) -> [ReceivedMessage] {
         let wanting = consumers.filter { message.isFor($0.filter) }
         guard let first = wanting.first else { return [] }
-        // Made once, since thousands may want it.
+        // Built once, since thousands of programs may want it.
         var received = ReceivedMessage(
             subscription: first.id, session: session.description, id: number, topic: message.topic,
             payload: MessagePayload(bytes: Array(message.payload.readableBytesView)),

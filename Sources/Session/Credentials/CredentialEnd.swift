@@ -3,9 +3,9 @@ package import SessionCore
 
 /// When a credential ends, by the clock of its issuer.
 package enum CredentialEnd: Hashable, Sendable {
-    /// A date; it comes sooner or later when the host's clock is set.
+    /// A date, which comes sooner or later when somebody sets the host's clock.
     case byWallClock(RFC3339)
-    /// A length of time, counted from when it was told.
+    /// A length of time, counted from when the issuer stated it.
     case byBootClock(Instant)
 
     /// The end on the machines' clock, given what both clocks show at one moment.

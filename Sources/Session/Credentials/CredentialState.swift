@@ -1,25 +1,25 @@
 package import ControlAPI
 package import SessionCore
 
-/// Which credential the next attempt uses: the one that was renewed for it, the one that a program gave, or the configured
-/// one, which has to be fetched. A credential that the server has rejected is not sent to it again.
+/// Which credential the next attempt uses: one that was renewed for it, one that a program gave, or the configured one,
+/// which has to be fetched. A credential that the server has rejected is not sent again.
 package struct CredentialState: Sendable {
-    /// A credential that a program has given, instead of the configured one.
+    /// A credential that a program gave, to use instead of the configured one.
     package var given: SessionCredential?
-    /// Fetched for the attempt that is about to begin.
+    /// A credential that was fetched for the attempt that is about to begin.
     private var renewed: SessionCredential?
-    /// What the server rejected, until there is another one.
+    /// The secret that the server rejected, until there is another one.
     private var rejected: [UInt8]?
     /// The version of the file that the last credential came from.
     package var mark: FileMark?
-    /// Whether the session's file names one.
+    /// Whether the session's file names a credential.
     private let isConfigured: Bool
 
     package init(isConfigured: Bool) {
         self.isConfigured = isConfigured
     }
 
-    /// Whether an attempt has one at all.
+    /// Whether there is a credential at all.
     package var exists: Bool { isConfigured || given != nil }
 
     // MARK: Renewal
@@ -38,7 +38,8 @@ package struct CredentialState: Sendable {
 
     package mutating func serverRejected(_ secret: [UInt8]?) { rejected = secret }
 
-    /// The one that a program gave. For an attempt, what the server rejected, or has ended, gives way to the configured one.
+    /// The credential that a program gave. An attempt discards it and uses the configured one if the server rejected
+    /// the given one or it has expired.
     package mutating func given(for role: DialRole, wallClock: RFC3339, at now: Instant) -> SessionCredential? {
         guard let given, case .attempt(let attempt) = role, isConfigured else { return given }
         let isRejected = attempt.rejection != nil && given.secret == rejected
@@ -48,9 +49,9 @@ package struct CredentialState: Sendable {
         return nil
     }
 
-    /// An attempt has got its credential.
+    /// The attempt has its credential.
     ///
-    /// - Returns: why it must not be used: it is still the one that the server rejected.
+    /// - Returns: the server's rejection, if the credential is still the one that it rejected and must not be used.
     package mutating func obtained(_ credential: SessionCredential, for attempt: Attempt) -> Reason? {
         let last = rejected
         rejected = nil

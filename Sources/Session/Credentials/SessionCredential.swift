@@ -1,9 +1,9 @@
-/// A secret, and what its source tells of it.
+/// A secret, and what its source says about it.
 package struct SessionCredential: Sendable {
     package var secret: [UInt8]
     /// `nil` if it does not expire, or its source does not say.
     package var end: CredentialEnd?
-    /// Which version of the file it comes from; `nil` if it is from no file.
+    /// The version of the file that it comes from; `nil` if it does not come from a file.
     package var mark: FileMark?
 
     package init(secret: [UInt8], end: CredentialEnd? = nil, mark: FileMark? = nil) {
@@ -13,9 +13,9 @@ package struct SessionCredential: Sendable {
     }
 }
 
-/// A version of a file: another one has another mark.
+/// Identifies a version of a file.
 package struct FileMark: RawRepresentable, Hashable, Sendable {
-    /// Device and inode, size, and when it was modified and changed. It is kept in the state directory.
+    /// Device and inode, size, and when it was modified and changed. Kept in the state directory.
     package let rawValue: String
 
     package init(rawValue: String) {

@@ -1,10 +1,11 @@
-/// The room that a session was told to switch to, which outlives the daemon, though not the boot.
+/// The room that a session was told to switch to. It survives restarts of the daemon, but not a reboot.
 package struct ChosenRoom: Hashable, Sendable {
     /// The name of the room.
     package var room: String
-    /// The room that the session's file named at that time, empty for none; another one there wins.
+    /// The room that the session's file named at that time, empty for none. If the file names another room now, that
+    /// one is used.
     package var configured: String
-    /// The boot within which it holds; the caller compares.
+    /// The boot that the choice is valid for; the caller compares.
     package var bootID: String
 
     package init(room: String, configured: String, bootID: String) {

@@ -1,6 +1,6 @@
 package import MQTT
 
-/// What is durable of a session, as the store gives it back when the daemon starts.
+/// A session's durable state, as the store returns it when the daemon starts.
 package struct StoredSession: Hashable, Sendable {
     /// The protocol's part of it.
     package var mqtt: DurableSession
@@ -8,16 +8,16 @@ package struct StoredSession: Hashable, Sendable {
     package var publications: [Publication]
     /// The topics on which the server may hold a retained message of the session.
     package var retainedTopics: Set<String>
-    /// The addresses of the server that has the session, and of those that may have an old copy.
+    /// The address of the server that has the session, then those of servers that may have an old copy.
     package var homes: [String]
-    /// Since when the session said that it was in its room.
+    /// When the session joined its room, according to the presences that it has published.
     package var presences: Set<Timestamp>
-    /// What was decided about the session, in whatever boot.
+    /// What was decided about the session, in this boot or an earlier one.
     package var verdict: Verdict?
-    /// The room that the session was told to switch to, in whatever boot.
+    /// The room that the session was told to switch to, in this boot or an earlier one.
     package var chosenRoom: ChosenRoom?
 
-    /// Without anything else, a session that never was.
+    /// The defaults describe a session that has never existed.
     package init(
         mqtt: DurableSession = DurableSession(), publications: [Publication] = [], retainedTopics: Set<String> = [],
         homes: [String] = [], presences: Set<Timestamp> = [], verdict: Verdict? = nil, chosenRoom: ChosenRoom? = nil

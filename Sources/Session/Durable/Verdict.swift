@@ -1,7 +1,7 @@
 package import MQTT
 
-/// A decision about a session that outlives the daemon, though not the boot: somebody disconnected it, or it failed
-/// for a reason that trying again cannot change.
+/// A decision about a session that survives restarts of the daemon, but not a reboot: somebody disconnected the
+/// session, or it failed for a reason that trying again cannot change.
 package struct Verdict: Hashable, Sendable {
     /// `disconnected` or `failed`.
     package var state: String
@@ -11,12 +11,13 @@ package struct Verdict: Hashable, Sendable {
     package var message: String
     /// The reason code of the wire protocol, if the server gave one.
     package var serverCode: UInt8?
-    /// The boot within which it holds; the caller compares.
+    /// The boot that the verdict is valid for; the caller compares.
     package var bootID: String
     package var since: Timestamp
-    /// What stands for the session's configuration when it was made; `nil` if that was not written down then.
+    /// The digest of the session's configuration at that time; `nil` if it was not recorded.
     package var configuration: String?
-    /// What stands for the version of the credential's file that was used last; `nil` if it is from no file.
+    /// The mark of the version of the credential's file that was last used; `nil` if the credential does not come from
+    /// a file.
     package var credential: String?
 
     package init(

@@ -5,13 +5,13 @@ package import NIOCore
 package struct Publication: Hashable, Sendable {
     /// A topic name (4.7), or one that is relative to the session's room.
     package var topic: String
-    /// Not empty: an empty retained message removes the one that there is (3.3.1.3).
+    /// Not empty: an empty retained message would remove the existing one (3.3.1.3).
     package var payload: ByteBuffer
-    /// At most once or at least once. Exactly once has no meaning for state: receiving it twice changes nothing.
+    /// QoS 0 or 1. QoS 2 has no meaning for state: receiving it twice changes nothing.
     package var qos: QoS
-    /// As of any PUBLISH (3.3.2.3).
+    /// The properties of a PUBLISH (3.3.2.3).
     package var properties: Publish.Properties
-    /// When it was put.
+    /// When the program set it.
     package var since: Timestamp
 
     package init(
@@ -25,6 +25,6 @@ package struct Publication: Hashable, Sendable {
         self.since = since
     }
 
-    /// What it counts for against limits in bytes.
+    /// What it counts for in limits on bytes.
     package var size: Int { OutboundMessage(topic: topic, payload: payload, properties: properties).size }
 }

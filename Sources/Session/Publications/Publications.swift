@@ -2,35 +2,36 @@ package import ControlAPI
 package import MQTT
 import NIOCore
 
-/// What a session publishes as retained messages, and how much of it the server has. A value; the driver carries out what
-/// `next` answers.
+/// What a session publishes as retained messages, and how much of it the server has. A value: the driver carries out
+/// what `next` returns.
 ///
-/// Two things are kept apart, and both are durable: what the session wants to be there (the entries), and the topics on
-/// which the server may hold a message of the session (`retained`). A topic that the second has and the first does not
-/// want is cleared, whatever led to that: a removal, another room, a daemon that was killed in between. So a topic is
-/// durable in `retained` before anything is published on it, and leaves it only when the server has taken the clearing.
+/// Two things are kept apart, and both are durable: what the session wants the server to hold (the entries), and the
+/// topics on which the server may hold a message of the session (`retained`). A topic in `retained` that no entry wants
+/// is cleared, whether because of a removal, another room, or a daemon that was killed in between. So a topic is made
+/// durable in `retained` before anything is published on it, and leaves `retained` only when the server has accepted
+/// the clearing.
 package struct Publications: Sendable {
-    /// How many a session may have, and how many bytes of them: all are kept in memory, published before the session is
-    /// connected, and listed in one answer.
+    /// How many publications a session may have, and how many bytes in total: all are kept in memory, published before
+    /// the session counts as connected, and listed in one answer.
     package static let maximumCount = 1000
     package static let maximumBytes = 2 << 20
 
     package enum State: Hashable, Sendable {
-        /// The server does not have it, and is sent it as soon as that is possible. Can transition to: sending.
+        /// The server does not have it; it is sent as soon as possible. Can transition to: sending.
         case pending
         /// The server has not answered. Can transition to: published, refused, pending.
         case sending
         /// Can transition to: pending.
         case published
-        /// `isFatal` when the server ended the connection for it: it is not sent again as it is. Can transition to:
-        /// pending.
+        /// `isFatal` if the server ended the connection because of it: it is not sent again unchanged. Can transition
+        /// to: pending.
         case refused(ReasonCode, isFatal: Bool)
     }
 
     package struct Entry: Hashable, Sendable {
         package let publication: Publication
-        /// As the server has it; `nil` while the session is in no room and the topic is relative to one, and when it
-        /// is the topic of another publication, too.
+        /// The topic on the server; `nil` while the topic is relative to a room and the session is in none, and while
+        /// another publication has the topic.
         package fileprivate(set) var topic: String?
         package fileprivate(set) var state = State.pending
 
@@ -50,46 +51,46 @@ package struct Publications: Sendable {
     private enum Link {
         /// There is no connection. Can transition to: connected.
         case closed
-        /// The subscriptions come first. Can transition to: open, leaving, closed.
+        /// The subscriptions are restored first. Can transition to: open, leaving, closed.
         case connected
         /// Can transition to: leaving, closed.
         case open
-        /// Everything is cleared. Can transition to: closed.
+        /// Everything is being cleared. Can transition to: closed.
         case leaving
     }
 
-    /// In the order in which they were put.
+    /// In the order in which programs put them.
     package private(set) var entries: [Entry]
-    /// Those that are on their way to the disk.
+    /// Publications that are on their way to the disk.
     private var arriving: [Publication] = []
-    /// Where the server may hold a message of the session.
+    /// The topics on which the server may hold a message of the session.
     package private(set) var retained: Set<String>
     private var room: Room?
     private var link = Link.closed
-    /// Topics that are on their way into `retained`.
+    /// Topics that are about to become durable in `retained`.
     private var remembering: Set<String> = []
-    /// Topics in `retained` on which the server has not taken anything since they got there.
+    /// Topics in `retained` on which the server has accepted nothing since they were added.
     private var unproven: Set<String> = []
-    /// Whether there may be something to clear: looked for after a change only.
+    /// Whether there may be topics to clear. Set by changes, so that they are not searched for every time.
     private var mayHaveStale = true
-    /// How many announcements on a topic the server has not answered.
+    /// The number of announcements on each topic that the server has not answered.
     private var unanswered: [String: Int] = [:]
-    /// Topics whose last announcement on this connection clears them.
+    /// Topics whose last announcement on this connection was a clearing.
     private var cleared: Set<String> = []
-    /// The server ended a connection for one of several: they are sent one by one, to find out which.
+    /// Whether publications are sent one by one, to find the one that made the server end a connection.
     private var isIsolating = false
-    /// How often a publication was unanswered when the server ended the connection for something, since it was published
-    /// last.
+    /// For each topic, how often its publication was the only unanswered one when the server ended the connection
+    /// because of something sent, since it was last published successfully.
     private var suspicions: [String: Int] = [:]
-    /// What has become of publications, to be told.
+    /// Changes of publications that are still to be reported.
     private var changes: [Change] = []
-    /// Whether what the session has at the server goes with it, whatever its reason says.
+    /// Whether the publications are removed from the server when the session stops, whatever the reason.
     package var endWithSession = false
-    /// Whether something waits for the messages that are sent one by one.
+    /// Whether publications wait for messages that are sent one by one.
     package private(set) var isHeldBack = false
 
-    /// As often a publication may be under suspicion together with messages, and no more: with messages without end it is
-    /// never alone.
+    /// How often a publication may be under suspicion together with messages before it is refused. Where messages never
+    /// stop, it is never the only suspect.
     private static let maximumSuspicions = 3
 
     package init(_ publications: [Publication] = [], retained: Set<String> = []) {
@@ -98,14 +99,14 @@ package struct Publications: Sendable {
         enter(nil)
     }
 
-    /// What has become of a publication: a new state, as people see it, on a topic as it was put.
+    /// A publication's new state, as people see it; with the topic as the program gave it.
     package struct Change: Hashable, Sendable {
         package var topic: String
         package var state: PublicationState
         package var code: ReasonCode?
     }
 
-    /// What has changed since this was asked last.
+    /// Returns the changes since the last call.
     package mutating func takeChanges() -> [Change] {
         defer { changes = [] }
         return changes
@@ -113,13 +114,13 @@ package struct Publications: Sendable {
 
     // MARK: What is wanted
 
-    /// Takes up a room: what is relative to it is published there, and cleared where it was.
+    /// Switches to a room: relative topics are published there, and cleared in the old room.
     package mutating func enter(_ room: Room?) {
         self.room = room
         resolveTopics()
     }
 
-    /// One topic of the server belongs to one publication, the one that was put first.
+    /// Assigns each topic on the server to one publication, the one that was put first.
     private mutating func resolveTopics() {
         mayHaveStale = true
         var taken: Set<String> = []
@@ -132,7 +133,8 @@ package struct Publications: Sendable {
         }
     }
 
-    /// `nil` when the publication cannot be anywhere at the moment: without a room, or with one that makes it too long.
+    /// `nil` while the publication has no valid topic: the session is in no room, or the room's name makes the topic
+    /// too long.
     private func serverTopic(of publication: Publication) -> String? {
         guard let topic = try? Room.resolve(publication.topic, in: room), (try? TopicName.validate(topic)) != nil else {
             return nil
@@ -158,29 +160,29 @@ package struct Publications: Sendable {
 
     package subscript(topic: String) -> Entry? { entries.first { $0.publication.topic == topic } }
 
-    /// Another publication that stands for the same topic at the server.
+    /// Another publication that has the same topic on the server.
     package func twin(of topic: String, resolved: String) -> Publication? {
         entries.first { $0.topic == resolved && $0.publication.topic != topic }?.publication
     }
 
-    /// Topics whose message is still to be cleared, in alphabetical order.
+    /// Topics that still have to be cleared, in alphabetical order.
     package var removing: [String] {
         let wanted = Set(entries.compactMap(\.topic))
         return retained.filter { !wanted.contains($0) }.sorted()
     }
 
-    /// Whether there is room for a publication, besides those that are on their way to the disk.
+    /// Whether there is room for a publication, counting those that are on their way to the disk.
     package func hasRoom(for publication: Publication) -> Bool {
         let all = entries.map(\.publication) + arriving + [publication]
-        // The last one of each topic is the one that stays.
+        // Of several with the same topic, the last one counts.
         let sizes = Dictionary(all.map { ($0.topic, $0.size) }, uniquingKeysWith: { _, last in last })
         return sizes.count <= Self.maximumCount && sizes.values.reduce(0, +) <= Self.maximumBytes
     }
 
-    /// A publication is on its way to the disk; `put` follows if it gets there.
+    /// Notes a publication that is on its way to the disk; `put` follows if it gets there.
     package mutating func arrive(_ publication: Publication) { arriving.append(publication) }
 
-    /// The disk has answered.
+    /// The disk has stored the publication or refused it.
     package mutating func arrived(_ publication: Publication) {
         if let index = arriving.firstIndex(of: publication) { arriving.remove(at: index) }
     }
@@ -189,7 +191,7 @@ package struct Publications: Sendable {
 
     /// The server accepted the connection.
     ///
-    /// - Parameter isKept: whether the server is known to have what it had.
+    /// - Parameter isKept: whether the server is known to still have what it had.
     package mutating func connected(isKept: Bool) {
         link = .connected
         mayHaveStale = true
@@ -202,12 +204,12 @@ package struct Publications: Sendable {
         }
     }
 
-    /// Subscriptions are restored, and it is time to publish.
+    /// The subscriptions are restored; publishing may begin.
     package mutating func open() {
         if link == .connected { link = .open }
     }
 
-    /// The session leaves for good: nothing stays at the server, and everything is published again with the next connect.
+    /// The session leaves for good: everything is cleared on the server, and published again after the next connect.
     package mutating func leave() {
         guard link != .closed else { return }
         link = .leaving
@@ -221,14 +223,14 @@ package struct Publications: Sendable {
         for index in entries.indices {
             switch entries[index].state {
             case .sending: entries[index].state = .pending
-            // Nobody can tell whether the server got it.
+            // There is no way to tell whether the server received it.
             case .published where entries[index].publication.qos == .atMostOnce: entries[index].state = .pending
             case .published, .pending, .refused: break
             }
         }
     }
 
-    /// Whether everything that can be published was answered for.
+    /// Whether the server has answered everything that can be published.
     package var isAnswered: Bool {
         !entries.contains { entry in
             switch entry.state {
@@ -239,25 +241,25 @@ package struct Publications: Sendable {
         }
     }
 
-    /// Whether a server is needed to carry out what is wanted.
+    /// Whether something remains to be done that needs a server.
     package var needsServer: Bool { !isQuiet || removing.contains { refusals[$0] == nil } }
 
-    /// Whether nothing waits for the server.
+    /// Whether no answer of the server is awaited, and nothing waits to be sent.
     package var isQuiet: Bool { isAnswered && unanswered.isEmpty }
 
     // MARK: What is to be done
 
     package struct Step: Hashable, Sendable {
-        /// To be made durable, then told to `remembered`.
+        /// To be made durable; `remembered` follows.
         package var remember: [String] = []
         /// To be sent, in this order.
         package var announcements: [Announcement] = []
     }
 
-    /// What can be done now. To be asked after every change.
+    /// Returns what can be done now. Call it after every change.
     ///
-    /// - Parameter isolatesMessages: whether messages are sent one by one to find out which of them the server ends the
-    ///   connection for. Publications wait until that is done.
+    /// - Parameter isolatesMessages: whether messages are sent one by one, to find the one that makes the server end
+    ///   the connection. Publications wait until that is done.
     package mutating func next(isolatesMessages: Bool = false) -> Step {
         var step = Step()
         isHeldBack = false
@@ -294,7 +296,7 @@ package struct Publications: Sendable {
         }
     }
 
-    /// The topic is durable.
+    /// The topic is durable in `retained`.
     package mutating func remembered(_ topic: String) {
         remembering.remove(topic)
         if retained.insert(topic).inserted { unproven.insert(topic) }
@@ -305,19 +307,19 @@ package struct Publications: Sendable {
 
     package enum Answer: Hashable, Sendable {
         case noted
-        /// The server refuses the publication with this topic, or its clearing; `isNews` unless it did so before. With
-        /// `nothingOn`, it holds nothing on that topic, which is to be made durable.
+        /// The server refuses the publication with this topic, or its clearing; `isNews` unless it gave the same reason
+        /// before. With `nothingOn`, the server holds nothing on that topic, which has to be made durable.
         case refused(String, ReasonCode, isNews: Bool, nothingOn: String? = nil)
-        /// The server holds nothing on this topic any more, which is to be made durable.
+        /// The server no longer holds anything on this topic, which has to be made durable.
         case cleared(String)
     }
 
-    /// The server answered an announcement; `nil` when it is none of the publications'.
+    /// Takes the server's answer to an announcement; `nil` if it was not for a publication.
     package mutating func answered(_ announcement: Announcement, _ code: ReasonCode) -> Answer? {
         let topic = announcement.topic
         guard let count = unanswered[topic] else { return nil }
         unanswered[topic] = count > 1 ? count - 1 : nil
-        // Answers come in order, so the last one tells what the server has.
+        // Answers come in order, so the last one says what the server has.
         guard count == 1 else { return .noted }
         if cleared.contains(topic) {
             guard announcement.payload.readableBytes == 0 else { return .noted }
@@ -339,13 +341,13 @@ package struct Publications: Sendable {
             refusals[entries[index].publication.topic] = nil
             return .noted
         }
-        // It was never there, so there will be nothing to clear, which the server would refuse as well.
+        // The server never had it, so there is nothing to clear; it would refuse the clearing as well.
         let isNew = unproven.remove(topic) != nil
         if isNew { retained.remove(topic) }
         return refuse(index, code, isFatal: false, nothingOn: isNew ? topic : nil)
     }
 
-    /// The last refusal of each, so that the same one is told once.
+    /// The last refusal for each topic, so that the same one is reported once.
     private var refusals: [String: ReasonCode] = [:]
 
     private mutating func isNews(_ code: ReasonCode, _ topic: String) -> Bool {
@@ -362,9 +364,9 @@ package struct Publications: Sendable {
         return .refused(topic, code, isNews: isNews, nothingOn: cleared)
     }
 
-    /// The server ended the connection with a reason that may mean what was sent last.
+    /// The server ended the connection with a reason that may refer to what was sent last.
     ///
-    /// - Parameter isAlone: whether no message was unanswered, which it may mean as well.
+    /// - Parameter isAlone: whether no message was unanswered, which the reason could refer to as well.
     package mutating func serverEnded(_ code: ReasonCode, isAlone: Bool) -> Answer {
         switch code {
         case .topicNameInvalid, .packetTooLarge, .payloadFormatInvalid, .malformedPacket, .protocolError: break

@@ -1,18 +1,19 @@
 package import ControlAPI
 
-/// Tells one connection of a session from every other: presence carries it, so that a session that was closed without a
-/// reason sees whether another device has connected since.
+/// Distinguishes one connection of a session from all others. Presence carries it, so that a session whose connection
+/// was closed without a reason sees whether another device has connected since.
 ///
-/// It says which client identifier the connection has, as a hash: only two connections of one client identifier throw each
-/// other out.
+/// It contains a hash of the connection's client identifier: only two connections with the same client identifier throw
+/// each other out.
 package struct ConnectionMark: Hashable, Sendable, CustomStringConvertible {
-    /// Of the client identifier.
+    /// The hash of the client identifier.
     package let client: UInt32
-    /// What makes the connection another one than those before.
+    /// Distinguishes the connection from all others with the same client identifier.
     package let number: String
 
     /// - Parameters:
-    ///   - time: the moment, so that a number that comes again is another mark. It is never compared with another host's.
+    ///   - time: the current time, so that a repeated random number still gives another mark. It is never compared with
+    ///     another host's.
     ///   - random: any number.
     package init(clientID: String, time: RFC3339, random: UInt64) {
         client = Self.hash(clientID)

@@ -1,17 +1,17 @@
 package import ControlAPI
 package import SessionCore
 
-/// This session's own presence in its room: what is said, and when it has to be said again.
+/// This session's own presence in its room: what it says, and when it has to be published again.
 ///
-/// The others see nothing of a short outage: the server keeps `online`, and drops the will when the client is back before
-/// the will delay is over. `online` is published on every connection all the same, because it carries the connection's mark.
-/// The session waits for the server's answer where the others may have seen it leave: when the server lost the session,
-/// after a start of the daemon, and when the will may have been published; with MQTT 3.1.1, which has no will delay, after
-/// every outage.
+/// The others do not notice a short outage: the server keeps `online`, and drops the will when the client is back
+/// before the will delay has passed. `online` is still published on every connection, because it carries the
+/// connection's mark. The session waits for the server's answer where the others may have seen it leave: when the
+/// server lost the session, after a start of the daemon, and when the will may have been published; with MQTT 3.1.1,
+/// which has no will delay, after every outage.
 ///
-/// Of two clients with one client identifier the one whose connection the other had not seen before is the newer one; the
-/// clocks of two hosts are never compared. What this session said in an earlier life is told from what a twin of its device
-/// says by `since`, which is remembered.
+/// Of two clients with one client identifier, the newer one is the one whose connection the other had not seen before;
+/// the clocks of two hosts are never compared. `since`, which is remembered, tells what this session said in an earlier
+/// life of the daemon from what a twin of its device says.
 package struct OwnPresence: Hashable, Sendable {
     private enum State: Hashable, Sendable {
         /// Not known to be published. Can transition to: online.
@@ -26,29 +26,29 @@ package struct OwnPresence: Hashable, Sendable {
     /// The session's name.
     package let session: String
     package let willDelay: Duration
-    /// Since when the session is in the room.
+    /// When the session joined the room.
     package private(set) var since: RFC3339
-    /// Since when it is there, now and as it said, or was about to say, before; the latest ones. To be remembered when it is
-    /// published.
+    /// The values of `since` that the session has published, or was about to publish, including the present one; the
+    /// latest ones. To be remembered when one is published.
     package private(set) var said: Set<RFC3339>
-    /// Whether a server may have heard of `since`.
+    /// Whether a server may have received the present `since`.
     private var wasTold = false
     private var state = State.unknown
     /// Whether the server waits before it publishes the will.
     private var isWillDelayed = true
-    /// The present connection's.
+    /// The mark of the present connection.
     package private(set) var mark: ConnectionMark?
-    /// The last one that was measured; `nil` before.
+    /// The quality that was last measured; `nil` if none was.
     package var quality: Quality?
-    /// Those of the user's other connections that were seen, the latest ones.
+    /// The marks of the user's other connections that were seen, the latest ones.
     private var seen: [ConnectionMark] = []
 
-    /// No clock is set back so often without getting ahead of where it was.
+    /// No clock is set back this often without catching up with its old time in between.
     package static let mostRemembered = 32
-    /// More of one user's connections than matter.
+    /// More connections of one user than matter.
     private static let mostSeen = 64
 
-    /// - Parameter said: what `said` was before, also in an earlier life of the daemon.
+    /// - Parameter said: the last value of `said`, also from an earlier life of the daemon.
     package init(
         identity: Participant.Identity, session: String, willDelay: Duration, since: RFC3339, said: Set<RFC3339> = []
     ) {
@@ -65,13 +65,13 @@ package struct OwnPresence: Hashable, Sendable {
             quality: state == .online ? quality : nil)
     }
 
-    /// Whether the message is the one that this session publishes on its present connection.
+    /// Whether this session published the message on its present connection.
     package func isOwn(_ message: PresenceMessage?) -> Bool {
         guard let message else { return false }
         return message.state == .online && wasOwn(message) && message.connection == mark
     }
 
-    /// Whether this session published the message, now or before the clock was set back.
+    /// Whether this session published the message, now or earlier.
     package func wasOwn(_ message: PresenceMessage) -> Bool {
         guard let time = message.since, said.contains(time) else { return false }
         return message.identity == identity && message.state == .online && message.session == session
@@ -79,44 +79,45 @@ package struct OwnPresence: Hashable, Sendable {
 
     // MARK: Other devices
 
-    /// A connection of the session's user was seen in the room.
+    /// Notes a connection of the session's user that was seen in the room.
     package mutating func noteSeen(_ message: PresenceMessage) {
         guard let mark = message.connection, !wasOwn(message), !seen.contains(mark) else { return }
         seen = seen.suffix(Self.mostSeen - 1) + [mark]
     }
 
-    /// Whether the message is that of a connection with this session's client identifier that was not seen before.
+    /// Whether the message is from a connection with this session's client identifier that was not seen before.
     package func isRivalUnseen(_ message: PresenceMessage) -> Bool {
         guard let other = message.connection, message.state == .online, !wasOwn(message) else { return false }
         return other.client == mark?.client && !seen.contains(other)
     }
 
-    /// An attempt begins, and with it what may become a connection.
+    /// An attempt begins, whose connection will have this mark.
     package mutating func willConnect(as mark: ConnectionMark) {
         self.mark = mark
     }
 
-    /// For how long after the server heard this session last the others may see it; `nil` when it says nothing to them.
+    /// How long the others may still see this session after the server last heard from it; `nil` when it has no
+    /// presence there.
     ///
-    /// - Parameter keepAlive: of the connection, in seconds.
+    /// - Parameter keepAlive: the connection's, in seconds.
     package func lingering(keepAlive: UInt16) -> Duration? {
         if state == .unknown { return nil }
         return .milliseconds(1500) * Int(keepAlive) + (isWillDelayed ? willDelay : .zero)
     }
 
-    /// The server took the clearing.
+    /// The server has accepted the clearing.
     package mutating func cleared() {
         state = .unknown
     }
 
-    /// A first connect: nothing is known of what was published before.
+    /// A first connect: nothing is known about what was published before.
     package mutating func begin(at time: RFC3339) {
         join(at: time)
         state = .unknown
     }
 
     private mutating func join(at time: RFC3339) {
-        // What no attempt came far enough to say must not push out what others may still have.
+        // A time that was never sent must not displace one that others may still have.
         if !wasTold { said.remove(since) }
         wasTold = false
         since = time
@@ -126,8 +127,8 @@ package struct OwnPresence: Hashable, Sendable {
 
     /// The server accepted the connection.
     ///
-    /// - Parameter isWillDelayed: whether this connection's will is.
-    /// - Returns: whether the session is not back before the server has `online`.
+    /// - Parameter isWillDelayed: whether the server delays this connection's will.
+    /// - Returns: whether the session is restored only when the server has accepted `online`.
     package mutating func connected(
         resumed: Bool, isWillDelayed: Bool = true, at now: Instant, time: RFC3339
     ) -> Bool {
@@ -137,9 +138,9 @@ package struct OwnPresence: Hashable, Sendable {
             wasTold = true
             return true
         }
-        // The server counts from the connection's end, which was after the last that we heard of it.
+        // The server counts from the end of the connection, which was after we last heard from it.
         if !wasWillDelayed || lastHeard.duration(to: now) >= willDelay {
-            // The others saw us leave, and see us join.
+            // The others saw us leave, and will see us join.
             join(at: time)
         } else if resumed {
             state = .online(lastHeard: now)
@@ -150,13 +151,13 @@ package struct OwnPresence: Hashable, Sendable {
         return true
     }
 
-    /// The server took `online`.
+    /// The server has accepted `online`.
     package mutating func published(at now: Instant) {
         wasTold = true
         state = .online(lastHeard: now)
     }
 
-    /// Something came from the server.
+    /// Something arrived from the server.
     package mutating func heard(at now: Instant) {
         if case .online = state { state = .online(lastHeard: now) }
     }

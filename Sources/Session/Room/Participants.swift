@@ -18,19 +18,21 @@ package struct Participant: Hashable, Sendable {
     }
 
     package var identity: Identity
-    /// Since when the participant is there, by the participant's own clock.
+    /// When the participant joined, by the participant's own clock.
     package var since: RFC3339?
-    /// Of the participant's own connection, as it says itself.
+    /// The quality of the participant's own connection, as it reports it.
     package var quality: Quality?
 }
 
-/// Who is in a room, as the retained presence messages tell it.
+/// Who is in a room, according to the retained presence messages.
 ///
-/// A participant is there while the retained message says `online`. Nothing changes during a short outage: the server
-/// keeps the message until the participant's will sets `offline` after the presence timeout, or the participant clears it.
+/// A participant is present while the retained message says `online`. Nothing changes during a short outage: the server
+/// keeps the message until the participant's will sets `offline` after the presence timeout, or the participant clears
+/// it.
 ///
-/// The server sends the retained messages once when the room is subscribed to: the snapshot. It changes the list without
-/// being news the first time; later, what differs from the list happened while we were away, and is told.
+/// The server sends the retained messages once when the session subscribes to the room: the snapshot. The first
+/// snapshot fills the list without being reported. In later ones, what differs from the list happened while the session
+/// was away, and is reported.
 package struct Participants: Hashable, Sendable {
     package enum Change: Hashable, Sendable {
         case joined(Participant.Identity)
@@ -39,9 +41,10 @@ package struct Participants: Hashable, Sendable {
     }
 
     private enum Phase: Hashable, Sendable {
-        /// Nothing is known. Can transition to: filling.
+        /// Nothing is known yet. Can transition to: filling.
         case unknown
-        /// The snapshot arrives; these were there before, and were not confirmed yet. Can transition to: known.
+        /// The snapshot is arriving; `missing` were present before, and are not confirmed yet. Can transition to:
+        /// known.
         case filling(missing: Set<Participant.Identity>, isFirst: Bool)
         /// Can transition to: filling.
         case known
@@ -50,12 +53,12 @@ package struct Participants: Hashable, Sendable {
     private var present: [Participant.Identity: Participant] = [:]
     private var phase = Phase.unknown
     private let own: Participant.Identity
-    /// How many are kept, and told of.
+    /// How many participants are kept and reported.
     package static let maximumCount = 10_000
-    /// Whether all that were heard of are in the list.
+    /// Whether all participants that were heard of are in the list.
     package private(set) var isComplete = true
 
-    /// - Parameter own: whose joining and leaving is no news.
+    /// - Parameter own: the session's own identity, whose joining and leaving is not reported.
     package init(own: Participant.Identity) {
         self.own = own
     }
@@ -63,10 +66,10 @@ package struct Participants: Hashable, Sendable {
     /// Ordered by user and device.
     package var list: [Participant] { present.values.sorted { $0.identity < $1.identity } }
 
-    /// Whether all of the list was confirmed since the last connection.
+    /// Whether the whole list was confirmed on the present connection.
     package var isKnown: Bool { phase == .known }
 
-    /// Whether there is a list at all; after a reconnect it is the one from before until the server has told it again.
+    /// Whether there is a list at all. After a reconnect it is the old one until the server has sent all of it again.
     package var hasList: Bool {
         switch phase {
         case .unknown, .filling(_, isFirst: true): false
@@ -74,7 +77,7 @@ package struct Participants: Hashable, Sendable {
         }
     }
 
-    /// The retained messages are about to be sent.
+    /// The server is about to send the retained messages.
     package mutating func beginSnapshot() {
         let isFirst =
             switch phase {
@@ -86,7 +89,7 @@ package struct Participants: Hashable, Sendable {
         isComplete = true
     }
 
-    /// All retained messages were sent: who was not among them is not there any more.
+    /// All retained messages have arrived: whoever was not among them is gone.
     package mutating func endSnapshot() -> [Change] {
         guard case .filling(let missing, _) = phase else { return [] }
         phase = .known
@@ -96,7 +99,7 @@ package struct Participants: Hashable, Sendable {
 
     /// - Parameters:
     ///   - message: `nil` when the presence was cleared.
-    ///   - isRetained: whether the server had kept it: part of the snapshot.
+    ///   - isRetained: whether the server had retained it, so that it is part of the snapshot.
     package mutating func received(
         _ message: PresenceMessage?, of identity: Participant.Identity, isRetained: Bool
     ) -> Change? {
@@ -107,7 +110,7 @@ package struct Participants: Hashable, Sendable {
             isSilent = isSilent || (isFirst && isRetained)
         }
         if let message, message.state == .online {
-            // Whoever may publish in the room could invent as many as memory holds.
+            // Anyone who may publish in the room could invent enough participants to fill the memory.
             guard present.count < Self.maximumCount || present[identity] != nil else {
                 isComplete = false
                 return nil

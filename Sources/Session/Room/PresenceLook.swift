@@ -3,17 +3,17 @@ package import MQTT
 package import NIOCore
 package import SessionCore
 
-/// Looks into a room without being in it: a second client, for one exchange, that reads which devices of a user are there.
+/// A look into a room without joining it: a second client reads, in one exchange, which devices of a user are present.
 ///
 ///     CONNECT ─▶ SUBSCRIBE presence/USER/+ ─▶ PINGREQ, PINGRESP ─▶ (clear our own presence) DISCONNECT
 ///
-/// Servers send the retained messages when they answer the SUBSCRIBE, so all of them are there before the PINGRESP.
-/// A value without I/O: the driver moves the bytes.
+/// Servers send the retained messages with the answer to SUBSCRIBE, so all of them have arrived before PINGRESP. A
+/// value without I/O: the driver moves the bytes.
 package struct PresenceLook: Sendable {
     package enum Purpose: Hashable, Sendable {
-        /// An attempt that goes on with CONNECT if nothing speaks against it.
+        /// The look is for an attempt, which goes on with CONNECT if nothing speaks against it.
         case attempt(Attempt, Look)
-        /// The session is displaced, and its presence is taken away.
+        /// The session is displaced, and its presence is to be removed.
         case farewell
 
         package var attempt: Attempt? { if case .attempt(let attempt, _) = self { attempt } else { nil } }
@@ -21,9 +21,9 @@ package struct PresenceLook: Sendable {
 
     package enum Outcome: Hashable, Sendable {
         case unfinished
-        /// Every presence of the user.
+        /// All presences of the user.
         case seen([PresenceMessage])
-        /// The server does not let us look; the sentence says why.
+        /// The server does not allow the look; the sentence says why.
         case impossible(String)
     }
 
@@ -38,26 +38,26 @@ package struct PresenceLook: Sendable {
     }
 
     package let purpose: Purpose
-    /// Whether an earlier look for the same attempt found no other device.
+    /// Whether an earlier look for this attempt found no other device.
     package let isSecond: Bool
-    /// `nil` before it is dialed.
+    /// `nil` before the look is dialed.
     package var connection: DialID?
     package private(set) var isOpen = false
-    /// When it is given up; before it is dialed, when it is.
+    /// When the look is given up or, if it is not dialed yet, when to dial it.
     package private(set) var deadline: Instant?
     private let room: Room
     private let user: String
     private let connect: Connect
     private var step = Step.connecting
-    /// What the server takes.
+    /// What the server accepts.
     private var limits = MQTTClientMachine.ServerLimits()
     private var seen: [Participant.Identity: PresenceMessage] = [:]
     package let version: ProtocolVersion
     private var decoder: PacketDecoder
 
     /// - Parameters:
-    ///   - clientID: the session's own.
-    ///   - version: as which MQTT it is done.
+    ///   - clientID: the session's own; the look uses another one that is made from it.
+    ///   - version: the version of MQTT to use.
     package init(
         for purpose: Purpose, isSecond: Bool = false, room: Room, user: String, clientID: String,
         credentials: MQTTCredentials, maximumPacketSize: Int, version: ProtocolVersion = .five
@@ -74,10 +74,11 @@ package struct PresenceLook: Sendable {
             sender: .server, version: version, setsContentAside: true, maximumPacketSize: maximumPacketSize)
     }
 
-    /// The connection is there.
+    /// The connection is open.
     ///
-    /// - Parameter limit: a server that does not answer a second client must not keep the first one away for longer.
-    /// - Returns: what is sent first.
+    /// - Parameter limit: how long the server may take to answer, so that one that does not answer a second client does
+    ///   not keep the first one waiting for longer.
+    /// - Returns: what to send first.
     package mutating func opened(answeredWithin limit: Duration, at now: Instant) -> ByteBuffer {
         isOpen = true
         deadline = now.advanced(by: limit)
@@ -85,9 +86,9 @@ package struct PresenceLook: Sendable {
     }
 
     package enum Due: Hashable, Sendable {
-        /// It is dialed for the second time.
+        /// The second look has to be dialed now.
         case dial
-        /// It took too long.
+        /// The look has taken too long.
         case end
     }
 
@@ -97,7 +98,7 @@ package struct PresenceLook: Sendable {
         return connection == nil ? .dial : .end
     }
 
-    /// The same look a second time, in a moment.
+    /// Returns the same look for a second time, a second from now.
     package func again(at now: Instant) -> PresenceLook {
         var look = PresenceLook(second: self)
         look.deadline = now.advanced(by: .seconds(1))
@@ -118,7 +119,7 @@ package struct PresenceLook: Sendable {
 
     private var filter: String { "\(room.base)presence/\(user)/+" }
 
-    /// Takes what the server sent and appends what is to be sent.
+    /// Takes what the server sent, and appends what to send in return.
     package mutating func received(_ bytes: ByteBuffer, into output: inout ByteBuffer) -> Outcome {
         decoder.append(bytes)
         do throws(MalformedPacket) {
@@ -156,7 +157,7 @@ package struct PresenceLook: Sendable {
             }
             step = .reading
             Packet.pingreq.encode(into: &output, as: version)
-        // With a higher QoS it would have to be answered, and it was not asked for.
+        // A higher QoS would need an answer, and was not asked for.
         case (.subscribing, .publish(let publish)) where publish.qos == .atMostOnce,
             (.reading, .publish(let publish)) where publish.qos == .atMostOnce:
             guard publish.flaw == nil, let identity = room.participant(ofPresence: publish.topic),
@@ -173,9 +174,9 @@ package struct PresenceLook: Sendable {
         return .unfinished
     }
 
-    /// What is sent last.
+    /// Returns what to send last.
     ///
-    /// - Parameter topic: the topic of our own presence, when it must not stay.
+    /// - Parameter topic: the topic of our own presence if it has to be cleared.
     package func farewell(clearing topic: String?) -> ByteBuffer {
         var output = ByteBuffer()
         if let topic, limits.retainAvailable {
@@ -197,7 +198,7 @@ package struct PresenceLook: Sendable {
 // MARK: What it means
 
 extension PresenceLook {
-    /// What follows from the presences that were seen.
+    /// What to do after a look.
     package enum Conclusion: Hashable, Sendable {
         /// The attempt goes on: nothing speaks against it.
         case goOn(Attempt)
@@ -205,24 +206,24 @@ extension PresenceLook {
         case lookAgain
         /// The session must not connect, for this reason.
         case stayAway(Attempt, Reason)
-        /// The farewell is said.
+        /// The look was a farewell, and is finished.
         case done
     }
 
     package func conclusion(from seen: [PresenceMessage], own: OwnPresence) -> Conclusion {
         guard case .attempt(let attempt, let look) = purpose else { return .done }
-        // A connection that was closed without a reason may have been taken over: that is no yielding.
+        // A connection that was closed without a reason may have been taken over. Check that first: it is not yielding.
         let looks = attempt.followsSuddenClose ? [.forNewer, look] : [look]
         if let reason = looks.lazy.compactMap({ Self.verdict($0, seen: seen, own: own) }).first {
             return .stayAway(attempt, reason)
         }
-        // Another device may have taken over just now and not have said yet that it is there: a server that gives no reason
-        // closes the connection of the older device first. To come back then would throw the newer one out again.
+        // Another device may have taken over just now and not have announced itself yet: a server that gives no reason
+        // closes the older device's connection first. To come back at that moment would throw the newer one out again.
         return attempt.followsSuddenClose && !isSecond ? .lookAgain : .goOn(attempt)
     }
 
-    /// Whether our own presence must go: nobody would take it away otherwise. What another device says under the same name
-    /// stays.
+    /// Whether our own presence has to be cleared, because nothing else would remove it. What another device says under
+    /// the same name stays.
     package func mustClear(_ seen: [PresenceMessage], own: OwnPresence, after conclusion: Conclusion) -> Bool {
         switch conclusion {
         case .stayAway, .done: seen.contains { own.wasOwn($0) }
@@ -230,10 +231,11 @@ extension PresenceLook {
         }
     }
 
-    /// Why the session must not connect, by what was seen; `nil` when it may.
+    /// Why the session must not connect, given what was seen; `nil` if it may.
     ///
-    /// A device that has taken over shows a connection that this session had not seen when it was up. The other one had seen
-    /// ours before it took over, and so at most one of the two stays away. Clocks of two hosts are not compared.
+    /// A device that has taken over shows a connection that this session had not seen while it was connected. The other
+    /// device had seen ours before it took over, so at most one of the two stays away. The clocks of two hosts are not
+    /// compared.
     package static func verdict(_ look: Look, seen: [PresenceMessage], own: OwnPresence) -> Reason? {
         let online = seen.filter { $0.state == .online && !own.wasOwn($0) }
         switch look {

@@ -1,7 +1,7 @@
 package import ControlAPI
 package import Vocabulary
 
-/// The retained message that tells whether a participant of a room is there.
+/// The retained message that says whether a participant of a room is present.
 package struct PresenceMessage: Hashable, Sendable {
     package enum State: String, Sendable {
         case online, offline
@@ -9,13 +9,13 @@ package struct PresenceMessage: Hashable, Sendable {
 
     package var identity: Participant.Identity
     package var state: State
-    /// Since when the participant is there, or was.
+    /// When the participant joined.
     package var since: RFC3339?
-    /// The session's name at the participant.
+    /// The name of the participant's session.
     package var session: String
-    /// The connection that the participant is there with; `nil` where the participant does not tell.
+    /// The mark of the participant's connection; `nil` if the participant does not publish one.
     package var connection: ConnectionMark?
-    /// How good the participant's connection is, as it says itself.
+    /// The quality of the participant's connection, as it reports it.
     package var quality: Quality?
 
     package init(
@@ -30,10 +30,10 @@ package struct PresenceMessage: Hashable, Sendable {
         self.quality = quality
     }
 
-    /// Reads a peer's message. Unknown members are ignored, as is what the message says of its sender: the topic, which
-    /// the server can guard, tells whose it is.
+    /// Parses a message of a participant. Unknown members are ignored, and so is what the message says about its
+    /// sender: whose presence it is follows from the topic, which the server can protect.
     ///
-    /// - Returns: `nil` for anything else than a presence message, above all the empty one that clears it.
+    /// - Returns: `nil` for anything but a presence message, above all for the empty message that clears a presence.
     package init?(_ bytes: some Sequence<UInt8>, of identity: Participant.Identity) {
         let bytes = Array(bytes)
         guard !bytes.isEmpty, let value = try? JSONValue(parsing: bytes[...]),

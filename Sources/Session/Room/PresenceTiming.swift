@@ -1,18 +1,19 @@
-/// When the others in a room learn that a session is gone: after the presence timeout, however it was lost.
+/// When the others in a room learn that a session is gone: after the presence timeout, however the connection was lost.
 ///
-/// A server that notices the loss at once waits for the will delay. One that hears nothing waits for one and a half times the
-/// keep-alive before that (MQTT 5, 3.1.2.10), so both together must be the timeout:
+/// A server that notices the loss at once waits for the will delay. One that hears nothing first waits for one and a
+/// half times the keep-alive (MQTT 5, 3.1.2.10), so both together must make up the timeout:
 ///
 ///     silence ──── 1.5 × keep-alive ────▶ noticed ──── will delay ────▶ told
 package struct PresenceTiming: Hashable, Sendable {
-    /// In seconds, as CONNECT says it.
+    /// In seconds, as in CONNECT.
     package let keepAlive: UInt16
-    /// In whole seconds, as CONNECT says it.
+    /// In whole seconds, as in CONNECT.
     package let willDelay: Duration
 
     /// - Parameters:
-    ///   - timeout: after how long the others are told; zero leaves the keep-alive as it is.
-    ///   - interval: of the heartbeat.
+    ///   - timeout: how long until the others are told; with zero the will is not delayed and the keep-alive stays as
+    ///     it is.
+    ///   - interval: the interval of the heartbeat.
     package init(timeout: Duration, heartbeat interval: Duration) {
         let ownKeepAlive = Self.keepAlive(interval)
         guard timeout > .zero else {
@@ -21,13 +22,14 @@ package struct PresenceTiming: Hashable, Sendable {
         }
         keepAlive = min(ownKeepAlive, max(1, UInt16(clamping: timeout.components.seconds / 4)))
         let rest = max(.zero, timeout - .milliseconds(1500) * Int(keepAlive))
-        // A loss that the server notices at once must not be told much too early.
+        // A loss that the server notices at once must not be reported much too early.
         let seconds = rest.components.seconds
         let isShort = Duration.seconds(seconds) < timeout * 3 / 5 && rest > .seconds(seconds)
         willDelay = .seconds(isShort ? seconds + 1 : seconds)
     }
 
-    /// A silence of one heartbeat interval is broken by a ping, well within the one and a half that the server waits.
+    /// Returns the keep-alive for a heartbeat interval. After one silent interval a ping is sent, well within the one
+    /// and a half that the server waits.
     package static func keepAlive(_ interval: Duration) -> UInt16 {
         let (seconds, attoseconds) = interval.components
         return max(1, UInt16(clamping: attoseconds > 0 ? seconds + 1 : seconds))

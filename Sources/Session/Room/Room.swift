@@ -1,24 +1,24 @@
 package import MQTT
 
-/// The topic space of a room: `ROOM-PREFIX/ROOM/…`, and the presence messages of those who are in it.
+/// The topic space of a room: `ROOM-PREFIX/ROOM/…`, including the presence messages of its participants.
 package struct Room: Hashable, Sendable {
     package let name: String
-    /// What every topic of the room begins with.
+    /// The beginning of every topic of the room.
     package let base: String
 
     /// - Parameters:
-    ///   - prefix: levels of a topic, without wildcards and empty ones.
+    ///   - prefix: one or more topic levels, none of them empty, without wildcards.
     ///   - name: the same.
     package init(prefix: String, name: String) {
         self.name = name
         base = "\(prefix)/\(name)/"
     }
 
-    /// What a topic that is relative to the session's room begins with.
+    /// The beginning of a topic that is relative to the session's room.
     package static let relativePrefix = "~/"
     private static let sharePrefix = "$share/"
 
-    /// Matches the presence of every participant.
+    /// Matches the presence of all participants.
     package var presenceFilter: String { "\(base)presence/+/+" }
 
     package func presenceTopic(of participant: Participant.Identity) -> String {
@@ -36,11 +36,11 @@ package struct Room: Hashable, Sendable {
 
     // MARK: Relative topics
 
-    /// Why a relative topic does not stand for anything.
+    /// Why a relative topic cannot be resolved.
     package enum Unresolved: Error, Hashable {
         /// The session is in no room.
         case noRoom
-        /// Nothing stands behind `~/`.
+        /// Nothing follows `~/`.
         case empty
     }
 
@@ -49,7 +49,7 @@ package struct Room: Hashable, Sendable {
         text == "~" || parts(of: text).rest.utf8.starts(with: relativePrefix.utf8)
     }
 
-    /// The topic or filter as the server has it. One that is not relative stays as it is.
+    /// Returns the topic or filter as the server has it. One that is not relative is returned unchanged.
     package static func resolve(_ text: String, in room: Room?) throws(Unresolved) -> String {
         guard isRelative(text) else { return text }
         guard let room else { throw .noRoom }
@@ -58,7 +58,7 @@ package struct Room: Hashable, Sendable {
         return share + room.base + Substring(rest.utf8.dropFirst(relativePrefix.utf8.count))
     }
 
-    /// `$share/NAME/`, or nothing, and what stands behind it.
+    /// Splits off `$share/NAME/`, if the text begins with it.
     private static func parts(of text: String) -> (share: Substring, rest: Substring) {
         guard text.utf8.starts(with: sharePrefix.utf8),
             let slash = text.utf8.dropFirst(sharePrefix.utf8.count).firstIndex(of: UInt8(ascii: "/"))
@@ -66,7 +66,7 @@ package struct Room: Hashable, Sendable {
         return (text[...slash], Substring(text.utf8[slash...].dropFirst()))
     }
 
-    /// The topics of one participant's presence in every room whose presence one of these filters is of.
+    /// Returns the topics of one participant's presence in all rooms that these filters subscribe to the presence of.
     package static func presenceTopics(
         of participant: Participant.Identity, in filters: some Sequence<TopicFilter>
     ) -> [String] {
@@ -75,16 +75,16 @@ package struct Room: Hashable, Sendable {
             .map { "\($0.string.dropLast(end.count))/presence/\(participant.user)/\(participant.device)" }
     }
 
-    /// In bytes, of a room, the topics' beginning, a user and a device: together they must stay a topic.
+    /// The most bytes for each of room, prefix, user and device, so that together they still fit into a topic.
     package static let maximumLength = 4096
 
-    /// Whether the text can be a room, or the topics' beginning: no wildcards, no empty levels, nothing that MQTT forbids.
+    /// Whether the text can be a room or a room prefix: no wildcards, no empty levels, nothing that MQTT forbids.
     package static func isValid(_ text: String) -> Bool {
         guard text.utf8.count <= maximumLength, (try? TopicName.validate(text)) != nil else { return false }
         return text.split(separator: "/", omittingEmptySubsequences: false).allSatisfy { !$0.isEmpty }
     }
 
-    /// Whether the text can be the user or the device in a topic: one level.
+    /// Whether the text can be the user or the device in a topic: a single level.
     package static func isLevel(_ text: String) -> Bool {
         isValid(text) && !text.utf8.contains(UInt8(ascii: "/"))
     }

@@ -3,17 +3,17 @@ package import MQTT
 import NIOCore
 package import SessionCore
 
-/// A session's being in a room: its own presence, and the others'.
+/// A session's membership of a room: its own presence, and that of the others.
 package struct RoomMembership: Sendable {
     /// How far the room is restored on the present connection.
     package enum Step: Hashable, Sendable {
-        /// Nothing has to be published, or it was.
+        /// Nothing has to be published, or it was published.
         case done
-        /// `online` is published when the subscriptions are restored.
+        /// `online` is published once the subscriptions are restored.
         case mustAnnounce
-        /// The server has to answer.
+        /// The server's answer to `online` is awaited.
         case announcing
-        /// The presence is cleared, for good.
+        /// The presence is being cleared, for good.
         case leaving
     }
 
@@ -22,14 +22,16 @@ package struct RoomMembership: Sendable {
     package var participants: Participants
     package var step = Step.done
     private var correction = Correction.none
-    /// When the server did not take our presence on this connection, or it was not asked to because it had ended others.
+    /// When the server refused our presence on this connection, or when it was not sent because the server had ended
+    /// earlier connections for it.
     package private(set) var refusedAt: Instant?
 
-    /// How far the correction of our own presence is, when somebody else has changed it.
+    /// How far the correction of our own presence is, after somebody else has changed it.
     private enum Correction: Hashable, Sendable {
         /// Can transition to: underWay.
         case none
-        /// The server has to answer. `again` if it was changed once more meanwhile. Can transition to: none, underWay.
+        /// The server's answer is awaited. `again` if the presence was changed once more in the meantime. Can
+        /// transition to: none, underWay.
         case underWay(again: Bool)
     }
 
@@ -48,11 +50,11 @@ package struct RoomMembership: Sendable {
         return filter
     }
 
-    /// What tells the others that this session is there.
+    /// Tells the others that this session is present.
     package var online: Announcement {
         Announcement(topic: topic, payload: ByteBuffer(bytes: presence.message(.online).bytes))
     }
-    /// What removes the presence.
+    /// Removes the presence.
     package var cleared: Announcement { Announcement(topic: topic) }
     /// What the server tells the others when this session is away for longer than the will delay.
     package var will: Will {
@@ -61,21 +63,22 @@ package struct RoomMembership: Sendable {
             properties: Will.Properties(willDelay: UInt32(clamping: presence.willDelay.components.seconds)))
     }
 
-    /// What a presence message leads to.
+    /// The result of a presence message.
     package enum Outcome: Hashable, Sendable {
         case changes([Participants.Change])
-        /// Our own presence was removed or set to offline by a late will, and is not true.
+        /// Our own presence was removed, or set to offline by a late will, although the session is present.
         case mustCorrect
     }
 
-    /// - Returns: `nil` when the message is no presence of this room.
+    /// - Returns: `nil` when the message is not a presence of this room.
     package mutating func received(_ message: MQTTClientMachine.InboundMessage) -> Outcome? {
         guard let identity = room.participant(ofPresence: message.topic) else { return nil }
         let content = PresenceMessage(message.payload.readableBytesView, of: identity)
         if let content, identity.user == presence.identity.user { presence.noteSeen(content) }
         let change = participants.received(content, of: identity, isRetained: message.retain)
         guard identity == presence.identity, !message.retain else { return .changes(change.map { [$0] } ?? []) }
-        // Retained messages come before what is published after the subscription: our own message is their end.
+        // Retained messages come before anything that was published after the subscription: our own message marks their
+        // end.
         if presence.isOwn(content) { return .changes(participants.endSnapshot()) }
         guard content?.state != .online, step == .done else { return .changes([]) }
         switch correction {
@@ -88,17 +91,17 @@ package struct RoomMembership: Sendable {
         }
     }
 
-    /// So long nothing is said about a presence that was refused.
+    /// How long a presence that was refused is not announced again.
     package static let patience: Duration = .seconds(610)
 
-    /// Whether the server is to be told of our presence once more: what it refuses may change.
+    /// Returns whether to announce our presence again: what the server refuses may change.
     package mutating func takeRefusal(at now: Instant) -> Bool {
         guard step == .done, let since = refusedAt, since.duration(to: now) >= Self.patience else { return false }
         refusedAt = nil
         return true
     }
 
-    /// The server has answered our presence.
+    /// Takes the server's answer to our presence.
     ///
     /// - Returns: whether it has to be corrected once more.
     package mutating func presenceAnswered(isRefused: Bool, at now: Instant) -> Bool {

@@ -4,28 +4,28 @@ import NIOCore
 package import SessionCore
 import Vocabulary
 
-/// What a session decides about rooms: when its presence is published, corrected and cleared, and how it goes from one room
-/// to another. A value; the driver carries out what its methods answer, in that order.
+/// What a session decides about rooms: when its presence is published, corrected and cleared, and how it moves from one
+/// room to another. A value: the driver carries out what its methods return, in that order.
 package struct Rooms: Sendable {
     package enum Action: Hashable, Sendable {
         case announce(Announcement)
         case subscribe(TopicFilter)
-        /// The room has no more use for it.
+        /// The room no longer needs it.
         case unsubscribe(TopicFilter)
-        /// To be made durable: what the session has said of its presence, see ``OwnPresence/said``.
+        /// To be made durable: the values of ``OwnPresence/said``.
         case remember(Set<RFC3339>)
-        /// News of the participants.
+        /// News about participants.
         case tell([Participants.Change])
         case presenceRefused(ReasonCode)
-        /// The presence is published, and the session may be as it was.
+        /// The presence is published, so nothing of the room keeps the session from being restored.
         case restored
-        /// The session is in another room.
+        /// The session has moved to another room.
         case entered(Room, from: Room?)
-        /// `nil`: it is in the room that was asked for.
+        /// `nil`: the session is in the room that was asked for.
         case answer(CallID, RPCError?)
     }
 
-    /// From one room to another: the old one is left when the new one has accepted everything.
+    /// A change of rooms: the session leaves the old room when the server has accepted everything for the new one.
     private struct Change: Sendable {
         var joining: RoomMembership
         let call: CallID
@@ -34,13 +34,13 @@ package struct Rooms: Sendable {
     /// `nil` when the session is in no room.
     package var membership: RoomMembership?
     private var change: Change?
-    /// Where our presence must not stay.
+    /// The topics that must not keep our presence.
     private var topicsToClear: Set<String> = []
-    /// The server that has taken our presence last. Another one need not know it, whatever it resumes.
+    /// The server that last accepted our presence. Another one need not have it, even if it resumes the session.
     private var presentAt: String?
-    /// What the store remembers of our presence.
+    /// What the store remembers about our presence.
     private var remembered: Set<RFC3339>
-    /// The will in the server's hands is that of another room.
+    /// Whether the will that the server holds belongs to another room.
     private var mustRenew = false
 
     private let identity: Participant.Identity
@@ -49,7 +49,7 @@ package struct Rooms: Sendable {
     private var random: SplitMix64
 
     /// - Parameters:
-    ///   - remembered: what `remember` was answered with last, in this life of the daemon or before.
+    ///   - remembered: the set of the last `remember` action, in this life of the daemon or an earlier one.
     ///   - seed: of the random part of the connections' marks.
     package init(
         identity: Participant.Identity, session: String, willDelay: Duration, remembered: Set<RFC3339> = [],
@@ -62,12 +62,12 @@ package struct Rooms: Sendable {
         random = SplitMix64(seed: seed)
     }
 
-    /// Marks another connection.
+    /// Returns a mark for a new connection.
     package mutating func newMark(clientID: String, at time: RFC3339) -> ConnectionMark {
         ConnectionMark(clientID: clientID, time: time, random: random.next())
     }
 
-    /// A presence in the room, not published yet.
+    /// Creates a membership whose presence is not published yet.
     private func membership(in room: Room, at time: RFC3339) -> RoomMembership {
         RoomMembership(
             room,
@@ -75,31 +75,32 @@ package struct Rooms: Sendable {
                 identity: identity, session: session, willDelay: willDelay, since: time, said: remembered))
     }
 
-    /// In any life of the daemon the session knows what it has published.
+    /// Has the store remember what the presence has said, so that the session recognizes it in a later life of the
+    /// daemon.
     private mutating func remember(_ presence: OwnPresence?) -> [Action] {
         guard let said = presence?.said, said != remembered else { return [] }
         remembered = said
         return [.remember(said)]
     }
 
-    /// Whether the room, or the one that is being joined, needs the subscription.
+    /// Whether the present room, or the one that is being joined, needs the subscription.
     package func wants(_ filter: TopicFilter) -> Bool {
         filter == membership?.filter || filter == change?.joining.filter
     }
 
-    /// Whether a change cannot begin, because another one is not finished.
+    /// Whether no change may begin, because the last one is not finished.
     package var isChanging: Bool { change != nil || mustRenew }
 
-    /// Whether the server has to take our presence before the session is as it was.
+    /// Whether the server has to accept our presence before the session is restored.
     package var isAnnouncing: Bool { membership?.step == .announcing }
 
-    /// Whether the session is on its way out of the room, and the room has not taken that yet.
+    /// Whether the session is leaving the room and the server has not accepted that yet.
     package var isLeaving: Bool { membership?.step == .leaving }
 
-    /// Takes up the room at the start.
+    /// Sets the room at the start.
     ///
-    /// - Parameter filters: what the server was subscribed to in an earlier life of the daemon. A room that the session was
-    ///   in then, and is not in any more, is left.
+    /// - Parameter filters: what the server was subscribed to in an earlier life of the daemon. A room that the session
+    ///   was in then, and is no longer in, is left.
     package mutating func begin(in room: Room?, subscribedTo filters: Set<TopicFilter>, at time: RFC3339) {
         membership = room.map { membership(in: $0, at: time) }
         topicsToClear = Set(Room.presenceTopics(of: identity, in: filters))
@@ -108,19 +109,19 @@ package struct Rooms: Sendable {
 
     // MARK: The connection
 
-    /// Before an attempt.
+    /// An attempt is about to connect.
     ///
-    /// - Parameter isFirst: whether nothing is known of what was published before.
+    /// - Parameter isFirst: whether nothing is known about what was published before.
     package mutating func willConnect(as mark: ConnectionMark, isFirst: Bool, at time: RFC3339) {
         if isFirst { membership?.presence.begin(at: time) }
         membership?.presence.willConnect(as: mark)
     }
 
-    /// After CONNACK: what has to be said and heard in the room.
+    /// The server accepted the connection: returns what to publish and to subscribe to.
     ///
     /// - Parameters:
-    ///   - server: names the server.
-    ///   - isWillDelayed: whether this connection's will is.
+    ///   - server: identifies the server.
+    ///   - isWillDelayed: whether the server delays this connection's will.
     package mutating func connected(
         to server: String, resumed: Bool, isWillDelayed: Bool, at now: Instant, time: RFC3339
     ) -> [Action] {
@@ -133,18 +134,18 @@ package struct Rooms: Sendable {
         let knowsAll = isKnownHere && membership.participants.isKnown
         if !knowsAll {
             membership.participants.beginSnapshot()
-            // A server that still has the subscription sends the retained messages only when it is asked for them.
+            // A server that still has the subscription sends the retained messages only in answer to a new SUBSCRIBE.
             if resumed { actions.append(.subscribe(membership.filter)) }
         }
         membership.step = mustAnnounce || !knowsAll ? .mustAnnounce : .done
         self.membership = membership
         actions += remember(membership.presence)
-        // Only another device waits for the new mark.
+        // Only other devices are interested in the new mark.
         if membership.step == .done { actions.append(.announce(membership.online)) }
         return actions
     }
 
-    /// All subscriptions were answered for.
+    /// The server has answered all subscriptions.
     package mutating func subscriptionsRestored() -> [Action] {
         guard let membership, membership.step == .mustAnnounce else { return [] }
         self.membership?.step = .announcing
@@ -156,7 +157,7 @@ package struct Rooms: Sendable {
         return endChange(.notConnected(session, hint: "it stays in its room; try again when it is connected"))
     }
 
-    /// The session leaves for good, as long as it is connected.
+    /// The session leaves its room for good while it is still connected.
     package mutating func leave() -> [Action] {
         let actions = endChange(.wrongState(session, is: "disconnecting"))
         guard let membership else { return actions }
@@ -166,7 +167,7 @@ package struct Rooms: Sendable {
 
     // MARK: Messages
 
-    /// The server has answered an announcement; it may be one of the room's.
+    /// Takes the server's answer to an announcement, which may be one of the room's.
     package mutating func announced(
         _ announcement: Announcement, _ code: ReasonCode, by server: String?, at now: Instant
     ) -> [Action] {
@@ -187,7 +188,7 @@ package struct Rooms: Sendable {
     ) -> [Action] {
         var actions: [Action] = []
         if code.isError {
-            // There will be no message of ours at the end of the retained ones.
+            // Our own message will not arrive to mark the end of the retained ones.
             actions = [.presenceRefused(code), .tell(membership?.participants.endSnapshot() ?? [])]
         } else {
             membership?.presence.published(at: now)
@@ -203,7 +204,7 @@ package struct Rooms: Sendable {
         return actions
     }
 
-    /// A presence that the server refused long enough ago is announced again: what it refuses may change.
+    /// Announces the presence again if the server refused it long enough ago: what it refuses may change.
     package mutating func announceRefused(at now: Instant) -> [Action] {
         guard membership?.takeRefusal(at: now) == true, let online = membership?.online else { return [] }
         return [.announce(online)]
@@ -218,12 +219,12 @@ package struct Rooms: Sendable {
         }
     }
 
-    /// The others in the room are told how good this session's connection is.
+    /// Tells the others in the room how good this session's connection is.
     package mutating func qualityChanged(_ quality: Quality, isConnected: Bool) -> [Action] {
-        // Nothing gets through when nothing comes back.
+        // While nothing comes back, nothing gets through either.
         guard quality != .lost, let before = membership?.presence, before.quality != quality else { return [] }
         membership?.presence.quality = quality
-        // A first measurement that is as one expects goes along with the next message.
+        // A first measurement, unless poor, is sent along with the next message.
         guard before.quality != nil || quality == .poor, let membership, membership.step == .done, isConnected else {
             return []
         }
@@ -232,7 +233,8 @@ package struct Rooms: Sendable {
 
     // MARK: Switching
 
-    /// Joins another room; the old one is left when that is done. When the new one refuses, the session stays where it is.
+    /// Joins another room, and leaves the old one when that has succeeded. If the server refuses, the session stays
+    /// where it is.
     package mutating func join(_ room: Room, for call: CallID, at time: RFC3339) -> [Action] {
         precondition(change == nil, "one change at a time")
         var joining = membership(in: room, at: time)
@@ -243,7 +245,7 @@ package struct Rooms: Sendable {
         return actions + [.subscribe(joining.filter)]
     }
 
-    /// The server answered a subscription; it may be that of the new room.
+    /// Takes the server's answer to a subscription, which may be that of the new room.
     package mutating func subscribed(_ filter: TopicFilter, _ code: ReasonCode) -> [Action] {
         guard let change, change.joining.filter == filter else { return [] }
         guard !code.isError else { return endChange(refusal(of: change, code)) }
@@ -279,7 +281,7 @@ package struct Rooms: Sendable {
         return actions + [.entered(change.joining.room, from: old?.room), .answer(change.call, nil)]
     }
 
-    /// The new room is not entered; whatever was said there is taken back.
+    /// Ends a change without entering the new room; whatever was published there is cleared.
     private mutating func endChange(_ error: RPCError) -> [Action] {
         guard let change else { return [] }
         self.change = nil
@@ -291,7 +293,7 @@ package struct Rooms: Sendable {
         return actions + [.answer(change.call, error)]
     }
 
-    /// After a change of rooms, the server is told whose end to announce where when nothing is under way any more.
+    /// After a change of rooms, the server has to be given the will for the new room, which takes a new connection.
     ///
     /// - Parameter isQuiet: whether nothing of the publications is under way.
     /// - Returns: whether to connect again for that, now.

@@ -1,10 +1,10 @@
 package import NIOCore
 package import SessionCore
 
-/// Which addresses of its endpoints a session's paths are looked up for: while it is connected that of the server it is
-/// connected to, and else all that the endpoint has.
+/// The addresses whose paths a session watches: while it is connected, that of the server it is connected to, and
+/// otherwise all addresses of the endpoint.
 package struct EndpointAddresses: Sendable {
-    /// What is watched for an endpoint from now on.
+    /// What to watch for an endpoint from now on.
     package struct Watch: Equatable, Sendable {
         package let addresses: [SocketAddress]
         package let origin: AddressOrigin
@@ -15,27 +15,27 @@ package struct EndpointAddresses: Sendable {
         }
     }
 
-    /// Those of the endpoints that are no names.
+    /// The addresses of the endpoints that are given as IP addresses; `nil` for names.
     private let literals: [SocketAddress?]
-    /// Those of them that were redirected, and whose address is not the one that is watched now.
+    /// The endpoints with an IP address that were redirected, so that another address is watched instead.
     private var redirectedLiterals: Set<EndpointIndex> = []
-    /// What the names of endpoints were resolved to last.
+    /// What the names of endpoints were last resolved to.
     private var resolved: [EndpointIndex: [SocketAddress]] = [:]
 
-    /// - Parameter hosts: those that are dialed for the endpoints, in their order.
+    /// - Parameter hosts: the hosts that are dialed for the endpoints, in the same order.
     package init(_ hosts: [String]) {
         literals = hosts.map { try? SocketAddress(ipAddress: $0, port: 0) }
     }
 
     /// The endpoint's addresses are known, and are about to be dialed.
     ///
-    /// - Returns: `nil` if nothing else is watched than before.
+    /// - Returns: `nil` if the watched addresses stay the same.
     package mutating func dialing(_ endpoint: EndpointIndex, _ addresses: [SocketAddress]) -> Watch? {
         guard let literal = literals[endpoint.rawValue] else {
             resolved[endpoint] = addresses
             return Watch(addresses: addresses, origin: .name)
         }
-        // The endpoint's own address is watched all the time.
+        // The endpoint's own address is watched anyway.
         guard addresses.map(\.ipAddress) != [literal.ipAddress] else { return disconnected(endpoint) }
         redirectedLiterals.insert(endpoint)
         return Watch(addresses: addresses, origin: .literal)
@@ -46,9 +46,9 @@ package struct EndpointAddresses: Sendable {
         Watch(addresses: [peer], origin: literals[endpoint.rawValue] == nil ? .peer : .literal)
     }
 
-    /// The connection is over, and the endpoint's other addresses are as good as the one that was used.
+    /// The connection is over, and the endpoint's other addresses count again.
     ///
-    /// - Returns: `nil` if nothing else is watched than before.
+    /// - Returns: `nil` if the watched addresses stay the same.
     package mutating func disconnected(_ endpoint: EndpointIndex) -> Watch? {
         guard let literal = literals[endpoint.rawValue] else {
             return Watch(addresses: resolved[endpoint] ?? [], origin: .name)

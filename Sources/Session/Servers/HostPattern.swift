@@ -1,14 +1,14 @@
 import Vocabulary
 
-/// The servers that a redirection may lead to: one host, or with `*.` every host below a domain.
+/// The servers that a redirection may lead to: one host or, with `*.`, every host below a domain.
 package struct HostPattern: Hashable, Sendable {
-    /// As it is written, in lower case.
+    /// The pattern in lower case, without a final dot.
     package let text: String
-    /// What a host must end with, or be.
+    /// The host, or the domain that a host must be below.
     private let host: String
     private let isSuffix: Bool
 
-    /// - Returns: `nil` if it is neither a host name, nor an IP address, nor `*.` and a domain.
+    /// - Returns: `nil` if the text is not a host name, an IP address, or `*.` and a domain.
     package init?(_ text: String) {
         isSuffix = text.hasPrefix("*.")
         guard let endpoint = try? Endpoint(scheme: .mqtts, host: String(text.dropFirst(isSuffix ? 2 : 0))),
@@ -23,7 +23,7 @@ package struct HostPattern: Hashable, Sendable {
         return isSuffix ? host.hasSuffix("." + self.host) : host == self.host
     }
 
-    /// The dot at the end of a name means nothing here.
+    /// Removes the dot at the end of a name, which makes no difference here.
     private static func withoutRoot(_ host: String) -> String {
         host.hasSuffix(".") ? String(host.dropLast()) : host
     }

@@ -1,20 +1,20 @@
 package import MQTT
 package import Vocabulary
 
-/// Which version of MQTT the next connection to a server has: the configured one, or with `auto` 5 first and 3.1.1 when
-/// the server does not take 5. What is known is known of each address, and lasts as long as the session is in the daemon.
+/// Which version of MQTT to use for the next connection to a server: the configured one or, with `auto`, 5 first and
+/// 3.1.1 if the server does not accept 5. The choice is remembered for each address, as long as the session is in the
+/// daemon.
 ///
-/// A server that refuses 5 in words means it. One that closes the connection after CONNECT may mean it, or may have been
-/// restarted: 3.1.1 is used then, but remembered only when the same has happened twice. Page 0012 of the decisions has
-/// the reasons.
+/// A server that explicitly refuses 5 means it. One that closes the connection after CONNECT may mean it, or may have
+/// been restarted: then 3.1.1 is used, but remembered only when this has happened twice. Decision 12 has the reasons.
 package struct ProtocolChoice: Sendable {
     private struct Server: Sendable {
         var next = ProtocolVersion.five
-        /// What the server refused in words since it took anything.
+        /// The versions that the server explicitly refused since it last accepted a connection.
         var refused: Set<ProtocolVersion> = []
-        /// How often a close without a word led to 3.1.1.
+        /// How often a close without a reason led to 3.1.1.
         var detours = 0
-        /// The version is known: closed connections say nothing about it.
+        /// Whether the version is known: then a closed connection says nothing about it.
         var isKnown = false
     }
 
@@ -32,7 +32,7 @@ package struct ProtocolChoice: Sendable {
 
     /// The server said that it does not speak the version.
     ///
-    /// - Returns: the version to try at once; `nil` when there is none left.
+    /// - Returns: the version to try at once; `nil` when none is left.
     package mutating func refused(_ version: ProtocolVersion, at address: Endpoint) -> ProtocolVersion? {
         guard configured == nil else { return nil }
         var server = servers[address, default: Server()]
@@ -49,7 +49,7 @@ package struct ProtocolChoice: Sendable {
 
     /// The connection ended after CONNECT and before CONNACK, and the server did not say why.
     ///
-    /// - Returns: the version to try at once; `nil` when there is nothing to hurry for.
+    /// - Returns: the version to try at once; `nil` when there is no reason to hurry.
     package mutating func closed(_ version: ProtocolVersion, at address: Endpoint) -> ProtocolVersion? {
         var server = servers[address, default: Server()]
         guard configured == nil, !server.isKnown else { return nil }

@@ -1,17 +1,17 @@
 package import SessionCore
 package import Vocabulary
 
-/// Where servers have sent a session instead of an endpoint of its list (MQTT 5, 4.11). A value without I/O; it lasts as
-/// long as the daemon runs and the session's file stays as it is.
+/// Where servers have sent a session instead of an endpoint of its list (MQTT 5, 4.11). A value without I/O, kept as
+/// long as the daemon runs and the session's file does not change.
 ///
-/// Scheme and path stay those of the endpoint: a server cannot take TLS away. 0x9C holds for the next connection, 0x9D for
-/// every later one. Where a connection to such a server cannot be made, the endpoint's own address is next, so a server
-/// that was moved to and went away does not keep the session down.
+/// Scheme and path stay those of the endpoint, so a server cannot remove TLS. 0x9C applies to the next connection, 0x9D
+/// to every later one. If a connection to such a server fails, the endpoint's own address is next, so that a server
+/// that went away after a redirection to it does not keep the session down.
 package struct Redirections: Sendable {
     package enum Verdict: Hashable, Sendable {
         /// The next attempt for this endpoint leads there.
         case followed(Endpoint)
-        /// It must not be followed, for this reason.
+        /// The redirection must not be followed, for this reason.
         case refused(String)
         /// Too many in a row.
         case tooMany
@@ -19,13 +19,14 @@ package struct Redirections: Sendable {
         case unusable
     }
 
-    /// Redirections that follow one another without an ordinary attempt, or a stable connection, between them.
+    /// The most redirections that may follow one another without an ordinary attempt, or a stable connection, in
+    /// between.
     package static let hopLimit = 3
 
     private struct Target {
         let endpoint: Endpoint
         let isRemembered: Bool
-        /// The last attempt there failed: the endpoint's own address comes next.
+        /// Whether the last attempt there failed, so that the endpoint's own address comes next.
         var isSkipped = false
     }
 
@@ -35,9 +36,9 @@ package struct Redirections: Sendable {
     private var targets: [EndpointIndex: Target] = [:]
     private var hops = 0
     private var isFollowing = false
-    /// Whether the attempt that began last follows a redirection that was the last thing heard.
+    /// Whether the attempt that began last follows a redirection that came just before it.
     package private(set) var hasFollowed = false
-    /// The endpoint whose target is in use.
+    /// The endpoint whose redirection is in use.
     private var inUse: EndpointIndex?
     private var isConnected = false
 
@@ -78,10 +79,10 @@ package struct Redirections: Sendable {
         isConnected = true
     }
 
-    /// The connection is over, or could not be made.
+    /// The connection is over, or could not be established.
     ///
-    /// - Parameter wasTried: whether that says anything about the server: not when the attempt never got to it, or was
-    ///   ended by this host.
+    /// - Parameter wasTried: whether this says anything about the server. It does not when the attempt never got that
+    ///   far, or when this host ended it.
     package mutating func ended(wasTried: Bool = true) {
         guard let index = inUse, let target = targets[index] else { return }
         inUse = nil
@@ -97,9 +98,9 @@ package struct Redirections: Sendable {
     }
 
     /// - Parameters:
-    ///   - present: the server that says so.
+    ///   - present: the server that redirects.
     ///   - index: the endpoint of the list that led there.
-    ///   - isStable: whether the connection had lasted, so that it does not count as a hop of a chain.
+    ///   - isStable: whether the connection had lasted, so that it does not count as a hop of a redirect chain.
     package mutating func follow(
         _ reference: String, from present: Endpoint, of index: EndpointIndex, isRemembered: Bool, isStable: Bool
     ) -> Verdict {
@@ -121,7 +122,7 @@ package struct Redirections: Sendable {
         return .followed(target)
     }
 
-    /// Why a server is not to be connected to; `nil` if it may be.
+    /// Why a server must not be connected to; `nil` if it may be.
     private func refusal(of endpoint: Endpoint) -> String? {
         guard patterns.contains(where: { $0.matches(endpoint.host) }) || endpoints.contains(where: isAt(endpoint))
         else {
@@ -137,7 +138,7 @@ package struct Redirections: Sendable {
         { $0.host == endpoint.host }
     }
 
-    /// One reference: a name, or an IPv6 address in brackets, and perhaps a port.
+    /// Parses one reference: a name, or an IPv6 address in brackets, with an optional port.
     private static func endpoint(_ reference: String, like present: Endpoint) -> Endpoint? {
         guard !reference.contains(where: { "/?#@".contains($0) }) else { return nil }
         return try? Endpoint("\(present.scheme.rawValue)://\(reference)\(present.path)")

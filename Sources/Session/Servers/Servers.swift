@@ -2,14 +2,14 @@ package import MQTT
 package import SessionCore
 package import Vocabulary
 
-/// What a session knows of its servers: where they have sent it, which version of MQTT they speak, and which of them have the
-/// session, or an old copy of it.
+/// What a session knows about its servers: where they have redirected it, which version of MQTT they speak, and which
+/// of them have the session or an old copy of it.
 package struct Servers: Sendable {
     private var redirections: Redirections
     private var protocols: ProtocolChoice
     private var homes: SessionHomes
 
-    /// - Parameter homes: as they were stored.
+    /// - Parameter homes: the addresses as they were stored.
     package init(redirections: Redirections, protocols: ProtocolChoice, homes: [String]) {
         self.redirections = redirections
         self.protocols = protocols
@@ -21,7 +21,7 @@ package struct Servers: Sendable {
     /// Where an attempt at an endpoint leads.
     package struct Destination: Hashable, Sendable {
         package let address: Endpoint
-        /// Whether the endpoint itself has led there just now.
+        /// Whether the endpoint has just redirected the session there.
         package let isRedirected: Bool
     }
 
@@ -56,7 +56,7 @@ package struct Servers: Sendable {
 
     /// The connection ended after CONNECT and before CONNACK, and the server did not say why.
     ///
-    /// - Returns: the version to try at once; `nil` when there is nothing to hurry for.
+    /// - Returns: the version to try at once; `nil` when there is no reason to hurry.
     package mutating func closed(_ version: ProtocolVersion, at address: Endpoint) -> ProtocolVersion? {
         protocols.closed(version, at: address)
     }
@@ -66,12 +66,12 @@ package struct Servers: Sendable {
     /// Whether the server at this address was the last one that accepted the session.
     package func isHome(_ address: Endpoint) -> Bool { homes.isHome(address) }
 
-    /// Whether the server at this address has an old copy of the session, and must begin anew.
+    /// Whether the server at this address has an old copy of the session, and must begin a new one.
     package func isStale(_ address: Endpoint) -> Bool { homes.isStale(address) }
 
     /// The server accepted the session.
     ///
-    /// - Returns: what is durable before anything is sent that only this server knows.
+    /// - Returns: what has to be durable before anything is sent that only this server will know.
     package mutating func connected(
         to address: Endpoint, as version: ProtocolVersion, resumed: Bool
     ) -> [SessionChange] {

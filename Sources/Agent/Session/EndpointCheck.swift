@@ -6,8 +6,7 @@ import SessionCore
 import Transport
 import Vocabulary
 
-/// A connection that is tried for `check.run`, step by step and each one timed. A value without I/O: the driver moves the
-/// bytes.
+/// A connection that `check.run` tries step by step, timing each one. A value without I/O: the driver moves the bytes.
 ///
 ///     dns ─▶ route ─▶ tcp ─▶ (proxy ─▶) (tls | websocket ─▶) connect
 struct EndpointCheck: Sendable {
@@ -15,7 +14,7 @@ struct EndpointCheck: Sendable {
     enum Action: Hashable, Sendable {
         case proceed
         case send(ByteBuffer)
-        /// The end.
+        /// The check is over.
         case finish
     }
 
@@ -24,7 +23,7 @@ struct EndpointCheck: Sendable {
 
     private let last: CheckStep
     private let hasProxy: Bool
-    /// `nil`: the login cannot be tried.
+    /// `nil` if the login cannot be tried.
     private let greeting: Connect?
     private let version: ProtocolVersion
     private let remedies: Remedies
@@ -35,8 +34,8 @@ struct EndpointCheck: Sendable {
     private(set) var isOver = false
 
     /// - Parameters:
-    ///   - last: the last step that is taken.
-    ///   - greeting: what the session would send, under a name of its own.
+    ///   - last: the last step to take.
+    ///   - greeting: what the session would send, under another client identifier.
     init(
         endpoint: Endpoint, until last: CheckStep, hasProxy: Bool, greeting: Connect?, version: ProtocolVersion,
         maximumPacketSize: Int, remedies: Remedies, at now: Instant
@@ -53,7 +52,7 @@ struct EndpointCheck: Sendable {
 
     // MARK: What happens
 
-    /// - Parameter interface: by which the first hop may be dialed; `nil` if by none.
+    /// - Parameter interface: the interface through which the first hop may be dialed; `nil` if there is none.
     mutating func resolved(_ addresses: [SocketAddress], via interface: String?, at now: Instant) -> Action? {
         let list = addresses.compactMap(\.ipAddress)
         guard pass(list.joined(separator: ", "), next: .route, at: now) else { return .finish }
@@ -71,7 +70,7 @@ struct EndpointCheck: Sendable {
         case .tlsFilesRejected(let failure):
             return fail(Reason(failure), at: now)
         case .reached(let address):
-            // After a handshake that failed with one address, TCP is connected to the next one.
+            // After a failed handshake with one address, TCP connects to the next one.
             guard step == .tcp else { return .proceed }
             guard pass(address.hostAndPort, next: stepAfterTCP, at: now) else { return .finish }
             return .proceed
@@ -92,7 +91,7 @@ struct EndpointCheck: Sendable {
         isOver ? nil : fail(Reason(.authenticateTimeout), at: now)
     }
 
-    /// What the step tells beyond the reason.
+    /// Returns advice that the step adds to the reason.
     private func hint(for end: ConnectionEnd) -> String? {
         switch end {
         case .failed(let failure) where failure.code == .certificateExpired:
@@ -101,7 +100,7 @@ struct EndpointCheck: Sendable {
             "check the files of [tls] in the session's file"
         case .failed(let failure) where failure.code != .reset: nil
         case .closedLocally: nil
-        // It hung up before it said anything.
+        // The server closed the connection before it said anything.
         default:
             switch step {
             case .tls: "check that the endpoint's port is one for TLS: mqtt:// and ws:// are without"
@@ -127,7 +126,7 @@ struct EndpointCheck: Sendable {
             guard pass(opened.tlsVersion, next: .connect, at: now) else { return .finish }
         }
         guard let greeting else {
-            // Nothing failed, and nothing is claimed either.
+            // Nothing failed, but nothing about the login is claimed either.
             isOver = true
             return .finish
         }
@@ -183,7 +182,7 @@ struct EndpointCheck: Sendable {
 
     private func elapsed(at now: Instant) -> Double { max(0, since.duration(to: now).seconds) }
 
-    /// What is sent last, if the server has accepted the login.
+    /// What to send last, if the server accepted the login.
     var farewell: ByteBuffer? {
         guard let last = steps.last, last.step == .connect, last.ok else { return nil }
         var output = ByteBuffer()

@@ -7,14 +7,14 @@ import SessionCore
 import Transport
 import Vocabulary
 
-// check.run: a connection beside the session's own, which knows nothing of it.
+// check.run: a connection beside the session's own, which does not affect it.
 
 extension SessionDriver {
-    /// Tries the endpoints one after the other.
+    /// Tries the endpoints one by one.
     func check(_ wanted: CheckRunMethod.Parameters) async throws(RPCError) -> CheckRunMethod.Result {
-        // Who may only look gets no further than TCP, and is not in the way of those who may do more.
+        // Without role control, a check gets no further than TCP, and does not block those that may do more.
         if wanted.role == .control {
-            // Each one logs in: a server may lock a user out who does that too often.
+            // Each of these checks logs in, and a server may lock a user out who does that too often.
             guard !programs.isChecking else { throw .tooManyRequests("session \(name) is being checked already") }
             programs.isChecking = true
         } else {
@@ -32,13 +32,13 @@ extension SessionDriver {
     }
 }
 
-/// Tries the endpoints of a configuration: that of a session that runs, or of a file that is not there yet.
+/// Tries the endpoints of a configuration: that of a running session, or of a file that is not installed yet.
 struct EndpointTrial {
-    /// What the watcher of the network knows it by.
+    /// The name under which the network watcher knows the endpoints.
     let session: SessionName
     let configuration: SessionConfiguration
     let clientID: String
-    /// From a program, instead of the configured password.
+    /// A program's token, used instead of the configured password.
     let token: [UInt8]?
     let remedies: Remedies
     let surroundings: SessionDriver.Surroundings
@@ -116,7 +116,7 @@ struct EndpointTrial {
     private var now: Instant { surroundings.clock.now() }
 }
 
-/// The I/O of a check. It belongs to the event loop of its session, and lives as long as its connection.
+/// The I/O of a check. It belongs to its session's event loop, and lives as long as its connection.
 private final class CheckRun {
     var connection: (any TransportConnection)?
     private var check: EndpointCheck

@@ -2,7 +2,7 @@ import ControlAPI
 import MQTT
 import Session
 
-/// Those who wait for an answer. The session's values know them by their ids.
+/// Calls that wait for an answer. The session's values know them by their ids.
 struct PendingCalls<Answer> {
     private var waiting: [CallID: (Answer) -> Void] = [:]
     private var last = CallID(rawValue: 0)
@@ -21,39 +21,39 @@ struct PendingCalls<Answer> {
     mutating func answerAll(_ answer: Answer) { self.answer(waiting.keys.sorted(), answer) }
 }
 
-/// The programs' ends of what the session knows by ids: all of a driver's closures and continuations.
+/// The programs' side of what the session knows by ids: all closures and continuations of a driver.
 struct Programs {
-    /// Those who wait for a message to be accepted or delivered.
+    /// Publishers that wait for a message to be accepted or delivered.
     var publishers: [MessageSequence: SessionDriver.Publisher] = [:]
-    /// The programs of live and of durable consumers.
+    /// The programs of live and durable consumers.
     var subscribers: [SubscriptionID: Subscriber] = [:]
-    /// Those who wait for the server's answer to a subscription; `nil` without one.
+    /// Calls that wait for the server's answer to a subscription; `nil` if the server does not answer.
     var subscribing = PendingCalls<ReasonCode?>()
-    /// Those who wait until the session is in another room.
+    /// Calls that wait until the session has switched to another room.
     var switching = PendingCalls<Result<Void, RPCError>>()
-    /// Those who wait for what a command comes to.
+    /// Calls that wait for the outcome of a command.
     var commanding = PendingCalls<SessionOutcome>()
-    /// Those who wait for their turn.
+    /// Calls that wait for their turn.
     var queueing = PendingCalls<Void>()
-    /// Those who wait until the session is not on its way down any more.
+    /// Calls that wait until the session is no longer disconnecting.
     var leaving = PendingCalls<Void>()
-    /// Whether somebody has the endpoints checked.
+    /// Whether a check that logs in is under way.
     var isChecking = false
-    /// How many only probe the way to a server, without logging in.
+    /// How many checks are under way that only probe the way to a server, without logging in.
     var looksUnderWay = 0
 }
 
-/// A program's end of a subscription.
+/// The program's side of a subscription.
 struct Subscriber: Sendable {
     /// Gives a message to the program.
     var deliver: @Sendable (ReceivedMessage) -> Void
-    /// Whether the program has read enough to be given more. When that changes, `loadConsumers()` is to be called.
+    /// Whether the program has read enough to be given more. Call `loadConsumers()` when that becomes true.
     var hasRoom: @Sendable () -> Bool = { true }
-    /// Another program has taken the durable consumer over.
+    /// Tells the program that another one has taken over its durable consumer.
     var takenOver: @Sendable () -> Void = {}
 }
 
-/// The programs that subscribe to a session's messages, while it is started again.
+/// The programs that subscribe to a session's messages, kept while the session is restarted.
 struct ParkedConsumers: Sendable {
     var live = LiveConsumers()
     var attached: [ConsumerName: DurableConsumers.Attachment] = [:]

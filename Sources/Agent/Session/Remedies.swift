@@ -3,19 +3,19 @@ import Session
 import SessionCore
 import Vocabulary
 
-/// What a person can do about a reason. It is made from the session's file, so it never mentions a password, a proxy or a
-/// certificate that is not configured.
+/// What a person can do about a reason. The advice is made from the session's file, so it never mentions a password,
+/// proxy or certificate that is not configured.
 struct Remedies: Sendable {
     let session: SessionName
     /// `nil` when the file cannot be read, or no longer exists.
     let configuration: SessionConfiguration?
     /// Whether a program gave the credential, with `session.renewToken`.
     var hasToken = false
-    /// Whether the configuration is only tried, and there is no such session yet.
+    /// Whether the configuration is only being tried, and the session does not exist yet.
     var isDraft = false
 
-    /// One sentence without the final full stop; its commands can be typed as they stand. `nil` when there is nothing to do
-    /// but wait.
+    /// Returns one sentence without the final full stop, whose commands can be typed as they are; `nil` when there is
+    /// nothing to do but wait.
     func hint(for code: Reason.Code) -> String? {
         if code == .badConfiguration { return "correct the session's file, then holdfastctl reload" }
         guard let configuration else { return nil }
@@ -94,10 +94,10 @@ struct Remedies: Sendable {
         }
     }
 
-    /// What makes a session that has failed go on, when something was mended.
+    /// The command that makes a failed session try again once the cause is fixed.
     private func then(_ command: String) -> String { isDraft ? "" : ", then holdfastctl \(command)" }
 
-    /// The server does not let the session in with what it has.
+    /// Advice when the server rejects the session's credentials.
     private func login(_ configuration: SessionConfiguration) -> String {
         guard !hasToken else {
             return "the program that supplied the token must supply another one with session.renewToken"
@@ -127,7 +127,7 @@ struct Remedies: Sendable {
         }
     }
 
-    /// A secret could not be read: the session's own, or the proxy's.
+    /// Advice when a secret cannot be read: the session's own, or the proxy's.
     private func unreadable(_ configuration: SessionConfiguration) -> String? {
         func advice(_ reference: SecretReference, _ key: String) -> String {
             switch reference {

@@ -8,7 +8,7 @@ import Session
 import SessionCore
 import Transport
 
-// What the session wants done, one function for each kind.
+// Carries out the session's actions.
 
 extension SessionDriver {
     func carryOut(_ action: Session.Action) {
@@ -72,11 +72,12 @@ extension SessionDriver {
 
     // MARK: Connections
 
-    /// How long a knock waits for its answer: until TCP would ask a second time.
+    /// How long a knock waits for its answer: until TCP would send its second SYN.
     private static let knockTimeout: Duration = .seconds(1)
 
     private func dial(_ dialed: DialTarget, _ id: DialID) {
-        // It may be over by now: the credential took its time, and the server has closed it.
+        // The knock's connection may be gone by now: fetching the credential took time, and the server may have closed
+        // it.
         if let knock = dialed.knock, let connection = connections.removeValue(forKey: knock),
             connection.proceed(onEvent: events(of: id))
         {
@@ -112,7 +113,7 @@ extension SessionDriver {
         guard let connection = connections[id] else { return }
         let count = bytes.readableBytes
         if simulation.isSilent(id) {
-            // As if the kernel had taken them, for a network that swallows them.
+            // The network swallows the bytes, so they count as taken by the kernel.
             eventLoop.execute { [weak self] in self?.assumeIsolated { $0.flushed(count, flush, on: id) } }
             return
         }
@@ -121,7 +122,8 @@ extension SessionDriver {
         }
     }
 
-    /// The loop runs everything that is due before it looks at its sockets, so this must not be due at once.
+    /// How long others may go first before a session reads on. Not zero, because the loop runs everything that is due
+    /// before it polls its sockets.
     private static let othersTurn = TimeAmount.microseconds(500)
 
     /// Gives the session the kernel's view of the connection.
@@ -137,8 +139,7 @@ extension SessionDriver {
                         retries: measured.retries, sinceAcknowledgement: measured.sinceAcknowledgement))))
     }
 
-    /// Which addresses the kernel is asked about: while a session is connected that of the server it is connected to, and
-    /// else all that the endpoint has.
+    /// Watches the paths to these addresses from now on, and answers with the path found.
     private func lookUp(_ endpoint: EndpointIndex, _ watch: EndpointAddresses.Watch) {
         let path = surroundings.paths.resolved(endpoint, of: name, to: watch.addresses, origin: watch.origin)
         if simulation.hidesPaths { return simulation.note(path, to: endpoint) }

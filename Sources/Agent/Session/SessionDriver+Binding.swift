@@ -5,7 +5,8 @@ import Session
 import SessionCore
 import Transport
 
-// The host's paths; and sessions that may not use every network: what they dial is bound to an interface.
+// The host's paths, and the binding of sessions that may use only some networks: what they dial is bound to an
+// interface.
 
 extension SessionDriver {
     func pathChanged(_ change: PathChange) {
@@ -15,7 +16,7 @@ extension SessionDriver {
         take(.pathChanged(endpoint, from: change.from, to: change.to, change.pathClass))
     }
 
-    /// The session machine learns whether the kernel has a path that must not be used.
+    /// Tells the session machine whether the kernel has a path that must not be used.
     func noteExcluded(_ endpoint: EndpointIndex) {
         guard configuration.network.isBinding else { return }
         noteExcluded(endpoint, surroundings.paths.excluded(endpoint, of: name))
@@ -27,7 +28,7 @@ extension SessionDriver {
 }
 
 extension SessionDriver.Surroundings {
-    /// The options of a connection, with the way that it has to take.
+    /// Returns the options of a connection, including the way that it has to take.
     func bound(
         _ options: Connection.Options, by policy: NetworkPolicy, of name: SessionName
     ) -> Connection.Options {
@@ -39,7 +40,7 @@ extension SessionDriver.Surroundings {
 }
 
 extension SessionStatus.Network {
-    /// `nil` for a session that may use every network alike.
+    /// `nil` for a session that may use every network.
     init?(_ policy: NetworkPolicy) {
         guard policy.isBinding else { return nil }
         self.init(

@@ -7,7 +7,7 @@ import Session
 import SessionCore
 
 // The one road to the disk: everything that the session wants durable goes into the commit queue here, in the order in
-// which it was decided; and what is read from the store is read after it.
+// which it was decided, and what is read from the store is read after it.
 
 extension SessionDriver {
     /// - Parameters:
@@ -24,7 +24,7 @@ extension SessionDriver {
         }
     }
 
-    /// What the protocol machine wants durable, and hears of by the number.
+    /// Commits changes of the protocol machine, and reports the result under their number.
     func commit(_ changes: [DurableChange], _ number: CommitNumber) {
         commit(changes.map { .mqtt($0) }, isCumulative: true) { [weak self] error in
             self?.assumeIsolated { $0.refused(changes, error) }
@@ -38,8 +38,8 @@ extension SessionDriver {
         }
     }
 
-    /// Returns when everything that was decided is durable, or with the reason why that takes until somebody mends
-    /// something.
+    /// Returns `nil` when everything decided so far is durable, or the reason why it cannot become durable until
+    /// somebody fixes the store.
     @discardableResult
     func everythingCommitted() async -> StoreError? {
         runAccepted()
@@ -49,19 +49,20 @@ extension SessionDriver {
         }
     }
 
-    /// The same for what a program asks.
+    /// Waits as ``everythingCommitted()`` does, and throws the error for something that a program asked for.
     func everythingDurable(_ what: String) async throws(RPCError) {
         if let failure = await everythingCommitted() { throw .notCommitted(what, because: failure.description) }
     }
 
-    /// The same for what is done already, and would be undone by a restart.
+    /// Waits as ``everythingCommitted()`` does, and throws the error for something that is done already but would be
+    /// undone by a restart.
     func everythingRemembered(_ what: String) async throws(RPCError) {
         if let failure = await everythingCommitted() { throw .notRemembered(what, because: failure.description) }
     }
 
     // MARK: Reading
 
-    /// Reads after everything that was given to the commit queue before is durable.
+    /// Reads once everything is durable that was given to the commit queue before.
     func load(after: MessageSequence, messages: Int, bytes: Int) {
         let (commits, name) = (surroundings.commits, name)
         commits.assumeIsolated { commits in
@@ -80,7 +81,7 @@ extension SessionDriver {
         }
     }
 
-    /// Reads again and again while the disk is in trouble.
+    /// Retries the read as long as the disk fails.
     ///
     /// - Returns: `nil` when the store is closed.
     func untilRead<Value: Sendable>(

@@ -7,13 +7,13 @@ import NIOCore
 import Session
 import SessionCore
 
-// What durable consumers get: from the inbox, in order, until it is acknowledged.
+// What durable consumers are given: messages from the inbox, in order, until they are acknowledged.
 
 extension SessionDriver {
-    // MARK: Subscriptions, of everybody
+    // MARK: Subscriptions of live and durable consumers
 
-    /// Gives the session an input that a subscription comes of, and waits for the server's answer while connected; `nil`
-    /// without one.
+    /// Gives the session an input that leads to a subscription. While connected, waits for the server's answer; `nil`
+    /// if there is none.
     func subscribing(_ input: (CallID) -> Session.Input) async -> ReasonCode? {
         await withCheckedContinuation { continuation in
             run(input(programs.subscribing.add { continuation.resume(returning: $0) }))
@@ -22,16 +22,16 @@ extension SessionDriver {
 
     // MARK: Coming and going
 
-    /// What a program is told of its consumer.
+    /// What a program is told about its consumer when it attaches.
     struct Attached: Sendable {
         var grantedQoS: QoS?
-        /// How many messages were dropped since a program was told that last.
+        /// How many messages were dropped since a program was last told.
         var missed: Int
-        /// Within which the ids of messages mean something.
+        /// The ids of messages are valid only within one epoch.
         var epoch: String
     }
 
-    /// Gives a consumer to a program, and makes it if there is none. Returns when it is durable.
+    /// Attaches a program to a consumer, and creates the consumer if it does not exist. Returns when that is durable.
     func attach(
         _ subscriber: Subscriber, as subscription: SubscriptionID, to consumer: ConsumerName, _ text: String,
         _ filter: TopicFilter, _ qos: QoS
@@ -45,10 +45,11 @@ extension SessionDriver {
         takenOver(former)
         programs.subscribers[subscription] = subscriber
         run()
-        // A filter that the server has granted already is not asked for again: it would send what it retains again.
+        // If the server has granted the filter already, another SUBSCRIBE would make it send the retained messages
+        // again.
         var code = isChanged ? nil : grantedCode(of: filter)
         if code == nil { code = await subscribing { .subscribe(filter, qos, $0) } }
-        // Another program may have it by now, and has made of it what it wants.
+        // Another program may have taken the consumer over by now, and changed it.
         let isOurs = session.durableConsumers[consumer]?.attachment?.subscription == subscription
         if let code, code.isError {
             if isOurs {
@@ -57,7 +58,7 @@ extension SessionDriver {
             }
             throw .subscriptionRefused(filter.string, code.description, reasonCode: Int(code.rawValue))
         }
-        // Not before the new filter is granted, so that there is no gap.
+        // Only now that the new filter is granted, so that there is no gap.
         if let old = before?.filter, old != filter { run(.unwanted(old)) }
         do throws(RPCError) {
             try await everythingDurable("the consumer")
@@ -72,20 +73,20 @@ extension SessionDriver {
             grantedQoS: code.flatMap { QoS(rawValue: $0.rawValue) }, missed: missed, epoch: epoch)
     }
 
-    /// The program is gone; its consumer goes on collecting.
+    /// The program is gone; its consumer keeps collecting.
     func detach(_ subscription: SubscriptionID) {
         programs.subscribers[subscription] = nil
         run(.detach(subscription))
     }
 
-    /// Another program has the consumer now, or nobody.
+    /// Tells a program that it has lost its consumer: another program took it over, or it was removed.
     private func takenOver(_ subscription: SubscriptionID?) {
         if let subscription { programs.subscribers.removeValue(forKey: subscription)?.takenOver() }
     }
 
     func deliver(_ message: ReceivedMessage) { programs.subscribers[message.subscription]?.deliver(message) }
 
-    /// Ends a consumer for good, with all that waits for it.
+    /// Removes a consumer for good, with all messages that wait for it.
     func endConsumer(_ consumer: ConsumerName) async throws(RPCError) {
         try checkRunning()
         guard session.durableConsumers[consumer] != nil else {
@@ -100,7 +101,7 @@ extension SessionDriver {
 
     // MARK: Messages
 
-    /// Acknowledges messages; returns when that is durable, so that they are never given again.
+    /// Acknowledges messages. Returns when that is durable, so that they are never given again.
     func acknowledge(
         _ id: InboxSequence, upTo: Bool, by subscription: SubscriptionID
     ) async throws(RPCError) -> MessageAckMethod.Result {
@@ -114,12 +115,12 @@ extension SessionDriver {
             run()
             loadConsumers()
         }
-        // Also when it was asked before: that may not have come to the disk.
+        // Needed even for messages that were acknowledged before: that may not be on disk yet.
         try await everythingDurable("the acknowledgement")
         return .init(acknowledged: taken.messages.count)
     }
 
-    /// Gives programs what is at hand for them, and reads what is not.
+    /// Gives programs what is held for them, and reads more from the store.
     func loadConsumers() {
         guard !isStopping else { return }
         let hasRoom = { (subscription: SubscriptionID) in self.programs.subscribers[subscription]?.hasRoom() ?? false }
@@ -133,7 +134,7 @@ extension SessionDriver {
             try await store.collected(
                 self.name, for: load.name, after: load.after, maxCount: load.messages, maxBytes: load.bytes)
         }
-        // Another driver has the consumers then.
+        // The consumers belong to another driver now.
         guard !isStopping else { return }
         let given = ask { $0.loaded(messages ?? [], for: load, maximumAge: maximumInboxAge) }
         for message in given { deliver(message) }
@@ -152,7 +153,7 @@ extension SessionDriver {
         report(event)
     }
 
-    /// Messages that were dropped on their way to a consumer.
+    /// Reports messages that were dropped on their way to a consumer.
     func tellDropped(_ count: Int) {
         var event = self.event(.messageDropped)
         event.count = count

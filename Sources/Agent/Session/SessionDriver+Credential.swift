@@ -7,12 +7,13 @@ import NetworkPath
 import Session
 import SessionCore
 
-// Where the session's credential comes from, when it ends, and how another one is noticed.
+// Where the session's credential comes from, when it ends, and how a new one is noticed.
 
 extension SessionDriver {
     // MARK: From a program
 
-    /// Takes a credential from a program, instead of the one that the session's file names, and to the server at once.
+    /// Takes a credential from a program, to use instead of the one that the session's file names, and takes it to the
+    /// server at once.
     func renewToken(_ token: String, expires: RFC3339?) throws(RPCError) -> SessionState {
         try checkRunning()
         guard !token.isEmpty, token.utf8.count <= 65_535 else {
@@ -33,14 +34,14 @@ extension SessionDriver {
 
     // MARK: After a rejection
 
-    /// A session that failed because of its credential starts again when the file with it changes.
+    /// Watches the credential's file if the session failed because of its credential, so that a change starts it again.
     func watchCredential() {
         credentialWatch = nil
         guard session.machine.status.state == .failed, session.machine.reason.code.group == .auth,
             let reference = configuration.password, let path = try? Credential.path(of: reference)
         else { return }
         let present = FileMark(path)
-        // Checked here and at once: a failure whose cause is gone must not be reported.
+        // Checked here at once, so that a failure whose cause is already gone is not reported.
         if let rejected = session.credentials.mark, let present, present != rejected { return take(.credentialChanged) }
         do throws(Credential.Failure) {
             credentialWatch = try CredentialWatch(path, last: session.credentials.mark ?? present) {
@@ -55,7 +56,7 @@ extension SessionDriver {
     }
 
     private func credentialChanged() {
-        // A change that was seen just before the session went on by other means is nothing new.
+        // Ignore a change that was seen just before the session went on for another reason.
         guard credentialWatch != nil else { return }
         take(.credentialChanged)
     }

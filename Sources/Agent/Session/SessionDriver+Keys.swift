@@ -4,10 +4,10 @@ import MQTT
 import Session
 import SessionCore
 
-// Messages that are published with a key: the same key is the same message.
+// Publishing with a key: two messages with the same key are the same message.
 
 extension SessionDriver {
-    /// Publishes the message, unless one was published with this key: then answers what became of that one.
+    /// Publishes the message, unless one was already published with this key: then answers with the state of that one.
     func publishOnce(
         _ parameters: MessagePublishMethod.Parameters, _ key: PublishKey,
         accepted: @escaping @Sendable (MessageSequence) -> Void
@@ -21,7 +21,7 @@ extension SessionDriver {
                 taken = ask { $0.takeTurn(with: key) }
             }
             guard let turn = taken else { preconditionFailure("the turn was waited for") }
-            // The turn of a new message ends when that is on the disk.
+            // The turn of a new message ends when the message is on disk.
             var isNew = false
             defer { if !isNew { run(.endKey(key, turn)) } }
             guard let known = try await message(of: key) else {
@@ -38,7 +38,7 @@ extension SessionDriver {
         }
     }
 
-    /// Gives the session an input with which a call waits for its turn, and returns when that has come.
+    /// Gives the session an input that makes a call wait for its turn, and returns when the turn has come.
     func queueing(_ input: (CallID) -> Session.Input) async {
         await withCheckedContinuation { continuation in
             run(input(programs.queueing.add { continuation.resume() }))
@@ -53,8 +53,8 @@ extension SessionDriver {
         }
     }
 
-    /// The age of a key is the difference of two times of the wall clock. When that is set, both move, and in between the
-    /// store is not asked.
+    /// Looks a key up in the store. The age of a key is the difference between two wall-clock times. When the clock is
+    /// set, both are shifted; in between the store is not asked.
     private func keyed(_ key: PublishKey) async throws(StoreError) -> KeyedMessage? {
         while true {
             checkClock()
@@ -103,7 +103,7 @@ extension SessionDriver {
         }
     }
 
-    /// Waits for the end of a message that was published before.
+    /// Waits until a message that was published before is delivered, rejected or dropped.
     private func delivery(
         of sequence: MessageSequence, _ key: PublishKey
     ) async throws(RPCError) -> MessagePublishMethod.Result {
@@ -114,7 +114,7 @@ extension SessionDriver {
                 before?.told(step)
                 if case .ended(let result) = step { continuation.resume(returning: result) }
             }
-            // It may have come to its end just before, while this was on its way.
+            // The message may have been delivered or dropped just before the publisher was registered.
             Task { await answerIfOver(sequence, key) }
         }
         return try result.get()

@@ -5,24 +5,24 @@ import NIOCore
 import Session
 import SessionCore
 
-// What programs publish and subscribe.
+// What programs publish and subscribe to.
 
 extension SessionDriver {
-    /// What a publisher is told of its message.
+    /// What a publisher is told about its message.
     enum PublishStep {
-        /// It is committed, and its delivery is waited for.
+        /// The message is committed; its delivery is awaited.
         case accepted(MessageSequence)
-        /// The last step.
+        /// The final result.
         case ended(Result<MessagePublishMethod.Result, RPCError>)
     }
 
-    /// Somebody who waits for a message to be accepted or delivered.
+    /// A caller that waits for a message to be accepted or delivered.
     struct Publisher {
         var wait: MessagePublishMethod.Wait
         var told: @Sendable (PublishStep) -> Void
     }
 
-    /// Accepts a message; returns when it is committed, or delivered if that is asked for.
+    /// Accepts a message. Returns when it is committed or, if the caller asked for that, delivered.
     func publish(_ parameters: MessagePublishMethod.Parameters) async throws(RPCError) -> MessagePublishMethod.Result {
         let result: Result<MessagePublishMethod.Result, RPCError> = await withCheckedContinuation { continuation in
             publish(parameters) { step in
@@ -32,10 +32,10 @@ extension SessionDriver {
         return try result.get()
     }
 
-    /// Accepts a message; tells when it is committed, and delivered if that is asked for. Messages are in the order of the
-    /// calls.
+    /// Accepts a message. Tells when it is committed and, if the caller asked for that, delivered. Messages keep the
+    /// order of the calls.
     ///
-    /// A message with a key is looked for in the store first, so that it may be passed by messages without one.
+    /// A message with a key is looked up in the store first, so messages without a key may overtake it.
     func publish(_ parameters: MessagePublishMethod.Parameters, told: @escaping @Sendable (PublishStep) -> Void) {
         guard let text = parameters.key else { return publish(parameters, nil, told: told) }
         guard let key = PublishKey(text) else {
@@ -83,7 +83,7 @@ extension SessionDriver {
             .ended(.success(.init(id: sequence.rawValue, accepted: true, delivered: false, reasonCode: nil))))
     }
 
-    /// The store does not take what is new among these changes, and the rest may take its time.
+    /// The store refused the new messages among these changes; the other changes may take a while.
     func refused(_ changes: [DurableChange], _ error: StoreError) {
         for case .insert(let stored) in changes {
             programs.publishers.removeValue(forKey: stored.sequence)?.told(
@@ -110,7 +110,7 @@ extension SessionDriver {
             .ended(.failure(.messageRejected(sentence, reasonCode: Int(message.code.rawValue)))))
     }
 
-    /// Messages of QoS 2 that the server may have got twice.
+    /// Reports QoS 2 messages that the server may have received twice.
     func repeated(_ count: Int) {
         log.repeated(count)
         var event = self.event(.messageRepeated)
@@ -118,7 +118,7 @@ extension SessionDriver {
         report(event)
     }
 
-    /// A message from the server that nobody gets.
+    /// Reports a message from the server that no program gets.
     func refused(_ message: MQTTClientMachine.RefusedMessage) {
         log.refused(message, at: now)
         var event = self.event(.messageRefused)
@@ -129,7 +129,7 @@ extension SessionDriver {
         report(event)
     }
 
-    /// Adds a consumer. While connected, answers when the server has; else at once, with no granted QoS.
+    /// Adds a consumer. While connected, returns when the server has answered; otherwise at once, with no granted QoS.
     func subscribe(_ consumer: LiveConsumer, _ subscriber: Subscriber) async throws(RPCError) -> QoS? {
         try checkRunning()
         let (id, filter) = (consumer.id, consumer.filter)
@@ -194,7 +194,7 @@ extension RPCError {
 }
 
 extension Timestamp {
-    /// Later by a number of seconds; at the end of time if there are too many.
+    /// Returns the time this many seconds later; at most 1e12 seconds are added.
     func advanced(bySeconds seconds: Double) -> Timestamp {
         let milliseconds = min(seconds * 1000, 1e15)
         return Timestamp(rawValue: rawValue.addingReportingOverflow(Int64(milliseconds)).partialValue)

@@ -5,10 +5,10 @@ import NIOCore
 import Session
 import SessionCore
 
-// The session's publications: what programs ask of them.
+// What programs ask about the session's publications.
 
 extension SessionDriver {
-    /// Answers when the publication is durable, whether or not the server has it yet.
+    /// Returns when the publication is durable, whether or not the server has it yet.
     func putPublication(
         _ parameters: PublicationPutMethod.Parameters
     ) async throws(RPCError) -> PublicationPutMethod.Result {
@@ -25,7 +25,7 @@ extension SessionDriver {
 
     private func publication(_ parameters: PublicationPutMethod.Parameters) throws(RPCError) -> Publication {
         let topic = parameters.topic
-        // What is relative to a room may be put before the session is in one.
+        // A topic that is relative to a room may be put before the session is in a room.
         let resolved = Room.isRelative(topic) && session.rooms.membership == nil ? nil : try resolve(topic)
         var properties = parameters.properties
         if let responseTopic = properties?.responseTopic { properties?.responseTopic = try resolve(responseTopic) }
@@ -52,7 +52,7 @@ extension SessionDriver {
     }
 
     private func checkTopic(_ topic: String, _ resolved: String) throws(RPCError) {
-        // Strings are equal that look the same; topics are their bytes (4.7.3).
+        // Two strings are equal if they look the same, but topics are compared as bytes (4.7.3).
         if let same = session.publications[topic]?.publication.topic, !same.utf8.elementsEqual(topic.utf8) {
             throw .invalidTopic(topic, "it looks the same as one that the session publishes already, in other bytes")
         }
@@ -64,7 +64,7 @@ extension SessionDriver {
         }
     }
 
-    /// Answers when the removal is durable, whether or not the server knows yet.
+    /// Returns when the removal is durable, whether or not the server knows about it yet.
     func removePublication(
         _ parameters: PublicationRemoveMethod.Parameters
     ) async throws(RPCError) -> PublicationRemoveMethod.Result {
@@ -101,9 +101,9 @@ extension SessionDriver {
         return .init(publications: wanted + removing)
     }
 
-    /// Makes a change durable, and then carries it out. Changes are carried out in the order of the calls.
+    /// Makes a change durable, then applies it. Changes are applied in the order of the calls.
     ///
-    /// - Returns: why it is not stored, if it is not.
+    /// - Returns: the store's error, if it refused the change.
     private func store(_ change: SessionChange) async -> StoreError? {
         await withCheckedContinuation { continuation in
             let isAnswered = NIOLoopBoundBox(false, eventLoop: eventLoop)
@@ -115,7 +115,8 @@ extension SessionDriver {
         }
     }
 
-    /// - Parameter completion: called with `nil` when everything is durable, and before that if something is refused.
+    /// - Parameter completion: called with `nil` when everything is durable; called with the error before that, if
+    ///   something is refused.
     func store(
         _ changes: [SessionChange], _ completion: @escaping @Sendable (StoreError?) -> Void = { _ in }
     ) {

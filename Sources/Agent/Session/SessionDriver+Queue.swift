@@ -5,10 +5,10 @@ import NIOCore
 import Session
 import SessionCore
 
-// What becomes of accepted messages other than delivery: dropped by the configuration, and what people decide.
+// What happens to accepted messages that are not delivered: the configuration drops them, or people decide about them.
 
 extension SessionDriver {
-    // MARK: What is dropped
+    // MARK: Dropped messages
 
     func dropped(_ dropped: MQTTClientMachine.DroppedMessage) {
         report(dropped.reason, dropped.sequence.rawValue, dropped.topic)
@@ -16,7 +16,7 @@ extension SessionDriver {
             .ended(.failure(.messageDropped(dropped.reason.sentence))))
     }
 
-    /// A message that the configuration does not let into the full outbox.
+    /// Reports a message that was not accepted because the outbox is full.
     func droppedNew(_ topic: String) {
         report(.outboxFull, nil, topic)
         schedule()
@@ -34,7 +34,7 @@ extension SessionDriver {
 
     // MARK: The list
 
-    /// What a page may have in bytes, so that its line stays below the limit, however the texts have to be escaped.
+    /// The most bytes in a page, so that its line stays below the limit however its texts are escaped.
     private static let pageBytes = 900 << 10
 
     func queueList(
@@ -43,7 +43,7 @@ extension SessionDriver {
         try checkRunning()
         run(.timePassed)
         await everythingCommitted()
-        // One more tells whether there are more.
+        // One more than wanted shows whether there are more.
         let found = try await read { store throws(StoreError) in
             try await store.summaries(
                 self.name, .init(wanted.state), after: .init(rawValue: wanted.after ?? 0), limit: wanted.limit + 1)
@@ -71,7 +71,7 @@ extension SessionDriver {
 
     // MARK: Decisions
 
-    /// How many messages one call decides about.
+    /// How many messages one call may decide about.
     private static let decisions = 1000
 
     func queueRetry(_ wanted: MessageQueueParameters) async throws(RPCError) -> MessageQueueRetryMethod.Result {
@@ -85,7 +85,8 @@ extension SessionDriver {
                 result.skipped.append(.notQuarantined(summary))
                 continue
             }
-            // With its contents, one at a time. Nobody else takes it out of the quarantine: it is our turn.
+            // Read with their contents, one at a time. Nothing else takes messages out of the quarantine during this
+            // call's turn.
             let found = try await read { store throws(StoreError) in
                 try await store.message(self.name, summary.sequence)
             }
@@ -105,7 +106,7 @@ extension SessionDriver {
                         message: reason.message, hint: reason.data?.hint))
             }
         }
-        // What was skipped would be found again.
+        // The next call would find the skipped messages again.
         if case .all = wanted.selection, result.retried.isEmpty { result.more = false }
         try await everythingDurable("the decision")
         return result
@@ -130,20 +131,21 @@ extension SessionDriver {
         return result
     }
 
-    /// The messages as they are now, and those that are not there. Nothing happens between this and the caller.
+    /// Returns the messages in their present state, and the ids that do not exist. Nothing changes between this and its
+    /// return.
     private func selected(
         _ selection: MessageSelection
     ) async throws(RPCError) -> (messages: [StoredMessageSummary], missing: [SkippedMessage], more: Bool) {
         while true {
             try checkRunning()
             let version = session.mqtt.queueVersion
-            // Nothing is decided that could not be made durable: after a restart it would be undone.
+            // Do not decide anything that cannot be made durable, since a restart would undo it.
             try await everythingDurable("the decision")
             var missing: [SkippedMessage] = []
             var messages: [StoredMessageSummary]
             switch selection {
             case .ids(let ids):
-                // Twice the same is once.
+                // The same id twice counts once.
                 let wanted = Set(ids).sorted()
                 messages = try await read { store throws(StoreError) in
                     try await store.summaries(self.name, of: wanted.map { .init(rawValue: $0) })
@@ -166,7 +168,7 @@ extension SessionDriver {
 }
 
 extension MQTTClientMachine.DropReason {
-    /// Stable and kebab-case.
+    /// A stable code in kebab-case.
     var code: String {
         switch self {
         case .expired: "expired"

@@ -8,13 +8,13 @@ import Transport
 // The host's sleep, and its clock.
 
 extension SessionDriver {
-    /// The host is about to sleep; returns when the session is down, if it goes down at all.
+    /// The host is about to sleep. Returns when the session is disconnected, if it disconnects at all.
     func hostWillSleep() async {
         take(.hostWillSleep)
         await untilDown()
     }
 
-    /// Returns when the session is not on its way down any more.
+    /// Returns when the session is no longer disconnecting.
     func untilDown() async {
         await withCheckedContinuation { continuation in
             if session.machine.status.state == .disconnecting {
@@ -27,7 +27,7 @@ extension SessionDriver {
 
     /// The host is awake.
     ///
-    /// - Parameter slept: for how long it was not; zero when it did not come to that.
+    /// - Parameter slept: how long the host slept; zero if it did not sleep after all.
     func hostWoke(slept: Duration) {
         if !isStopping { take(.hostWoke(slept: slept)) }
         // The end of a session has deadlines, too.

@@ -10,21 +10,21 @@ import SessionCore
 import Transport
 import Vocabulary
 
-// The session's room: what programs ask of it, and what they are told.
+// The session's room: what programs ask about it, and what they are told.
 
 extension SessionDriver {
     /// The configured device, or the one that is derived from the machine.
     var device: String { configuration.device.isEmpty ? surroundings.deviceID : configuration.device }
 
-    /// Takes up the room: the configured one, unless the session was told to switch to another one since. A room that the
-    /// session was in when the daemon was killed, and is not in any more, is left.
+    /// Enters the configured room, or the one that the session was told to switch to since. If the session was in
+    /// another room when the daemon was killed, it leaves that one.
     func enterRoom(_ chosen: ChosenRoom?, remembered: Set<TopicFilter>) {
         let room = chosen.map { Room(prefix: configuration.roomPrefix, name: $0.room) } ?? configuration.configuredRoom
         ask { $0.begin(in: room, subscribedTo: remembered) }
         run()
     }
 
-    /// The topic or filter as the server has it.
+    /// Returns the topic or filter as the server has it.
     func resolve(_ text: String) throws(RPCError) -> String {
         guard Room.isRelative(text) else { return text }
         do throws(Room.Unresolved) {
@@ -63,7 +63,7 @@ extension SessionDriver {
         }
     }
 
-    /// Who is in the room.
+    /// Returns who is in the room.
     func participants() throws(RPCError) -> RoomParticipantsMethod.Result {
         guard let membership = session.rooms.membership else {
             throw .wrongState(
@@ -88,7 +88,7 @@ extension SessionDriver {
 
     // MARK: Switching
 
-    /// Joins another room, then leaves the old one. When the new one refuses, the session stays where it is.
+    /// Joins another room, then leaves the old one. If the server refuses, the session stays where it is.
     func switchRoom(to room: String) async throws(RPCError) -> SessionSwitchRoomMethod.Result {
         try checkRunning()
         guard Room.isValid(room) else {
@@ -105,7 +105,7 @@ extension SessionDriver {
             throw .tooManyRequests("session \(name) is changing its room")
         }
         guard new != session.rooms.membership?.room else {
-            // It may be asked for again because it could not be remembered.
+            // The program may be asking again because the room could not be remembered.
             try await rememberRoom(room)
             return .init(room: room)
         }

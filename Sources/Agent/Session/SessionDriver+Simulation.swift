@@ -8,16 +8,16 @@ import Session
 import SessionCore
 import Transport
 
-// Faults that a person asks for, to see how programs take them. Only the fault is made up: what follows runs through the same
-// code as a real one.
+// Faults that a person simulates, to see how programs handle them. Only the fault is simulated: everything after it
+// runs through the same code as for a real one.
 
-/// The faults of a session that go on.
+/// The simulated faults that last.
 struct Simulation: Sendable {
-    /// The connection on which nothing comes and goes.
+    /// The connection on which nothing is sent or received.
     private var silent: DialID?
-    /// The paths as the kernel has them, while they are said to be lost.
+    /// The paths according to the kernel, while they are simulated as lost.
     private var hidden: [EndpointIndex: Path?]?
-    /// When they are there again.
+    /// When the simulated loss ends.
     private(set) var pathsReturn: Instant?
 
     mutating func silence(_ connection: DialID) { silent = connection }
@@ -31,7 +31,7 @@ struct Simulation: Sendable {
         pathsReturn = time
     }
 
-    /// The kernel told of a path meanwhile.
+    /// Notes a path that the kernel reported in the meantime.
     mutating func note(_ path: Path?, to endpoint: EndpointIndex) { hidden?[endpoint] = .some(path) }
 
     mutating func show() -> [EndpointIndex: Path?] {

@@ -7,10 +7,10 @@ import SessionCore
 import Transport
 import Vocabulary
 
-// What the session says of itself when it is asked.
+// What the session reports about itself when asked.
 
 extension SessionDriver {
-    /// Everything that `session.status` shows, as of now.
+    /// Returns everything that `session.status` shows, as of now.
     func status() -> SessionStatus {
         let now = now
         let status = session.machine.status
@@ -47,7 +47,7 @@ extension SessionDriver {
                 refused: session.counts.refused))
     }
 
-    /// An event of this session, now.
+    /// Creates an event of this session with the present time.
     func event(_ kind: SessionEvent.Kind) -> SessionEvent {
         var event = SessionEvent(
             watch: .init(rawValue: ""), sequence: 0, time: wallClock, session: name.description, event: kind)
@@ -55,7 +55,7 @@ extension SessionDriver {
         return event
     }
 
-    /// A reason in the words of the control socket.
+    /// Returns a reason in the terms of the control socket.
     func reason(_ reason: Reason) -> SessionStatus.Reason { .init(reason, remedies) }
 
     var remedies: Remedies {
@@ -97,7 +97,7 @@ extension Connection.Options {
         let login = session.proxy.username.flatMap { name in
             proxyPassword.map { ProxyOptions.Login(username: name, password: $0) }
         }
-        // What the file says of the servers in its list is not said of those that they redirect to: their certificates
+        // What the file says about the listed servers does not apply to those that they redirect to: their certificates
         // must have their own names.
         let isListed = session.endpoints.contains(endpoint)
         self.init(
@@ -115,7 +115,7 @@ extension Connection.Options {
 }
 
 extension MQTTVersion {
-    /// `nil` when it is found out what a server speaks.
+    /// `nil` when the version has to be found out for each server.
     var only: ProtocolVersion? {
         switch self {
         case .five: .five

@@ -8,7 +8,7 @@ import Vocabulary
 // What the server has granted: subscriptions, and what CONNACK said.
 
 extension SessionDriver {
-    /// The server's answer to a subscription is another one than before.
+    /// Reports that the server's answer to a subscription has changed.
     func subscriptionChanged(_ filter: TopicFilter) {
         guard let subscription = subscriptionStatus(of: filter) else { return }
         log.subscriptionChanged(subscription, ofConsumers: session.durableConsumers.names(for: filter))
@@ -17,7 +17,7 @@ extension SessionDriver {
         report(event)
     }
 
-    /// Everything that the server is to be subscribed to, and what it has made of that.
+    /// All subscriptions that the session wants, with the server's answers.
     var subscriptionStatus: [SessionStatus.Subscription] {
         session.mqtt.subscriptionStates.map { .init($0.filter, $0.qos, $0.state) }
     }
@@ -26,7 +26,7 @@ extension SessionDriver {
         session.mqtt.subscriptionStates.first { $0.filter == filter }.map { .init($0.filter, $0.qos, $0.state) }
     }
 
-    /// The code of the server's answer, as long as the subscription is in force.
+    /// The reason code of the server's answer, while the subscription is in force.
     func grantedCode(of filter: TopicFilter) -> ReasonCode? {
         guard case .granted(let qos)? = session.mqtt.subscriptionState(of: filter) else { return nil }
         return ReasonCode(rawValue: qos.rawValue)
@@ -34,9 +34,10 @@ extension SessionDriver {
 }
 
 extension MQTTClientMachine.Connected {
-    /// What the server grants less than was asked, or allows less of than we do, each as the end of a sentence.
+    /// Lists what the server grants less of than was asked for, or allows less of than we do, each as the end of a
+    /// sentence.
     func shortfalls(from asked: MQTTClientMachine.Configuration, as version: ProtocolVersion) -> [String] {
-        // In MQTT 3.1.1 it says nothing of this.
+        // In MQTT 3.1.1 the server does not say any of this.
         guard version == .five else { return [] }
         var shortfalls: [String] = []
         if sessionExpiry < asked.sessionExpiry {
@@ -61,7 +62,7 @@ extension MQTTClientMachine.Connected {
         return shortfalls
     }
 
-    /// Seconds as people say them.
+    /// Returns a duration in words for people.
     private static func text(_ seconds: UInt32) -> String {
         seconds == .max ? "ever" : SessionLog.text(.seconds(Int64(seconds)))
     }

@@ -8,21 +8,21 @@ import SessionCore
 import Transport
 import Vocabulary
 
-// Telling watchers, the journal and the history what happened. It takes longer than dialing, and must not delay the
-// reconnect: while an attempt hurries, what the session machine reports is told a moment later, with its time. What that
-// brings is in Documentation/decisions/0018-to-dial-comes-first.md.
-// What becomes of messages is told at once, after everything that happened before.
+// Telling watchers, the journal and the history what happened. This takes longer than dialing and must not delay the
+// reconnect, so while an attempt is in a hurry, the session machine's reports are told a moment later, with their
+// original times. Documentation/decisions/0018-to-dial-comes-first.md says what that gains. What happens to messages is
+// told at once, after everything that happened before.
 
-/// Reports that are held back, in order, and when they are sent.
+/// Reports that are held back, in order, and when to tell them.
 struct UntoldReports {
     private enum Time {
-        /// As soon as the loop has done what it has been asked to do until now.
+        /// As soon as the loop has done everything that it was asked to do before.
         case soon
-        /// When the attempt has had its time.
+        /// When the attempt has had its time undisturbed.
         case later(Instant)
     }
 
-    /// For so long an attempt is not disturbed.
+    /// How long an attempt is left undisturbed.
     static let hurry = Duration.milliseconds(5)
 
     private var reports: [Report] = []
@@ -32,7 +32,7 @@ struct UntoldReports {
 
     mutating func append(_ report: Report) { reports.append(report) }
 
-    /// - Returns: whether the loop has to be asked for a turn to tell it.
+    /// - Returns: whether the caller has to ask the loop for a turn to tell the reports.
     mutating func tellLater(isHurrying: Bool, at now: Instant) -> Bool {
         guard !reports.isEmpty else { return false }
         switch (time, isHurrying) {
@@ -59,7 +59,7 @@ extension SessionDriver {
         surroundings.report(name, event)
     }
 
-    /// Watchers and the journal are to be told what the session machine reports.
+    /// Keeps a report of the session machine, to be told to watchers and the journal.
     func note(_ report: Report) {
         if case .stateChanged(let from, _) = report.event, from != report.status.state { since = report.time }
         untold.append(report)
@@ -71,7 +71,7 @@ extension SessionDriver {
         eventLoop.execute { self.assumeIsolated { $0.tell() } }
     }
 
-    /// Tells everything that is not told yet.
+    /// Tells all reports that were held back.
     func tell() {
         for report in untold.take() {
             log.tell(

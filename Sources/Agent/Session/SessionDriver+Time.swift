@@ -4,7 +4,7 @@ import NIOCore
 import Session
 import SessionCore
 
-// The clocks, and the session's one timer: for the earliest of what its values wait for.
+// The clocks, and the session's one timer, for the earliest deadline of all its values.
 
 extension SessionDriver {
     // MARK: The clocks
@@ -12,7 +12,7 @@ extension SessionDriver {
     var now: Instant { surroundings.clock.now() }
     var wallClock: RFC3339 { surroundings.clock.wallClock() }
     var moment: Session.Moment { .init(now: now, wallClock: wallClock) }
-    /// The wall clock as the protocol and the store have it.
+    /// The wall clock in the form that the protocol and the store use.
     var timestamp: Timestamp { Timestamp(rawValue: wallClock.milliseconds) }
 
     // MARK: The timer
@@ -29,10 +29,10 @@ extension SessionDriver {
         return earliest
     }
 
-    /// So much earlier than its deadline a timer may fire.
+    /// How much earlier than its deadline a timer may fire.
     private static let earliness = Duration.seconds(1)
 
-    /// Arms the timer. To be called when a deadline has changed; after every input it is.
+    /// Arms the timer. Call it when a deadline has changed; it is called after every input anyway.
     func schedule() {
         guard !isWorking else { return }
         guard let deadline = nextDeadline else {
@@ -40,8 +40,8 @@ extension SessionDriver {
             timer = nil
             return
         }
-        // A timer that fires too early is harmless and re-armed then: deadlines mostly move away, with every byte read.
-        // Where it would be much too early nothing is awake for it, and to set it again costs less than to wake up in vain.
+        // A timer that fires too early is harmless, and is set again then: most deadlines move later with every byte
+        // read. Only if it would fire much too early is it set again now, which costs less than a wake-up for nothing.
         if let timer, timer.deadline <= deadline, timer.deadline.duration(to: deadline) < Self.earliness { return }
         timer?.scheduled.cancel()
         let wait = max(.zero, now.duration(to: deadline))
@@ -52,7 +52,7 @@ extension SessionDriver {
         timer = (deadline, scheduled)
     }
 
-    /// The loop's timers do not count the time that the host slept, and deadlines do.
+    /// Sets the timer again after the host slept: the loop's timers do not count that time, but deadlines do.
     func rearm() {
         timer?.scheduled.cancel()
         timer = nil
@@ -64,7 +64,7 @@ extension SessionDriver {
         surroundings.noteAlive()
         if let time = untold.nextDeadline, time <= now { tell() }
         returnPathsIfDue()
-        // All before the next timer is set: what is due is not due any more then.
+        // Everything is done before the next timer is set, since what was due is no longer due then.
         run(.timeReached)
         log.timeReached(at: now)
     }

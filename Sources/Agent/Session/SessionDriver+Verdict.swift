@@ -5,10 +5,10 @@ import MQTT
 import Session
 import SessionCore
 
-// The room that the session was told to switch to: it outlives the daemon, within a boot.
+// The room that the session was told to switch to. It survives restarts of the daemon within a boot.
 
 extension SessionDriver {
-    /// A reboot, and a file that names another room since, are the end of a room that was chosen.
+    /// Returns the chosen room if it still holds: a reboot ends it, and so does a file that now names another room.
     func takeUp(_ chosen: ChosenRoom?) -> ChosenRoom? {
         guard let chosen else { return nil }
         if chosen.bootID == surroundings.bootID, chosen.configured == configuration.room { return chosen }

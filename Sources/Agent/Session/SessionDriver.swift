@@ -11,16 +11,17 @@ import SessionCore
 import Transport
 import Vocabulary
 
-/// The shell around one session's value: it gives it inputs, carries out its actions, and knows the programs.
+/// The shell around one session's value: it gives the value inputs, carries out its actions, and holds the programs'
+/// closures.
 ///
-/// Everything runs on the daemon's event loop. The session's inputs wait in one queue: each is worked on to its end, actions
-/// included, before the next one is looked at, so that carrying out an action never calls back into the value.
+/// Everything runs on the daemon's event loop. The session's inputs wait in one queue. Each is handled completely,
+/// actions included, before the next, so that carrying out an action never calls back into the value.
 actor SessionDriver {
     enum Life: Hashable {
         case running
-        /// About to end, and another driver takes over what is asked from now on.
+        /// About to end; another driver takes the calls from now on.
         case stopping
-        /// Whatever still arrives is ignored.
+        /// Everything that still arrives is ignored.
         case over
     }
 
@@ -30,29 +31,29 @@ actor SessionDriver {
     nonisolated let eventLoop: any EventLoop
     nonisolated var unownedExecutor: UnownedSerialExecutor { eventLoop.executor.asUnownedSerialExecutor() }
 
-    /// All that decides. It is changed in this file only: by inputs, and by what it answers at once.
+    /// Decides everything. It is changed in this file only: by inputs, and by the methods that answer at once.
     private(set) var session: Session
     var log: SessionLog
     let tlsContexts = TLSContextCache()
-    /// Those that the session has not let go of.
+    /// The connections that the session still holds.
     var connections: [DialID: any TransportConnection] = [:]
     private(set) var isWorking = false
-    /// Empty, but for the time in which the session's actions are carried out.
+    /// Empty, except while the session's actions are carried out.
     private var actions: [Session.Action] = []
     var timer: (deadline: Instant, scheduled: Scheduled<Void>)?
-    /// Set while messages were accepted that nothing has followed from yet: see ``acceptanceTime()``.
+    /// Set while there are accepted messages whose consequences are not handled yet: see ``acceptanceTime()``.
     private var acceptance: Timestamp?
-    /// Since when the present state is, by the wall clock.
+    /// When the present state was entered, by the wall clock.
     var since: RFC3339
     var credentialWatch: CredentialWatch?
     var programs = Programs()
     var clockSteps: ClockStepDetector
-    /// What is simulated.
+    /// The faults that are simulated.
     var simulation = Simulation()
     var life = Life.running
     /// How many commits were begun.
     var commitCount = 0
-    /// What the session machine reported and nobody was told yet.
+    /// Reports of the session machine that were not told yet.
     var untold = UntoldReports()
 
     init(
@@ -102,7 +103,7 @@ actor SessionDriver {
 
     func run(_ input: MQTTClientMachine.Input) { run(.mqtt(input)) }
 
-    /// Has the session decide what is answered at once. ``run(_:)`` carries out what follows from it.
+    /// Lets the session decide what is answered at once. ``run(_:)`` carries out the consequences.
     func ask<Answer, Failure: Error>(
         _ decide: (inout Session) throws(Failure) -> Answer
     ) throws(Failure) -> Answer {
@@ -110,10 +111,10 @@ actor SessionDriver {
         return try decide(&session)
     }
 
-    /// The answer to an action, as it is carried out.
+    /// Gives the session the answer to an action, while that is carried out.
     func answer(_ input: Session.Input) { session.answer(input) }
 
-    /// The kernel has so many bytes more.
+    /// The kernel has taken this many more bytes.
     func flushed(_ count: Int, _ flush: FlushNumber?, on id: DialID) {
         session.flushed(count, on: id)
         if let flush { return run(.flushed(flush)) }
@@ -121,15 +122,15 @@ actor SessionDriver {
         if session.hasWork { run() }
     }
 
-    /// What follows from the message is done later: see ``acceptanceTime()``.
+    /// Accepts a message. Its consequences are handled later: see ``acceptanceTime()``.
     func accept(
         _ message: OutboundMessage, key: PublishKey?
     ) throws(MQTTClientMachine.PublishError) -> MessageSequence {
         try session.accept(message, key: key, at: acceptanceTime())
     }
 
-    /// When a message is accepted that comes now. All of one turn of the loop are accepted at the same time, and what
-    /// follows from them is done once, at the end of the turn or before anything else is done.
+    /// Returns the acceptance time of a message that arrives now. All messages of one turn of the loop have the same
+    /// one. Their consequences are handled together, at the end of the turn or before anything else is done.
     func acceptanceTime() -> Timestamp {
         if let acceptance { return acceptance }
         checkClock()
@@ -143,7 +144,7 @@ actor SessionDriver {
         if acceptance != nil { run() }
     }
 
-    /// Gives the session an input, if there is one, and has everything decided and carried out that waits.
+    /// Gives the session an input, if there is one, then handles everything that waits, actions included.
     func run(_ input: Session.Input? = nil) {
         guard life != .over else { return }
         guard !isWorking else {
@@ -170,7 +171,7 @@ actor SessionDriver {
         actions.removeAll(keepingCapacity: true)
     }
 
-    /// What is measured by the wall clock must not change because somebody sets it.
+    /// Reports a step of the wall clock: what is measured by that clock must not change because somebody sets it.
     func checkClock() {
         guard let step = clockSteps.check(now: now, wallClock: wallClock.milliseconds) else { return }
         let input = MQTTClientMachine.Input.clockStepped(by: step.milliseconds, acceptedWithin: step.affected)

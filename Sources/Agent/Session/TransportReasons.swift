@@ -2,7 +2,7 @@ import Session
 import SessionCore
 import Transport
 
-// What the transport says, in the session's words: the tables of Documentation/Reason-codes.md.
+// Translates what the transport says into the session's terms: the tables of Documentation/Reason-codes.md.
 
 extension Reason {
     init(_ failure: TransportFailure) {
@@ -15,8 +15,8 @@ extension Reason {
             case .reset: .reset
             case .dialTimeout: .dialTimeout
             case .tlsTimeout: .tlsTimeout
-            // An expired certificate is tried again, since this host's clock may be wrong; so are our own files, which
-            // may be on the way of being replaced.
+            // An expired certificate is tried again, since this host's clock may be wrong. So are our own files, which
+            // may be about to be replaced.
             case .tlsFailed, .certificateExpired, .tlsFilesUnusable: .tlsFailed
             case .wrongProtocol: .wrongProtocol
             case .certificateInvalid: .certificateInvalid
@@ -47,7 +47,7 @@ extension ConnectionEnd {
 }
 
 extension DialEvent {
-    /// `nil` for what a session does not look at.
+    /// `nil` for events that a session ignores.
     init?(_ event: ConnectionEvent) {
         switch event {
         case .resolved(let addresses): self = .resolved(addresses)

@@ -1,12 +1,12 @@
 import Logging
 import NIOCore
 
-/// Leaves a listening socket alone for a second when the kernel cannot accept a connection, mostly because the process has
-/// as many files open as it may: who connects stays in the queue, and to try at once would keep a processor busy. It is
-/// told, but not more than once in ten minutes.
+/// Pauses a listening socket for a second when the kernel cannot accept a connection, mostly because the process has as
+/// many open files as it may. New connections wait in the queue meanwhile; trying again at once would keep a processor
+/// busy. The error is logged at most once in ten minutes.
 ///
-/// NIO's AcceptBackoffHandler (2.101) delays reads that are asked for; after an error the socket goes on being read without
-/// one.
+/// NIO's AcceptBackoffHandler (2.101) delays reads that are requested; but after an error, NIO reads on without a
+/// request.
 final class AcceptErrorHandler: ChannelInboundHandler {
     typealias InboundIn = any Channel
 
@@ -14,7 +14,7 @@ final class AcceptErrorHandler: ChannelInboundHandler {
     private let logger: Logger
     private var toldAt: NIODeadline?
 
-    /// - Parameter socket: what it is, as the subject of a sentence.
+    /// - Parameter socket: names the socket, as the subject of a sentence.
     init(of socket: String, _ logger: Logger) {
         self.socket = socket
         self.logger = logger
@@ -26,7 +26,7 @@ final class AcceptErrorHandler: ChannelInboundHandler {
         let channel = context.channel
         channel.setOption(.autoRead, value: false).whenFailure { _ in }
         context.eventLoop.scheduleTask(in: .seconds(1)) {
-            // A socket that was closed meanwhile has no options.
+            // A socket that was closed in the meantime has no options.
             channel.setOption(.autoRead, value: true).whenFailure { _ in }
         }
     }

@@ -7,13 +7,13 @@ struct Peer: Hashable, Sendable {
     var pid: Int32
     var uid: UInt32
     var gid: UInt32
-    /// All groups of the process when it connected, the primary one included.
+    /// All groups of the process when it connected, including the primary one.
     var groups: Set<UInt32>
 
-    /// Asks the kernel by `SO_PEERCRED` and `SO_PEERGROUPS` (unix(7), socket(7)).
-    /// - Returns: `nil` if the kernel does not tell: then nothing is permitted.
+    /// Asks the kernel with `SO_PEERCRED` and `SO_PEERGROUPS` (unix(7), socket(7)).
+    /// - Returns: `nil` if the kernel does not say who connected: then nothing is permitted.
     init?(descriptor: Int32) {
-        // struct ucred of unix(7), which the module Glibc does not show.
+        // This is struct ucred of unix(7), which the module Glibc does not export.
         var credentials: (pid: Int32, uid: UInt32, gid: UInt32) = (0, 0, 0)
         var length = socklen_t(MemoryLayout.size(ofValue: credentials))
         guard getsockopt(descriptor, SOL_SOCKET, SO_PEERCRED, &credentials, &length) == 0 else { return nil }
@@ -45,14 +45,15 @@ struct Peer: Hashable, Sendable {
     }
 }
 
-/// Decides which roles a peer has: root and the daemon's own user have all, others what `[access]` gives them.
+/// Decides which roles a peer has: root and the daemon's own user have all of them, others have what `[access]` gives
+/// them.
 ///
-/// Names are looked up when a peer connects, so that a group that is made later counts without a reload.
+/// Names are looked up when a peer connects, so a group that is created later counts without a reload.
 struct AccessPolicy: Hashable, Sendable {
     var configuration: AccessConfiguration
     var ownUID: UInt32 = geteuid()
 
-    /// Whether a peer can do without the socket whatever the daemon can.
+    /// Whether the peer could do everything that the daemon can even without the socket.
     func isMaster(_ peer: Peer) -> Bool { peer.uid == 0 || peer.uid == ownUID }
 
     func roles(of peer: Peer) -> Set<Role> {
@@ -64,7 +65,7 @@ struct AccessPolicy: Hashable, Sendable {
         return roles
     }
 
-    /// Who has the role beside root, for people.
+    /// Returns who has the role besides root, as text for people.
     func others(with role: Role) -> [String] {
         let principals =
             switch role {

@@ -1,18 +1,18 @@
 import ControlAPI
 
-/// The answers to the calls of JSON-RPC batches, until all calls of a batch are answered.
+/// Collects the answers to the calls of JSON-RPC batches until all calls of a batch are answered.
 struct CallBatches {
     private struct Batch {
-        /// How many calls are not answered.
+        /// The number of calls that are not answered yet.
         var missing: Int
-        /// With the numbers of their calls.
+        /// The answers, with the numbers of their calls.
         var answers: [(call: Int, line: [UInt8])] = []
         var bytes = 0
         /// Replies that begin a watch or a subscription.
         var feeds: [CallReply] = []
     }
 
-    /// A batch all of whose calls are answered.
+    /// A batch whose calls are all answered.
     struct Answered {
         /// `nil` for a batch of notifications, which has no answer at all (JSON-RPC 2.0, section 6).
         var line: [UInt8]?
@@ -31,12 +31,12 @@ struct CallBatches {
         return last
     }
 
-    /// Whether the answers to a batch are longer than they may be together.
+    /// Whether the answers to a batch are longer together than one answer may be.
     func isTooLong(_ batch: Int) -> Bool {
         batches[batch].map { $0.bytes > RequestLine.maximumLineLength } ?? false
     }
 
-    /// A call of a batch is answered.
+    /// Adds the reply to a call of a batch.
     ///
     /// - Parameter line: `nil` for a notification.
     /// - Returns: the batch, if this was its last call.

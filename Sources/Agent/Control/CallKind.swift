@@ -1,17 +1,17 @@
-/// What a call needs, as far as its turn depends on it.
+/// What kind of work a call is, as far as its turn depends on it.
 enum CallKind: Int, CaseIterable, Sendable {
-    /// Taken by a session and answered when it is committed.
+    /// A session takes it, and it is answered when it is committed.
     case message
-    /// A message that is accepted, while its caller waits for the delivery.
+    /// The message is accepted, and the caller waits for its delivery.
     case delivery
     /// Answered at once from what is in memory.
     case look
-    /// Read from the disk, and possibly long.
+    /// Answered with data read from the disk; the answer may be long.
     case read
-    /// All others. They may take long.
+    /// All other calls. They may take long.
     case command
 
-    /// How many of the kind run at once on one connection.
+    /// How many calls of the kind may run at once on one connection.
     var limit: Int {
         switch self {
         case .message: 1024

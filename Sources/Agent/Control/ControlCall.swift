@@ -1,6 +1,6 @@
 import ControlAPI
 
-/// A call that was read and has not begun.
+/// A call that was read and has not begun yet.
 struct WaitingCall {
     /// The parameters of a publish that were decoded with its line.
     typealias DecodedPublish = Result<MessagePublishMethod.Parameters, RPCError>
@@ -11,13 +11,13 @@ struct WaitingCall {
     var batch: Int?
 }
 
-/// A call that has begun, without what it asked for.
+/// A call that has begun, without its parameters.
 struct RunningCall {
     var number: Int
     /// `nil` for a notification, which has no answer.
     var id: RequestID?
     var kind: CallKind
-    /// What the scheduler accounts for: the bytes of the call, and those set aside for its answer.
+    /// What the scheduler counts: the bytes of the call, and those reserved for its answer.
     var bytes: Int
     var answer: Int
     var batch: Int?
@@ -30,7 +30,7 @@ struct CallReply {
     var line: [UInt8]?
     /// The watch or subscription that begins with this answer.
     var feed: FeedID?
-    /// Lines about events from before the watch.
+    /// Notifications about events from before the watch.
     var missed: [UInt8] = []
 }
 
@@ -57,7 +57,8 @@ extension ClientCall {
         }
     }
 
-    /// What a call needs, as far as it can be told before it runs, and the greatest expected length of its answer.
+    /// What kind of call it is, as far as that can be told before it runs, and the greatest expected length of its
+    /// answer.
     var needs: (CallKind, answer: Int) {
         switch method {
         case MessagePublishMethod.name?, MessageAckMethod.name?, PublicationPutMethod.name?,
@@ -71,7 +72,7 @@ extension ClientCall {
         case SessionWatchMethod.name? where parameters?["since"] != nil:
             return (.read, 2 << 20)
         case DaemonStatusMethod.name?, DaemonMetricsMethod.name?:
-            // Both ask the store: many that do so at once would all go on at once.
+            // Both ask the store, so their number at once must be limited.
             return (.read, 64 << 10)
         case RPCDiscoverMethod.name?:
             return (.look, RPCDiscoverMethod.encodedDocument.count)

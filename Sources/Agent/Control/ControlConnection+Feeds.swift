@@ -3,7 +3,7 @@ import MQTT
 import Session
 import SessionCore
 
-// Watches and subscriptions: how they begin and end, and what comes for them.
+// Watches and subscriptions: how they begin and end, and what is delivered to them.
 
 // MARK: Watches
 extension ControlConnection {
@@ -14,7 +14,7 @@ extension ControlConnection {
             missed: missed.isEmpty ? [] : await Self.lines(missed))
     }
 
-    /// What comes for the watch is kept back from now on, until it is answered.
+    /// Begins a watch. Its notifications are held back from now on, until it is answered.
     private func beginWatch(
         _ parameters: SessionWatchMethod.Parameters
     ) throws(RPCError) -> (SessionWatchMethod.Result, missed: [SessionEvent]) {
@@ -34,7 +34,7 @@ extension ControlConnection {
         }
     }
 
-    /// Thousands of events take a while to write as JSON, and the sessions must not wait for it.
+    /// Encodes events as JSON, off the event loop, because thousands take a while.
     @concurrent private static func lines(_ events: [SessionEvent]) async -> [UInt8] {
         events.reduce(into: []) { lines, event in lines += OutgoingLine.notification(event) ?? [] }
     }
@@ -82,7 +82,7 @@ extension ControlConnection {
             takenOver: { [weak self] in self?.assumeIsolated { $0.takenOver(id) } })
         let attached = try await driver.attach(
             subscriber, as: id, to: consumer, parameters.filter, filter, parameters.qos)
-        // The connection may have ended meanwhile.
+        // The connection may have ended in the meantime.
         if isClosed { await registry.detach(id, from: driver.name) }
         return .init(subscription: id, grantedQoS: attached.grantedQoS, missed: attached.missed, epoch: attached.epoch)
     }
@@ -99,7 +99,7 @@ extension ControlConnection {
         return .init(subscription: id, grantedQoS: try await driver.subscribe(consumer, subscriber))
     }
 
-    /// A program's filter as the server has it.
+    /// Returns a program's filter as the server has it.
     private func filter(_ text: String, of driver: SessionDriver) throws(RPCError) -> TopicFilter {
         let resolved = driver.assumeIsolated { driver in
             Result { () throws(RPCError) in try driver.resolve(text) }
@@ -120,7 +120,8 @@ extension ControlConnection {
         return name
     }
 
-    /// A durable consumer ends for good unless it is to be kept; then only this program loses it.
+    /// Ends a subscription or a durable consumer. The consumer is removed for good, unless the program asks to keep it:
+    /// then it is only detached.
     func unsubscribe(_ parameters: MessageUnsubscribeMethod.Parameters) async throws(RPCError) {
         switch parameters.what {
         case .consumer(let text, let session):
@@ -145,7 +146,7 @@ extension ControlConnection {
             InboxSequence(rawValue: parameters.id), upTo: parameters.upTo, by: parameters.subscription)
     }
 
-    /// The durable consumer of a subscription is another program's now, or gone.
+    /// The durable consumer of a subscription was taken over by another program, or removed.
     private func takenOver(_ id: SubscriptionID) {
         guard let subscription = endSubscription(id) else { return }
         var event = SessionEvent(
@@ -167,7 +168,7 @@ extension ControlConnection {
 
 // MARK: Both
 extension ControlConnection {
-    /// Checks that the peer may have one more watch or subscription, and is there to have it.
+    /// Checks that the peer may have one more watch or subscription, and is still connected.
     private func reserveFeed(_ kind: ControlScheduler.FeedKind) throws(RPCError) {
         guard !isClosed else { throw .shuttingDown }
         guard !feeds.isFull else {
@@ -186,7 +187,7 @@ extension ControlConnection {
         schedule { scheduler, _ in scheduler.removeFeed(kind, of: id) }
     }
 
-    /// The answer that begins a watch or subscription is written: what was kept back for it follows.
+    /// Writes what was held back for a watch or subscription, now that the answer that begins it is written.
     func release(_ feed: FeedID) {
         let (lines, bytes) = feeds.answered(feed)
         unaccount(bytes)
@@ -205,8 +206,8 @@ extension ControlConnection {
         }
     }
 
-    /// A message of a durable consumer is never dropped: how many there are is bounded by what is acknowledged, and the next
-    /// are read from the store when the peer has read.
+    /// Delivers a message of a durable consumer. It is never dropped: the number of messages is bounded by what is
+    /// unacknowledged, and more are read from the store only when the peer has read.
     private func deliverDurably(_ message: ReceivedMessage) {
         guard feeds.subscriptions[message.subscription] != nil, let line = OutgoingLine.notification(message) else {
             return
@@ -217,9 +218,9 @@ extension ControlConnection {
         }
     }
 
-    /// Writes a notification, unless the peer is too slow: then it is dropped and counted.
+    /// Writes a notification, or drops and counts it if the peer is too slow.
     ///
-    /// - Parameter atLeast: how long the line will be, at least: one that will be dropped is not made.
+    /// - Parameter atLeast: the least length of the line, so that a line that would be dropped is not even made.
     private func notify(_ feed: FeedID, sequence: Int64 = 0, atLeast: Int, _ line: () -> [UInt8]?) {
         let id = id
         func mayNotify(_ bytes: Int) -> Bool { schedule { scheduler, _ in scheduler.mayNotify(bytes, to: id) } }
@@ -234,23 +235,24 @@ extension ControlConnection {
             }
         }
         feeds.drop(feed, sequence: sequence)
-        // Otherwise it is told when it has read.
+        // Otherwise it is reported when the peer has read.
         if output.lines.isEmpty, !output.isWriting { reportDropped() }
     }
 
-    /// Once the peer has read enough, it is told how much it missed, and gets what comes from now on.
+    /// Tells the peer how much it missed, once it has read enough; it gets all that follows.
     func reportDropped() {
         guard feeds.hasDropped, hasRead() else { return }
         for event in feeds.takeDropped(at: .now) { OutgoingLine.notification(event).map(write) }
     }
 
-    /// Whether the peer has read enough for more.
+    /// Whether the peer has read enough to be sent more.
     private func hasRead() -> Bool {
         let id = id
         return schedule { scheduler, _ in scheduler.hasRead(id) }
     }
 
-    /// Whether messages of a durable consumer may be read from the store for this peer. It says so when that changes.
+    /// Whether messages of a durable consumer may be read from the store for this peer. If not, ``resumeConsumers()``
+    /// continues later.
     private func hasRoomForConsumers() -> Bool {
         let id = id
         let hasRoom = schedule { scheduler, _ in scheduler.mayGive(DurableConsumers.windowBytes, to: id) }
@@ -266,7 +268,7 @@ extension ControlConnection {
         }
     }
 
-    /// The peer is gone.
+    /// Ends all watches and subscriptions: the peer is gone.
     func endFeeds() {
         let (registry, feeds) = (registry, feeds)
         self.feeds = ControlFeeds()

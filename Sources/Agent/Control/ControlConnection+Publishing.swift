@@ -2,9 +2,9 @@ import ControlAPI
 import MQTT
 import NIOCore
 
-// What most calls are: `message.publish`, without a task for each.
+// Most calls are `message.publish`. They run without a task each.
 extension ControlConnection {
-    /// - Returns: `false` if the session has to be waited for.
+    /// - Returns: `false` if the session is being restarted and has to be waited for.
     func publish(_ call: RunningCall, _ waiting: WaitingCall) -> Bool {
         do throws(RPCError) {
             let parameters = try take(MessagePublishMethod.self, waiting.request.parameters, waiting.message)
@@ -77,7 +77,7 @@ extension ControlConnection {
         if let sequence = deliveries.timedOut(call.number) { endUndelivered(call, sequence) }
     }
 
-    /// The peer waits no longer for the delivery of an accepted message.
+    /// Answers a call whose caller no longer waits for the delivery of its accepted message.
     private func endUndelivered(_ call: RunningCall, _ sequence: MessageSequence) {
         var call = call
         call.kind = .delivery
@@ -86,8 +86,8 @@ extension ControlConnection {
         ended(call, CallReply(line: OutgoingLine.answer(call.id ?? .null, result: result)))
     }
 
-    /// How most calls end: one commit ends many. Their lines are written at once, and what they held is given back with the
-    /// flush at the end of this turn of the loop.
+    /// Answers a call in the way most calls end: one commit answers many. Their lines are added to the output at once,
+    /// and what they held is given back with the flush at the end of this turn of the loop.
     private func answered(_ call: RunningCall, _ result: MessagePublishMethod.Result) {
         guard !isClosed, call.kind == .message, call.batch == nil else {
             return ended(call, CallReply(line: OutgoingLine.answer(call.id ?? .null, result: result)))

@@ -1,6 +1,6 @@
 import NIOCore
 
-// Lines to the peer: written in pieces that are given to the kernel one at a time, and accounted for until it takes them.
+// Lines to the peer: they are given to the kernel in pieces, one at a time, and count until it has taken them.
 extension ControlConnection {
     func account(_ bytes: Int) {
         let id = id
@@ -23,7 +23,7 @@ extension ControlConnection {
     func planFlush() {
         guard !output.isFlushPlanned else { return }
         output.isFlushPlanned = true
-        // Once for all that is answered at the same time, as by one commit.
+        // Once for everything that is answered at the same time, as by one commit.
         channel.eventLoop.execute { self.assumeIsolated { $0.flush() } }
     }
 
@@ -32,7 +32,7 @@ extension ControlConnection {
         pump()
     }
 
-    /// Gives the kernel the next piece when it has taken the one before.
+    /// Gives the kernel the next piece, once it has taken the last one.
     func pump() {
         guard !output.isPumping else { return }
         output.isPumping = true
@@ -57,7 +57,7 @@ extension ControlConnection {
         closeWhenDone()
     }
 
-    /// Gives back what calls that were answered held.
+    /// Gives back what the answered calls held.
     private func endAnswered() {
         let answered = output.takeAnswered()
         guard answered.count > 0 else { return }

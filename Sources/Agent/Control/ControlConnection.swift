@@ -5,14 +5,14 @@ import NIOCore
 import Session
 import SessionCore
 
-/// One peer on the control socket: cuts what it sends into calls, runs those that the scheduler lets begin, and writes the
-/// answers and what it watches.
+/// One peer on the control socket: splits what it sends into calls, runs those that the scheduler lets begin, and
+/// writes answers and notifications.
 ///
-/// It decides nothing about when: see ``ControlScheduler``. What it reads, runs and writes is accounted for there. This file
-/// has the way of a call from its line to its end. What each method does is in ControlMethods.swift; publishing, writing,
-/// and watches and subscriptions are in the files ControlConnection+….swift.
+/// It does not decide when anything happens: see ``ControlScheduler``, which counts what is read, run and written here.
+/// This file has the path of a call from its line to its end. What each method does is in ControlMethods.swift;
+/// publishing, writing, and watches and subscriptions are in the files ControlConnection+….swift.
 actor ControlConnection {
-    /// A longer line is not parsed on the loop of the sessions.
+    /// A longer line is parsed off the sessions' event loop.
     static let longParse = 64 << 10
 
     nonisolated let id: ConnectionID
@@ -26,14 +26,14 @@ actor ControlConnection {
     let logger: Logger
     let server: ControlServer
 
-    /// How far the connection is.
+    /// The stages of a connection.
     private enum Stage {
         case open
-        /// The peer will send no more (as `nc -N` at the end of its input), but still wants its answers.
+        /// The peer will send nothing more (as `nc -N` does at the end of its input), but still wants its answers.
         case inputClosed
-        /// The peer is not served.
+        /// The connection was refused.
         case refused
-        /// The peer is gone; calls that are still carried out must leave nothing behind.
+        /// The peer is gone; calls that are still running must leave nothing behind.
         case closed
     }
 
@@ -42,20 +42,20 @@ actor ControlConnection {
     private var incoming = IncomingCalls()
     private var reads = Reads()
     private var batches = CallBatches()
-    /// How many calls are not answered.
+    /// The number of calls that are not answered yet.
     private var calls = 0
     private var lastCall = 0
-    /// How many tasks of calls have not come to their turn; what begins later must not pass them.
+    /// The number of tasks of calls that have not started running. Calls that begin later must not overtake them.
     private var tasksAhead = 0
 
     var deliveries = PendingDeliveries()
     var feeds = ControlFeeds()
     var output = ControlOutput()
-    /// The session of the last publish of this turn. Nothing else happens during a turn.
+    /// The session of the last publish in this turn, during which nothing else happens.
     var route: (session: String, driver: SessionDriver)?
 
     private struct Reads {
-        /// For their turn.
+        /// Reads that wait for their turn.
         var waiting = CircularBuffer<(call: RunningCall, request: ClientCall)>()
         var running: [Int: Task<Void, Never>] = [:]
     }
@@ -89,7 +89,7 @@ actor ControlConnection {
         adjustReading()
     }
 
-    /// The last line may do without its end.
+    /// The peer will send nothing more. Its last line may end without a line feed.
     func inputClosed() {
         guard stage == .open else { return }
         stage = .inputClosed
@@ -109,7 +109,7 @@ actor ControlConnection {
         channel.setOption(.autoRead, value: mayRead).whenFailure { _ in }
     }
 
-    /// It is this connection's turn: takes some of what the peer has sent.
+    /// Takes some of what the peer has sent: it is this connection's turn.
     func takeTurn() {
         var tookLine = false
         taking: while !isClosed, !server.assumeIsolated({ $0.isTurnOver }) {
@@ -147,7 +147,7 @@ actor ControlConnection {
         }
     }
 
-    /// What nearly all lines are.
+    /// Scans the kind of line that nearly all lines are: a publish.
     private static func scanned(_ bytes: [UInt8]) -> (RequestLine, WaitingCall.DecodedPublish?)? {
         PublishLine(scanning: bytes).map { line in
             let request = ClientCall.request(line.id, method: MessagePublishMethod.name, parameters: nil)
@@ -155,13 +155,13 @@ actor ControlConnection {
         }
     }
 
-    /// Megabytes take a while, and the sessions must not wait for it.
+    /// Parses a long line off the event loop, because megabytes take a while.
     @concurrent private static func parsed(_ bytes: [UInt8]) async -> (RequestLine, WaitingCall.DecodedPublish?) {
         if let scanned = scanned(bytes) { return scanned }
         let line = RequestLine(parsing: bytes)
         switch line {
         case .single(.request(let id, MessagePublishMethod.name, let parameters)):
-            // Without the parameters, which would be kept a second time.
+            // Without the parameters, which would be kept twice.
             return (.single(.request(id, method: MessagePublishMethod.name, parameters: nil)), message(parameters))
         case .single(.notification(MessagePublishMethod.name, let parameters)):
             return (.single(.notification(method: MessagePublishMethod.name, parameters: nil)), message(parameters))
@@ -176,7 +176,7 @@ actor ControlConnection {
         }
     }
 
-    /// A batch runs as the same number of single lines would; only its answers are put together.
+    /// Takes a line. A batch runs like the same number of single lines; only its answers are combined.
     private func take(_ line: RequestLine, _ message: WaitingCall.DecodedPublish?, bytes: Int) {
         switch line {
         case .single(let request):
@@ -191,7 +191,7 @@ actor ControlConnection {
 
     // MARK: Calls
 
-    /// - Returns: whether it has begun.
+    /// - Returns: whether the call has begun.
     private func begin(_ waiting: WaitingCall) -> Bool {
         let (kind, answer) = waiting.request.needs
         let (id, bytes) = (id, waiting.bytes)
@@ -226,7 +226,7 @@ actor ControlConnection {
         Task {
             tasksAhead -= 1
             if waiting.request.method == MessagePublishMethod.name {
-                // The session may be about to be started again.
+                // The session may be about to be restarted.
                 await publishWhenPossible(call, waiting)
             } else {
                 ended(call, await answer(waiting.request))
@@ -234,7 +234,7 @@ actor ControlConnection {
         }
     }
 
-    /// There is room for the answer of the read that waits first.
+    /// Starts the read that waits first: there is room for its answer.
     func startRead() {
         guard let (call, request) = reads.waiting.popFirst() else { return }
         reads.running[call.number] = Task {
@@ -250,7 +250,7 @@ actor ControlConnection {
         ended(call, CallReply(line: OutgoingLine.failure(call.id ?? .null, error)))
     }
 
-    /// A call is over: it is answered, alone or with its batch.
+    /// Ends a call: its answer is written, alone or with its batch.
     func ended(_ call: RunningCall, _ reply: CallReply) {
         let id = id
         schedule { scheduler, _ in scheduler.end(call.kind, bytes: call.bytes, answer: call.answer, of: id) }
@@ -269,17 +269,17 @@ actor ControlConnection {
         closeWhenDone()
     }
 
-    /// There is one call less to be answered.
+    /// Counts a call as answered.
     func answeredOne() {
         calls -= 1
     }
 
-    /// Writes the answer, and then what was kept back until the peer has it.
+    /// Writes the answer, then what was held back until the peer had it.
     private func finish(_ replies: [CallReply], _ answer: [UInt8]?) {
         if let answer { write(answer) }
         for reply in replies {
             guard let feed = reply.feed else { continue }
-            // Asked for and bounded by the log, so not subject to the marks for what comes unasked.
+            // The peer asked for these, and the log bounds them, so the limits for notifications do not apply.
             if !reply.missed.isEmpty { write(reply.missed) }
             release(feed)
         }
@@ -288,20 +288,21 @@ actor ControlConnection {
 
     // MARK: The end
 
-    /// Closes when a peer that sends no more has all its answers and has no watches or subscriptions.
+    /// Closes the connection if the peer will send nothing more, has all its answers, and has no watches or
+    /// subscriptions.
     func closeWhenDone() {
         guard stage == .inputClosed, calls == 0, incoming.isEmpty, output.isEmpty, feeds.isEmpty else { return }
         channel.close(promise: nil)
     }
 
-    /// Tells the peer why it is not served, and closes.
+    /// Tells the peer why it is refused, and closes the connection.
     func refuse(_ error: RPCError) {
         stage = .refused
         channel.writeAndFlush(ByteBuffer(bytes: OutgoingLine.failure(.null, error)), promise: nil)
         channel.close(promise: nil)
     }
 
-    /// Closes; what the kernel takes of the answers is written first.
+    /// Closes the connection, after writing as much of the answers as the kernel takes.
     func close() {
         pump()
         channel.close(promise: nil)

@@ -24,17 +24,17 @@ enum FeedID: Hashable {
     }
 }
 
-/// The watches and subscriptions of one peer: which there are, what is kept back for each until its answer is written, and
-/// how much of each was dropped because the peer was too slow.
+/// The watches and subscriptions of one peer, what is held back for each until its answer is written, and how much of
+/// each was dropped because the peer was too slow.
 struct ControlFeeds {
     /// How many watches and subscriptions a peer may have on one connection.
     static let maximum = 1024
-    /// How many bytes are kept back for a watch or subscription before its answer is written.
+    /// How many bytes are held back for a watch or subscription before its answer is written.
     static let maximumHeld = 1 << 20
 
     struct Subscription {
         var session: SessionName
-        /// Of a durable one.
+        /// The durable consumer, if it is one.
         var consumer: ConsumerName?
     }
 
@@ -51,47 +51,48 @@ struct ControlFeeds {
 
     private(set) var watches: Set<WatchID> = []
     private(set) var subscriptions: [SubscriptionID: Subscription] = [:]
-    /// Of those whose answer is not written: the peer must know them before it hears of them.
+    /// What is held back for those whose answer is not written yet: the peer must know about them before their
+    /// notifications.
     private var held: [FeedID: Held] = [:]
-    /// Since the peer was last told.
+    /// What was dropped since the peer was last told.
     private var dropped: [FeedID: Dropped] = [:]
-    /// Messages of durable consumers wait for the peer to read.
+    /// Whether messages of durable consumers wait for the peer to read.
     var areConsumersPaused = false
 
     var isEmpty: Bool { watches.isEmpty && subscriptions.isEmpty }
     var isFull: Bool { watches.count + subscriptions.count >= Self.maximum }
 
-    /// The sessions in which the peer has a durable consumer.
+    /// The sessions in which the peer is attached to a durable consumer.
     var sessionsWithConsumers: Set<SessionName> {
         Set(subscriptions.values.filter { $0.consumer != nil }.map(\.session))
     }
 
     // MARK: Begin and end
 
-    /// What comes for the watch is kept back from now on, until ``answered(_:)``.
+    /// Adds a watch. Its notifications are held back from now on, until ``answered(_:)``.
     mutating func add(_ watch: WatchID) {
         watches.insert(watch)
         held[.watch(watch)] = Held()
     }
 
-    /// What comes for the subscription is kept back from now on, until ``answered(_:)``.
+    /// Adds a subscription. Its notifications are held back from now on, until ``answered(_:)``.
     mutating func add(_ id: SubscriptionID, _ subscription: Subscription) {
         subscriptions[id] = subscription
         held[.subscription(id)] = Held()
     }
 
-    /// - Returns: the lines that were kept back, and their length.
+    /// - Returns: the lines that were held back, and their length.
     mutating func answered(_ feed: FeedID) -> (lines: [[UInt8]], bytes: Int) {
         held.removeValue(forKey: feed).map { ($0.lines, $0.bytes) } ?? ([], 0)
     }
 
-    /// - Returns: the length of what was kept back; `nil` if there is no such watch.
+    /// - Returns: the length of what was held back; `nil` if there is no such watch.
     mutating func remove(_ watch: WatchID) -> Int? {
         guard watches.remove(watch) != nil else { return nil }
         return discard(.watch(watch))
     }
 
-    /// - Returns: the subscription and the length of what was kept back; `nil` if there is no such subscription.
+    /// - Returns: the subscription and the length of what was held back; `nil` if there is no such subscription.
     mutating func remove(_ id: SubscriptionID) -> (Subscription, held: Int)? {
         guard let subscription = subscriptions.removeValue(forKey: id) else { return nil }
         return (subscription, discard(.subscription(id)))
@@ -102,19 +103,19 @@ struct ControlFeeds {
         return held.removeValue(forKey: feed)?.bytes ?? 0
     }
 
-    // MARK: What comes for them
+    // MARK: Notifications
 
-    /// What becomes of a line for a watch or subscription.
+    /// What happens to a line for a watch or subscription.
     enum Outcome {
         /// Write it.
         case write
-        /// It is kept back.
+        /// It is held back.
         case kept
-        /// There is no room to keep it back.
+        /// There is no room to hold it back.
         case full
     }
 
-    /// Keeps back a line for a watch or subscription whose answer is not written.
+    /// Holds back a line if the answer of its watch or subscription is not written yet.
     mutating func offer(_ line: [UInt8], to feed: FeedID, keeping limit: Int = maximumHeld) -> Outcome {
         guard let bytes = held[feed]?.bytes else { return .write }
         guard bytes + line.count <= limit else { return .full }
@@ -132,7 +133,7 @@ struct ControlFeeds {
         dropped[feed]?.sequence = sequence
     }
 
-    /// The events that tell the peer how much it missed. What comes from now on is not dropped.
+    /// Returns the events that tell the peer how much it missed. Later notifications are delivered again.
     mutating func takeDropped(at time: RFC3339) -> [SessionEvent] {
         let told = dropped.filter { held[$0.key] == nil }
         for feed in told.keys { dropped[feed] = nil }

@@ -1,7 +1,7 @@
 import ControlAPI
 import SessionCore
 
-// What each method does: permission, parameters, the session asked, the answer.
+// What each method does: check the role, decode the parameters, ask the session, answer.
 
 extension ControlConnection {
     /// Runs one call. The answer to a notification is not written.
@@ -44,7 +44,7 @@ extension ControlConnection {
 
     /// Checks that the peer may call the method, and takes its parameters.
     ///
-    /// - Parameter decoded: the parameters, if that has been done already.
+    /// - Parameter decoded: the parameters, if they are decoded already.
     func take<Method: ControlMethod>(
         _ method: Method.Type, _ parameters: JSONValue?, _ decoded: Result<Method.Parameters, RPCError>? = nil
     ) throws(RPCError) -> Method.Parameters {
@@ -157,7 +157,7 @@ extension ControlConnection {
         }
     }
 
-    /// Connect, disconnect and reconnect: what the session does then can be waited for.
+    /// Runs connect, disconnect and reconnect, whose callers can wait for the outcome.
     private func runConnectionMethod(
         _ id: RequestID, _ method: String, _ parameters: JSONValue?
     ) async throws(RPCError) -> [UInt8] {

@@ -1,11 +1,11 @@
 import NIOCore
 
-/// What waits to be written to a peer, and how far the writing is.
+/// What waits to be written to a peer, and the state of the writing.
 struct ControlOutput {
     private(set) var lines = OutgoingBytes(pieceLength: pieceLength)
-    /// Calls whose answers are among the lines, while the scheduler does not know that they are over.
+    /// Calls whose answers are among the lines, while the scheduler has not been told that they have ended.
     private(set) var answered = Answered()
-    /// The kernel has not taken the last piece.
+    /// Whether the kernel has not taken the last piece yet.
     var isWriting = false
     var isPumping = false
     var isFlushPlanned = false
@@ -15,7 +15,7 @@ struct ControlOutput {
     struct Answered {
         var count = 0
         var bytes = 0
-        /// How long their answers may have been, and how long they are.
+        /// How long the answers could have been (reserved), and how long they are (written).
         var reserved = 0
         var written = 0
     }
@@ -27,9 +27,9 @@ struct ControlOutput {
         lines.append(line)
     }
 
-    /// A call is over.
+    /// Adds the answer to a call that has ended.
     ///
-    /// - Parameter write: writes its answer; `nil` if it has none.
+    /// - Parameter write: writes the answer; `nil` if there is none.
     mutating func append(answerTo call: RunningCall, _ write: ((inout [UInt8]) -> Void)?) {
         answered.count += 1
         answered.bytes += call.bytes
@@ -40,7 +40,7 @@ struct ControlOutput {
     /// Takes the first piece; `nil` if there is nothing to write.
     mutating func nextPiece() -> ByteBuffer? { lines.next() }
 
-    /// Takes the calls that are over.
+    /// Takes the calls that have ended.
     mutating func takeAnswered() -> Answered {
         defer { answered = Answered() }
         return answered

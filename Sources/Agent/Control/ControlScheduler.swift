@@ -1,60 +1,62 @@
 import NIOCore
 import SessionCore
 
-/// Decides, for the whole control socket, whose line is taken next, which call begins, and which peer is read.
+/// Decides for the whole control socket whose line is taken next, which call begins, and which peer is read.
 ///
-/// The rules, of which each connection's shell only carries out the outcome:
+/// The rules, whose outcome is all that each connection's shell carries out:
 ///
-/// - Lines are taken in turns (``FairTurns``), a few each. Calls are weighed by what they hold in memory, which is about what
-///   they cost in time; so the connection that has asked for least is next. When the first call of a connection may not
-///   begin, those behind it wait as well, and the connection is not read.
-/// - Turns are given in passes, and between two of them the event loop looks at what has arrived (``LoopPoll``).
-/// - A peer that does not read its answers has no call begun. Of each kind of call a few run at once.
-/// - What a connection holds in memory (what it has sent of a line, its calls, its answers) is bounded for all together
-///   (``MemoryShares``). A line that does not fit into the allowance gets room for the longest at once, so that two of them
-///   never wait for each other.
-/// - Reads of the disk run two at a time, in turns, so that commits are not delayed.
+/// - Lines are taken in turns (``FairTurns``), a few in each. Calls are weighed by what they hold in memory, which is
+///   about what they cost in time, so the connection that has asked for least is next. When the first call of a
+///   connection may not begin, those behind it wait as well, and the connection is not read.
+/// - Turns are given in passes. Between two passes the event loop polls for what has arrived (``LoopPoll``).
+/// - No call begins for a peer that does not read its answers. Only a few calls of each kind run at once.
+/// - What a connection holds in memory (unfinished lines, calls, answers) is bounded for all connections together
+///   (``MemoryShares``). A line that does not fit into the allowance gets room for the longest line at once, so that
+///   two such lines never wait for each other.
+/// - Two reads of the disk run at a time, in turns, so that commits are not delayed.
 /// - While any connection waits for memory, one that holds more than its allowance and has not moved by
-///   ``Limits/progress`` within ``Limits/patience`` is ended: a byte a second is no progress.
+///   ``Limits/progress`` within ``Limits/patience`` is closed: a byte a second is no progress.
 ///
-/// Without I/O and clocks.
+/// It does no I/O and reads no clock.
 struct ControlScheduler {
     struct Limits {
-        /// How many connections there are at once.
+        /// How many connections there may be at once.
         var connections = 512
-        /// How many of them one user other than root has; fewer when many are open: never more than are left.
+        /// How many of them one user other than root may have; never more than are left, so fewer when many are open.
         var connectionsPerUser = 128
-        /// Connections that only root gets.
+        /// How many connections are reserved for root.
         var connectionsForRoot = 16
-        /// How many watches and subscriptions one user has.
+        /// How many watches and subscriptions one user may have.
         var watchesPerUser = 256
         var subscriptionsPerUser = 512
-        /// What every connection may hold, in bytes, and what all of them may hold beyond that.
+        /// How many bytes every connection may hold, and how many all of them may hold beyond that.
         var allowance = 64 << 10
         var pool = 48 << 20
-        /// As much is read ahead of what runs.
+        /// How many bytes are read ahead of the calls that run.
         var readAhead = 32 << 10
-        /// With more bytes of unread answers, nothing is begun for a peer.
+        /// With more bytes of unread answers, no call begins for the peer.
         var unread = 32 << 10
-        /// With more, notifications are dropped; a single one of any length is written.
+        /// With more unread bytes, notifications are dropped; a single one is written whatever its length.
         var unreadNotifications = 1 << 20
-        /// The length of an ordinary line, and of the longest.
+        /// The length of an ordinary line, and of the longest line.
         var line = 1 << 20
         var longestLine = 24 << 20
         /// What a call holds besides its line.
         var call = 512
-        /// A turn ends with the call that makes it as heavy, and a pass with the turn.
+        /// The weight at which a turn ends, and that at which a pass ends. The call or turn that reaches it is still
+        /// completed.
         var turn = 16 << 10
         var pass = 128 << 10
-        /// A call weighs no more: what is longer is prepared elsewhere, and bounded by its memory.
+        /// The most that a call weighs: longer ones are prepared elsewhere, and bounded by their memory.
         var heaviest = 64 << 10
-        /// How many bytes of messages wait for their commit at once. A connection that has none there may always have one.
+        /// How many bytes of messages may wait for their commit at once. A connection that has none waiting may always
+        /// have one.
         var uncommitted = 4 << 20
         /// How many reads of the disk run at once.
         var reads = 2
-        /// How long a connection that holds what others wait for may stand still.
+        /// How long a connection that holds memory others wait for may stand still.
         var patience = Duration.seconds(30)
-        /// As many bytes it must have read by then, or all of them.
+        /// How many bytes it must have read by then, unless it has read all of them.
         var progress = 1 << 20
     }
 
@@ -68,33 +70,33 @@ struct ControlScheduler {
 
     /// What a connection waits for.
     private enum Wait: Hashable {
-        /// That one of its own calls ends, or that its peer reads.
+        /// One of its own calls has to end, or its peer has to read.
         case itself
-        /// That there is memory.
+        /// Memory has to become free.
         case memory
-        /// That messages are committed.
+        /// Messages have to be committed.
         case commits
     }
 
     private struct Connection {
         var user: UInt32
-        /// Bytes that count for what the peer has sent, and no call has taken.
+        /// Bytes counted for what the peer has sent and no call has taken.
         var input = 0
         var output = 0
         var running = [Int](repeating: 0, count: CallKind.allCases.count)
-        /// Bytes of messages that are not committed.
+        /// Bytes of messages that are not committed yet.
         var uncommitted = 0
         var wait: Wait?
-        /// What the answers of reads that wait for their turn may come to.
+        /// The greatest lengths of the answers of reads that wait for their turn.
         var reads = CircularBuffer<Int>()
-        /// The next of these reads has to wait for something else than its turn.
+        /// What the next of these reads waits for besides its turn.
         var readWait: Wait?
-        /// Since when it has held more than it should without progress, and how much it has read since.
+        /// Since when it has held more than it should without progress, and how many bytes have moved since.
         var stalledSince: Instant?
         var readSince = 0
         var feeds: [FeedKind: Int] = [:]
 
-        /// Whether its own calls and answers let a call of the kind begin.
+        /// Whether the connection's own calls and answers allow a call of the kind to begin.
         func mayBegin(_ kind: CallKind, _ limits: Limits) -> Bool {
             output <= limits.unread && running[kind.rawValue] < kind.limit
                 && (kind != .message || running[CallKind.delivery.rawValue] < CallKind.delivery.limit)
@@ -107,14 +109,14 @@ struct ControlScheduler {
     private var feedsByUser: [UInt32: [FeedKind: Int]] = [:]
     private var turns = FairTurns<ConnectionID, UInt32>()
     private var readTurns = FairTurns<ConnectionID, UInt32>()
-    /// Who has a turn, and what the calls weigh that have begun in it.
+    /// Whose turn it is, and the weight of the calls that have begun in it.
     private var turn: (id: ConnectionID, weight: Int)?
-    /// What the turns of this pass weigh, without the one that is not over.
+    /// The weight of the finished turns of this pass.
     private var passed = 0
     private(set) var memory: MemoryShares<ConnectionID, UInt32>
     private(set) var uncommitted = 0
     private(set) var runningReads = 0
-    /// The connections that wait for memory or for commits, in the order in which they began to wait.
+    /// The connections that wait for memory or commits, in the order in which they began to wait.
     private var waiters: [ConnectionID] = []
     private var isSomethingFree = false
 
@@ -127,7 +129,7 @@ struct ControlScheduler {
 
     var connectionCount: Int { connections.count }
 
-    /// - Returns: why the connection is not served; `nil` if it is.
+    /// - Returns: why the connection is refused; `nil` if it is served.
     mutating func connect(_ id: ConnectionID, of user: UInt32) -> Refusal? {
         let own = connectionsByUser[user] ?? 0
         if user == 0 {
@@ -182,13 +184,13 @@ struct ControlScheduler {
 
     // MARK: Reading
 
-    /// What the peer has sent is kept here: to be called when that has changed.
+    /// Counts what the peer has sent. Call it whenever that has changed.
     ///
     /// - Parameters:
-    ///   - bytes: of everything that no call has taken, without the line that is parsed.
-    ///   - parsed: bytes of the line that is parsed elsewhere. It ends by itself, and no turn is needed before.
-    ///   - hasLine: whether there is a whole line among the others.
-    ///   - tookLine: whether a line was completed or taken since the last time.
+    ///   - bytes: the bytes that no call has taken, without the line that is being parsed.
+    ///   - parsed: the bytes of the line that is parsed elsewhere. That ends on its own, and no turn is needed before.
+    ///   - hasLine: whether there is a complete line besides that one.
+    ///   - tookLine: whether a line was completed or taken since the last call.
     /// - Returns: whether to read from the peer.
     mutating func buffered(
         _ bytes: Int, parsed: Int = 0, hasLine: Bool, tookLine: Bool = false, of id: ConnectionID, at now: Instant
@@ -217,7 +219,7 @@ struct ControlScheduler {
 
     // MARK: Turns
 
-    /// There is something to do for the connection, unless it waits for something else than its turn.
+    /// There is work for the connection. It gets a turn, unless it waits for something else.
     mutating func ready(_ id: ConnectionID) {
         guard let connection = connections[id], connection.wait == nil else { return }
         turns.add(id, of: connection.user)
@@ -229,13 +231,13 @@ struct ControlScheduler {
             || (runningReads < limits.reads && !readTurns.isEmpty)
     }
 
-    /// The event loop has looked at what has arrived.
+    /// The event loop has polled for what has arrived, and a new pass begins.
     mutating func beginPass() {
         endTurn()
         passed = 0
     }
 
-    /// Whose turn it is to have some lines taken; `nil` when the pass is over.
+    /// Returns the connection that may take some lines next; `nil` when the pass is over.
     mutating func nextTurn() -> ConnectionID? {
         endTurn()
         guard passed < limits.pass else { return nil }
@@ -244,7 +246,7 @@ struct ControlScheduler {
         return turn?.id
     }
 
-    /// Whether the connection whose turn it is takes no more lines.
+    /// Whether the connection whose turn it is must take no more lines.
     var isTurnOver: Bool { turn.map { $0.weight >= limits.turn } ?? true }
 
     private mutating func endTurn() {
@@ -254,11 +256,11 @@ struct ControlScheduler {
         self.turn = nil
     }
 
-    /// Whether a call begins. If not, the connection waits, and gets its turn again when the call may begin.
+    /// Returns whether a call may begin. If not, the connection waits, and gets its turn again when it may.
     ///
     /// - Parameters:
-    ///   - bytes: of its line.
-    ///   - answer: what its answer may come to.
+    ///   - bytes: the length of its line.
+    ///   - answer: the greatest length of its answer.
     mutating func begin(
         _ kind: CallKind, bytes: Int, answer: Int = 0, of id: ConnectionID
     ) -> Bool {
@@ -271,7 +273,7 @@ struct ControlScheduler {
             wait(id, for: .commits)
             return false
         }
-        // The line counts for the call from now on.
+        // From now on the line counts for the call.
         let taken = min(bytes, connections.values[place].input)
         memory.give(taken, by: id)
         let cost = bytes + limits.call + (kind == .read ? 0 : answer)
@@ -296,7 +298,7 @@ struct ControlScheduler {
         return true
     }
 
-    /// Calls of one kind have ended: with the sums of the numbers with which they began.
+    /// Calls of one kind have ended. The numbers are the sums of those that they began with.
     mutating func end(_ kind: CallKind, count: Int = 1, bytes: Int, answer: Int = 0, of id: ConnectionID) {
         guard connections[id] != nil else { return }
         if kind == .message { committed(bytes, of: id) }
@@ -305,7 +307,7 @@ struct ControlScheduler {
         wakeItself(id)
     }
 
-    /// A message is accepted, and its publisher waits for more.
+    /// A message is accepted, and its publisher waits for the delivery.
     mutating func accepted(bytes: Int, of id: ConnectionID) {
         guard connections[id] != nil else { return }
         committed(bytes, of: id)
@@ -323,7 +325,7 @@ struct ControlScheduler {
 
     // MARK: Reads
 
-    /// Whose read begins now, and for how many bytes of an answer there is room.
+    /// Returns whose read begins now, and the length of the answer that room was reserved for.
     mutating func nextRead() -> (id: ConnectionID, answer: Int)? {
         wakeWaiters()
         while runningReads < limits.reads, let id = readTurns.next() {
@@ -346,7 +348,7 @@ struct ControlScheduler {
         return nil
     }
 
-    /// A read that began is over, also that of a connection that is gone.
+    /// A read has ended, even if its connection is gone.
     mutating func readEnded(answer: Int, of id: ConnectionID) {
         runningReads -= 1
         give(answer, by: id)
@@ -354,7 +356,7 @@ struct ControlScheduler {
 
     // MARK: Writing
 
-    /// Bytes wait for the peer to read them.
+    /// Counts bytes that wait for the peer to read them.
     mutating func wrote(_ bytes: Int, to id: ConnectionID, at now: Instant) {
         guard connections[id] != nil else { return }
         memory.takeAnyway(bytes, for: id)
@@ -362,20 +364,19 @@ struct ControlScheduler {
         noteMovement(of: id, by: 0, at: now)
     }
 
-    /// An answer of a batch waits for the others. It counts, but the peer cannot read it yet, so further calls may
-    /// begin.
+    /// Counts an answer of a batch that waits for the others. The peer cannot read it yet, so more calls may begin.
     mutating func collected(_ bytes: Int, of id: ConnectionID) {
         guard connections[id] != nil else { return }
         memory.takeAnyway(bytes, for: id)
     }
 
-    /// The answers of a batch are complete, and are about to be written.
+    /// The answers of a batch are complete and about to be written.
     mutating func released(_ bytes: Int, of id: ConnectionID) {
         guard connections[id] != nil else { return }
         give(bytes, by: id)
     }
 
-    /// The peer has read; as far as the kernel tells.
+    /// The peer has read, as far as the kernel tells.
     mutating func read(_ bytes: Int, by id: ConnectionID, at now: Instant) {
         guard connections[id] != nil else { return }
         connections[id]?.output -= bytes
@@ -384,16 +385,16 @@ struct ControlScheduler {
         wakeItself(id)
     }
 
-    /// Whether the peer has read enough to be told what it missed, and to be given more.
+    /// Whether the peer has read enough to be told what it missed, and to be sent more.
     func hasRead(_ id: ConnectionID) -> Bool { connections[id].map { $0.output <= limits.unread } ?? false }
 
-    /// Whether a notification of this many bytes is written, or dropped.
+    /// Whether a notification of this many bytes is written rather than dropped.
     func mayNotify(_ bytes: Int, to id: ConnectionID) -> Bool {
         guard let connection = connections[id], memory.hasRoom(bytes, for: id) else { return false }
         return connection.output == 0 || connection.output + bytes <= limits.unreadNotifications
     }
 
-    /// Whether more is read from the store for the peer. If not, it will read something.
+    /// Whether to read more from the store for the peer. If not, the peer still has something to read.
     func mayGive(_ bytes: Int, to id: ConnectionID) -> Bool {
         guard let connection = connections[id] else { return false }
         return connection.output == 0 || (connection.output <= limits.unread && memory.hasRoom(bytes, for: id))
@@ -401,13 +402,13 @@ struct ControlScheduler {
 
     // MARK: Standing still
 
-    /// When to end a connection that stands still while others wait for what it holds.
+    /// When to close a connection that stands still while others wait for the memory it holds.
     var nextDeadline: Instant? {
         guard isMemoryWanted, let since = connections.values.compactMap(\.stalledSince).min() else { return nil }
         return since.advanced(by: limits.patience)
     }
 
-    /// The connection to end now, if there is one.
+    /// The connection to close now, if any.
     func stalled(at now: Instant) -> ConnectionID? {
         guard let deadline = nextDeadline, deadline <= now else { return nil }
         return connections.filter { $0.value.stalledSince?.advanced(by: limits.patience) == deadline }.keys.min()
@@ -419,7 +420,7 @@ struct ControlScheduler {
 
     private mutating func noteMovement(of id: ConnectionID, by bytes: Int, at now: Instant) {
         guard let place = connections.index(forKey: id) else { return }
-        // A peer that is not read because memory is short is not to blame for standing still.
+        // A peer that is not read because memory is short is not to blame.
         let isUnfinished =
             connections.values[place].input > limits.readAhead && connections.values[place].wait != .memory
         connections.values[place].readSince += bytes
@@ -446,7 +447,7 @@ struct ControlScheduler {
         if memory.borrowed < before { isSomethingFree = true }
     }
 
-    /// Something of the connection's own is over.
+    /// One of the connection's own calls has ended, or its peer has read.
     private mutating func wakeItself(_ id: ConnectionID) {
         guard let place = connections.index(forKey: id) else { return }
         let user = connections.values[place].user

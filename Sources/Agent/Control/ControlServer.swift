@@ -21,9 +21,9 @@ actor ControlServer {
     private var connections: [ConnectionID: ControlConnection] = [:]
     private var lastConnection = 0
     private var scheduler: ControlScheduler
-    /// While the socket is served.
+    /// Set while the socket is served.
     private var poll: LoopPoll?
-    /// Turns are about to be given, or were, and the loop has not looked at what has arrived since.
+    /// Set from when a pass is planned until the loop has polled after it.
     private var isPassPlanned = false
     private var timer: (deadline: Instant, scheduled: Scheduled<Void>)?
 
@@ -34,7 +34,7 @@ actor ControlServer {
         eventLoop = daemon.eventLoop
     }
 
-    /// Takes the socket that systemd handed over, or makes one of its own at `path`. A client that connects waits until `serve`.
+    /// Takes the socket that systemd passed, or creates one at `path`. A client that connects waits until `serve`.
     func listen(path: String) throws(ControlSocket.Failure) {
         if let activated = SocketActivation.listeners().first {
             descriptor = activated.descriptor
@@ -44,10 +44,10 @@ actor ControlServer {
         }
     }
 
-    /// Of the socket that is served; `nil` before it is.
+    /// The path of the socket that is served; `nil` before it is.
     var path: String? { listener?.localAddress?.pathname }
 
-    /// Serves the clients that have connected since `listen`, and those that will.
+    /// Serves the clients that have connected since `listen`, and those that will connect.
     func serve() async throws {
         guard let descriptor else { preconditionFailure("the socket is made before it is served") }
         self.descriptor = nil
@@ -60,7 +60,7 @@ actor ControlServer {
                 }
             }
             .childChannelOption(.allowRemoteHalfClosure, value: true)
-            // One read at a time, so that a peer is not read on when it has sent enough.
+            // One read at a time, so that a peer that has sent enough is not read any further.
             .childChannelOption(.maxMessagesPerRead, value: 1)
             .childChannelInitializer { [weak self] channel in
                 channel.eventLoop.makeCompletedFuture {
@@ -80,7 +80,7 @@ actor ControlServer {
         try accept(channel, from: peer, roles: peer.map { daemon.access.roles(of: $0) } ?? [])
     }
 
-    /// Serves a peer, or tells it why not.
+    /// Serves a peer, or tells it why it is refused.
     func accept(_ channel: any Channel, from peer: Peer?, roles: Set<Role>) throws {
         lastConnection += 1
         let id = ConnectionID(rawValue: lastConnection)
@@ -91,7 +91,7 @@ actor ControlServer {
         if refusal == nil { serve(connection) }
     }
 
-    /// Gives turns to a connection of which the scheduler knows, until it is closed.
+    /// Gives turns to a connection that the scheduler has accepted, until it is closed.
     private func serve(_ connection: ControlConnection) {
         let id = connection.id
         connections[id] = connection
@@ -114,14 +114,14 @@ actor ControlServer {
         }
     }
 
-    /// What the connections hold.
+    /// The memory that the connections hold.
     var memory: MemoryShares<ConnectionID, UInt32> { scheduler.memory }
     var runningReads: Int { scheduler.runningReads }
     var isTurnOver: Bool { scheduler.isTurnOver }
 
     // MARK: Turns
 
-    /// Changes what the scheduler knows; whose turn it is then gets it soon.
+    /// Changes the scheduler's state, and plans a pass if that gives somebody a turn.
     func schedule<Value: Sendable>(_ change: (inout ControlScheduler, Instant) -> Value) -> Value {
         let result = change(&scheduler, BootClock.now())
         planPass()
@@ -134,8 +134,8 @@ actor ControlServer {
         eventLoop.execute { self.assumeIsolated { $0.pass() } }
     }
 
-    /// Gives some turns. The calls that begin with them, and those that begin when they end, keep the loop from looking at
-    /// what others have sent; so the next turns come after it has looked.
+    /// Gives some turns. The calls that begin in them, and those that begin when these end, keep the loop from polling
+    /// for what others have sent; so the next turns come only after it has polled.
     private func pass() {
         scheduler.beginPass()
         while let id = scheduler.nextTurn() { connections[id]?.assumeIsolated { $0.takeTurn() } }
@@ -148,7 +148,7 @@ actor ControlServer {
         planPass()
     }
 
-    /// Ends, when it is time, a connection that holds what others wait for.
+    /// Sets the timer that closes a connection for holding memory that others wait for.
     private func adjustTimer() {
         let deadline = scheduler.nextDeadline
         guard deadline != timer?.deadline else { return }
@@ -198,7 +198,7 @@ actor ControlServer {
         if let ownPath { ControlSocket.remove(ownPath) }
     }
 
-    /// Closes the connections that there are; what was answered is flushed first.
+    /// Closes all connections; answers are flushed first.
     func closeConnections() async {
         for connection in connections.values { await connection.close() }
         poll?.close()

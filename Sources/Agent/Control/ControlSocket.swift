@@ -1,10 +1,10 @@
 import Configuration
 import Glibc
 
-/// Makes the control socket: bind, set owner and mode, and only then listen, so that nobody connects in between who may
-/// not.
+/// Creates the control socket: binds it, sets its owner and mode, and only then listens, so that nobody can connect in
+/// between without permission.
 enum ControlSocket {
-    /// The group that the socket is given when it exists.
+    /// The group that owns the socket, if it exists.
     static let groupName = "holdfast"
 
     struct Failure: Error, CustomStringConvertible {
@@ -12,7 +12,7 @@ enum ControlSocket {
     }
 
     /// - Returns: a listening, non-blocking descriptor.
-    /// - Throws: `Failure` when the path is too long, is no socket, is in use or cannot be made.
+    /// - Throws: `Failure` when the path is too long, is not a socket, is in use or cannot be created.
     static func listen(at path: String) throws(Failure) -> CInt {
         var address = sockaddr_un()
         address.sun_family = sa_family_t(AF_UNIX)
@@ -45,14 +45,14 @@ enum ControlSocket {
         unlink(path)
     }
 
-    /// Removes a socket on which nothing listens any more; a crash leaves one.
+    /// Removes a socket that nothing listens on any more, as a crash leaves behind.
     private static func removeStale(_ path: String, _ address: sockaddr_un) throws(Failure) {
         var status = stat()
         guard lstat(path, &status) == 0 else { return }
         guard status.st_mode & S_IFMT == S_IFSOCK else {
             throw Failure(description: "\(path) exists and is no socket; remove it or give another --socket")
         }
-        // A daemon that is too busy to accept must not make us wait.
+        // Non-blocking, so that a daemon that is too busy to accept does not make us wait.
         let probe = socket(AF_UNIX, Int32(SOCK_STREAM.rawValue | SOCK_CLOEXEC.rawValue | SOCK_NONBLOCK.rawValue), 0)
         defer { close(probe) }
         if withSocketAddress(address, { connect(probe, $0, $1) }) == 0 || errno == EAGAIN {
@@ -62,7 +62,7 @@ enum ControlSocket {
         unlink(path)
     }
 
-    /// The service's unit makes `/run/holdfast`; elsewhere one level is made here.
+    /// Creates the socket's directory, one level only. For the service, systemd creates `/run/holdfast`.
     private static func makeDirectory(of path: String) {
         guard let slash = path.lastIndex(of: "/"), slash > path.startIndex else { return }
         mkdir(String(path[..<slash]), 0o755)

@@ -5,7 +5,7 @@ import NetworkPath
 import SessionCore
 import Systemd
 
-/// Writes to the journal who was denied what, at most a few times a minute for each user.
+/// Logs who was denied what, at most a few times a minute for each user.
 actor DenialLog {
     nonisolated let eventLoop: any EventLoop
     nonisolated var unownedExecutor: UnownedSerialExecutor { eventLoop.executor.asUnownedSerialExecutor() }

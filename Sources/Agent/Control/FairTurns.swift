@@ -1,11 +1,13 @@
-/// Whose turn it is: the user's who will have used least after it, and of its members the one that will.
+/// Decides whose turn it is: that of the user who will have used least after it and, among this user's members, that of
+/// the one who will have used least.
 ///
-/// What a turn costs is charged to the member and to its user, and the next one is expected to cost as much as the last
-/// (weighted fair queueing; Demers, Keshav and Shenker, SIGCOMM 1989). A program with few and small requests therefore does not
-/// wait for those with many large ones, however many they are. Waiting does not accumulate turns, and a new member begins a
-/// little behind the others, so connecting again and again gains nothing. It does no I/O and reads no clock.
+/// The cost of a turn is charged to the member and to its user, and the next turn is expected to cost as much as the
+/// last (weighted fair queueing; Demers, Keshav and Shenker, SIGCOMM 1989). So a program with few and small requests
+/// does not wait for others with many large ones, however many they are. Waiting does not accumulate turns, and a new
+/// member begins a little behind the others, so connecting again and again gains nothing. It does no I/O and reads no
+/// clock.
 struct FairTurns<Member: Hashable, User: Hashable> {
-    /// A turn costs as much, and what is charged besides.
+    /// What a turn costs in addition to what is charged for it.
     static var turnCost: Int { 512 }
 
     private var users = LeastUsed<User>()
@@ -21,14 +23,14 @@ struct FairTurns<Member: Hashable, User: Hashable> {
         userOf[member].flatMap { members[$0]?.isWaiting(member) } ?? false
     }
 
-    /// The member has something to do. Nothing changes for one that is waiting already.
+    /// Adds a member that has something to do. Does nothing if it is waiting already.
     mutating func add(_ member: Member, of user: User) {
         userOf[member] = user
         members[user, default: LeastUsed()].add(member)
         users.add(user)
     }
 
-    /// The member whose turn it is. It is no longer waiting; one that has more to do is added again.
+    /// Returns the member whose turn it is. It no longer waits; add it again if it has more to do.
     mutating func next() -> Member? {
         guard let user = users.next(), let member = members[user]?.next() else { return nil }
         if members[user]?.waiting != 0 { users.add(user) }
@@ -36,14 +38,14 @@ struct FairTurns<Member: Hashable, User: Hashable> {
         return member
     }
 
-    /// The member's last turn has cost that much.
+    /// Charges a member for its last turn.
     mutating func charge(_ cost: Int, to member: Member) {
         guard let user = userOf[member] else { return }
         members[user]?.charge(cost, to: member)
         users.charge(cost, to: user)
     }
 
-    /// The member is gone.
+    /// Removes a member for good.
     mutating func remove(_ member: Member) {
         guard let user = userOf.removeValue(forKey: member) else { return }
         members[user]?.remove(member)
@@ -54,17 +56,17 @@ struct FairTurns<Member: Hashable, User: Hashable> {
     }
 }
 
-/// Some that wait for a turn, and what each has used.
+/// The accounts of those that share turns, at one of the two levels.
 private struct LeastUsed<Key: Hashable> {
     private struct Account {
         var used: Int
-        /// What its last turn has cost.
+        /// What its last turn cost.
         var last = 0
-        /// Its place among those who have used as much; `nil` while it does not wait.
+        /// Its place among those that have used as much; `nil` while it is not waiting.
         var place: Int?
     }
 
-    /// Where a new one begins, behind the level.
+    /// How far behind the level a new account begins.
     private static var arrival: Int { 4096 }
 
     private var accounts: [Key: Account] = [:]
@@ -109,7 +111,7 @@ private struct LeastUsed<Key: Hashable> {
         accounts[key]?.last += cost
     }
 
-    /// It is no longer waiting.
+    /// Stops waiting.
     mutating func rest(_ key: Key) {
         guard accounts[key]?.place != nil else { return }
         accounts[key]?.place = nil

@@ -1,16 +1,16 @@
 import ControlAPI
 import NIOCore
 
-/// What a peer has sent and no call has taken: bytes without a line feed, lines, one long line that is parsed elsewhere,
-/// and calls that have not begun.
+/// What a peer has sent and no call has taken: bytes without a line feed, lines, one long line that is being parsed
+/// elsewhere, and calls that have not begun.
 struct IncomingCalls {
     private var lines = LineSplitter(maximumLength: RequestLine.maximumPayloadLineLength)
     private var waiting = CircularBuffer<WaitingCall>()
     private var waitingBytes = 0
-    /// The length of the line that is parsed elsewhere. What is behind it waits meanwhile, and is read on.
+    /// The length of the line that is being parsed elsewhere. What comes after it is read, but waits.
     private var parsing: Int?
 
-    /// What comes first.
+    /// What comes next.
     enum Next {
         /// It stays first until ``began()``.
         case call(WaitingCall)
@@ -18,7 +18,7 @@ struct IncomingCalls {
     }
 
     var byteCount: Int { lines.byteCount + waitingBytes }
-    /// Bytes of the line that is parsed elsewhere.
+    /// The bytes of the line that is being parsed elsewhere.
     var parsedBytes: Int { parsing ?? 0 }
     var isEmpty: Bool { parsing == nil && waiting.isEmpty && lines.byteCount == 0 }
 
@@ -26,7 +26,7 @@ struct IncomingCalls {
         lines.append(bytes)
     }
 
-    /// Whether there is a whole line that no call has taken, besides the one that is parsed.
+    /// Whether there is a complete line that no call has taken, besides the one that is being parsed.
     mutating func hasLine() -> Bool { !waiting.isEmpty || lines.hasLine() }
 
     mutating func next() -> Next? {
@@ -40,7 +40,7 @@ struct IncomingCalls {
         waitingBytes += call.bytes
     }
 
-    /// The call that came first has begun.
+    /// The first call has begun.
     mutating func began() {
         guard let call = waiting.popFirst() else { return }
         waitingBytes -= call.bytes

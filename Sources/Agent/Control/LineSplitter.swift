@@ -1,22 +1,22 @@
 import Glibc
 import NIOCore
 
-/// Cuts a stream of bytes into lines, without ever holding more than one line of the greatest length.
+/// Splits a stream of bytes into lines, without ever holding more than one line of the maximum length.
 struct LineSplitter {
     enum Line: Hashable {
         case line([UInt8])
-        /// A line was longer than allowed; all of it, up to its end, is skipped.
+        /// A line was longer than allowed; it is skipped up to its end.
         case tooLong
     }
 
-    /// A buffer that had to be larger is given back when it is empty.
+    /// A buffer that has grown beyond this is released when it is empty.
     private static let keptCapacity = 64 << 10
 
     private let maximumLength: Int
     private var buffer = ByteBuffer()
     /// How many bytes of the buffer are known to hold no line feed.
     private var searched = 0
-    /// The length of the first line in the buffer, if its end is there.
+    /// The length of the first line in the buffer, if its end has arrived.
     private var found: Int?
     private var isSkipping = false
 
@@ -31,7 +31,7 @@ struct LineSplitter {
     /// How many bytes are held.
     var byteCount: Int { buffer.readableBytes }
 
-    /// Whether ``next()`` has something.
+    /// Whether ``next()`` would return a line.
     mutating func hasLine() -> Bool {
         search()
         return found != nil || searched > maximumLength
@@ -54,10 +54,10 @@ struct LineSplitter {
         }
     }
 
-    /// Looks for the end of the first line. What is skipped is not kept.
+    /// Searches for the end of the first line. Bytes that are skipped are not kept.
     private mutating func search() {
         guard found == nil, searched < buffer.readableBytes else { return }
-        // The library's own search looks at one byte at a time.
+        // NIO's own search looks at one byte at a time.
         let end = buffer.withUnsafeReadableBytes { [searched] bytes -> Int? in
             let unsearched = UnsafeRawBufferPointer(rebasing: bytes[searched...])
             guard let start = unsearched.baseAddress,
@@ -75,7 +75,7 @@ struct LineSplitter {
         }
     }
 
-    /// Takes a line of the given length and its end from the buffer; `nil` if there is nothing to tell of it.
+    /// Takes a line of the given length, and its end, from the buffer; `nil` if the line is empty or skipped.
     private mutating func take(_ length: Int) -> Line? {
         defer {
             buffer.moveReaderIndex(forwardBy: length + 1)

@@ -2,15 +2,16 @@ import Glibc
 import NIOCore
 import NIOPosix
 
-/// Calls back when an event loop has looked at its descriptors.
+/// Calls back when an event loop has polled its descriptors.
 ///
-/// A loop does everything that it was given, and what comes of that, before it looks again at what has arrived; a timer that
-/// is due by then is no different. Only what arrives at a descriptor comes after it: here a byte.
+/// A loop runs everything that it was given, and everything that this leads to, before it polls again for what has
+/// arrived. Timers that are due by then also come first. Only what arrives at a descriptor comes after the poll: here,
+/// a byte.
 struct LoopPoll {
     private let input: any Channel
     private let output: CInt
 
-    /// - Parameter looked: called on the loop, once for each ``ask()`` or for several of them.
+    /// - Parameter looked: called on the loop, once for one or several calls of ``ask()``.
     static func open(on loop: any EventLoop, _ looked: @escaping @Sendable () -> Void) async throws -> LoopPoll {
         var ends: [CInt] = [-1, -1]
         let type = SOCK_STREAM.rawValue | SOCK_CLOEXEC.rawValue | SOCK_NONBLOCK.rawValue
@@ -34,7 +35,7 @@ struct LoopPoll {
     }
 
     func ask() {
-        // If there is no room, it has been asked already.
+        // If the socket is full, a byte is on its way already.
         var byte: UInt8 = 0
         _ = write(output, &byte, 1)
     }

@@ -1,8 +1,8 @@
-/// Divides a bounded memory among members of several users.
+/// Divides a bounded amount of memory among the members of several users.
 ///
-/// Every member has an allowance of its own. Beyond it, it borrows from one pool: a user may borrow as much as is still
-/// free (the dynamic threshold of Choudhury and Hahne, IEEE/ACM Transactions on Networking 6, 1998). One user alone gets
-/// half of the pool, two get a third each, and there is always some left for the next. Without I/O and clocks.
+/// Every member has its own allowance. Beyond it, it borrows from one pool: a user may borrow as much as is still free
+/// (the dynamic threshold of Choudhury and Hahne, IEEE/ACM Transactions on Networking 6, 1998). One user alone gets
+/// half of the pool, two get a third each, and some is always left for the next one. It does no I/O and reads no clock.
 struct MemoryShares<Member: Hashable & Sendable, User: Hashable & Sendable>: Sendable {
     let allowance: Int
     let pool: Int
@@ -14,7 +14,7 @@ struct MemoryShares<Member: Hashable & Sendable, User: Hashable & Sendable>: Sen
 
     private var accounts: [Member: Account] = [:]
     private var borrowedByUser: [User: Int] = [:]
-    /// What all of them have borrowed.
+    /// What all members together have borrowed.
     private(set) var borrowed = 0
 
     init(allowance: Int, pool: Int) {
@@ -26,7 +26,7 @@ struct MemoryShares<Member: Hashable & Sendable, User: Hashable & Sendable>: Sen
         accounts[member] = Account(user: user)
     }
 
-    /// Gives back all that the member holds.
+    /// Gives back everything that the member holds.
     mutating func close(_ member: Member) {
         give(accounts[member]?.held ?? 0, by: member)
         accounts[member] = nil
@@ -43,14 +43,14 @@ struct MemoryShares<Member: Hashable & Sendable, User: Hashable & Sendable>: Sen
     }
 
     /// Takes this many bytes if there is room for them.
-    /// - Returns: whether there was.
+    /// - Returns: whether there was room.
     mutating func take(_ bytes: Int, for member: Member) -> Bool {
         guard hasRoom(bytes, for: member) else { return false }
         takeAnyway(bytes, for: member)
         return true
     }
 
-    /// Takes what cannot be refused any more: then there is that much less for what comes.
+    /// Takes what can no longer be refused, so there is less for what comes later.
     mutating func takeAnyway(_ bytes: Int, for member: Member) {
         change(by: bytes, of: member)
     }

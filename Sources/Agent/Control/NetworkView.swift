@@ -5,12 +5,13 @@ import SessionCore
 import Transport
 import Vocabulary
 
-/// What the daemon asks the network watcher, in the daemon's words.
+/// The daemon's view of the network watcher, in the daemon's types.
 struct NetworkView: Sendable {
     let watcher: NetworkWatcher
 
-    /// The paths to the hosts that are dialed for a session's endpoints, and from now on a report of each change. Names are
-    /// looked up by the default route, or that to a neighbour, until `resolved` tells their addresses.
+    /// Returns the paths to the hosts that are dialed for a session's endpoints, and has each change reported from now
+    /// on. For names, the path is that of the default route, or that to a neighbour, until `resolved` gives their
+    /// addresses.
     func watch(_ hosts: [String], of session: SessionName, for policy: NetworkPolicy) -> [Path?] {
         watcher.assumeIsolated { watcher in
             watcher.removeTargets(ofSession: session.description)
@@ -25,7 +26,7 @@ struct NetworkView: Sendable {
         }
     }
 
-    /// The one name whose addresses are known everywhere (RFC 6761, 6.3): it needs no network.
+    /// The addresses of the one name that is the same everywhere (RFC 6761, 6.3) and needs no network.
     private static func knownAddresses(ofName name: String) -> [IPAddress] {
         let name = name.lowercased()
         guard name == "localhost" || name.hasSuffix(".localhost") else { return [] }
@@ -49,7 +50,7 @@ struct NetworkView: Sendable {
     }
 
     /// Watches the path to the addresses that an endpoint has now.
-    /// - Parameter origin: where they come from.
+    /// - Parameter origin: where the addresses come from.
     func resolved(
         _ endpoint: EndpointIndex, of session: SessionName, to addresses: [SocketAddress], origin: AddressOrigin
     ) -> Path? {
@@ -69,7 +70,7 @@ struct NetworkView: Sendable {
         watcher.assumeIsolated { Self.counters($0.snapshot()) }
     }
 
-    /// - Parameter endpoints: of each session, for the names of the paths.
+    /// - Parameter endpoints: the endpoints of each session, which name the paths.
     func status(endpoints: [String: [Endpoint]]) -> NetworkStatus {
         let snapshot = watcher.assumeIsolated { $0.snapshot() }
         let bootToWall = RFC3339.now.milliseconds - BootClock.now().nanoseconds / 1_000_000

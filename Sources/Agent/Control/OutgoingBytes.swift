@@ -5,10 +5,10 @@ struct OutgoingBytes {
     /// The length of a piece, in bytes. The last one may be shorter.
     let pieceLength: Int
     private var pieces = CircularBuffer<ByteBuffer>()
-    /// The last piece, to which lines are added. Not one of `pieces`: an element that is changed there is copied, whole, for
+    /// The last piece, to which lines are added. Not an element of `pieces`, since changing one there would copy it for
     /// each line.
     private var last: [UInt8] = []
-    /// What answers to a few calls come to. Less would grow, and be copied, several times.
+    /// Enough for the answers to a few calls. With less, the piece would grow, and be copied, several times.
     private static let firstCapacity = 2048
 
     init(pieceLength: Int) {
@@ -23,7 +23,7 @@ struct OutgoingBytes {
         last += line
     }
 
-    /// Adds a short line, which is written in its place.
+    /// Adds a short line, which `write` appends in place.
     ///
     /// - Returns: its length.
     mutating func append(_ write: (inout [UInt8]) -> Void) -> Int {

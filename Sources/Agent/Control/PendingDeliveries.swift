@@ -1,14 +1,14 @@
 import MQTT
 import NIOCore
 
-/// The publishes whose callers wait for the delivery, by the number of the call.
+/// The publishes whose callers wait for the delivery, by the numbers of the calls.
 struct PendingDeliveries {
     private struct Delivery {
-        /// Ends the caller's time.
+        /// Ends the caller's wait.
         var timer: Scheduled<Void>?
-        /// Once the message is accepted.
+        /// Set once the message is accepted.
         var sequence: MessageSequence?
-        /// The caller's time is over.
+        /// Whether the caller's time is up.
         var isLate = false
     }
 
@@ -20,7 +20,7 @@ struct PendingDeliveries {
 
     /// The message of a call is accepted.
     ///
-    /// - Returns: whether its time is over, so that the call ends now; `nil` if its delivery is not waited for.
+    /// - Returns: whether the caller's time is up, so that the call ends now; `nil` if nothing waits for its delivery.
     mutating func accepted(_ call: Int, as sequence: MessageSequence) -> Bool? {
         guard let delivery = deliveries[call] else { return nil }
         if delivery.isLate {
@@ -31,7 +31,8 @@ struct PendingDeliveries {
         return delivery.isLate
     }
 
-    /// A caller's time is over. It is always told that the message is accepted, so an answer waits for the disk.
+    /// The caller's time is up. The caller is always told that its message is accepted, so the answer has to wait for
+    /// the disk.
     ///
     /// - Returns: the message, if it is accepted: then the call ends now.
     mutating func timedOut(_ call: Int) -> MessageSequence? {
@@ -45,7 +46,7 @@ struct PendingDeliveries {
 
     /// The message of a call is delivered or refused.
     ///
-    /// - Returns: whether it had been accepted; `nil` if the call was answered when its time was over.
+    /// - Returns: whether it had been accepted; `nil` if the call was answered when its time was up.
     mutating func ended(_ call: Int) -> Bool? {
         guard let delivery = deliveries.removeValue(forKey: call) else { return nil }
         delivery.timer?.cancel()

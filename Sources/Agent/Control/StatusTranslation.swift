@@ -2,7 +2,7 @@ import ControlAPI
 import Glibc
 import SessionCore
 
-// What the machines say, as the control socket writes it.
+// Translates the machines' values into those of the control socket.
 
 extension ControlAPI.SessionStatus.Reason {
     init(_ reason: Reason, _ remedies: Remedies) {
@@ -21,7 +21,7 @@ extension ControlAPI.SessionStatus.Path {
 }
 
 extension RFC3339 {
-    /// The wall clock's time.
+    /// The present time of the wall clock.
     static var now: RFC3339 {
         var time = timespec()
         clock_gettime(CLOCK_REALTIME, &time)

@@ -11,8 +11,8 @@ import Systemd
 
 /// The daemon's parts, put together.
 ///
-/// Everything that decides runs on one event loop; the store has a thread of its own, because commits wait for the disk,
-/// and a small pool takes what blocks: the resolver and the reading of secrets.
+/// Everything that decides runs on one event loop. The store has a thread of its own, because commits wait for the
+/// disk, and a small pool of threads does what blocks: the resolver and the reading of secrets.
 actor Daemon {
     static let version = holdfastVersion
 
@@ -28,7 +28,7 @@ actor Daemon {
     private let since = RFC3339.now
     private var configuration: DaemonConfiguration
     private let notifier = Notifier()
-    /// What was called on the control socket.
+    /// Counts of the calls on the control socket.
     var calls = CallMetrics()
     private var publisher: MetricsPublisher?
 
@@ -77,7 +77,7 @@ actor Daemon {
         return DaemonMetricsMethod.Result(contentType: format.contentType, text: metrics.text(format))
     }
 
-    /// Offers the metrics where the configuration says.
+    /// Publishes the metrics where the configuration says.
     func publishMetrics() async {
         let publisher = MetricsPublisher(eventLoop: eventLoop, logger: logger) { [weak self] format in
             await self?.metrics(format).text ?? OpenMetricsText(format).text
@@ -91,12 +91,12 @@ actor Daemon {
         publisher = nil
     }
 
-    /// Where the metrics are offered; `nil` when they are not.
+    /// Where the metrics are published; `nil` when they are not.
     var metricsAddress: SocketAddress? {
         get async { await publisher?.address }
     }
 
-    /// Sets how much is written to the journal, until the configuration is read again.
+    /// Sets how much is written to the journal, until the configuration is next read.
     func logLevel(_ name: String?) throws(RPCError) -> DaemonLogLevelMethod.Result {
         if let name {
             guard let level = Logger.Level(rawValue: name) else {
@@ -111,7 +111,7 @@ actor Daemon {
         return DaemonLogLevelMethod.Result(level: JournalLogHandler.currentLevel.rawValue)
     }
 
-    /// What ``reload()`` would come to.
+    /// Returns what ``reload()`` would do.
     func reloadPreview() async throws(RPCError) -> DaemonReloadMethod.Result {
         let loaded = ConfigurationLoader.load(directory: options.configurationDirectory)
         switch loaded.daemon {
@@ -126,10 +126,10 @@ actor Daemon {
         }
     }
 
-    /// Reads the configuration again and applies it. A broken holdfast.toml changes nothing at all.
+    /// Reads the configuration again and applies it. If holdfast.toml has errors, nothing changes.
     func reload() async throws(RPCError) -> DaemonReloadMethod.Result {
-        // Nothing is notified of a reload that is refused: the service manager would take the end of this one for the end
-        // of the one before, or of the daemon's stopping.
+        // Check first, because a reload that is refused must not be announced: the service manager would mistake its
+        // end for that of the reload under way, or for the end of stopping.
         try await registry.checkReload()
         notifier.reloading()
         defer { notifier.ready() }

@@ -4,11 +4,11 @@ import ControlAPI
 /// The version of `holdfastd` and `holdfastctl`.
 public let holdfastVersion = Release.version
 
-/// What the command line of `holdfastd` decides.
+/// What the command line of `holdfastd` sets.
 public struct DaemonOptions: Sendable {
-    /// Where `holdfast.toml` and `sessions.d` are.
+    /// The directory of `holdfast.toml` and `sessions.d`.
     public var configurationDirectory: String
-    /// Where the durable state is.
+    /// The directory of the durable state.
     public var stateDirectory: String
     /// The path of the control socket.
     public var socketPath: String
@@ -23,7 +23,7 @@ public struct DaemonOptions: Sendable {
     }
 }
 
-/// The exit codes of `holdfastd`, of sysexits(3).
+/// The exit codes of `holdfastd`, from sysexits(3).
 public enum ExitStatus: Int32, Sendable {
     case success = 0
     /// The kernel's tables cannot be watched.

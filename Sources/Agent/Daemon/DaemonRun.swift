@@ -13,9 +13,9 @@ import UnixSignals
 
 // How the daemon starts, runs and stops.
 
-/// Runs the daemon until SIGTERM or SIGINT, on threads of its own; the caller's waits meanwhile.
+/// Runs the daemon on its own threads until SIGTERM or SIGINT. The calling thread waits.
 ///
-/// To be called once in a process, before anything else.
+/// Call it once in a process, before anything else.
 /// - Returns: the exit status; what went wrong has been logged.
 public func runDaemon(_ options: DaemonOptions) -> ExitStatus {
     let loops = MultiThreadedEventLoopGroup(numberOfThreads: 3)
@@ -31,11 +31,11 @@ public func runDaemon(_ options: DaemonOptions) -> ExitStatus {
 }
 
 /// - Parameters:
-///   - loop: for everything that decides.
-///   - disk: for the store.
+///   - loop: runs everything that decides.
+///   - disk: runs the store.
 private func run(_ options: DaemonOptions, on loop: any EventLoop, disk: any EventLoop) async -> ExitStatus {
     signal(SIGPIPE, SIG_IGN)
-    // A file that may not grow (LimitFSIZE=) is a full disk, and not the end.
+    // A file that may not grow (LimitFSIZE=) counts as a full disk. It must not end the process.
     signal(SIGXFSZ, SIG_IGN)
     let loaded = ConfigurationLoader.load(directory: options.configurationDirectory)
     let logger = Logger(label: "holdfastd") { _ in JournalLogHandler() }
@@ -46,7 +46,8 @@ private func run(_ options: DaemonOptions, on loop: any EventLoop, disk: any Eve
     }
     logger.notice(
         "holdfastd \(holdfastVersion) started", metadata: ["MESSAGE_ID": "\(MessageID.started)"])
-    // It traps the signals before it runs what it is given: a signal that comes while the daemon starts stops it in order.
+    // The group traps the signals before it runs its services, so a signal that arrives during the start stops the
+    // daemon in order.
     var group = ServiceGroupConfiguration(
         services: [
             DaemonService(
@@ -79,7 +80,7 @@ public func checkConfiguration(_ directory: String) -> ExitStatus {
     return .configuration
 }
 
-/// Prints what the files come to on standard output, as one line of JSON.
+/// Prints the effective configuration on standard output, as one line of JSON.
 public func showConfiguration(_ directory: String) -> ExitStatus {
     let configuration = effectiveConfiguration(
         in: directory, deviceID: DeviceID.derived()?.description ?? "")
@@ -112,15 +113,15 @@ private func level(_ options: DaemonOptions, _ loaded: LoadedConfiguration) -> L
     return Logger.Level(configuration.logLevel)
 }
 
-/// The parts of a daemon, as they are made one after the other.
+/// The parts of a daemon, created one after the other.
 private struct DaemonStart {
     var options: DaemonOptions
     var configuration: DaemonConfiguration
     var loaded: LoadedConfiguration
     var logger: Logger
-    /// For everything that decides.
+    /// Runs everything that decides.
     var loop: any EventLoop
-    /// For the store.
+    /// Runs the store.
     var disk: any EventLoop
 
     func run() async throws(StartFailure) -> Running {
@@ -132,13 +133,13 @@ private struct DaemonStart {
             options: options, configuration: configuration, store: store, registry: registry,
             network: NetworkView(watcher: watcher), logger: logger, eventLoop: loop)
         let server = ControlServer(daemon: daemon)
-        // Before any session begins: where another daemon serves, none may connect.
+        // Before any session begins: while another daemon serves the socket, none of ours may connect.
         do throws(ControlSocket.Failure) {
             try await server.listen(path: options.socketPath)
         } catch {
             throw StartFailure(status: .ioError, sentence: "the control socket cannot be made: \(error)")
         }
-        // Before any session looks a name up: what changes after that look must be noticed.
+        // Before any session looks up a name: a later change must be noticed.
         let resolverWatch = ResolverWatch(eventLoop: loop) { watcher.assumeIsolated { $0.resolverChanged() } }
         if await !resolverWatch.start() {
             logger.notice("changes to the resolver's configuration cannot be watched")
@@ -207,7 +208,7 @@ private struct DaemonStart {
         } catch {
             throw StartFailure(status: .cannotCreate, sentence: error.description)
         }
-        // The errors of sessions are told by the registry.
+        // The registry reports the errors of sessions.
         for error in loaded.errors where loaded.session(of: error) == nil { logger.error("\(error)") }
     }
 
@@ -234,12 +235,12 @@ private struct DaemonStart {
     }
 }
 
-/// Starts the daemon, and takes it down when it is asked to.
+/// Starts the daemon, and stops it when asked to.
 private struct DaemonService: Service {
     var start: DaemonStart
 
     func run() async throws {
-        // SIGHUP is an old way to say reload; `holdfastctl reload` tells the result.
+        // SIGHUP is the traditional way to ask for a reload; `holdfastctl reload` shows the result.
         let hangups = await UnixSignalsSequence(trapping: .sighup)
         let running = try await start.run()
         await withTaskGroup(of: Void.self) { group in
@@ -255,11 +256,12 @@ private struct DaemonService: Service {
     }
 }
 
-/// Takes everything down in the order in which nothing is lost.
+/// Stops everything in an order in which nothing is lost.
 private func stop(_ running: Running, _ logger: Logger) async {
     Notifier().stopping()
     logger.notice("stopping", metadata: ["MESSAGE_ID": "\(MessageID.stopping)"])
-    // First of all: a host that sleeps now must not wait for a daemon that stops, and nothing may bring a session back.
+    // First of all: a host that goes to sleep now must not wait for a stopping daemon, and nothing may bring a session
+    // back.
     await running.sleepWatch.stop()
     await running.resolverWatch.stop()
     await running.server.stopListening()
@@ -270,7 +272,8 @@ private func stop(_ running: Running, _ logger: Logger) async {
     try? await running.store.close()
 }
 
-/// Tells systemd that the daemon works, as long as the loop, all sessions, the network watcher and the store answer.
+/// Tells systemd that the daemon is alive, as long as the loop, all sessions, the network watcher and the store
+/// respond.
 private struct Watchdog {
     var running: Running
     var interval: Duration

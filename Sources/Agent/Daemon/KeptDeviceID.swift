@@ -2,13 +2,14 @@ import Glibc
 import Systemd
 
 extension DeviceID {
-    /// Derived from the machine id. Without one, as in most containers, a random one that is kept in the daemon's directory:
-    /// two of them must not be one device.
+    /// Returns the id derived from the machine id. If there is no machine id, as in most containers, returns a random
+    /// one that is kept in the daemon's directory, so that two containers are not one device.
     static func ofThisHost(keptIn directory: String) -> DeviceID? {
         derived() ?? kept(in: directory)
     }
 
-    /// - Returns: also one that could not be written, which is good until the daemon ends.
+    /// - Returns: the kept id, or a new one. A new one is returned even if it could not be written; then it is good
+    ///   until the daemon ends.
     static func kept(in directory: String) -> DeviceID? {
         let path = "\(directory)/device"
         if let file = fopen(path, "re") {
@@ -19,7 +20,7 @@ extension DeviceID {
             if let id = DeviceID(String(decoding: line, as: UTF8.self)) { return id }
         }
         guard let id = random() else { return nil }
-        // There as a whole or not at all, also after a power loss.
+        // Written completely or not at all, even if power is lost.
         let draft = "\(path).new"
         let descriptor = open(draft, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC | O_NOFOLLOW, 0o600)
         guard descriptor >= 0 else { return id }

@@ -4,10 +4,10 @@ import Session
 import SessionCore
 import Transport
 
-// `check.run` with a draft of a file.
+// `check.run` with the draft of a session's file.
 
 extension SessionRegistry {
-    /// - Parameter text: of the session's file.
+    /// - Parameter text: the content of the session's file.
     func check(
         _ wanted: CheckRunMethod.Parameters, of text: String
     ) async throws(RPCError) -> CheckRunMethod.Result {
@@ -19,7 +19,8 @@ extension SessionRegistry {
             throw .badConfiguration(error.summary)
         }
         drafts += 1
-        // What the watcher of the network knows it by: a session of the wanted name may be added meanwhile.
+        // The name under which the network watcher knows the draft. Not the wanted name, since a session with that name
+        // may be added in the meantime.
         guard let name = SessionName("draft-\(drafts)") else { preconditionFailure("digits are right in a name") }
         guard entries[name] == nil else { throw .tooManyRequests("there is a session \(name)") }
         _ = surroundings.paths.watch(configuration.hosts, of: name, for: configuration.network)

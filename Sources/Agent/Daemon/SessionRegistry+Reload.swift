@@ -7,16 +7,16 @@ import SessionCore
 import Systemd
 import Transport
 
-// Another configuration: sessions that are new, changed and gone.
+// A new configuration: sessions are added, changed and removed.
 
 extension SessionRegistry {
-    /// - Throws: when a reload would be refused.
+    /// - Throws: the error of a reload that would be refused.
     func checkReload() throws(RPCError) {
         guard !isStopping else { throw .shuttingDown }
         guard !isReloading else { throw .tooManyRequests("a reload is under way") }
     }
 
-    /// Applies another configuration: sessions that are new, changed and gone; the others do not notice.
+    /// Applies a new configuration: adds, changes and removes sessions. The others are not touched.
     func apply(_ loaded: LoadedConfiguration) async throws(RPCError) -> DaemonReloadMethod.Result {
         try checkReload()
         isReloading = true
@@ -51,7 +51,7 @@ extension SessionRegistry {
         return result
     }
 
-    /// What applying a configuration comes to.
+    /// Returns what applying a configuration would change.
     func preview(_ loaded: LoadedConfiguration) -> DaemonReloadMethod.Result {
         var result = DaemonReloadMethod.Result()
         for name in Set(entries.keys).union(loaded.sessions.keys).sorted() {
@@ -73,9 +73,9 @@ extension SessionRegistry {
         return result
     }
 
-    /// Stops the sessions that are gone or others now, all at once: each may need its time to say goodbye.
+    /// Stops the sessions that are removed or changed, all at once, since each may take its time to say goodbye.
     ///
-    /// - Returns: of each that was stopped, whether it was up, or tried to be.
+    /// - Returns: for each session that was stopped, whether it was up or trying to be.
     private func stop(changedBy loaded: LoadedConfiguration) async -> [SessionName: Bool] {
         var wereUp: [SessionName: Bool] = [:]
         await withTaskGroup(of: Void.self) { group in
@@ -86,15 +86,15 @@ extension SessionRegistry {
                 switch loaded[name] {
                 case nil: break
                 case .success(driver.configuration)?: continue
-                // Another server gets what the session publishes, and the old one shall not keep it.
+                // If the new file names other servers only, the old ones must not keep what the session publishes.
                 case .success(let new)?:
                     forGood = Set(driver.configuration.endpoints).isDisjoint(with: new.endpoints)
-                // It goes on with the configuration that it has.
+                // It keeps its present configuration.
                 case .failure?: continue
                 }
                 let state = await driver.session.machine.status.state
                 wereUp[name] = state != .disconnected && state != .disconnecting
-                // Until `changed`, callers that ask for it wait.
+                // Callers that ask for this session wait until `changed`.
                 changing[name] = []
                 let isForGood = forGood
                 group.addTask { await self.stop(driver, code, forGood: isForGood) }
@@ -111,7 +111,7 @@ extension SessionRegistry {
         case (.running(let driver)?, .success(let new)):
             rejected[name] = nil
             guard let wasUp else { return }
-            // A session that the server may have under another client id was never ours: it is not to be resumed.
+            // What the server has under another client identifier was never this session's, and must not be resumed.
             let isSameClient = driver.configuration.clientID == new.clientID
             try await start(
                 name, new, wasUp: wasUp, without: isSameClient ? [.failure] : [.failure, .sessionAtServer],
@@ -133,8 +133,8 @@ extension SessionRegistry {
             metadata: ["MESSAGE_ID": "\(MessageID.reloadRefused)", "HOLDFAST_SESSION": "\(name)"])
     }
 
-    /// The store has another file, with what could be read of the one before: what the sessions know of it may not be so,
-    /// unless it is seamless.
+    /// The store has a new file, with what could be read of the old one. Unless the change was seamless, what the
+    /// sessions know about the store may no longer be true, so they are restarted.
     func storeReplaced(_ moved: OpenReport.MovedAside) {
         logger.error("\(moved.sentence)", metadata: ["MESSAGE_ID": "\(MessageID.storeReplaced)"])
         guard !isStopping, !moved.isSeamless else { return }
@@ -142,7 +142,7 @@ extension SessionRegistry {
     }
 
     private func restartAll() async {
-        // A reload restarts nothing that this does not.
+        // A reload restarts only some of the sessions.
         while isReloading {
             await eventLoop.pause(for: .milliseconds(100))
         }

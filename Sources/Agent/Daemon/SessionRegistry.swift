@@ -11,16 +11,16 @@ import Systemd
 import Transport
 import Vocabulary
 
-/// All sessions of the daemon, what happens to them, and who watches.
+/// All sessions of the daemon, what happens to them, and who watches them.
 actor SessionRegistry {
     enum Entry {
         case running(SessionDriver)
-        /// The session's file has errors; nothing is known of the session but these.
+        /// The session's file has errors, and nothing else is known about the session.
         case broken(ConfigurationErrors, since: RFC3339)
-        /// The session's state could not be read for the start.
+        /// The session's state could not be read at the start.
         case unreadable(String, since: RFC3339)
 
-        /// Why there is no session; `nil` if there is one.
+        /// Why the session does not run; `nil` if it does.
         var reason: Reason? {
             switch self {
             case .running: nil
@@ -43,11 +43,11 @@ actor SessionRegistry {
     let logger: Logger
     private let notifier: StatusNotifier
     var entries: [SessionName: Entry] = [:]
-    /// What is wrong with the files of sessions that run with the configuration from before.
+    /// Errors in the files of sessions that keep running with their previous configuration.
     var rejected: [SessionName: ConfigurationErrors] = [:]
     /// Sessions that are being restarted, with the callers that wait for them.
     var changing: [SessionName: [CheckedContinuation<Void, Never>]] = [:]
-    /// The programs that subscribe to sessions that do not run at the moment, in case they come back.
+    /// The programs that subscribe to sessions that are not running at the moment, kept in case those come back.
     var parked: [SessionName: ParkedConsumers] = [:]
     private var events = EventLog()
     private var overruns = HourlyCount()
@@ -57,11 +57,11 @@ actor SessionRegistry {
     private(set) var watchers: [WatchID: Watcher] = [:]
     private var lastWatch = 0
     private var lastSubscription = 0
-    /// How many configurations were tried that are no session's.
+    /// The number of drafts tried so far.
     var drafts = 0
     var isStopping = false
     var isReloading = false
-    /// Called when the sessions are others than before.
+    /// Called when sessions were added, changed or removed.
     var sessionsChanged: @Sendable () -> Void = {}
 
     init(notifier: StatusNotifier, logger: Logger, eventLoop: any EventLoop) {
@@ -72,7 +72,7 @@ actor SessionRegistry {
 
     // MARK: Life
 
-    /// Takes up all sessions. Called once, before anything else.
+    /// Starts all sessions. Called once, before anything else.
     func start(
         _ sessions: [SessionName: Result<SessionConfiguration, ConfigurationErrors>],
         in surroundings: SessionDriver.Surroundings
@@ -86,7 +86,7 @@ actor SessionRegistry {
                 do throws(StoreError) {
                     try await start(name, configuration)
                 } catch {
-                    // What is wrong with the rows of one session is no reason for the others to be down.
+                    // Damaged rows of one session are no reason to keep the others from starting.
                     guard case .damaged = error else { throw error }
                     list(name, as: unreadable(name, error))
                 }
@@ -96,16 +96,16 @@ actor SessionRegistry {
         statusMayHaveChanged()
     }
 
-    /// What of a session's durable state another configuration is the end of.
+    /// Parts of a session's durable state that a new configuration makes obsolete.
     enum Obsolete {
-        /// A terminal state. An explicit disconnect stays.
+        /// A terminal state. An explicit disconnect is not obsolete.
         case failure
-        /// The session at the server, which knows this one by another client id.
+        /// The session at the server, which belongs to another client identifier.
         case sessionAtServer
     }
 
-    /// - Parameter decided: what the driver before this one knew of a disconnect or a failure, if there was one: it may not be
-    ///   on the disk yet.
+    /// - Parameter decided: the verdict that the session's previous driver knew, if there was one: it may not be on
+    ///   disk yet.
     func start(
         _ name: SessionName, _ configuration: SessionConfiguration, wasUp: Bool = false,
         without obsolete: Set<Obsolete> = [], decided: Verdict?? = nil
@@ -131,7 +131,7 @@ actor SessionRegistry {
             stored.mqtt.established = false
             changes.append(.mqtt(.setEstablished(false)))
         }
-        // Before whatever the driver commits.
+        // Ahead of everything that the driver commits.
         if !changes.isEmpty { await surroundings.commits.commit(changes, of: name) { _ in } }
         guard !isStopping else { return }
         let driver = SessionDriver(
@@ -167,7 +167,7 @@ actor SessionRegistry {
             ])
     }
 
-    /// Brings all sessions down gracefully, all at once.
+    /// Stops all sessions gracefully, all at once.
     func stop() async {
         isStopping = true
         await withTaskGroup(of: Void.self) { group in
@@ -179,14 +179,14 @@ actor SessionRegistry {
         await historyQueue?.everythingRecorded()
     }
 
-    /// Whether some session leaves its server before the host sleeps.
+    /// Whether any session disconnects before the host sleeps.
     var leaveBeforeSleep: Bool {
         entries.values.contains { entry in
             if case .running(let driver) = entry { driver.configuration.onSuspend == .disconnect } else { false }
         }
     }
 
-    /// The host is about to sleep; returns when all sessions that leave before it are down.
+    /// The host is about to sleep. Returns when all sessions that disconnect before sleep have done so.
     func hostWillSleep() async {
         await withTaskGroup(of: Void.self) { group in
             for case .running(let driver) in entries.values {
@@ -197,12 +197,12 @@ actor SessionRegistry {
 
     /// The host is awake.
     ///
-    /// - Parameter slept: for how long it was not; zero when it did not come to that.
+    /// - Parameter slept: how long the host slept; zero if it did not sleep after all.
     func hostWoke(slept: Duration) {
         for case .running(let driver) in entries.values { driver.assumeIsolated { $0.hostWoke(slept: slept) } }
     }
 
-    /// The kernel dropped news of the network. One is told in an hour.
+    /// The kernel dropped messages about the network. Logged at most once an hour.
     func netlinkOverrun() {
         guard let more = overruns.take(at: clock.now()) else { return }
         logger.notice(
@@ -217,7 +217,7 @@ actor SessionRegistry {
 
     // MARK: Looking things up
 
-    /// Waits while the session is being restarted.
+    /// Returns the session's driver, after waiting for a restart that is under way.
     /// - Throws: `unknown-session`, or `wrong-state` when its configuration is broken.
     func driver(_ name: String) async throws(RPCError) -> SessionDriver {
         while !isStopping, let session = SessionName(name), changing[session] != nil {
@@ -229,8 +229,8 @@ actor SessionRegistry {
         return try runningDriver(name)
     }
 
-    /// As ``driver(_:)``, at once.
-    /// - Returns: `nil` if the session has to be waited for.
+    /// Returns the session's driver without waiting.
+    /// - Returns: `nil` if the session is being restarted.
     func driverNow(_ name: String) throws(RPCError) -> SessionDriver? {
         guard !isStopping else { throw .shuttingDown }
         if let session = SessionName(name), changing[session] != nil { return nil }
@@ -300,7 +300,7 @@ actor SessionRegistry {
 
     // MARK: Events
 
-    /// Takes what a session reports; `nil` when only numbers changed.
+    /// Takes an event of a session; `nil` when only numbers in its status have changed.
     func report(_ session: SessionName, _ event: SessionEvent?) {
         if let event {
             record(history.take(session, event))
@@ -312,8 +312,8 @@ actor SessionRegistry {
                 watcher.deliver(own)
             }
         } else if entries.count > 1 {
-            // The line of several sessions has none of the numbers: with a thousand of them it would be made, of all, for
-            // each heartbeat of each.
+            // The status line of several sessions shows none of these numbers, and making it for every heartbeat of
+            // each of a thousand sessions would be wasteful.
             return
         }
         statusMayHaveChanged()
@@ -329,12 +329,12 @@ actor SessionRegistry {
         driver.assumeIsolated { $0.pathChanged(change) }
     }
 
-    /// Adds a watcher: the answer has the snapshot, together with the events after `since` that are still kept. They
-    /// begin with `dropped` if some are no longer kept.
+    /// Adds a watcher. The answer has the snapshot, and the events after `since` that are still kept; these begin with
+    /// `dropped` if some are no longer kept.
     func watch(
         _ session: String?, since: Int64?, epoch: String? = nil, deliver: @escaping @Sendable (SessionEvent) -> Void
     ) -> Result<(SessionWatchMethod.Result, missed: [SessionEvent]), RPCError> {
-        // What the snapshot contains must not follow as an event.
+        // Events from before the snapshot must not follow it.
         for case .running(let driver) in entries.values { driver.assumeIsolated { $0.tell() } }
         let statuses: [SessionStatus]
         do throws(RPCError) {
@@ -345,7 +345,7 @@ actor SessionRegistry {
         lastWatch += 1
         let id = WatchID(rawValue: "w\(lastWatch)")
         watchers[id] = Watcher(session: session.flatMap { SessionName($0) }, deliver: deliver)
-        // Numbers start again with each daemon: one of another epoch says nothing about this one's events.
+        // Numbers start again with each daemon: one from another epoch says nothing about this daemon's events.
         let isForeign = since.map { $0 > events.sequence || (epoch ?? events.epoch) != events.epoch } ?? false
         let result = SessionWatchMethod.Result(
             watch: id, snapshot: SessionSnapshot(sessions: statuses), sequence: events.sequence, epoch: events.epoch,
@@ -379,7 +379,7 @@ actor SessionRegistry {
         historyQueue?.assumeIsolated { $0.record(entry) }
     }
 
-    /// A daemon that was killed, or lost its power, could not record its end.
+    /// Records the end of a daemon that was killed, or lost its power, and could not do so itself.
     private func recordEndBefore(_ name: SessionName, _ store: any SessionStore) async throws(StoreError) {
         let newest = try await store.history(session: name, since: nil, until: nil, limit: 1)
         guard let last = newest.last else { return }
@@ -389,17 +389,17 @@ actor SessionRegistry {
                 now: Timestamp(rawValue: clock.wallClock().milliseconds)))
     }
 
-    /// How many entries are read at once: commits must not wait for more.
+    /// How many entries are read at once: commits should not have to wait for more.
     private static let historyPage = 256
 
-    /// The answer of `session.history`. It is read and written in pages; nothing of it is kept but the line.
+    /// Returns the answer to `session.history`. It is read and written in pages; only the encoded answer is kept.
     func history(
         _ wanted: SessionHistoryMethod.Parameters, for id: RequestID
     ) async throws(RPCError) -> [UInt8] {
         guard let surroundings else { throw .shuttingDown }
         let name = wanted.session.flatMap { SessionName($0) }
         await historyQueue?.everythingRecorded()
-        // A session that is not configured any more still has a history.
+        // A session that is no longer configured still has a history.
         if let session = wanted.session, name.flatMap({ entries[$0] }) == nil {
             guard let name, try await !page(surroundings.store, name, limit: 1).entries.isEmpty else {
                 throw .unknownSession(session, among: entries.keys.map(\.description))
@@ -423,7 +423,7 @@ actor SessionRegistry {
         return OutgoingLine.answer(id, list: "entries", pages: pages.reversed())
     }
 
-    /// Writing JSON takes a while, and the sessions must not wait for it.
+    /// Encodes entries as JSON, off the event loop, because that takes a while.
     @concurrent private static func elements(
         _ entries: [HistoryEntry], _ configurations: [SessionName: SessionConfiguration]
     ) async -> [UInt8] {
@@ -469,13 +469,13 @@ actor SessionRegistry {
         driver.assumeIsolated { $0.detach(id) }
     }
 
-    /// A program that takes messages of durable consumers has read.
+    /// A program that takes messages of durable consumers has read some of them.
     func loadConsumers(of session: SessionName) {
         guard case .running(let driver)? = entries[session] else { return }
         driver.assumeIsolated { $0.loadConsumers() }
     }
 
-    /// Answers when every session's driver has.
+    /// Returns when every session's driver has responded.
     func answer() async {
         for case .running(let driver) in entries.values { _ = await driver.status() }
     }

@@ -7,7 +7,7 @@ import Session
 import SessionCore
 import Systemd
 
-/// Reads secrets. A secret is never logged, never put into an error, and kept no longer than its connection.
+/// Reads secrets. A secret is never logged, never part of an error, and kept no longer than its connection.
 enum Credential {
     /// A password longer than this cannot be sent (MQTT 5, 1.5.6).
     static let maximumLength = 65_535
@@ -25,7 +25,7 @@ enum Credential {
         }
         do {
             return try await threadPool.runIfActive {
-                // Looked at before it is read: a version that comes between the two is a change.
+                // The mark is taken first, so that a version that is written in between counts as a change.
                 let mark = try path(of: reference).flatMap { FileMark($0) }
                 return SessionCredential(secret: try read(reference), mark: mark)
             }
@@ -50,16 +50,16 @@ enum Credential {
         }
     }
 
-    /// The bytes of a secret that is in a file, without the line feed that editors put at the end of a file.
+    /// Returns the bytes of a secret in a file, without the line feed that editors add at the end.
     ///
-    /// Blocks on the file system, so it is called off the event loop.
+    /// Blocks on the file system, so call it off the event loop.
     static func read(_ reference: SecretReference) throws(Failure) -> [UInt8] {
         guard let path = try path(of: reference) else { preconditionFailure("a helper command is not read but run") }
         return try read(path)
     }
 
     private static func read(_ path: String) throws(Failure) -> [UInt8] {
-        // A pipe without a writer would block the thread for ever.
+        // Without O_NONBLOCK, a pipe without a writer would block the thread forever.
         let descriptor = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK)
         guard descriptor >= 0 else { throw failure(path) }
         defer { close(descriptor) }

@@ -6,14 +6,14 @@ import SessionCore
 import Subprocess
 import SystemPackage
 
-/// Runs a helper command that prints a secret: without a shell, with nothing to read, in a process group of its own, for
-/// a limited time and with limited output.
+/// Runs a helper command that prints a secret: without a shell, without input, in its own process group, with limited
+/// time and output.
 ///
-/// What it prints on standard output is secret and appears nowhere. The last line of its standard error is for people and
-/// stands in the error.
+/// Its standard output is secret and is shown nowhere. The last line of its standard error is for people and becomes
+/// part of the error.
 enum CredentialHelper {
     static let timeLimit = Duration.seconds(10)
-    /// In bytes, of standard output and of standard error.
+    /// The most bytes of standard output, and of standard error.
     static let outputLimit = 65_536
 
     /// - Parameter command: the absolute path of the program, and its arguments.
@@ -29,7 +29,7 @@ enum CredentialHelper {
                     try await Task.sleep(for: timeLimit)
                     return nil
                 }
-                // The group is left when both are over: cancelled, the helper is killed before that.
+                // The group is left only when both tasks have ended. Cancelling them kills the helper first.
                 defer { group.cancelAll() }
                 guard let output = try await group.next() ?? nil else {
                     throw Credential.Failure(description: "it was not finished after \(timeLimit) and was killed")
@@ -54,7 +54,7 @@ enum CredentialHelper {
         try checkProgram(program)
         var options = PlatformOptions()
         options.createSession = true
-        // Whatever the helper started and left behind in its group ends with it.
+        // The signal also ends everything that the helper started and left behind in its group.
         options.teardownSequence = [.send(signal: .kill, toProcessGroup: true, allowedDurationToNextStep: .zero)]
         let result = try await Subprocess.run(
             .path(FilePath(program)), arguments: Arguments(arguments), environment: environment,
@@ -68,7 +68,7 @@ enum CredentialHelper {
         }
     }
 
-    /// Says what is wrong with a program that cannot be run, which is not told afterwards.
+    /// Finds out why a program cannot be run, which the later error does not say.
     private static func checkProgram(_ program: String) throws(Credential.Failure) {
         var status = stat()
         guard stat(program, &status) == 0, access(program, X_OK) == 0 else { throw failure(errno) }
@@ -79,7 +79,7 @@ enum CredentialHelper {
         Credential.Failure(description: "it could not be run: \(String(cString: strerror(number)))")
     }
 
-    /// The daemon's own, without what systemd says to the daemon alone.
+    /// The daemon's environment, without what systemd tells only the daemon.
     private static var environment: Subprocess.Environment {
         .inherit.updating([
             "NOTIFY_SOCKET": nil, "WATCHDOG_PID": nil, "WATCHDOG_USEC": nil, "LISTEN_PID": nil, "LISTEN_FDS": nil,
@@ -104,8 +104,8 @@ enum CredentialHelper {
 
     // MARK: What it prints
 
-    /// The token itself in one line, or a JSON object with the members `token` and, if it ends, `expires` (RFC 3339) or
-    /// `expiresIn` (seconds). Other members are for others.
+    /// Parses the output: the token itself on one line, or a JSON object with the members `token` and, if the token
+    /// expires, `expires` (RFC 3339) or `expiresIn` (seconds). Other members are ignored.
     static func read(
         _ output: [UInt8], wallClock: RFC3339, bootClock: Instant
     ) throws(Credential.Failure) -> SessionCredential {
@@ -128,7 +128,7 @@ enum CredentialHelper {
         do throws(JSONParseError) {
             object = try JSONValue(parsing: bytes)
         } catch {
-            // The error's own sentence may repeat a part of the text.
+            // The error's own sentence may repeat part of the text.
             throw Credential.Failure(description: "it printed no valid JSON object: byte \(error.offset) is wrong")
         }
         guard let token = object["token"]?.text, !token.isEmpty else {

@@ -3,8 +3,8 @@ import Glibc
 import Session
 
 extension FileMark {
-    /// For the file that the path leads to, following links; `nil` if it does not exist, or is empty and still to be
-    /// written.
+    /// Returns the mark of the file that the path leads to, following links; `nil` if it does not exist, or is empty
+    /// because it is still to be written.
     init?(_ path: String) {
         var status = stat()
         guard stat(path, &status) == 0, status.st_size > 0 else { return nil }
@@ -15,17 +15,17 @@ extension FileMark {
     }
 }
 
-/// Waits for another version of a file. The kernel tells of changes in its directory, so a file that is replaced at once,
-/// by a rename, is seen as well as one that is written in place; nothing is polled.
+/// Waits for another version of a file. The kernel reports changes in the file's directory, so that a file that is
+/// replaced by a rename is noticed as well as one that is written in place; nothing is polled.
 ///
-/// Where the path is a link, the directory that it leads to is watched too.
+/// If the path is a link, the directory that it leads to is watched too.
 struct CredentialWatch: ~Copyable {
     private let source: any DispatchSourceRead
 
     /// - Parameters:
-    ///   - last: the version that is of no use.
-    ///   - changed: called once, on another thread, also when another version was there before the watch began.
-    /// - Throws: when the kernel cannot watch the directory.
+    ///   - last: the version that cannot be used.
+    ///   - changed: called once, on another thread, even if another version existed before the watch began.
+    /// - Throws: an error when the kernel cannot watch the directory.
     init(
         _ path: String, last: FileMark?, changed: @escaping @Sendable () -> Void
     ) throws(Credential.Failure) {
@@ -40,14 +40,14 @@ struct CredentialWatch: ~Copyable {
             source.cancel()
             changed()
         }
-        // What came between the last reading and now is told by nobody else.
+        // The kernel does not report what changed between the last reading and now.
         source.setRegistrationHandler { [source] in check(source) }
         source.setEventHandler { [source] in
             let isUsable = news.drain()
             check(source)
             if !isUsable { source.cancel() }
         }
-        // It keeps the descriptor open until nobody reads it any more.
+        // The handler keeps the descriptor open until nothing reads it any more.
         source.setCancelHandler { _ = news }
         source.activate()
     }

@@ -1,12 +1,12 @@
 import Glibc
 
-/// The kernel's news of the directories that files are in (inotify(7)); closed with its last reference.
+/// The kernel's reports of changes in the directories of files (inotify(7)). Closed with its last reference.
 ///
-/// A directory tells of a file that is replaced at once, by a rename, as well as of one that is written in place.
+/// A directory's reports include a file that is replaced by a rename as well as one that is written in place.
 final class FileNews: Sendable {
     let descriptor: CInt
 
-    /// `nil` when the kernel's limit of such watches is reached; `errno` says which one.
+    /// `nil` when the kernel's limit on such watches is reached; `errno` says which limit.
     init?() {
         descriptor = inotify_init1(Int32(IN_NONBLOCK | IN_CLOEXEC))
         if descriptor < 0 { return nil }
@@ -16,13 +16,13 @@ final class FileNews: Sendable {
         if descriptor >= 0 { close(descriptor) }
     }
 
-    /// Watches the directory of a file, and where that is a link, the directory that it leads to: the nearest existing
-    /// one above, if it does not exist yet. Call it again when the link may have changed.
+    /// Watches the directory of a file. If the file is a link, also watches the directory that it leads to or, if that
+    /// does not exist yet, the nearest existing one above it. Call it again when the link may have changed.
     /// - Returns: whether the directory of the file itself can be watched; if not, `errno` says why.
     @discardableResult
     func watch(_ path: String) -> Bool {
         guard inotify_add_watch(descriptor, Self.directory(of: path), Self.events) >= 0 else { return false }
-        // The directory says nothing of a file that is mounted over another one, as resolv.conf is in containers.
+        // A directory reports nothing about a file that is mounted over another one, as resolv.conf is in containers.
         _ = inotify_add_watch(descriptor, path, UInt32(IN_CLOSE_WRITE))
         guard var target = Self.target(of: path) else { return true }
         repeat {
@@ -31,8 +31,8 @@ final class FileNews: Sendable {
         return true
     }
 
-    /// Passes over what waits to be read.
-    /// - Returns: whether there can be more later.
+    /// Discards the reports that wait to be read.
+    /// - Returns: whether more can follow later.
     func drain() -> Bool {
         withUnsafeTemporaryAllocation(byteCount: 4096, alignment: 8) { buffer in
             while true {
@@ -50,7 +50,8 @@ final class FileNews: Sendable {
         return String(path[..<slash])
     }
 
-    /// Where a link leads; as far as is known, if its end is not there. `nil` for what is no link.
+    /// Returns where a link leads, as far as that is known if its target does not exist; `nil` if the path is not a
+    /// link.
     private static func target(of path: String) -> String? {
         if let resolved = realpath(path, nil) {
             defer { free(resolved) }

@@ -1,27 +1,27 @@
 import MQTT
 import SessionCore
 
-/// Finds out that somebody, or the time service, has set the wall clock: it has moved otherwise than the clock that
-/// nobody sets. A value; who owns it asks whenever it looks at the wall clock.
+/// Detects that somebody, or the time service, has set the wall clock: it has moved differently from the clock that is
+/// never set. A value: its owner asks whenever it reads the wall clock.
 struct ClockStepDetector {
     struct Step: Hashable {
         var milliseconds: Int64
-        /// What was written down in this boot by the clock as it was.
+        /// The times that were recorded in this boot, by the clock before it was set.
         var affected: ClosedRange<Timestamp>
     }
 
-    /// Less than this is left to those who adjust clocks slowly.
+    /// The smallest step that counts, in milliseconds. Smaller ones are left to services that adjust the clock slowly.
     static let threshold: Int64 = 5000
 
     /// How often the wall clock was set.
     private(set) var count = 0
-    /// Up to which of these times what followed from it is durable.
+    /// How many of these steps have had all their consequences made durable.
     var durableCount = 0
     private var now: Instant
     private var wallClock: Int64
 
     /// - Parameters:
-    ///   - now: the time since the boot, sleep included.
+    ///   - now: the time since boot, including sleep.
     ///   - wallClock: in milliseconds.
     init(now: Instant, wallClock: Int64) {
         self.now = now

@@ -1,9 +1,9 @@
 import NIOCore
 import SessionCore
 
-// Not `Task.sleep`, whose timers are libdispatch's: see `GlobalJobs`.
+// These replace `Task.sleep`, whose timers are libdispatch's: see `GlobalJobs`.
 extension EventLoop {
-    /// Returns after the time has passed, or when the loop ends before.
+    /// Returns when the time has passed, or when the loop ends before.
     func pause(for duration: Duration) async {
         await withCheckedContinuation { continuation in
             scheduleTask(in: .nanoseconds(duration.nanoseconds)) {}
@@ -11,9 +11,9 @@ extension EventLoop {
         }
     }
 
-    /// Returns after the time has passed.
+    /// Returns when the time has passed.
     ///
-    /// - Throws: at once when the task is cancelled.
+    /// - Throws: an error at once when the task is cancelled.
     func sleep(for duration: Duration) async throws {
         let timer = scheduleTask(in: .nanoseconds(duration.nanoseconds)) {}
         try await withTaskCancellationHandler {

@@ -1,11 +1,11 @@
 import CConcurrency
 import NIOCore
 
-/// Runs on an event loop what is isolated to no actor, in the place of libdispatch's threads.
+/// Runs jobs that are isolated to no actor on an event loop, instead of libdispatch's threads.
 ///
-/// From the first use of those on, another thread of libdispatch wakes up each second to count them, as long as the process
-/// lives; an idle daemon wakes up for what its sessions ask for, and for nothing else. Documentation/decisions/0022 has what
-/// was found, and what else was tried.
+/// Once those threads are used, another thread of libdispatch wakes up every second to count them, for as long as the
+/// process lives. An idle daemon should wake up only for what its sessions need. Documentation/decisions/0022 has what
+/// was found and what else was tried.
 final class GlobalJobs: Sendable {
     private let loop: any EventLoop
 
@@ -13,9 +13,9 @@ final class GlobalJobs: Sendable {
         self.loop = loop
     }
 
-    /// To be called once in a process, before there is any task.
+    /// Takes over the global jobs. Call it once in a process, before there is any task.
     ///
-    /// - Parameter loop: nothing else runs there, since a job may take a while.
+    /// - Parameter loop: a loop on which nothing else runs, since a job may take a while.
     static func run(on loop: any EventLoop) {
         holdfast_take_global_jobs(
             { job, context in

@@ -2,9 +2,10 @@ import Dispatch
 import Glibc
 import NIOCore
 
-/// Tells when the configuration of the host's resolver changes: its file has a different content.
+/// Reports when the configuration of the host's resolver changes, that is, when its file has different content.
 ///
-/// DHCP clients write the same file again at every renewal, so its contents count, without comments. Nothing is polled.
+/// DHCP clients write the same file again at every renewal, so only its content without comments counts. Nothing is
+/// polled.
 actor ResolverWatch {
     private nonisolated let eventLoop: any EventLoop
     nonisolated var unownedExecutor: UnownedSerialExecutor { eventLoop.executor.asUnownedSerialExecutor() }
@@ -15,7 +16,7 @@ actor ResolverWatch {
     private var source: (any DispatchSourceRead)?
 
     /// - Parameters:
-    ///   - path: of the file; it need not be there.
+    ///   - path: the file, which need not exist.
     ///   - changed: called on the loop.
     init(path: String = "/etc/resolv.conf", eventLoop: any EventLoop, changed: @escaping @Sendable () -> Void) {
         self.path = path
@@ -23,7 +24,7 @@ actor ResolverWatch {
         self.changed = changed
     }
 
-    /// Begins to watch, and returns whether that is possible. What the file says now is nothing new.
+    /// Starts watching, and returns whether that is possible. The present content of the file is not reported.
     func start() -> Bool {
         guard let news = FileNews(), news.watch(path) else { return false }
         last = Self.settings(of: path)
@@ -37,7 +38,7 @@ actor ResolverWatch {
             Task.immediate { await self?.read(settings) }
             if !isUsable { source.cancel() }
         }
-        // It keeps the descriptor open until nobody reads it any more.
+        // The handler keeps the descriptor open until nothing reads it any more.
         source.setCancelHandler { _ = news }
         source.activate()
         self.source = source
@@ -50,13 +51,13 @@ actor ResolverWatch {
     }
 
     private func read(_ settings: String?) {
-        // A file that is gone is about to be replaced.
+        // A file that does not exist is about to be replaced.
         guard source != nil, let settings, settings != last else { return }
         last = settings
         changed()
     }
 
-    /// What the file says, without comments and empty lines; `nil` if it cannot be read, or is empty still.
+    /// Returns the content of the file without comments and empty lines; `nil` if it cannot be read or is still empty.
     static func settings(of path: String) -> String? {
         let file = open(path, O_RDONLY | O_CLOEXEC)
         guard file >= 0 else { return nil }

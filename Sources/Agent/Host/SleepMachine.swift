@@ -1,47 +1,47 @@
 import NetworkPath
 import SessionCore
 
-/// What the host's sleep and the steps of its clock mean for the sessions.
+/// What the host's sleep, and steps of its clock, mean for the sessions.
 ///
-/// There are two sources. logind tells of sleep before and after it, where there is a logind. The kernel tells of jumps of
-/// the wall clock, always; how far the clocks ran apart says whether the host slept, and for how long. Both tell of one and
-/// the same sleep: it is over with the first that knows it, because the clocks are looked at once for each.
+/// There are two sources. logind, if there is one, announces sleep before and after it. The kernel always reports jumps
+/// of the wall clock; how far the clocks have moved apart says whether the host slept, and for how long. Both report
+/// the same sleep. It ends with the first report, because the clocks are checked for each of them.
 ///
 ///     awake ──logind: sleep is near──▶ leaving ──all have left, or the limit──▶ left
 ///       ▲                                 │                                       │
 ///       └───────── it slept; logind: awake; logind is lost; nothing came ─────────┘
 ///
-/// Sessions that left come back in any case: a sleep that was announced and never came ends like one that did.
+/// Sessions that left come back in any case: a sleep that was announced but never came ends like one that did come.
 struct SleepMachine {
     enum Input: Hashable {
         case clockJumped
-        /// logind: the host sleeps as soon as nobody delays it.
+        /// logind: the host will sleep as soon as nothing delays it.
         case sleepIsNear
-        /// All sessions that leave before sleep are down.
+        /// All sessions that leave before sleep are disconnected.
         case sessionsLeft
         /// logind: the host is awake.
         case sleepIsOver
         case logindLost
-        /// Other sessions, of which some leave before sleep, or none.
+        /// The sessions have changed; `leave` says whether any of them leaves before sleep.
         case sessionsChanged(leave: Bool)
         /// The time of `nextDeadline` has come.
         case timeReached
     }
 
     enum Action: Hashable {
-        /// Tell the sessions that the host will sleep, and say when they have left.
+        /// Tell the sessions that the host is about to sleep, and report when they have left.
         case leave
-        /// Tell the sessions that the host is awake; zero if it did not come to sleep.
+        /// Tell the sessions that the host is awake; zero if it did not sleep after all.
         case wake(slept: Duration)
-        /// The wall clock is another: look at all dates again.
+        /// The wall clock was set: check all dates again.
         case judgeDates(step: Duration)
-        /// Have sleep delayed until the sessions have left, or let it come.
+        /// Ask logind to delay sleep until the sessions have left, or no longer to delay it.
         case inhibit(Bool)
     }
 
-    /// logind waits for 5 s by default.
+    /// How long sessions have to leave. By default, logind waits 5 s.
     static let leaveLimit = Duration.seconds(4)
-    /// When an announced sleep has not come by then, it is not waited for.
+    /// How long to wait for a sleep that was announced.
     static let sleepLimit = Duration.seconds(60)
 
     private enum State {
@@ -57,7 +57,7 @@ struct SleepMachine {
     private var clocks: ClockClassifier
     private var sessionsLeave = false
 
-    /// - Parameter reading: the clocks now.
+    /// - Parameter reading: the present reading of the clocks.
     init(_ reading: ClockReading) {
         clocks = ClockClassifier(reading)
     }
@@ -88,7 +88,7 @@ struct SleepMachine {
             break
         case .sleepIsNear:
             if hasSlept {
-                // The host was asleep before this was read: it is the announcement of the sleep that is over.
+                // The host slept before this was read: it announces the sleep that is already over.
                 actions.append(.inhibit(false))
             } else if case .awake = state {
                 state = .leaving(until: reading.boot.advanced(by: Self.leaveLimit))
@@ -97,11 +97,11 @@ struct SleepMachine {
         case .sessionsLeft:
             left(at: reading.boot, into: &actions)
         case .sleepIsOver:
-            // The lock that was held before the sleep is gone, and logind gives none before it says this.
+            // The lock that was held before the sleep is gone, and logind grants none before this message.
             comeBack(into: &actions)
             actions.append(.inhibit(sessionsLeave))
         case .logindLost:
-            // The lock is gone with it; the next logind is asked for another.
+            // The lock is gone too; the next logind is asked for a new one.
             comeBack(into: &actions)
             actions.append(.inhibit(sessionsLeave))
         case .sessionsChanged(let leave):

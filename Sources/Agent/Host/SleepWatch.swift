@@ -23,8 +23,8 @@ actor SleepWatch {
     private var isRefusalTold = false
 
     /// - Parameters:
-    ///   - busAddress: where logind is.
-    ///   - read: the host's clocks.
+    ///   - busAddress: the bus address where logind is.
+    ///   - read: reads the host's clocks.
     init(
         registry: SessionRegistry, logger: Logger, eventLoop: any EventLoop, busAddress: String = Logind.systemBus,
         read: @escaping @Sendable () -> ClockReading = { .now() }
@@ -37,11 +37,11 @@ actor SleepWatch {
         machine = SleepMachine(read())
     }
 
-    /// Begins to watch. What is not there to be watched is said in the journal and is no error.
+    /// Starts watching. Whatever cannot be watched is logged, and is not an error.
     func start() {
         do throws(ClockSource.Failure) {
             clocks = try ClockSource { [weak self] in
-                // One hop: the task runs here until it has to change to the loop.
+                // Saves a hop: the task runs here until it has to change to the loop.
                 Task.immediate { await self?.clockJumped() }
             }
         } catch {
@@ -59,7 +59,7 @@ actor SleepWatch {
         sessionsChanged()
     }
 
-    /// Stops watching. The sessions are told nothing after it.
+    /// Stops watching. The sessions are told nothing after this.
     func stop() {
         registry.assumeIsolated { $0.sessionsChanged = {} }
         logind?.assumeIsolated { $0.stop() }

@@ -11,8 +11,8 @@ import SessionCore
 import Transport
 import Vocabulary
 
-// What a session's driver finds around it. Everything that a test in virtual time has to put its own in the place of is
-// here: the clocks, the network, the disk, the secrets.
+// What a session's driver uses of its surroundings. Everything that a test in virtual time has to replace is here: the
+// clocks, the network, the disk and the secrets.
 
 extension SessionDriver {
     /// What all drivers of a daemon share.
@@ -29,7 +29,7 @@ extension SessionDriver {
         var deviceID: String
         /// Stretches a password; `nil` when the daemon is stopping.
         var deriveKey: DeriveKey = { SCRAMClient.Key(password: $0, $1) }
-        /// What the machines draw their random delays from.
+        /// The seeds of the machines' random delays.
         var seed: @Sendable () -> UInt64 = { .random(in: .min ... .max) }
         /// Takes every event of the session, and `nil` when only the status text may have changed.
         var report: @Sendable (SessionName, SessionEvent?) -> Void = { _, _ in }
@@ -37,7 +37,7 @@ extension SessionDriver {
         var noteAlive: @Sendable () -> Void = {}
     }
 
-    /// Begins to connect on the driver's loop; events come after it has returned.
+    /// Begins to connect on the driver's loop. Events come only after it has returned.
     typealias Dial =
         @Sendable (
             Endpoint, Connection.Options, TLSContextCache, _ onEvent: @escaping (ConnectionEvent) -> Void
@@ -48,9 +48,9 @@ extension SessionDriver {
 }
 
 extension SessionDriver.Surroundings {
-    /// The host as it is.
+    /// The real host.
     ///
-    /// - Parameter threadPool: a running pool for the reading of files, which blocks.
+    /// - Parameter threadPool: a running pool for reading files, which blocks.
     init(
         eventLoop: any EventLoop, threadPool: NIOThreadPool, store: DurableStore, commits: CommitQueue,
         network: NetworkView, logger: Logger, bootID: String, deviceID: String
@@ -71,21 +71,21 @@ extension SessionDriver.Surroundings {
     }
 }
 
-/// The clocks of the host.
+/// The host's clocks.
 struct HostClock: Sendable {
-    /// What the machines live by.
+    /// The time that the machines use.
     var now: @Sendable () -> Instant
-    /// What people and servers are told.
+    /// The time that people and servers are told.
     var wallClock: @Sendable () -> RFC3339
 
     static let system = HostClock(now: { BootClock.now() }, wallClock: { .now })
 }
 
-/// What a driver does with a connection; see ``Connection`` for the meaning.
+/// What a driver does with a connection; ``Connection`` documents it.
 protocol TransportConnection: AnyObject {
     func send(_ buffer: ByteBuffer, flushed: (() -> Void)?)
     func close(_ mode: Connection.CloseMode)
-    /// - Returns: whether it goes on; `false` when it is over already.
+    /// - Returns: whether the connection goes on; `false` when it is over already.
     func proceed(onEvent: @escaping (ConnectionEvent) -> Void) -> Bool
     func measure() -> TCPMeasurement?
     func pauseReading()
@@ -98,7 +98,7 @@ extension TransportConnection {
 
 extension Connection: TransportConnection {}
 
-/// The disk, as sessions see it; see ``DurableStore`` for the meaning.
+/// The disk, as sessions see it; ``DurableStore`` documents it.
 protocol SessionStore: Actor {
     nonisolated var openReport: OpenReport { get }
     var epoch: String { get async }
@@ -135,27 +135,29 @@ protocol SessionStore: Actor {
 
 extension DurableStore: SessionStore {}
 
-/// Where a driver learns the paths to its session's endpoints.
+/// Where a driver gets the paths to its session's endpoints.
 protocol PathSource: Sendable {
-    /// The paths now to the hosts that are dialed for the endpoints, in their order; and from now on a report of each change.
+    /// Returns the present paths to the hosts that are dialed for the endpoints, in the same order, and has each change
+    /// reported from now on.
     ///
     /// - Parameter policy: which networks the session may use.
     func watch(_ hosts: [String], of session: SessionName, for policy: NetworkPolicy) -> [Path?]
-    /// The path to the addresses of an endpoint, which are watched from now on.
-    /// - Parameter origin: where they come from.
+    /// Returns the path to the addresses of an endpoint, which are watched from now on.
+    /// - Parameter origin: where the addresses come from.
     func resolved(
         _ endpoint: EndpointIndex, of session: SessionName, to addresses: [SocketAddress], origin: AddressOrigin
     ) -> Path?
-    /// The kernel's own path to an endpoint, where it is one that the session must not use.
+    /// Returns the kernel's own path to an endpoint, if the session must not use that one.
     func excluded(_ endpoint: EndpointIndex, of session: SessionName) -> Path?
-    /// By which interface some of the addresses may be dialed now; `nil` if by none.
+    /// Returns the interface through which the addresses may be dialed now, with those that may; `nil` if there is
+    /// none.
     func way(to addresses: [SocketAddress], of session: SessionName) -> Connection.Way?
     func forget(_ session: SessionName)
 }
 
 extension NetworkView: PathSource {}
 
-/// Where a driver gets its session's secret.
+/// Where a driver gets its session's secrets.
 protocol CredentialSource: Sendable {
     func fetch(_ reference: SecretReference) async throws(Credential.Failure) -> SessionCredential
 }

@@ -1,6 +1,6 @@
 import ControlAPI
 
-/// The daemon's events in one numbered sequence, the last of them kept so that a watcher can be told what it missed.
+/// The daemon's events in one numbered sequence. The last ones are kept, so that a watcher can be told what it missed.
 ///
 /// A value; `SessionRegistry` owns the only one.
 struct EventLog: Sendable {
@@ -8,14 +8,14 @@ struct EventLog: Sendable {
     static let capacity = 4096
 
     private var events: [SessionEvent] = []
-    /// Where in `events` the oldest stands, once it is full.
+    /// The position of the oldest event in `events`, once that is full.
     private var oldest = 0
     /// The number of the last event; 0 before the first.
     private(set) var sequence: Int64 = 0
-    /// Distinguishes this numbering from that of another run of the daemon.
+    /// Distinguishes this numbering from those of other runs of the daemon.
     let epoch = String(UInt64.random(in: .min ... .max), radix: 16)
 
-    /// Gives the event its number and keeps it.
+    /// Numbers the event and keeps it.
     mutating func append(_ event: SessionEvent) -> SessionEvent {
         sequence += 1
         var event = event
@@ -29,7 +29,7 @@ struct EventLog: Sendable {
         return event
     }
 
-    /// The kept events after a number, and how many after it are no longer kept.
+    /// Returns the kept events after a number, and how many events after it are no longer kept.
     func events(since: Int64) -> (events: [SessionEvent], forgotten: Int64) {
         let missed = sequence - min(max(0, since), sequence)
         let kept = min(missed, Int64(events.count))

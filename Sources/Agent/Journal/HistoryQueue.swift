@@ -3,14 +3,14 @@ import Logging
 import NIOCore
 import SessionCore
 
-/// Brings the history to the store, beside the commits and in order: what comes within a moment, or while a transaction
-/// runs, goes into one transaction. Nobody waits for it, and what the store does not take is dropped.
+/// Writes the history to the store, in order and beside the commits. Entries that arrive within a moment, or while a
+/// transaction runs, go into one transaction. No session waits for it, and what the store does not accept is dropped.
 actor HistoryQueue {
-    /// As many entries wait at most; then the oldest are dropped.
+    /// How many entries may wait; beyond that, the oldest are dropped.
     static let maximumWaiting = 1000
-    /// For so long what comes is put together: a session that is connected again at once has more than one entry.
+    /// How long entries are gathered for one transaction: a session that reconnects at once has several.
     static let gathering = Duration.milliseconds(20)
-    /// How often, at most, a sign of life is written to the disk.
+    /// How often, at most, a sign of life is written to disk.
     static let signOfLifeInterval = Duration.seconds(300)
 
     nonisolated let eventLoop: any EventLoop
@@ -38,14 +38,14 @@ actor HistoryQueue {
         Task { await run() }
     }
 
-    /// Returns when all that was given is in the store, or dropped.
+    /// Returns when everything recorded so far is in the store, or dropped.
     func everythingRecorded() async {
         await withCheckedContinuation { continuation in
             if isRunning { idleWaiters.append(continuation) } else { continuation.resume() }
         }
     }
 
-    /// Called when the daemon is awake anyway: there is no timer for it.
+    /// Writes a sign of life from time to time. Called when the daemon is awake anyway, since there is no timer for it.
     func noteAlive(at now: Instant) {
         if let last = lastSignOfLife, last.duration(to: now) < Self.signOfLifeInterval { return }
         lastSignOfLife = now

@@ -4,26 +4,26 @@ import DurableStore
 import MQTT
 import SessionCore
 
-/// Makes the entries of the history out of what the sessions report. Without I/O and clocks.
+/// Makes the entries of the history from what the sessions report. It does no I/O and reads no clock.
 ///
-/// The entries of a session are a chain: each one comes from the state that the one before led to. The first one of a
-/// life of the daemon comes from disconnected, and the last one leads there because of the shutdown.
+/// The entries of a session form a chain: each one starts from the state that the previous one led to. The first one of
+/// a run of the daemon starts from disconnected, and the last one leads there because of the shutdown.
 struct HistoryRecorder {
-    /// Longer messages of reasons are cut off, so that the store's bounds on entries are bounds on bytes.
+    /// Longer messages of reasons are cut off, so that limits on the number of entries are limits on bytes.
     static let maximumMessageLength = 500
 
     private struct Last {
         var state: SessionStatus.State
-        /// Whether it tries and there is no network to try with.
+        /// Whether the session is trying to connect while there is no network.
         var isOffline: Bool
         var isShutdown: Bool
     }
 
     private var last: [SessionName: Last] = [:]
-    /// How an outage ended; the change of the state that belongs to it follows at once.
+    /// How an outage ended, until the state change that belongs to it follows.
     private var completed: [SessionName: (mode: SessionStatus.Mode?, outage: Double?)] = [:]
 
-    /// What a session reported.
+    /// Returns the entry for an event of a session; `nil` if it needs none.
     mutating func take(_ session: SessionName, _ event: SessionEvent) -> HistoryEntry? {
         switch event.event {
         case .reconnectCompleted:
@@ -40,13 +40,13 @@ struct HistoryRecorder {
         }
     }
 
-    /// A session was taken up: an entry unless it has already reported.
+    /// Returns the entry for a session that was started, unless it has already reported.
     mutating func started(_ status: SessionStatus, _ session: SessionName, at time: RFC3339) -> HistoryEntry? {
         guard last[session] == nil, let reason = status.reason else { return nil }
         return append(session, to: status.state, mode: status.mode, reason: reason, at: time)
     }
 
-    /// The daemon stops; its sessions are down. One entry for each of those that have not said so themselves.
+    /// Returns the last entries when the daemon stops, one for each session that has not reported the shutdown itself.
     mutating func stopped(at time: RFC3339) -> [HistoryEntry] {
         last.sorted { $0.key < $1.key }.filter { !$0.value.isShutdown }.map { session, _ in
             append(
@@ -55,9 +55,9 @@ struct HistoryRecorder {
         }
     }
 
-    /// The end of the life before this one, if nobody was there to record it.
+    /// Returns the entry for the end of the daemon's previous run, if that could not record it.
     ///
-    /// - Parameter lastAlive: the last sign of life of the daemon before.
+    /// - Parameter lastAlive: the last sign of life of that run.
     static func unrecordedEnd(after entry: HistoryEntry, lastAlive: Timestamp?, now: Timestamp) -> HistoryEntry? {
         guard entry.to != SessionState.disconnected.rawValue else { return nil }
         let time = min(max(lastAlive ?? entry.time, entry.time), max(now, entry.time))
@@ -67,7 +67,7 @@ struct HistoryRecorder {
             message: "the daemon ended without stopping; this is its last sign of life")
     }
 
-    /// The safety attempt that is made without a path is no network.
+    /// A safety attempt without a path still counts as having no network.
     private func isOffline(_ session: SessionName, _ event: SessionEvent) -> Bool {
         switch event.phase {
         case nil, .waiting?: false
@@ -103,7 +103,7 @@ struct HistoryRecorder {
 }
 
 extension SessionHistoryEntry {
-    /// `nil` for an entry with states of a later version.
+    /// `nil` for an entry with states from a later version.
     /// - Parameter configuration: the session's present one; `nil` if the session no longer exists.
     init?(_ entry: HistoryEntry, _ configuration: SessionConfiguration?) {
         guard let from = SessionStatus.State(rawValue: entry.from), let to = SessionStatus.State(rawValue: entry.to)

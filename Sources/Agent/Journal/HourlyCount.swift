@@ -1,6 +1,6 @@
 import SessionCore
 
-/// Limits entries that may repeat for ever to one an hour; the next one says how many were not written. It needs no
+/// Limits entries that could repeat endlessly to one an hour; the next one says how many were not written. It needs no
 /// timer.
 struct HourlyCount: Hashable {
     static let period = Duration.seconds(3600)
@@ -19,7 +19,7 @@ struct HourlyCount: Hashable {
         return unwritten
     }
 
-    /// The end of a line, for what was not written.
+    /// Returns the end of an entry, which tells how many were not written.
     static func text(more: Int) -> String {
         more == 0 ? "" : ", and \(more) time\(more == 1 ? "" : "s") more since the last such entry"
     }

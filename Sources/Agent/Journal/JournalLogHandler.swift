@@ -4,12 +4,13 @@ import Synchronization
 import Systemd
 import Vocabulary
 
-/// Writes log records to the journal with their fields when standard error is connected to it, else as readable lines.
+/// Writes log records to the journal with their fields if standard error is connected to it, and otherwise as readable
+/// lines.
 ///
-/// Metadata whose keys are journal field names (`HOLDFAST_SESSION`, `MESSAGE_ID`, …) becomes fields; lines show the
-/// message only, because it says the same in words.
+/// Metadata whose keys are names of journal fields (`HOLDFAST_SESSION`, `MESSAGE_ID`, …) becomes fields. Lines show
+/// only the message, which says the same in words.
 struct JournalLogHandler: LogHandler {
-    /// The daemon has one level, which a reload may change.
+    /// The level of the whole daemon, which a reload may change.
     private static let level = Atomic<Int>(0)
 
     var metadata: Logger.Metadata = [:]
@@ -35,7 +36,7 @@ struct JournalLogHandler: LogHandler {
         set { metadata[key] = newValue }
     }
 
-    /// Characters of one line or field. What comes from outside is cut long before.
+    /// The most characters in one line or field. Text from outside is cut off long before.
     private static let longestText = 4000
 
     func log(event: LogEvent) {

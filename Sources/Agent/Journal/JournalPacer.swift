@@ -1,15 +1,15 @@
 import SessionCore
 
-/// Keeps one kind of entry from flooding the journal: the first few of a minute are written, the rest is counted and told
-/// in one entry when the minute is over. A value; who owns it asks again at the time that it names.
+/// Keeps one kind of entry from flooding the journal: the first few in a minute are written, the others are counted and
+/// summed up in one entry when the minute is over. A value: its owner asks for the summary at the time that it gives.
 struct JournalPacer: Hashable, Sendable {
-    /// How many are written in one minute.
+    /// How many entries are written in one minute.
     static let burst = 5
     static let period = Duration.seconds(60)
 
     enum Verdict: Hashable, Sendable {
         case write
-        /// The first that is not written: `summary` has to be asked for at that time.
+        /// Do not write this one, the first that is counted. Ask for `summary` at that time.
         case count(until: Instant)
         case countMore
     }
@@ -18,7 +18,7 @@ struct JournalPacer: Hashable, Sendable {
     private var written = 0
     private var counted = 0
 
-    /// Something happened that would be written.
+    /// Returns what to do with an entry.
     mutating func take(at now: Instant) -> Verdict {
         if counted == 0, began.map({ $0.duration(to: now) >= Self.period }) ?? true {
             began = now
@@ -32,16 +32,16 @@ struct JournalPacer: Hashable, Sendable {
         return counted == 1 ? .count(until: (began ?? now).advanced(by: Self.period)) : .countMore
     }
 
-    /// When `summary` has something to say.
+    /// When to ask for `summary`.
     var nextDeadline: Instant? { counted > 0 ? began?.advanced(by: Self.period) : nil }
 
-    /// How many were counted, once the minute is over; a new one begins.
+    /// Returns how many entries were counted in the minute that is over, and begins a new one.
     mutating func summary() -> Int {
         defer { self = JournalPacer() }
         return counted
     }
 
-    /// Whether it remembers nothing that still matters.
+    /// Whether its state no longer matters.
     func isIdle(at now: Instant) -> Bool {
         counted == 0 && began.map { $0.duration(to: now) >= Self.period } ?? true
     }

@@ -5,27 +5,27 @@ import SessionCore
 import Systemd
 import Transport
 
-/// What a session writes to the journal: one line when it is lost, one when it is back, and between them a summary after
-/// 1, 5, 15 and every further 60 minutes. Nothing while it is connected.
+/// What a session writes to the journal: one line when it is lost, one when it is back, and in between a summary after
+/// 1, 5 and 15 minutes and then every 60 minutes. Nothing while it is connected.
 struct SessionLog {
     private let session: SessionName
     private let logger: Logger
-    /// Since when the session tries; `nil` when it does not.
+    /// Since when the session has been trying to connect; `nil` when it is not.
     private var tryingSince: Instant?
     /// How many summaries were written since then.
     private var summaries = 0
     private var quarantinePacer = JournalPacer()
     private var dropPacer = JournalPacer()
     private var refusals = HourlyCount()
-    /// How often the credential was renewed. It is told of the first time, since a renewal is then known to work; a token
-    /// may last for seconds only.
+    /// How often the credential was renewed. The first renewal is reported, since it shows that renewing works; later
+    /// ones are not, since a token may last only seconds.
     private var renewals = 0
     /// The filters reported as refused.
     private var refusedFilters: Set<String> = []
-    /// The shortfalls already reported: less was granted than was asked for.
+    /// The shortfalls last reported: what was granted less than requested.
     private var toldShortfalls: [String] = []
     private var lastTLSFailure: TransportFailure?
-    /// What the session was connected to, for the line that says that it was lost.
+    /// Where the session was connected to, for the line that says it was lost.
     private var lastEndpoint: String?
     private var lastInterface: String?
 
@@ -111,8 +111,8 @@ struct SessionLog {
         }
     }
 
-    /// Whether the session left its connection on its own, for a better one. A path that moved is such a case if the next
-    /// connection is there already, and a loss otherwise.
+    /// Whether the session left its connection on its own, for a better one. A moved path counts as that if the next
+    /// connection is already open, and as a loss otherwise.
     private static func isPlanned(_ status: SessionMachine.Status) -> Bool {
         switch status.reason.code {
         case .credentialRenewed, .returning, .switchRoom, .inboxRoom, .userReconnect, .serverMoved: true
@@ -121,7 +121,7 @@ struct SessionLog {
         }
     }
 
-    /// Some failures have a text of their own in the journal's catalog.
+    /// The message id of a failure; some kinds have their own text in the journal's catalog.
     private static func failure(_ code: Reason.Code) -> MessageID {
         switch code.group {
         case .displaced: .displaced
@@ -135,8 +135,8 @@ struct SessionLog {
         summaries = 0
     }
 
-    /// A first failure of a session that was never up is reported at once; everything else at its minute. There is no
-    /// timer for it: it is checked when an attempt begins or ends.
+    /// Writes a summary if one is due. If a session was never up, its first failure is reported at once. There is no
+    /// timer for summaries: they are checked when an attempt begins or ends.
     private mutating func summarize(status: SessionMachine.Status, at now: Instant) {
         guard let tryingSince else { return }
         let minutes = tryingSince.duration(to: now).components.seconds / 60
@@ -180,7 +180,7 @@ struct SessionLog {
         logger.warning("\(session): the server refused the publication \(topic): \(sentence)", metadata: identity)
     }
 
-    /// What is granted as asked for is not news.
+    /// A subscription that is granted as requested is not reported.
     mutating func subscriptionChanged(_ subscription: SessionStatus.Subscription, ofConsumers consumers: [ConsumerName])
     {
         let filter = subscription.filter
@@ -210,7 +210,7 @@ struct SessionLog {
         }
     }
 
-    /// What a server grants less than was asked: once for as long as it stays the same.
+    /// Reports what the server grants less of than was requested, once as long as that does not change.
     mutating func grants(_ shortfalls: [String]) {
         guard shortfalls != toldShortfalls else { return }
         toldShortfalls = shortfalls
@@ -255,14 +255,14 @@ struct SessionLog {
                 + "quarantined")
     }
 
-    /// At most once for each session that a server loses.
+    /// Happens at most once for each session that a server loses.
     func repeated(_ count: Int) {
         logger.notice(
             "\(session): the server lost the session before it had confirmed \(count) of the messages of QoS 2: they are sent again, and may arrive twice",
             metadata: identity)
     }
 
-    /// Any publisher can cause as many as it likes, so one in an hour is written.
+    /// Any publisher can cause any number of these, so one an hour is written.
     mutating func refused(_ message: MQTTClientMachine.RefusedMessage, at now: Instant) {
         guard let unwritten = refusals.take(at: now) else { return }
         let sentence =
@@ -317,7 +317,7 @@ struct SessionLog {
             metadata: metadata(id, status: status, endpoint: endpoint, fields))
     }
 
-    /// When the next attempt is due, as a field.
+    /// Returns when the next attempt is due, as a field.
     private static func retry(_ status: SessionMachine.Status, at now: Instant) -> [JournalFieldName: String] {
         guard let retryAt = status.retryAt else { return [:] }
         return [.retry: String(max(0, now.duration(to: retryAt).nanoseconds) / 1000)]
@@ -341,7 +341,7 @@ struct SessionLog {
         return metadata
     }
 
-    /// A duration as people say it: `0.3 s`, `41 s`, `12 min`, `3 h`.
+    /// Returns a duration in words for people: `0.3 s`, `41 s`, `12 min`, `3 h`.
     static func text(_ duration: Duration) -> String {
         let seconds = max(0, duration.seconds)
         if seconds < 10 { return "\((seconds * 10).rounded() / 10) s" }

@@ -3,8 +3,8 @@ import ControlAPI
 /// The one line that `systemctl status` shows.
 enum StatusLine {
     /// - Parameters:
-    ///   - sessions: all of them, in order of their names.
-    ///   - now: for how long each state has lasted.
+    ///   - sessions: all sessions, ordered by name.
+    ///   - now: the present time, for how long a state has lasted.
     static func text(_ sessions: [SessionStatus], at now: RFC3339) -> String {
         switch sessions.count {
         case 0: "no sessions are configured"
@@ -59,7 +59,7 @@ enum StatusLine {
         return String(authority[..<colon])
     }
 
-    /// In whole units, so that the text changes seldom.
+    /// In whole units, so that the text changes rarely.
     private static func duration(_ seconds: Double) -> String {
         switch max(0, seconds) {
         case ..<60: "less than a minute"

@@ -2,7 +2,7 @@ import ControlAPI
 import NIOCore
 import Systemd
 
-/// Sends the status line to systemd when it changed, at most once a second.
+/// Sends the status line to systemd when it has changed, at most once a second.
 actor StatusNotifier {
     static let interval = TimeAmount.seconds(1)
 
@@ -19,7 +19,7 @@ actor StatusNotifier {
         self.eventLoop = eventLoop
     }
 
-    /// - Parameter statuses: asked for only when the line is made.
+    /// - Parameter statuses: called only when the line is made.
     func statusMayHaveChanged(_ statuses: @escaping @Sendable () -> [SessionStatus]) {
         guard scheduled == nil else { return }
         let due = lastSent.map { $0 + Self.interval } ?? eventLoop.now

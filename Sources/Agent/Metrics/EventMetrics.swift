@@ -1,6 +1,6 @@
 import ControlAPI
 
-/// What is counted of events as they happen: what a session's status does not keep. Without I/O.
+/// Counts events as they happen, for metrics that a session's status does not keep. It does no I/O.
 struct EventMetrics: Sendable {
     /// How often attempts failed and connections were lost, by session and reason.
     private(set) var failures: [String: [String: Int64]] = [:]
@@ -38,7 +38,7 @@ struct EventMetrics: Sendable {
     }
 }
 
-/// What is counted of the calls on the control socket.
+/// Counts the calls on the control socket.
 struct CallMetrics: Sendable {
     private(set) var calls: [String: Int64] = [:]
     private(set) var denials: [String: Int64] = [:]

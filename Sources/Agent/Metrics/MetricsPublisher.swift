@@ -6,11 +6,11 @@ import NIOHTTP1
 import NIOPosix
 import Vocabulary
 
-/// Offers the metrics on a loopback address and in a file, as `[metrics]` says.
+/// Publishes the metrics on a loopback address and in a file, as `[metrics]` says.
 actor MetricsPublisher {
-    /// How many connections are served at once.
+    /// How many connections may be open at once.
     static let maximumConnections = 16
-    /// How old the file becomes.
+    /// How often the file is written.
     static let interval: Duration = .seconds(15)
 
     nonisolated let eventLoop: any EventLoop
@@ -23,18 +23,18 @@ actor MetricsPublisher {
     private var writing: Task<Void, Never>?
     private var connectionCount = 0
 
-    /// - Parameter read: the metrics as they are now.
+    /// - Parameter read: returns the present metrics.
     init(eventLoop: any EventLoop, logger: Logger, read: @escaping @Sendable (MetricsFormat) async -> String) {
         self.eventLoop = eventLoop
         self.logger = logger
         self.read = read
     }
 
-    /// Where it listens; `nil` when it does not.
+    /// The address that it listens on; `nil` when it does not listen.
     var address: SocketAddress? { listener?.localAddress }
 
-    /// Follows the configuration from now on. What cannot be done is reported in the journal, and nothing else fails
-    /// because of it; the next reload tries again.
+    /// Applies a configuration. What cannot be done is logged and has no other consequences; the next reload tries
+    /// again.
     func apply(_ new: MetricsConfiguration) async {
         let old = configuration
         configuration = new
@@ -77,7 +77,7 @@ actor MetricsPublisher {
         guard connectionCount < Self.maximumConnections else { throw ChannelError.ioOnClosedChannel }
         connectionCount += 1
         channel.closeFuture.whenComplete { [weak self] _ in self?.assumeIsolated { $0.connectionCount -= 1 } }
-        // A client that asks nothing, or does not read, is not waited for.
+        // A client that asks for nothing, or does not read, is not waited for.
         let timer = eventLoop.scheduleTask(in: .seconds(10)) { channel.close(promise: nil) }
         channel.closeFuture.whenComplete { _ in timer.cancel() }
         try channel.pipeline.syncOperations.configureHTTPServerPipeline(withPipeliningAssistance: false)
@@ -96,12 +96,14 @@ actor MetricsPublisher {
         }
     }
 
-    /// Replaces the file at once, so that nobody reads half of it. - Returns: what went wrong.
+    /// Replaces the file atomically, so that nobody reads half of it.
+    ///
+    /// - Returns: what went wrong; `nil` if nothing did.
     @concurrent private static func replace(_ path: String, with text: String) async -> String? {
         let new = "\(path).new"
         let descriptor = open(new, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0o644)
         guard descriptor >= 0 else { return String(cString: strerror(errno)) }
-        // The unit's umask is meant for the state; this is for another user to read.
+        // The unit's umask is meant for the state, but this file is for other users to read.
         fchmod(descriptor, 0o644)
         var rest = Array(text.utf8)[...]
         while !rest.isEmpty {
@@ -173,7 +175,7 @@ private final class MetricsHandler: ChannelInboundHandler {
         if request.method != .HEAD {
             channel.write(HTTPServerResponsePart.body(.byteBuffer(ByteBuffer(string: text))), promise: nil)
         }
-        // It fails when the client has gone.
+        // This fails if the client is gone.
         try? await channel.writeAndFlush(HTTPServerResponsePart.end(nil))
         channel.close(promise: nil)
     }

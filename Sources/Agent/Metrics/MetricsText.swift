@@ -1,6 +1,6 @@
 import ControlAPI
 
-/// All metrics of the daemon, from what it knows at one moment. Without I/O.
+/// All metrics of the daemon at one moment. It does no I/O.
 struct MetricsText {
     var status: DaemonStatus
     var sessions: [SessionStatus]

@@ -1,9 +1,9 @@
-/// How metrics are written.
+/// The formats in which metrics are written.
 enum MetricsFormat {
     /// OpenMetrics 1.0.
     case openMetrics
-    /// The text format of Prometheus, which is all that the node exporter reads: it has no kind `info` and no units, and
-    /// a family of counters has the name of its samples.
+    /// The text format of Prometheus, which is the only one that the node exporter reads. It has no kind `info` and no
+    /// units, and a family of counters has the same name as its samples.
     case prometheus
 
     /// The media type.
@@ -31,7 +31,9 @@ struct OpenMetricsText {
         self.format = format
     }
 
-    /// Begins a family. - Parameter name: without the suffix of its samples.
+    /// Begins a family.
+    ///
+    /// - Parameter name: the name without the suffix of its samples.
     mutating func begin(_ name: String, _ kind: Kind, unit: String? = nil, _ help: String) {
         family = name
         switch format {
@@ -46,7 +48,7 @@ struct OpenMetricsText {
         }
     }
 
-    /// - Parameter suffix: of the kind: `_total`, `_bucket`, `_info` and the like.
+    /// - Parameter suffix: the suffix for the kind: `_total`, `_bucket`, `_info` and the like.
     mutating func add(_ suffix: String = "", _ labels: Labels = [], _ value: Double) {
         let list = labels.map { "\($0.name)=\"\(Self.escaped($0.value, quotes: true))\"" }.joined(separator: ",")
         lines.append("\(family)\(suffix)\(list.isEmpty ? "" : "{\(list)}") \(Self.number(value))")
@@ -63,7 +65,7 @@ struct OpenMetricsText {
         add("_sum", labels, histogram.sum)
     }
 
-    /// The whole of it.
+    /// The complete text.
     var text: String { (lines + (format == .openMetrics ? ["# EOF", ""] : [""])).joined(separator: "\n") }
 
     private static func escaped(_ text: String, quotes: Bool) -> String {
@@ -85,7 +87,7 @@ struct OpenMetricsText {
     }
 }
 
-/// How often values were below each of some bounds.
+/// Counts values by the first of some bounds that they do not exceed.
 struct Histogram: Hashable, Sendable {
     let bounds: [Double]
     private(set) var counts: [Int64]

@@ -28,7 +28,7 @@ package struct InboxLosses: Hashable, Sendable {
         if tellAt == nil { tellAt = now.advanced(by: Self.period) }
     }
 
-    /// The disk is full.
+    /// Collecting has paused because the disk had no room. It resumes after `pause`.
     package mutating func collectingPaused(for pause: Duration, at now: Instant) {
         if resumeAt == nil { resumeAt = now.advanced(by: pause) }
     }

@@ -3,7 +3,7 @@ import NIOCore
 import SessionCore
 
 // A look into the room before CONNECT, so that two devices with one identity do not throw each other out endlessly.
-// Also the removal of our own presence when we were thrown out, which no will does, because the session at the server
+// Also the removal of our own presence when we were thrown out: no will does that, because the session at the server
 // lives on.
 
 extension Session {

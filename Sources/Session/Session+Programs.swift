@@ -133,7 +133,7 @@ extension Session {
         return taken
     }
 
-    /// Gives programs what is held for them, as far as there is room.
+    /// Returns the held messages to give to programs now, as far as there is room.
     ///
     /// - Parameters:
     ///   - maximumAge: milliseconds after which a message is too old; `nil`: never.

@@ -129,8 +129,8 @@ extension Session {
         act(.tell(.publicationRefused(topic, code)))
     }
 
-    /// Clears the publications on an explicit disconnect, which counts as leaving. Sleep, the daemon's end and the like
-    /// do not.
+    /// Clears the publications when the session leaves: on an explicit disconnect, or when it ends for good. Sleep, the
+    /// daemon's end and the like do not count as leaving.
     mutating func leavePublications() {
         guard publications.endWithSession || machine.reason.code == .userDisconnect else { return }
         publications.leave()

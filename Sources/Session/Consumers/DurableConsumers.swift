@@ -232,7 +232,7 @@ package struct DurableConsumers: Hashable, Sendable {
         collectedThrough = max(collectedThrough, last)
     }
 
-    /// Gives programs what is held for them, as far as there is room.
+    /// Returns the held messages to give to programs now, as far as there is room.
     ///
     /// - Parameter hasRoom: whether a program has read enough to be given more.
     package mutating func giveAhead(

@@ -30,8 +30,7 @@ package struct Publications: Sendable {
 
     package struct Entry: Hashable, Sendable {
         package let publication: Publication
-        /// The topic on the server; `nil` while the topic is relative to a room and the session is in none, and while
-        /// another publication has the topic.
+        /// The topic on the server; `nil` while the publication has no valid one, and while another publication has it.
         package fileprivate(set) var topic: String?
         package fileprivate(set) var state = State.pending
 

@@ -66,7 +66,7 @@ package struct Participants: Hashable, Sendable {
     /// Ordered by user and device.
     package var list: [Participant] { present.values.sorted { $0.identity < $1.identity } }
 
-    /// Whether the whole list was confirmed on the present connection.
+    /// Whether the whole list is confirmed: the last snapshot is complete.
     package var isKnown: Bool { phase == .known }
 
     /// Whether there is a list at all. After a reconnect it is the old one until the server has sent all of it again.

@@ -53,7 +53,7 @@ struct AccessPolicy: Hashable, Sendable {
     var configuration: AccessConfiguration
     var ownUID: UInt32 = geteuid()
 
-    /// Whether the peer could do everything that the daemon can even without the socket.
+    /// Whether the peer could do everything that the daemon can, even without the socket.
     func isMaster(_ peer: Peer) -> Bool { peer.uid == 0 || peer.uid == ownUID }
 
     func roles(of peer: Peer) -> Set<Role> {

@@ -31,7 +31,7 @@ struct CallBatches {
         return last
     }
 
-    /// Whether the answers to a batch are longer together than one answer may be.
+    /// Whether the answers to a batch are together longer than a line may be.
     func isTooLong(_ batch: Int) -> Bool {
         batches[batch].map { $0.bytes > RequestLine.maximumLineLength } ?? false
     }

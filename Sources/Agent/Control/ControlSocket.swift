@@ -4,7 +4,7 @@ import Glibc
 /// Creates the control socket: binds it, sets its owner and mode, and only then listens, so that nobody can connect in
 /// between without permission.
 enum ControlSocket {
-    /// The group that owns the socket, if it exists.
+    /// The group that owns the socket, if there is such a group.
     static let groupName = "holdfast"
 
     struct Failure: Error, CustomStringConvertible {

@@ -142,7 +142,7 @@ extension SessionRegistry {
     }
 
     private func restartAll() async {
-        // A reload restarts only some of the sessions.
+        // Wait for a reload to finish: it restarts only some of the sessions.
         while isReloading {
             await eventLoop.pause(for: .milliseconds(100))
         }

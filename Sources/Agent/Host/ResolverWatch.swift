@@ -51,7 +51,7 @@ actor ResolverWatch {
     }
 
     private func read(_ settings: String?) {
-        // A file that does not exist is about to be replaced.
+        // A file that is missing or empty is about to be replaced.
         guard source != nil, let settings, settings != last else { return }
         last = settings
         changed()

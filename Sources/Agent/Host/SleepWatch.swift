@@ -41,7 +41,7 @@ actor SleepWatch {
     func start() {
         do throws(ClockSource.Failure) {
             clocks = try ClockSource { [weak self] in
-                // Saves a hop: the task runs here until it has to change to the loop.
+                // Takes one hop only: the task runs here until it has to change to the loop.
                 Task.immediate { await self?.clockJumped() }
             }
         } catch {

@@ -48,7 +48,7 @@ extension SessionDriver {
 }
 
 extension SessionDriver.Surroundings {
-    /// The real host.
+    /// The surroundings on a real host.
     ///
     /// - Parameter threadPool: a running pool for reading files, which blocks.
     init(

@@ -16,7 +16,7 @@ extension SessionDriver {
             .ended(.failure(.messageDropped(dropped.reason.sentence))))
     }
 
-    /// Reports a message that was not accepted because the outbox is full.
+    /// Reports a new message that the configuration drops because the outbox is full.
     func droppedNew(_ topic: String) {
         report(.outboxFull, nil, topic)
         schedule()
@@ -131,8 +131,8 @@ extension SessionDriver {
         return result
     }
 
-    /// Returns the messages in their present state, and the ids that do not exist. Nothing changes between this and its
-    /// return.
+    /// Returns the messages in their present state, and the ids that do not exist. Both are still current when the
+    /// caller gets them.
     private func selected(
         _ selection: MessageSelection
     ) async throws(RPCError) -> (messages: [StoredMessageSummary], missing: [SkippedMessage], more: Bool) {

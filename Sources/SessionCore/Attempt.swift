@@ -34,8 +34,8 @@ public struct Attempt: Hashable, Sendable {
     public var discardsSession: Bool
     /// What to find out before CONNECT.
     public var look: Look?
-    /// Whether the last thing that ended was a connection that the server had accepted, and closed without giving a
-    /// reason: another device that took over may still be about to announce itself.
+    /// Whether what ended last was a connection that the server had accepted, and then closed without giving a reason:
+    /// another device that took over may still be about to announce itself.
     public var followsSuddenClose = false
     /// Whether to continue on the connection of a knock that was answered.
     public var continuesKnock = false

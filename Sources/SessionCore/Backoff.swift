@@ -6,12 +6,12 @@ struct Backoff: Hashable, Sendable {
     enum Cause: Hashable, Sendable {
         /// The server did not answer, or the cause is unknown: the table's value as it stands.
         case unanswered
-        /// The server, or a host on the way to it, answered or closed the connection: jitter, or all its clients would
-        /// return at the same moment.
+        /// The server, or a host on the way to it, answered or closed the connection: a random delay, because all its
+        /// clients would otherwise return at the same moment.
         case remote
-        /// The server asked for patience: jitter above a floor that stays.
+        /// The server asked for patience: a random delay above a floor that stays.
         case slow
-        /// The server said that it is busy or limits the rate: jitter above a floor that doubles.
+        /// The server said that it is busy or limits the rate: a random delay above a floor that doubles.
         case busy
         /// As `busy`, starting at twice the floor.
         case busier
@@ -21,7 +21,7 @@ struct Backoff: Hashable, Sendable {
     }
 
     private var position = 0
-    /// Where the present outage began.
+    /// The position at which the present outage began.
     private var outageStart = 0
     private var floor: Duration?
     private var random: SplitMix64
@@ -39,14 +39,14 @@ struct Backoff: Hashable, Sendable {
         floor = nil
     }
 
-    /// A connection was lost.
+    /// Notes that a connection was lost.
     mutating func outageBegan() {
         outageStart = position
     }
 
-    /// The server was down during the outage and is up again, so the attempts made meanwhile say nothing about how it
-    /// treats connections. A server that is restarted several times is therefore not avoided for longer and longer,
-    /// while one that accepts and closes still costs a step of the table each time.
+    /// Discounts the attempts made while the server was down, because they say nothing about how it treats connections.
+    /// A server that is restarted several times is therefore not avoided for longer and longer, while one that accepts
+    /// and closes still costs a step of the table each time.
     mutating func serverCameBack() {
         position = min(position, outageStart + 1)
     }
@@ -78,8 +78,8 @@ struct Backoff: Hashable, Sendable {
         }
     }
 
-    /// `limit` includes the cap. The cap is applied before the randomness: capping the random value would bring all
-    /// clients together again at the cap.
+    /// Returns a random duration up to `limit`, which already includes the cap: capping the random value would bring
+    /// all clients together again at the cap.
     mutating func random(upTo limit: Duration) -> Duration {
         limit > .zero ? .nanoseconds(Int64.random(in: 0...limit.nanoseconds, using: &random)) : .zero
     }

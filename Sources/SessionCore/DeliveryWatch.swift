@@ -35,14 +35,16 @@ struct DeliveryWatch: Hashable, Sendable {
         deadline = now.advanced(by: patience)
     }
 
-    /// Bytes came from the server, or the transport cannot be asked: nothing is expected until more is sent.
+    /// Stops waiting, because bytes came from the server or the transport cannot be asked: nothing is expected until
+    /// more is sent.
     mutating func heard() {
         since = nil
         deadline = nil
         isSilent = false
     }
 
-    /// What was on its way may have been lost with the path. It is retransmitted now and gets the full time to arrive.
+    /// Starts waiting again. What was on its way may have been lost with the path; it is retransmitted now, and gets
+    /// the full time to arrive.
     mutating func restarted(at now: Instant) {
         guard since != nil else { return }
         since = now
@@ -77,7 +79,7 @@ struct DeliveryWatch: Hashable, Sendable {
 }
 
 extension SessionMachine {
-    /// Judges what was sent by what the kernel says about it.
+    /// Judges by the kernel's measurement whether what was sent gets through.
     mutating func judgeDelivery(
         _ generation: Generation, _ measurement: TransportMeasurement, at now: Instant, into actions: inout [Action]
     ) {

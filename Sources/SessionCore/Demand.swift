@@ -37,7 +37,7 @@ struct Demand: Hashable, Sendable {
         lastUse = now
     }
 
-    /// A momentary use.
+    /// Notes a momentary use.
     mutating func touched(at now: Instant) {
         lastUse = now
     }

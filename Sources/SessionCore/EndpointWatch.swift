@@ -8,8 +8,8 @@ public enum KnockAnswer: Hashable, Sendable, CaseIterable {
     case silent
 }
 
-/// While the session waits for its next attempt, knocks at the endpoints that did not answer or refused. A long delay
-/// protects the server; it must not make people wait when the fault was somewhere else and is gone.
+/// Decides when a session that waits for its next attempt knocks at the endpoints that did not answer or refused. A
+/// long delay protects the server; it must not make people wait when the fault was somewhere else and is gone.
 ///
 /// A leaf machine. It never knocks at a server that answered with a reason.
 struct EndpointWatch: Hashable, Sendable {
@@ -25,7 +25,7 @@ struct EndpointWatch: Hashable, Sendable {
         var knock = Knock.none
     }
 
-    /// How often in the first minute.
+    /// The interval between knocks in the first minute; `nil` means that there are none.
     private let interval: Duration?
     private var entries: [EndpointIndex: Entry] = [:]
     private var isWaiting = false
@@ -39,7 +39,7 @@ struct EndpointWatch: Hashable, Sendable {
         random = SplitMix64(seed: seed)
     }
 
-    /// The session is up, or starts over.
+    /// Forgets all endpoints, because the session is up or starts over.
     mutating func reset() {
         entries = [:]
         isWaiting = false
@@ -60,7 +60,7 @@ struct EndpointWatch: Hashable, Sendable {
         entries[endpoint] = entry
     }
 
-    /// The session waits for its next attempt.
+    /// Schedules the knocks of a session that waits for its next attempt.
     mutating func waitBegan(until: Instant, at now: Instant) {
         isWaiting = now.duration(to: until) > Self.shortWait
         for endpoint in entries.keys.sorted() { schedule(endpoint, at: now) }
@@ -111,17 +111,17 @@ struct EndpointWatch: Hashable, Sendable {
             return entry.last
         }
         entries[endpoint]?.knock = .none
-        // A path has healed to a server that is not up yet: all its clients wait for it now.
+        // The path to a server that is not up yet has healed: all the server's clients are waiting for it.
         if answer == .refused { entries[endpoint]?.last = .refused }
         return nil
     }
 
-    /// The connection that answered is of no use any more: the path to it changed.
+    /// Drops the knock, because the path to the endpoint changed and a connection that answered is no longer of use.
     mutating func pathChanged(to endpoint: EndpointIndex) {
         entries[endpoint]?.knock = .none
     }
 
-    /// Whether the connection of a knock is still of use.
+    /// Whether the connection of a knock is still needed.
     func wants(_ endpoint: EndpointIndex) -> Bool {
         guard isWaiting, let entry = entries[endpoint] else { return false }
         return entry.knock != .none
@@ -147,7 +147,7 @@ struct ReturnPacing: Hashable, Sendable {
         failures = 0
     }
 
-    /// The first endpoint answered, and the session could not stay there.
+    /// Notes that the first endpoint answered, but the session could not stay there.
     mutating func failed() {
         failures += 1
     }

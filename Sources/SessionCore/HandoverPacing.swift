@@ -1,13 +1,13 @@
-/// How soon one handover may follow another. Each costs the server a login and the session a round trip; if the kernel
+/// How soon one handover may follow another. Each costs the server a login and the session a round trip. If the kernel
 /// keeps switching between two uplinks, a session that followed every switch would do nothing else.
 ///
 /// A leaf machine: when the path moved, and when the session followed.
 struct HandoverPacing: Hashable, Sendable {
-    /// The pause after the first hand-over; it doubles with each one, up to `longest`.
+    /// The pause after the first handover; it doubles with each one, up to `longest`.
     static let first: Duration = .seconds(5)
     static let longest: Duration = .seconds(5 * 60)
 
-    /// How long the path has to stay the same before all this is forgotten.
+    /// How long the path has to stay the same for the count to restart.
     private let calm: Duration
     private var count = 0
     private var lastMove: Instant?
@@ -17,7 +17,7 @@ struct HandoverPacing: Hashable, Sendable {
         self.calm = calm
     }
 
-    /// The path moved.
+    /// Notes that the path moved.
     mutating func pathMoved(at now: Instant) {
         if let lastMove, lastMove.duration(to: now) >= calm { count = 0 }
         lastMove = now

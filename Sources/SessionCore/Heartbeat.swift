@@ -25,8 +25,7 @@ struct Heartbeat: Hashable, Sendable {
     private(set) var lastHeard: Instant
     private var lastSent: Instant
     private var question: Question?
-    /// When the question was asked whose answer will measure the round trip. It outlives `question`, which any byte
-    /// answers.
+    /// When the question that measures the round trip was asked. It outlives `question`, which any byte answers.
     private var sampleStart: Instant?
     private(set) var roundTrip = RoundTripTime()
 

@@ -15,7 +15,7 @@ public struct NetworkPolicy: Hashable, Sendable {
     /// Whether connections must be bound to an interface, because the kernel's choice alone is not enough.
     public var isBinding: Bool { !interfaces.isEmpty || !types.isEmpty || metered == .avoid }
 
-    /// Whether the session may use an interface at all. A metered one may be used where there is no other.
+    /// Whether the session may use an interface at all. A metered one may be used when there is no other.
     public func allows(_ link: NetworkLink) -> Bool {
         (interfaces.isEmpty || interfaces.contains(link.name)) && (types.isEmpty || types.contains(link.type))
     }
@@ -23,7 +23,7 @@ public struct NetworkPolicy: Hashable, Sendable {
     /// The interfaces on which to look for a path, best first.
     ///
     /// Among equals (metered or not), the kernel's own choice comes first: the session differs from the rest of the
-    /// host only where it has to.
+    /// host only if it has to.
     /// - Parameters:
     ///   - links: those that the host has.
     ///   - own: the one that the kernel would use; `nil` if it has no route.
@@ -34,8 +34,9 @@ public struct NetworkPolicy: Hashable, Sendable {
         }
     }
 
-    /// Whether an interface may be used although the kernel would not use it. Where none is named, only networks that
-    /// are certainly a way of their own qualify: a tunnel may lead through the very network that is to be avoided.
+    /// Whether an interface may be used although the kernel would not use it. If no interface or type is named, only
+    /// networks that are certainly independent qualify: a tunnel may lead through the very network that is to be
+    /// avoided.
     private func isAlternative(_ link: NetworkLink) -> Bool {
         !interfaces.isEmpty || !types.isEmpty || link.type == .ethernet || link.type == .wifi
     }
@@ -77,7 +78,8 @@ public struct NetworkLink: Hashable, Sendable {
 }
 
 extension NetworkType {
-    /// Whether traffic is charged by volume. Only the network's own manager knows; cellular networks mostly are.
+    /// Whether traffic is charged by volume. The kernel does not know: cellular networks are assumed to be, and no
+    /// others.
     public var isMetered: Bool { self == .cellular }
 }
 

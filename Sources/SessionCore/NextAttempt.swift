@@ -1,13 +1,14 @@
-// What follows an ending: how long the next attempt waits, and where it is made. The reason says so, unless the server's
-// code says more (`Consequence.rows` of the module MQTT, which become an ending's `pace` and `leavesEndpoint`).
+// What follows an ending: how long the next attempt waits, and where it is made. The reason decides, unless the
+// server's code says more (`Consequence.rows` of the module MQTT, which become an ending's `pace` and
+// `leavesEndpoint`).
 
-/// What follows a reason. Every code is listed, so that a new one is decided about.
+/// How the next attempt follows from a reason. Every code is listed, so that nobody adds one without deciding about it.
 struct NextAttempt: Hashable, Sendable {
     var cause: Backoff.Cause
     /// Whether there is something to change, or to sort out with the server: the first attempt is made at once, and at the
     /// same endpoint; repetitions follow the table.
     var isAtOnce = false
-    /// Whether a lost connection is continued at the next endpoint.
+    /// Whether a lost connection is continued at another endpoint.
     var leavesEndpoint = false
 
     init(after code: Reason.Code) {

@@ -10,8 +10,8 @@ public struct Path: Hashable, Sendable {
     public var gateway: String?
     /// The routing table that had the route (254 is `main`).
     public var table: UInt32
-    /// It leads only to the networks that the host is in, and it is not known whether the endpoint is there: its name
-    /// does not resolve yet, and no route leads further.
+    /// Whether it leads only to the networks that the host is in, and nobody knows whether the endpoint is there: its
+    /// name does not resolve yet, and no route leads further.
     public var isToNeighbours = false
 
     public init(
@@ -25,7 +25,7 @@ public struct Path: Hashable, Sendable {
         self.table = table
     }
 
-    /// Whether packets take the same way: a new name, type or routing table of the same interface changes nothing.
+    /// Whether packets take the same way. A new name, type or routing table of the same interface changes nothing.
     public func leadsLike(_ other: Path) -> Bool {
         sharesSource(with: other) && gateway == other.gateway
     }

@@ -57,13 +57,14 @@ struct QualityEstimator: Hashable, Sendable {
 
     /// - Parameter total: retransmissions since the connection was opened; `nil` if unknown.
     mutating func measured(roundTrip: Duration, variation: Duration, retransmissions total: Int?) {
-        // The first look has nothing to compare with, and the cost of the handshake says little about what follows.
+        // The first measurement has nothing to be compared with, and retransmissions of the handshake say little about
+        // what follows.
         let fresh = total.map { max(0, $0 - (retransmissions ?? $0)) } ?? 0
         retransmissions = total ?? retransmissions
         adopt(Self.grade(roundTrip: roundTrip, variation: variation, retransmissions: fresh))
     }
 
-    /// The server is silent where it used to answer, or cannot be reached.
+    /// Lowers the grade to lost: the server is silent where it used to answer, or cannot be reached.
     mutating func nothingCameBack() {
         adopt(.lost)
     }

@@ -20,7 +20,7 @@ public struct Reason: Hashable, Sendable {
     /// Whether the session stays down until a person, a new configuration or a new credential changes something.
     public var isTerminal: Bool { code.isTerminal }
 
-    /// The server has objected to the same thing for the second time.
+    /// Returns the reason to fail because the server has objected to the same thing for the second time.
     static func incompatible(_ last: Reason) -> Reason {
         Reason(.incompatible, "\(last.message), and again when it was tried once more", serverCode: last.serverCode)
     }
@@ -163,7 +163,7 @@ extension Reason.Code {
         }
     }
 
-    /// What happened, for a reason that has nothing to add to its code.
+    /// The default message of a reason with this code.
     public var sentence: String {
         switch self {
         case .autoconnect: "the session connects automatically when the daemon starts"

@@ -5,18 +5,18 @@ public struct ReconnectPolicy: Hashable, Sendable {
         .milliseconds(50), .milliseconds(250), .milliseconds(500), .seconds(1), .seconds(2), .seconds(4), .seconds(8),
         .seconds(16), .seconds(32), .seconds(64),
     ]
-    /// The range of the first, random delay after a remote cause; zero turns all randomness off.
+    /// The range of the first, random delay after a remote cause; zero turns all randomness of delays off, except
+    /// `jitter`.
     public var spread: Duration = .seconds(1)
     /// Each delay of the table is lengthened by a random time of at most this.
     public var jitter: Duration = .zero
     /// How long a connection must have lasted for the table to restart.
     public var stableAfter: Duration = .seconds(30)
-    /// When an outage is reported as lost; `nil` means never.
+    /// How long an outage lasts before it is reported as lost; `nil` means never.
     public var lostAfter: Duration? = .seconds(10)
-    /// When an outage ends in failed; `nil` means never.
+    /// How long the session tries before it fails; `nil` means without a limit.
     public var giveUpAfter: Duration?
-    /// After how many failed attempts an outage ends in failed; `nil` means never. Attempts without a path do not
-    /// count.
+    /// After how many failed attempts the session fails; `nil` means never. Attempts without a path do not count.
     public var giveUpAttempts: Int?
     /// How often a waiting session knocks at an endpoint that did not answer, or refused; `nil` means never.
     public var watch: Duration? = .seconds(1)
@@ -63,7 +63,8 @@ public struct HeartbeatPolicy: Hashable, Sendable {
     public init() {}
 
     /// How long sent data may stay unacknowledged: half the longest time in which the heartbeat notices a dead
-    /// connection, so that one with data in flight is noticed earlier. A held connection must survive it.
+    /// connection, so that one with data in flight is noticed earlier. It is longer than the hold, so that a held
+    /// connection survives.
     public var userTimeout: Duration { max(PathClass.hold + .seconds(1), (interval + timeout) / 2) }
 }
 

@@ -15,10 +15,10 @@ public enum Look: Hashable, Sendable {
     case forAny
 }
 
-/// Makes sure that two devices of one identity do not displace each other for ever, even where the server gives no
+/// Prevents two devices with the same identity from displacing each other endlessly, even if the server gives no
 /// reason.
 ///
-/// A leaf machine: what is known about how connections ended.
+/// A leaf machine that knows how the last connections ended.
 public struct Rivalry: Hashable, Sendable {
     public var strategy = KickStrategy.takeOver
     /// Whether the session is in a room, where it can see the other devices of its user.
@@ -28,10 +28,10 @@ public struct Rivalry: Hashable, Sendable {
     /// The most recent times at which the server closed, without a reason, a connection short enough for a returning
     /// rival to be the cause.
     private var recentCloses: [Instant] = []
-    /// Whether the connection lost last is the last one of these.
+    /// Whether the connection lost last is the last of these.
     private var isLastClose = false
 
-    /// This many sudden closes are no accident.
+    /// This many sudden closes in a row are no accident.
     static let suspiciousCount = 3
     /// How long a sudden close is remembered.
     static let memory: Duration = .seconds(600)
@@ -42,17 +42,17 @@ public struct Rivalry: Hashable, Sendable {
 
     public init() {}
 
-    /// Somebody asked to connect: what was before says nothing about what comes.
+    /// Forgets the past, because somebody asked to connect: it says nothing about what comes next.
     mutating func startedOver() {
         suddenCloses = 0
         recentCloses = []
         isLastClose = false
     }
 
-    /// A connection was lost because of what was sent on it; so the ones before may have been, too.
+    /// Forgets the past, because something that was sent ended a connection, and may have ended those before it, too.
     mutating func explained() { startedOver() }
 
-    /// A connection was lost.
+    /// Notes that a connection was lost.
     ///
     /// - Parameters:
     ///   - isStable: whether it lasted for `stable-after`.
@@ -73,19 +73,19 @@ public struct Rivalry: Hashable, Sendable {
         return suddenCloses < Self.suspiciousCount ? reason : Reason(.displacedSuspected)
     }
 
-    /// The server that closed the connection now refuses new ones: it was stopped, which explains the close. If another
-    /// device had taken the session, the server would still be listening.
+    /// Forgets the last close, because the server now refuses connections: it was stopped, which explains the close. If
+    /// another device had taken the session, the server would still be listening.
     mutating func serverWasDown() {
         suddenCloses = 0
         if isLastClose { _ = recentCloses.popLast() }
         isLastClose = false
     }
 
-    /// How long the session stays away at least after a connection was lost: 2 s after a sudden close; from the fourth
-    /// one in ten minutes on, doubling up to 16 s.
+    /// The shortest time to stay away after a connection was lost: zero for the first three sudden closes in ten
+    /// minutes, 2 s for the fourth, then doubling up to 16 s.
     ///
     /// A device that took over announces itself in the room once it is up. On a slow link that takes seconds, and a
-    /// session that always returned sooner would throw it out for ever without having seen it.
+    /// session that always returned sooner would keep throwing it out without ever seeing it.
     func patience(after reason: Reason) -> Duration {
         let excess = recentCloses.count - Self.suspiciousCount
         guard canLook, Self.isSudden(reason), excess > 0 else { return .zero }
@@ -98,7 +98,7 @@ public struct Rivalry: Hashable, Sendable {
     ///
     /// - Parameters:
     ///   - cause: why the connection was lost.
-    ///   - last: why the last attempt failed, or the same.
+    /// - last: why the last attempt failed; the same as `cause` if there was none.
     func look(cause: Reason, last: Reason) -> Look? {
         guard canLook else { return nil }
         switch strategy {
@@ -107,7 +107,8 @@ public struct Rivalry: Hashable, Sendable {
         }
     }
 
-    /// The same for a first connect that took over when the server accepted it, and was closed before it was up.
+    /// The same for the attempt after a first connect that took over when the server accepted it, but was closed before
+    /// the session was up.
     func lookAfterAcceptance(last: Reason) -> Look? {
         canLook && Self.isSudden(last) ? .forNewer : nil
     }

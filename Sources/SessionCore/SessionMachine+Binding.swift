@@ -1,8 +1,8 @@
-// What is different for a session that may not use every network: its connections are bound to an interface, and a path
-// of the kernel's may be one that the session must not use.
+// What is different for a session that may not use every network: its connections are bound to an interface, and the
+// kernel's path may be one that the session must not use.
 
 extension SessionMachine {
-    /// The kernel's own path to an endpoint has become, or has ceased to be, one that the session must not use.
+    /// Notes that the kernel's own path to an endpoint is, or no longer is, one that the session must not use.
     mutating func pathExcluded(_ endpoint: EndpointIndex, _ path: Path?) {
         precondition(excluded.indices.contains(endpoint.rawValue), "paths change only for the session's own endpoints")
         excluded[endpoint.rawValue] = path
@@ -10,8 +10,8 @@ extension SessionMachine {
         reason = explained(reason)
     }
 
-    /// Why the session waits for the network when there is a path that it must not use: whatever the network did
-    /// before, that is what it waits for.
+    /// Returns why the session waits for the network. If there is a path that it must not use, this is why, whatever
+    /// the network did before.
     func explained(_ reason: Reason) -> Reason {
         guard reason.code.group == .network || reason.code.group == .liveness else { return reason }
         if let path = excluded.lazy.compactMap({ $0 }).first {
@@ -23,8 +23,8 @@ extension SessionMachine {
         return reason.code == .networkNotAllowed ? Reason(.noPath) : reason
     }
 
-    /// A bound connection does not follow when the path moves to another interface, and a probe would report that all
-    /// is well where the session should no longer be.
+    /// Gives up a bound connection when the path moves to another interface. The connection does not follow, and a
+    /// probe would report that all is well on an interface that the session should have left.
     /// - Returns: whether the connection was given up.
     mutating func followPath(of connected: Connected, at now: Instant, into actions: inout [Action]) -> Bool {
         guard let interface = connected.boundTo, let path = paths[connected.attempt.endpoint.rawValue],

@@ -4,7 +4,7 @@
 // does with a connection whose credential has expired is up to the server.
 
 extension SessionMachine {
-    /// What is known about the end of the credential that an attempt, and the connection it becomes, uses.
+    /// When the credential of an attempt, and of the connection it becomes, ends and is renewed.
     struct CredentialLife: Hashable, Sendable {
         let generation: Generation
         let obtainedAt: Instant
@@ -16,7 +16,8 @@ extension SessionMachine {
         var isRenewing = false
         var isReportedExpiring = false
 
-        /// A credential that has already expired, by a clock that may be wrong, is left to the server's judgement.
+        /// `nil` for a credential that has already expired by the host's clock: that may be wrong, so the server
+        /// decides.
         init?(_ generation: Generation, expiresAt: Instant, at now: Instant) {
             let lifetime = now.duration(to: expiresAt)
             guard lifetime > .zero else { return nil }
@@ -32,7 +33,7 @@ extension SessionMachine {
             max(expiresAt.advanced(by: .zero - margin), now.advanced(by: Self.shortestWait))
         }
 
-        /// The host's clock was set: the end is sooner or later than it seemed.
+        /// Moves the end of the credential, because the host's clock was set.
         mutating func moveEnd(to end: Instant, at now: Instant) {
             expiresAt = end
             guard !isRenewing, !isReportedExpiring || now < expiresAt.advanced(by: .zero - margin) else { return }
@@ -40,8 +41,9 @@ extension SessionMachine {
             renewAt = renewal(at: now)
         }
 
-        /// Before the end, half of the remaining time; after it, as long as it has been over. A source that is broken
-        /// for a while is asked often while that helps, and one that is broken for good costs little.
+        /// Schedules the next renewal: after half of the remaining time or, once the credential has expired, after as
+        /// long again as it has been expired. A source that is broken for a while is asked often while that helps, and
+        /// one that is broken for good costs little.
         mutating func renewalFailed(at now: Instant) {
             isRenewing = false
             let remaining = now.duration(to: expiresAt)
@@ -57,7 +59,7 @@ extension SessionMachine {
         restartPhase(of: generation, deadline: now.advanced(by: timeouts.credential), isAwaitingCredential: true)
     }
 
-    /// The phase before the first sign of the transport has two parts, each with a limit: credential and name.
+    /// Restarts the limit of the resolving phase, which has two parts with a limit each: credential and name.
     private mutating func restartPhase(of generation: Generation, deadline: Instant, isAwaitingCredential: Bool) {
         guard case .trying(var trying) = state,
             case .attempting(let attempt, .resolving, _, let established) = trying.activity,
@@ -76,7 +78,8 @@ extension SessionMachine {
             .credentialUnreadable, "\(rejection.message), and \(sentence)", serverCode: rejection.serverCode)
     }
 
-    /// The credential of the attempt under way was fetched, or the end of the present one moved with the host's clock.
+    /// Takes over the end of a credential that the attempt under way has fetched, or the new end of the present one
+    /// after the host's clock was set.
     mutating func credentialObtained(_ generation: Generation, expiresAt: Instant?, at now: Instant) {
         guard liveGeneration == generation else { return }
         restartPhase(of: generation, deadline: now.advanced(by: limit(of: .resolving)), isAwaitingCredential: false)
@@ -97,9 +100,9 @@ extension SessionMachine {
         guard case .connected(let connected) = state, connected.attempt.generation == generation, let old = credential,
             old.isRenewing
         else { return }
-        // One that ends no later is no gain: a helper that answers from a cache has not renewed anything yet. Neither
-        // is one that would expire before a connection that takes as long as this one is up: that would be a loop of
-        // reconnects.
+        // A credential that ends no later gains nothing: a helper that answers from a cache has not renewed anything
+        // yet. Neither does one that would expire before a connection that takes as long as this one is up: the session
+        // would reconnect in a loop.
         let needed = old.obtainedAt.duration(to: connected.since)
         if let expiresAt, expiresAt <= old.expiresAt || expiresAt <= now.advanced(by: needed) {
             credentialRenewalFailed(generation, at: now)
@@ -122,7 +125,7 @@ extension SessionMachine {
         credential?.renewalFailed(at: now)
     }
 
-    /// The credential that is there now is not the one that the server rejected.
+    /// Tries again, because there is now a credential other than the one that the server rejected.
     mutating func credentialChanged(at now: Instant, into actions: inout [Action]) {
         guard state == .failed, reason.code.group == .auth else { return }
         startTrying(because: Reason(.credentialChanged), at: now, into: &actions)
@@ -140,7 +143,7 @@ extension SessionMachine {
     func renewalDeadline(of connected: Connected) -> Instant? {
         guard let credential, credential.generation == connected.attempt.generation, let renewAt = credential.renewAt
         else { return nil }
-        // Not at once where it expired while the connection was made.
+        // Not at once if it became due while the connection was being made.
         return max(renewAt, connected.since.advanced(by: CredentialLife.shortestWait))
     }
 

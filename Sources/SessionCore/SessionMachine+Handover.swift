@@ -5,19 +5,19 @@
 //     path moved ──▶ waiting ──▶ preparing ──prepared──▶ settling ──settled──▶ authenticating, as any attempt
 //                    (pacing)        └── failed: the old connection stays
 //
-// There is at most one second connection, and it is wanted only as long as the machine names it (`successor`): whatever
+// There is at most one successor, and it is wanted only as long as the machine names it (`successor`): anything that
 // leads away from connected, or changes the path again, drops it. If the old connection dies meanwhile, or its source
-// address leaves the host, the second one becomes the attempt, whatever phase it has reached.
+// address leaves the host, the successor becomes the attempt, whatever phase it has reached.
 
 extension SessionMachine {
-    /// The way to the connection that is to take over.
+    /// The steps of a handover to a successor.
     enum Handover: Hashable, Sendable {
-        /// The previous one was too recent.
+        /// The previous handover was too recent.
         case waiting(until: Instant)
         /// Everything before CONNECT is under way. The deadline guards against a transport that never answers.
         case preparing(Attempt, Phase, until: Instant)
-        /// The transport is ready, and the old connection finishes what it has begun. If it cannot, the new one does
-        /// not wait for it long.
+        /// The transport is ready, and the old connection finishes what it has begun. The successor does not wait long
+        /// for it.
         case settling(Attempt, until: Instant)
 
         var deadline: Instant {
@@ -36,14 +36,14 @@ extension SessionMachine {
         }
     }
 
-    /// The attempt whose transport is being set up, or is ready, beside the connection in use. Any other is of no use
-    /// any more.
+    /// The attempt whose transport is being set up, or is ready, beside the connection in use. Any other one is no
+    /// longer needed.
     public var successor: Generation? {
         guard case .connected(let connected) = state else { return nil }
         return connected.handover?.successor?.attempt.generation
     }
 
-    /// Whether the connection in use must be given nothing new, because it is about to be left.
+    /// Whether nothing new may be started on the connection in use, because it is about to be left.
     public var isSettling: Bool {
         guard case .connected(let connected) = state, case .settling = connected.handover else { return false }
         return true
@@ -51,7 +51,8 @@ extension SessionMachine {
 
     // MARK: The path
 
-    /// The kernel would now take another way to the endpoint, or again the one that the connection was made on.
+    /// Handles a path that moved: the kernel would now take another way to the endpoint, or again the one that the
+    /// connection was made on.
     mutating func pathMoved(at now: Instant, into actions: inout [Action]) {
         guard case .connected(var connected) = state, let path = paths[connected.attempt.endpoint.rawValue] else {
             return
@@ -82,7 +83,7 @@ extension SessionMachine {
 
     // MARK: The second connection
 
-    /// - Returns: `false` if the progress is not that of a second connection.
+    /// - Returns: `false` if the progress is not that of the successor.
     mutating func successorProgressed(_ generation: Generation, to phase: Phase, at now: Instant) -> Bool {
         guard case .connected(var connected) = state, case .preparing(let attempt, _, _) = connected.handover,
             attempt.generation == generation
@@ -101,7 +102,8 @@ extension SessionMachine {
         actions.append(.settle(connected.attempt.generation))
     }
 
-    /// The new path leads nowhere so far. The probe tells whether the old connection is still good.
+    /// Drops the successor, because the new path leads nowhere so far. The probe tells whether the old connection is
+    /// still good.
     mutating func preparationFailed(_ generation: Generation) {
         guard case .connected(var connected) = state, connected.handover?.successor?.attempt.generation == generation
         else { return }
@@ -109,7 +111,7 @@ extension SessionMachine {
         state = .connected(connected)
     }
 
-    /// Nothing is in flight on the old connection any more.
+    /// Hands over, because nothing is in flight on the old connection any more.
     mutating func settled(_ generation: Generation, at now: Instant, into actions: inout [Action]) {
         guard case .connected(let connected) = state, connected.attempt.generation == generation,
             case .settling = connected.handover
@@ -143,10 +145,10 @@ extension SessionMachine {
 
     // MARK: Taking over
 
-    /// The old connection is gone: the one beside it becomes the attempt, unless the server gave a reason, or the
-    /// reason has to be looked into first.
+    /// Makes the successor the attempt when the old connection is gone, unless the server gave a reason, or the session
+    /// has to look for other devices first.
     ///
-    /// A handover that was fully prepared does not look for other devices: the session was there all the time, and
+    /// A handover that was fully prepared does not look for other devices: the session was connected all the time, and
     /// would have been told.
     mutating func goOnWithSuccessor(
         _ trying: Trying, after connected: Connected, _ ending: Ending, at now: Instant, into actions: inout [Action]

@@ -2,7 +2,7 @@
 // connected to a later one. Both use the same action.
 
 extension SessionMachine {
-    /// The way back to the first endpoint.
+    /// The steps of a return to the first endpoint.
     enum Returning: Hashable, Sendable {
         case waiting(until: Instant)
         /// It is time, but messages are in flight; they have a little while to be acknowledged.
@@ -24,7 +24,7 @@ extension SessionMachine {
 
     static let firstEndpoint = EndpointIndex(0)
 
-    /// Whether the connection of a knock is still of use: its answer is awaited, or the next attempt goes on with it.
+    /// Whether the connection of a knock is still needed: its answer is awaited, or the next attempt continues on it.
     public func wantsKnock(at endpoint: EndpointIndex) -> Bool {
         switch state {
         case .trying(let trying):
@@ -68,7 +68,8 @@ extension SessionMachine {
         var trying = trying
         trying.hasteReason = Reason(.answered)
         cursor = endpoint
-        // A path that healed is news for this host only; a server that is back is news for everybody.
+        // A path that healed is news for this host only. A server that is back is news for all its clients, so they
+        // spread out.
         let planned = before == .refused ? now.advanced(by: watchDelay()) : now
         let earliest = max(planned, notBefore ?? now)
         trying.activity = .waiting(until: min(until, earliest), isHastened: isHastened && until <= earliest)
@@ -107,7 +108,7 @@ extension SessionMachine {
         }
     }
 
-    /// No message is in flight any more.
+    /// Continues a return that waited for messages in flight, because there are none any more.
     mutating func quietCame(at now: Instant, into actions: inout [Action]) {
         guard case .connected(let connected) = state, case .awaitingQuiet = connected.returning else { return }
         knockAtFirst(at: now, into: &actions)
@@ -128,9 +129,9 @@ extension SessionMachine {
         state = .connected(connected)
     }
 
-    /// The return failed: straight back to the endpoint that served before.
+    /// Goes straight back to the endpoint that served before, because the return failed.
     ///
-    /// - Returns: `false` if the attempt was no return, or if its end concerns the session at every endpoint.
+    /// - Returns: `false` if the attempt was not a return, or if its end concerns the session at every endpoint.
     mutating func goBack(_ trying: Trying, because reason: Reason, at now: Instant, into actions: inout [Action])
         -> Bool
     {

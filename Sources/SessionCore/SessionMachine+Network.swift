@@ -31,8 +31,9 @@ extension SessionMachine {
         }
     }
 
-    /// The source address of an earlier path to the endpoint has left the host, and the path is what it was. That ends
-    /// a connection which was made from that address and had not been handed over yet; it does not concern any other.
+    /// Handles an address that has left the host: it was the source of an earlier path to the endpoint, and the present
+    /// path has not changed. This ends a connection that was made from that address and has not been handed over yet.
+    /// It does not concern any other.
     private mutating func sourceLeft(
         _ departed: Path, of endpoint: EndpointIndex, at now: Instant, into actions: inout [Action]
     ) {
@@ -57,7 +58,7 @@ extension SessionMachine {
         case .none:
             return
         case .movedSourceGone:
-            // What was being set up beside it began on a path that is no longer the kernel's.
+            // A successor under way began on a path that the kernel no longer uses.
             connected.handover = nil
             actions.append(.abandon(connected.attempt.generation))
             lose(connected, because: Reason(.pathMoved), at: now, into: &actions)
@@ -101,7 +102,7 @@ extension SessionMachine {
         }
     }
 
-    /// - Returns: `nil` for a change that only may matter.
+    /// - Returns: `nil` for a change that might not matter.
     private static func hasteReason(_ pathClass: PathClass) -> Reason? {
         switch pathClass {
         case .gained: Reason(.pathGained)
@@ -114,7 +115,7 @@ extension SessionMachine {
 }
 
 extension SessionMachine.Connected {
-    /// Whether the connection depends on the address that this path has; `nil` stands for an unknown path.
+    /// Whether the connection depends on the source address of this path; `nil` stands for an unknown path.
     fileprivate func isBoundToSource(of other: Path?) -> Bool {
         guard let path, let other else { return true }
         return path.sharesSource(with: other)

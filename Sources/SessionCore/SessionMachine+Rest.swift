@@ -5,7 +5,7 @@ extension SessionMachine {
 
     public func isUsed(for use: Use) -> Bool { demand.uses.contains(use) }
 
-    /// Something uses the session. Only a session that went down on its own comes back for it.
+    /// Notes a use. Only a session that went down because nothing used it comes back for that.
     mutating func useBegan(_ use: Use, at now: Instant, into actions: inout [Action]) {
         demand.began(use)
         guard reason.code == .idle, demand.isOnDemand else { return }
@@ -83,8 +83,8 @@ extension SessionMachine {
         }
     }
 
-    /// What the connection survives without being asked. Some hypervisors stop the clock for a moment every half
-    /// minute.
+    /// The longest sleep that a connection survives without a probe. Some hypervisors stop the clock for a moment every
+    /// half minute.
     static func shortSleep(_ heartbeat: Duration) -> Duration { min(heartbeat, .seconds(30)) }
 
     private mutating func comeBack(at now: Instant, into actions: inout [Action]) {

@@ -74,7 +74,8 @@ extension SessionMachine {
     public struct Liveness: Hashable, Sendable {
         /// When anything was last read from the server.
         public var lastHeard: Instant
-        /// Smoothed; from the heartbeats, and from TCP's own segments before the first of them.
+        /// Smoothed; from the answers to heartbeats or, before the first of them, from the kernel's measurement of TCP
+        /// segments.
         public var roundTrip: Duration?
         /// The smoothed variation of the round-trip time.
         public var jitter: Duration?
@@ -144,7 +145,7 @@ extension SessionMachine.Connected {
     var roundTrip: Duration? { heartbeat.roundTrip.smoothed ?? transport?.roundTrip }
     var jitter: Duration? { heartbeat.roundTrip.variation ?? transport?.variation }
 
-    /// Grades the connection by what is known now.
+    /// Grades the connection by the latest measurements.
     mutating func gradeQuality() {
         guard let roundTrip, let jitter else { return }
         quality.measured(roundTrip: roundTrip, variation: jitter, retransmissions: transport?.retransmissions)

@@ -67,7 +67,7 @@ extension SessionMachine {
         switch state {
         case .disconnected where reason.code == .shutdown,
             .disconnecting where reason.code == .shutdown && !isResting:
-            // The daemon's end is not news for a session that was ended before.
+            // A session that was ended before does not take the daemon's shutdown as its reason.
             return
         default:
             goDown(because: reason, flush: timeouts.flush, at: now, into: &actions)
@@ -95,8 +95,8 @@ extension SessionMachine {
         }
     }
 
-    /// The session is disconnected. If the server cannot have heard it, that is reported: the others in the room see
-    /// the session until the server announces its end.
+    /// Reports a goodbye that the server cannot have heard: the others in the room see the session until the server
+    /// announces its end.
     private mutating func noteUnheardGoodbye(lastHeard: Instant, at now: Instant) {
         guard reason.code == .userDisconnect, let lingering else { return }
         let rest = now.duration(to: lastHeard.advanced(by: lingering)).components.seconds
@@ -126,7 +126,7 @@ extension SessionMachine {
     }
 
     private mutating func renew(because reason: Reason, at now: Instant, into actions: inout [Action]) {
-        // The attempt under way will tell the server anyway.
+        // Without a connection there is nothing to replace: the next one tells the server anyway.
         guard case .connected(let connected) = state else { return }
         actions.append(.abandon(connected.attempt.generation))
         lose(connected, because: reason, at: now, into: &actions)
@@ -248,7 +248,7 @@ extension SessionMachine {
     private mutating func measured(_ generation: Generation, _ measurement: TransportMeasurement) {
         guard case .connected(var connected) = state, connected.attempt.generation == generation else { return }
         connected.transport = measurement
-        // While nothing comes back, old numbers say nothing.
+        // While nothing comes back, old measurements mean nothing.
         if connected.heldUntil == nil, !connected.heartbeat.isOverdue, !connected.delivery.isSilent {
             connected.gradeQuality()
         }
@@ -300,7 +300,7 @@ extension SessionMachine {
             if restIfIdle(at: now, into: &actions) { return }
             renewCredential(of: connected, at: now, into: &actions)
             checkLife(at: now, into: &actions)
-            // Only while it is still connected.
+            // Only if it is still connected.
             returnIfDue(at: now, into: &actions)
             handOverIfDue(at: now, into: &actions)
         case .trying(let trying):
@@ -315,7 +315,7 @@ extension SessionMachine {
             lose(connected, because: Reason(.pathLost), at: now, into: &actions)
             return
         }
-        // Where the transport can be asked, it was asked before this; elsewhere only the heartbeat is left.
+        // If the transport can be measured, that was done before this; otherwise only the heartbeat is left.
         if let due = connected.delivery.deadline, now >= due { connected.delivery.heard() }
         switch connected.heartbeat.due(at: now) {
         case .nothing:
@@ -362,7 +362,7 @@ extension SessionMachine {
             let reason = trying.isAwaitingCredential ? credentialTimeout(trying) : Reason(Self.timeout(of: phase))
             if goBack(trying, because: reason, at: now, into: &actions) { return }
             var ending = Ending(reason)
-            // The server is alive, and has left something unanswered.
+            // The server is alive, but has left something unanswered.
             if reason.code == .restoreTimeout { ending.search = .continued }
             failed(attempt, of: trying, ending, at: now)
         }
@@ -384,7 +384,7 @@ extension SessionMachine {
         }
     }
 
-    /// Names the limit and the last failure.
+    /// Returns the reason for giving up, with the limit and the last failure.
     private func givenUp(_ trying: Trying) -> Reason {
         let limit = policy.giveUpAfter.map { "within \($0.components.seconds) s, as give-up-after says" } ?? ""
         let failure =

@@ -1,11 +1,11 @@
 // How a session tries: the steps from losing a connection to having one again.
 
 extension SessionMachine {
-    /// Begins to connect, with a fresh table and no delay.
+    /// Begins to connect, with the table restarted and no delay.
     mutating func startTrying(because reason: Reason, at now: Instant, into actions: inout [Action]) {
         self.reason = reason
         backoff.restart()
-        // A session that only rested has learned nothing new: a server that asked to be left alone is left alone.
+        // A session that only rested has learned nothing new, so it still leaves alone a server that asked for that.
         let rest = reason.code == .demand || reason.code == .wake ? notBefore : nil
         notBefore = nil
         refusals = 0
@@ -32,7 +32,7 @@ extension SessionMachine {
             followsSuddenClose: outage != nil && Rivalry.isSudden(cause))
     }
 
-    /// The connection is gone: begins to reconnect, at once after a local cause, else by the table.
+    /// Begins to reconnect after a connection is gone: at once after a local cause, otherwise by the table.
     mutating func lose(_ connected: Connected, because reason: Reason, at now: Instant, into actions: inout [Action]) {
         lose(connected, Ending(reason), at: now, into: &actions)
     }
@@ -40,7 +40,7 @@ extension SessionMachine {
     mutating func lose(_ connected: Connected, _ ending: Ending, at now: Instant, into actions: inout [Action]) {
         let isStable = connected.since.duration(to: now) >= policy.stableAfter
         var ending = ending
-        // A rival returns as soon as its own table allows.
+        // A rival returns as soon as its own table allows, so it only ends connections that were short.
         let mayBeRival = connected.since.duration(to: now) <= (policy.delays.max() ?? .zero) * 2
         if ending.isAboutMessage {
             rivalry.explained()
@@ -53,7 +53,7 @@ extension SessionMachine {
             fail(because: .incompatible(reason))
             return
         }
-        // A reconnect or a change of room that somebody asked for is no outage, unless the first attempt fails.
+        // A requested reconnect or change of room is an outage only if the first attempt fails.
         let isAskedFor = reason.code == .userReconnect || reason.code == .switchRoom
         if !isAskedFor { counters.outages += 1 }
         escalate(because: reason.code)
@@ -95,7 +95,7 @@ extension SessionMachine {
         }
     }
 
-    /// Returns become rarer to a first endpoint that accepts and closes.
+    /// Makes returns rarer to a first endpoint that accepts the session and then closes the connection.
     private mutating func noteStay(of connected: Connected, isStable: Bool, lostBecause code: Reason.Code) {
         guard connected.attempt.endpoint == Self.firstEndpoint else { return }
         if isStable {
@@ -105,8 +105,9 @@ extension SessionMachine {
         }
     }
 
-    /// Every outage begins with the first endpoint, unless its server said that it cannot serve now. But what only has
-    /// to be told to the server, or sorted out with it, concerns the endpoint that was in use.
+    /// Returns the endpoint at which an outage begins. This is the first one, unless its server said that it cannot
+    /// serve now. If there is only something to tell the server, or to sort out with it, it is the endpoint that was in
+    /// use.
     private func endpoint(after connected: Connected, _ ending: Ending) -> EndpointIndex {
         if ending.leavesEndpoint {
             return connected.attempt.endpoint == Self.firstEndpoint
@@ -119,8 +120,8 @@ extension SessionMachine {
         }
     }
 
-    /// An attempt failed for a reason that is not terminal: the next one goes to the next endpoint if the server or the
-    /// way to it was at fault, unless the budget is spent.
+    /// Handles an attempt that failed for a reason that is not terminal. The next one goes to the next endpoint if the
+    /// server or the way to it was at fault, unless the budget is spent.
     mutating func failed(_ attempt: Attempt, of trying: Trying, _ ending: Ending, at now: Instant) {
         var trying = trying
         countOutage(&trying)
@@ -156,14 +157,14 @@ extension SessionMachine {
         wait(trying, after: ending, at: now)
     }
 
-    /// A connect that somebody asked for becomes an outage as soon as it fails.
+    /// Counts a requested reconnect as an outage, because it did not succeed at once.
     mutating func countOutage(_ trying: inout Trying) {
         guard trying.outage?.isAskedFor == true else { return }
         trying.outage?.isAskedFor = false
         counters.outages += 1
     }
 
-    /// Counts the endings that may happen once.
+    /// Counts the endings that must not be repeated.
     /// - Returns: whether this is one too many without a stable connection in between.
     mutating func isOnceTooOften(_ ending: Ending) -> Bool {
         guard ending.failsIfRepeated else { return false }
@@ -198,11 +199,11 @@ extension SessionMachine {
         let cause = ending.cause
         notBefore = ending.retryAfter.map { now.advanced(by: $0) }
         var until = notBefore ?? now
-        // Without a path nothing is taken from the table, but a server that answered is left alone all the same.
+        // Without a path nothing is taken from the table, but a server that asked for patience gets it all the same.
         if hasPath || cause.hasFloor {
             until = max(until, now.advanced(by: backoff.nextDelay(after: cause, policy: policy)))
         }
-        // Another device may have taken the connection that was lost; that does not apply to an attempt that failed.
+        // Another device may have taken over from a connection that was lost, but not from an attempt that failed.
         if trying.attempts == 0 { until = max(until, now.advanced(by: rivalry.patience(after: ending.reason))) }
         if cause.hasFloor { notBefore = until }
         guard hasPath else {
@@ -224,13 +225,14 @@ extension SessionMachine {
         trying.hasteReason = nil
         trying.takesOver = false
         var safetyAttempt = now.advanced(by: policy.safetyInterval)
-        // Whatever is asked or heard meanwhile, the safety attempt is not postponed.
+        // Requests and events in the meantime do not postpone the safety attempt.
         if case .waitingForNetwork(let due) = trying.activity { safetyAttempt = min(safetyAttempt, due) }
         trying.activity = .waitingForNetwork(safetyAttempt: max(safetyAttempt, notBefore ?? now))
         state = .trying(trying)
     }
 
-    /// A person's request overrides everything: the table restarts and the attempt is made now.
+    /// Restarts the table and makes the attempt now, whatever was planned: a person asked, or the server must be told
+    /// something.
     mutating func tryNow(_ trying: Trying, because reason: Reason, at now: Instant, into actions: inout [Action]) {
         var trying = trying
         if case .attempting(let attempt, _, _, _) = trying.activity { actions.append(.abandon(attempt.generation)) }
@@ -240,17 +242,17 @@ extension SessionMachine {
         trying.wasAccepted = false
         trying.takesOver =
             reason.code == .userConnect || (reason.code == .userReconnect && !trying.isReconnect)
-        // Whatever was said about the credential: it is tried.
+        // The credential is tried again, whatever the server said about it.
         trying.rejection = nil
         notBefore = nil
         backoff.restart()
         attemptNow(trying, at: now, into: &actions)
     }
 
-    /// A network event: the table restarts and the attempt is made now. While the server has asked to be left alone, or
-    /// when such events come too often, the attempt is only brought forward as far as is allowed, and the table stays
-    /// as it is.
-    /// - Parameter reason: `nil` for an event that only may matter: it makes an attempt, but does not restart the
+    /// Restarts the table and makes the attempt now, because of a network event. While the server has asked to be left
+    /// alone, or when such events come too often, the attempt is only brought forward as far as is allowed, and the
+    /// table stays as it is.
+    /// - Parameter reason: `nil` for an event that might not matter: it makes an attempt, but does not restart the
     ///   table.
     mutating func hasten(_ trying: Trying, because reason: Reason?, at now: Instant, into actions: inout [Action]) {
         var trying = trying
@@ -285,7 +287,7 @@ extension SessionMachine {
         attemptNow(trying, at: now, into: &actions)
     }
 
-    /// Tries the same endpoint again at once: what it objected to is changed.
+    /// Tries the same endpoint again at once, because what it objected to has changed.
     mutating func attemptAgain(
         _ trying: Trying, _ attempt: Attempt, because reason: Reason, at now: Instant, into actions: inout [Action]
     ) {
@@ -339,7 +341,7 @@ extension SessionMachine {
         }
     }
 
-    /// Coming back after a rest is not a new connect.
+    /// Whether the session comes back after a rest, which is not a new connect.
     private func hasRested(_ trying: Trying) -> Bool {
         counters.connects > 0 && (trying.cause.code == .demand || trying.cause.code == .wake)
     }
@@ -360,9 +362,9 @@ extension SessionMachine {
 extension SessionMachine.Trying {
     fileprivate var isReconnect: Bool { outage != nil }
 
-    /// After three ends in a row the search suspects something, and the next end finds it. What is suspected first may be
-    /// innocent: a message, an announcement and a filter may all have been unanswered. Whatever goes on for longer is not a
-    /// search.
+    /// How many endings in a row may belong to a search. After three of them the search suspects something, and the
+    /// next ending finds it. The first suspects may be innocent: a message, an announcement and a filter may all have
+    /// been left unanswered. Anything that goes on for longer is not a search.
     private static var searchLimit: Int { 3 * 3 }
 
     /// Notes the end of an attempt, and returns whether it belongs to a search that will end: a session must not give
@@ -386,8 +388,8 @@ extension SessionMachine.Trying {
 }
 
 extension SessionMachine.Trying {
-    /// A certificate that proves nothing is the end when every endpoint has shown one. Until then it is a failure of TLS like
-    /// others, and the next endpoint is tried.
+    /// Returns the ending as the session has to treat it. An invalid certificate is terminal only when every endpoint
+    /// has shown one. Until then it counts as any other TLS failure, and the next endpoint is tried.
     mutating func whileOthersAreLeft(
         _ ending: SessionMachine.Ending, of endpoint: EndpointIndex, among count: Int
     ) -> SessionMachine.Ending {

@@ -1,14 +1,15 @@
-/// Keeps one session connected: decides when to try, where, in which mode, when to pause, when a connection is dead and
-/// when to give up. A value without I/O and clocks; the driver feeds it and carries out what it answers.
+/// The state machine that keeps one session connected. It decides when to try, where and in which mode, when to pause,
+/// when a connection is dead and when to give up. It is a value without I/O or clocks: the driver feeds it inputs and
+/// carries out the actions it returns.
 ///
 /// The states, and what leads from one to the next:
 ///
 ///     disconnected ──connect──▶ connecting ──restored──▶ connected ──lost──▶ reconnecting ──restored──▶ connected
 ///
-/// A terminal reason or the end of `giveUpAfter` leads from connecting, connected and reconnecting to failed. A command
-/// (connect, or reconnect by hand) leads out of failed, and so does another credential where the old one was the
-/// reason. Disconnect leads from every state to disconnected, through disconnecting where there is something to say
-/// goodbye to.
+/// A terminal reason leads from connecting, connected and reconnecting to failed; so does reaching `giveUpAfter` or
+/// `giveUpAttempts` while connecting or reconnecting. A command (connect, or reconnect by hand) leads out of failed,
+/// and so does another credential if the old one was the reason. Disconnect leads from every state to disconnected;
+/// from connected, it first passes through disconnecting to flush and say goodbye.
 ///
 /// A session may also go down on its own, to rest: when nothing uses it (`idle`, with `on-demand`), and before the host
 /// sleeps (`suspend`). The next use, or waking, then leads from disconnected to connecting, unless an explicit
@@ -17,12 +18,12 @@
 /// There are no other transitions. In particular, nothing that completes late causes one, because each input about a
 /// connection carries the generation of the attempt that opened it.
 ///
-/// A rejected credential is not a state of its own: the session is connecting or reconnecting at once, and the next
-/// attempt finds out whether there is another credential before it does anything else. If not, it ends the session with
-/// what the server said.
+/// A rejected credential is not a state of its own: the session keeps connecting or starts to reconnect, and the next
+/// attempt first finds out whether there is another credential. If there is none, the session fails with what the
+/// server said.
 ///
-/// While it tries, a session waits for the network (no path to any endpoint), waits for a delay of its table, or has an
-/// attempt under way; these are the cases of `Trying.Activity`.
+/// While it tries, a session waits for the network (no path to any endpoint), waits for a delay from its table, or has
+/// an attempt under way; these are the cases of `Trying.Activity`.
 public struct SessionMachine: Sendable {
     let policy: ReconnectPolicy
     let timeouts: AttemptTimeouts
@@ -36,7 +37,7 @@ public struct SessionMachine: Sendable {
     public internal(set) var since: Instant
     /// The path to each endpoint; `nil` where the kernel has none.
     var paths: [Path?]
-    /// The kernel's own path to each endpoint, where it is one that the session must not use.
+    /// The kernel's own path to each endpoint if the session must not use it, else `nil`.
     var excluded: [Path?]
     /// Whether connections are bound to the interface of their path.
     let isBound: Bool
@@ -44,22 +45,22 @@ public struct SessionMachine: Sendable {
     var cursor = EndpointIndex(0)
     var backoff: Backoff
     var haste = HasteLimiter()
-    /// The driver sets the strategy, and whether there is a room to look into.
+    /// Decides when to look for other devices. The driver sets its strategy, and whether there is a room to look into.
     public var rivalry = Rivalry()
-    /// If the session ends without a word, how long after its last sign of life others may still see it; `nil` when
-    /// nobody sees it. Set by the driver.
+    /// For how long after the last sign of life others may still see a session that ended without saying goodbye; `nil`
+    /// when nobody sees it. Set by the driver.
     public var lingering: Duration?
     var demand: Demand
     var watch: EndpointWatch
     var returns: ReturnPacing
     var handovers: HandoverPacing
     var escalation = Escalation.none
-    /// Until when the server asked to be left alone; no network event overrides it.
+    /// The time until which the server asked to be left alone; no network event overrides it.
     var notBefore: Instant?
-    /// Endings that may happen once only, since the last stable connection.
+    /// How many endings that must not be repeated there were since the last stable connection.
     var refusals = 0
     var lastGeneration = Generation(rawValue: 0)
-    /// The credential of the attempt or connection, when it is known to end.
+    /// The life of the credential that the attempt or connection uses; `nil` if it is not known to expire.
     var credential: CredentialLife?
     public internal(set) var counters = Counters()
 
@@ -89,8 +90,8 @@ public struct SessionMachine: Sendable {
         self.since = now
     }
 
-    /// Takes up the state that an earlier run of the daemon left: the session had been disconnected by command, or had
-    /// failed for a reason that trying again cannot change. Only for a machine that has been given no input yet.
+    /// Restores the state that an earlier run of the daemon left: the session had been disconnected by command, or had
+    /// failed for a reason that trying again cannot change. Only for a machine that has not received any input yet.
     public mutating func restore(isFailed: Bool, reason: Reason) {
         precondition(state == .disconnected && lastGeneration.rawValue == 0, "only a new machine can take up a state")
         self.reason = reason
@@ -111,15 +112,15 @@ public struct SessionMachine: Sendable {
 
 extension SessionMachine {
     enum State: Hashable, Sendable {
-        /// Can transition to: trying (connect; where it rests, also a use or waking).
+        /// Can transition to: trying (connect, reconnect; if it rests, also a use or waking).
         case disconnected
         /// Connecting or, with an outage, reconnecting. Can transition to: trying, connected, failed, disconnected.
         case trying(Trying)
         /// Can transition to: trying, failed, disconnecting.
         case connected(Connected)
-        /// Can transition to: disconnected, and to trying when connect, a use or waking comes meanwhile.
+        /// Can transition to: disconnected; trying if connect, reconnect, a use or waking comes first.
         case disconnecting(Disconnecting)
-        /// Can transition to: trying (connect, another credential), disconnected.
+        /// Can transition to: trying (connect, reconnect, another credential), disconnected.
         case failed
     }
 
@@ -127,7 +128,7 @@ extension SessionMachine {
         enum Activity: Hashable, Sendable {
             /// No path to any endpoint; one safety attempt at the given time.
             case waitingForNetwork(safetyAttempt: Instant)
-            /// `isHastened` when a network event brought the attempt forward, but not to now.
+            /// `isHastened` if a network event brought the attempt forward, though not to the present moment.
             case waiting(until: Instant, isHastened: Bool)
             case attempting(Attempt, phase: Phase, deadline: Instant, established: Established?)
         }
@@ -136,38 +137,38 @@ extension SessionMachine {
         let startedAt: Instant
         /// Why the session connects, or why the connection was lost.
         let cause: Reason
-        /// `nil` while the session was not up since the last explicit connect.
+        /// `nil` if the session has not been up since the last explicit connect.
         var outage: Outage?
-        /// Whether a server has accepted a connection since. Only a session that was thrown out after that may have
-        /// been displaced.
+        /// Whether a server has accepted an attempt since trying began, or since a person last asked. Only a session
+        /// that was thrown out after that may have been displaced.
         var wasAccepted = false
-        /// Whether the last thing that ended was a connection that the server had accepted, and closed without giving a
+        /// Whether what ended last was a connection that the server had accepted, and then closed without giving a
         /// reason.
         var followsSuddenClose: Bool
-        /// Whether the next attempt is the very first one after somebody asked to connect: it takes over from any other
-        /// device. Not when it has to wait for the network.
+        /// Whether the next attempt is the very first one after somebody asked to connect, which takes over from any
+        /// other device. Having to wait for the network cancels this.
         var takesOver = false
         var attempts = 0
-        /// The attempts that failed although there was a path. One that only helped to find a message or filter that
+        /// How many attempts failed although there was a path. One that only helped to find a message or filter that
         /// the server objects to does not count.
         var failures = 0
-        /// The ends in a row that were part of such a search, and have found nothing yet.
+        /// How many endings in a row belonged to such a search without finding anything.
         var searches = 0
         /// The endpoint whose connection was lost.
         var lostAt: EndpointIndex?
         /// The endpoints where nothing listened.
         var refusedBy: Set<EndpointIndex> = []
-        /// The endpoints whose servers could not prove that they are who they should be.
+        /// The endpoints whose servers have shown an invalid certificate.
         var unproven: Set<EndpointIndex> = []
-        /// The endpoint that served before the session left it for the first one.
+        /// The endpoint that the session left to return to the first one.
         var returnsFrom: EndpointIndex?
-        /// The endpoint whose server had a session other than the expected one, when the last attempt was made there.
+        /// The endpoint of the last attempt, if the server there had a session other than the expected one.
         var mismatchedAt: EndpointIndex?
-        /// Whether a rejected credential was already renewed since the last success.
+        /// Whether a rejected credential has been renewed since the last success.
         var hasRenewedCredential = false
         /// What the server said about the last credential, until the next attempt has another one.
         var rejection: Reason?
-        /// The attempt under way must have its credential before it can do anything.
+        /// Whether the attempt under way still waits for its credential, which it needs before anything else.
         var isAwaitingCredential = false
         /// The network event or command that started the present attempt early.
         var hasteReason: Reason?
@@ -180,13 +181,13 @@ extension SessionMachine {
         let since: Instant
         /// When the server was last heard.
         let lastHeard: Instant
-        /// Whether somebody asked for it and the first attempt has not failed: then it is no outage.
+        /// Whether somebody asked for the reconnect and no attempt has failed yet: then it does not count as an outage.
         var isAskedFor: Bool
         var isReportedLost = false
     }
 
     /// What has to be set up again. It only grows until a full reconnect has succeeded: a server that lost the session
-    /// has a new one after the first try, and would report the second one as resumed.
+    /// creates a new one at the first try, and would report the second try as resumed.
     enum Escalation: Int, Hashable, Sendable, Comparable {
         /// The server is expected to have the session.
         case none
@@ -198,11 +199,11 @@ extension SessionMachine {
         static func < (left: Escalation, right: Escalation) -> Bool { left.rawValue < right.rawValue }
     }
 
-    /// What the server's acceptance said, kept until the session is restored.
+    /// What the server said when it accepted the session, kept until the session is restored.
     struct Established: Hashable, Sendable {
         var serverKeepAlive: Duration?
-        /// Restoring may take longer than the keep-alive: a server that is silent about one subscription is alive, and
-        /// would end the connection if it heard nothing.
+        /// The heartbeat while restoring, which may take longer than the keep-alive: a server that leaves one
+        /// subscription unanswered is still alive, and would end the connection if it heard nothing.
         var heartbeat: Heartbeat
     }
 
@@ -252,14 +253,14 @@ extension SessionMachine {
         case reconnect(ReconnectMode?)
         /// Replace the connection at once: something changed that the server can learn only from a new one.
         case renew(Reason)
-        /// The path to an endpoint is now this one. For `movedSourceGone`, `from` has the address that has left the
-        /// host: either the path until now (also meant by `nil`) or an earlier one, and then the path is what it was.
+        /// The path to an endpoint is now `to`. For `movedSourceGone`, `from` has the address that has left the host.
+        /// It is either the previous path (as `nil` also says) or an earlier one; in the latter case the path itself
+        /// has not changed.
         case pathChanged(EndpointIndex, from: Path? = nil, to: Path?, PathClass)
-        /// The kernel's own path to the endpoint, where the session must not use it; given before the change of the
-        /// path itself.
+        /// The kernel's own path to the endpoint, if the session must not use it, else `nil`. Given before the change
+        /// of the path itself.
         case pathExcluded(EndpointIndex, Path?)
-        /// Something uses the session. A use that is known already may be reported again, and counts as a use of this
-        /// moment.
+        /// Something uses the session. Reporting a known use again changes nothing.
         case useBegan(Use)
         case useEnded(Use)
         /// The host is about to sleep.
@@ -270,15 +271,15 @@ extension SessionMachine {
         case knocked(EndpointIndex, KnockAnswer)
         /// The attempt has reached another phase.
         case progressed(Generation, Phase)
-        /// The transport of the attempt beside the connection in use is ready for CONNECT.
+        /// The successor's transport is ready for CONNECT.
         case prepared(Generation)
-        /// It could not be set up, or is gone again.
+        /// The successor's transport could not be set up, or has closed again.
         case preparationFailed(Generation)
         /// Nothing is in flight any more on a connection that is about to be left.
         case settled(Generation)
         /// The server accepted the session; `resumed` says whether it still had it.
         case established(Generation, resumed: Bool, serverKeepAlive: Duration?)
-        /// Subscriptions are acknowledged: the session is as it was.
+        /// The subscriptions are acknowledged: the session is as it was before.
         case restored(Generation)
         /// The attempt failed, or the connection was lost.
         case ended(Generation, Ending)
@@ -294,13 +295,13 @@ extension SessionMachine {
         case credentialObtained(Generation, expiresAt: Instant?)
         /// A new credential is ready for the next attempt.
         case credentialRenewed(Generation, expiresAt: Instant?)
-        /// The server has taken a new credential on the connection that is up.
+        /// The server has accepted a new credential on the existing connection.
         case credentialReplaced(Generation, expiresAt: Instant?)
         /// A new credential could not be fetched, or it was the same.
         case credentialRenewalFailed(Generation)
-        /// The credential's file is no longer the one that was read.
+        /// The credential's file has changed since it was read.
         case credentialChanged
-        /// Everything accepted was acknowledged, or there was nothing.
+        /// Everything accepted has been acknowledged, or there was nothing to flush.
         case flushed(Generation)
         /// The connection is closed after goodbye.
         case closed(Generation)
@@ -318,23 +319,23 @@ extension SessionMachine {
         public var mayHaveNewCredential: Bool
         /// When the next attempt is made.
         public var pace = Pace.byReason
-        /// Whether a lost connection is continued at the next endpoint of the list. After a failed attempt that is
-        /// always so.
+        /// Whether a lost connection is continued at another endpoint: the second one if the first was in use, else the
+        /// first. Not used for failed attempts, which nearly always go on to the next endpoint.
         public var leavesEndpoint: Bool
         /// Whether a second ending like this, without a stable connection in between, is terminal.
         public var failsIfRepeated = false
-        /// Whether the same endpoint is tried in another way at once: it leads to another server now, is spoken to in
-        /// another version of the protocol, or has discarded the session. The driver limits how often.
+        /// Whether to try the same endpoint again at once in another way: it now leads to another server, is spoken to
+        /// in another version of the protocol, or has discarded the session. The driver limits how often.
         public var triesOtherWay = false
         /// Whether the server closed or reset the connection.
         public var isByServer = false
-        /// Whether it is about a message that was sent, and so not about another device.
+        /// Whether it was caused by a message that was sent, and so not by another device.
         public var isAboutMessage = false
-        /// Whether the endpoint had redirected the attempt, and it was that other server: about the endpoint's own
-        /// address it says only that it answered.
+        /// Whether the endpoint had redirected the attempt, and the ending is about that other server. It then says
+        /// about the endpoint's own address only that it answered.
         public var isElsewhere = false
 
-        /// What it means for the search for the one thing because of which the server ends connections.
+        /// What the ending means for the search for the one thing that makes the server end connections.
         public var search = Search.none
 
         public enum Search: Hashable, Sendable {
@@ -350,11 +351,11 @@ extension SessionMachine {
             case byReason
             /// Without a delay, unless the last attempt had none either: what was wrong has changed.
             case atOnce
-            /// After the busy server's floor.
+            /// After the floor for busy servers, which stays as it is.
             case slow
-            /// After the busy server's floor, which doubles each time.
+            /// After the floor for busy servers, which doubles each time.
             case floor
-            /// The same with twice the floor.
+            /// As `floor`, starting at twice the floor.
             case doubledFloor
         }
 
@@ -372,13 +373,13 @@ extension SessionMachine {
         /// Drop the attempt or connection without a word.
         case abandon(Generation)
         /// Set up the transport of this attempt, everything before CONNECT, beside the connection in use, and report
-        /// `prepared` or `preparationFailed`. It is kept as long as `successor` names it; `open` may follow at any time
-        /// and continues with it.
+        /// `prepared` or `preparationFailed`. It is kept as long as `successor` names it; `open` may follow at any
+        /// time, and continues on it.
         case prepare(Attempt)
-        /// Give nothing new to this connection as long as `isSettling` says so, and report `settled` when everything
-        /// begun on it is finished.
+        /// Start nothing new on this connection while `isSettling` is true, and report `settled` when everything begun
+        /// on it is finished.
         case settle(Generation)
-        /// Close the connection with a word to the server: the session continues elsewhere. Nothing is awaited.
+        /// Say goodbye and close the connection without waiting for anything: the session continues elsewhere.
         case leave(Generation)
         /// Wait until everything that was sent is acknowledged, then report `flushed`.
         case flush(Generation)
@@ -388,7 +389,7 @@ extension SessionMachine {
         /// Fetch a new credential, then report `credentialRenewed` or `credentialRenewalFailed`.
         case renewCredential(Generation)
         /// Open a TCP connection to the endpoint and nothing more, and report `knocked`. It replaces an earlier knock
-        /// at the same endpoint. A connection that answered is kept as long as `wantsKnock` says.
+        /// at the same endpoint. A connection that was answered is kept while `wantsKnock` is true.
         case knock(EndpointIndex)
         case report(Event)
     }
@@ -411,7 +412,7 @@ extension SessionMachine {
 
     /// Takes one input and appends the actions that follow.
     ///
-    /// Every visible change is reported from here, and nowhere else: what people see is compared before and after.
+    /// Visible changes are reported here and nowhere else, by comparing what people see before and after.
     public mutating func handle(_ input: Input, at now: Instant, into actions: inout [Action]) {
         let before = visible
         let qualityBefore = quality
@@ -420,14 +421,14 @@ extension SessionMachine {
         if let quality, quality != qualityBefore { actions.append(.report(.qualityChanged(quality))) }
         let after = visible
         guard after != before else { return }
-        // The attempt under way continues in the other mode, and those who were told "quick" have to know.
+        // The attempt under way continues in the other mode, and anyone who was told "quick" has to know.
         if before.mode == .quick, after.mode == .full { actions.append(.report(.reconnectStarted(.full))) }
         if after.state != before.state { since = now }
         actions.append(
             .report(.stateChanged(from: before.state, lasted: sinceBefore.duration(to: now))))
     }
 
-    /// Bytes arrived on the connection: it is alive.
+    /// Notes that bytes arrived on the connection: it is alive.
     public mutating func heard(_ generation: Generation, at now: Instant) {
         guard case .connected(var connected) = state, connected.attempt.generation == generation else {
             return whileRestoring(generation) { $0.heard(at: now) }
@@ -437,7 +438,7 @@ extension SessionMachine {
         state = .connected(connected)
     }
 
-    /// Bytes were sent on the connection: the server knows that we are alive.
+    /// Notes that bytes were sent on the connection: the server knows that we are alive.
     public mutating func sent(_ generation: Generation, at now: Instant) {
         guard case .connected(var connected) = state, connected.attempt.generation == generation else {
             return whileRestoring(generation) { $0.sent(at: now) }

@@ -1,8 +1,8 @@
 /// The name of a session: what its configuration file is called, and what people and programs call it.
 ///
-/// One to 63 of the characters `a`–`z`, `0`–`9` and `-`, the first of them not `-`; or, for an instance of a template, two
-/// such names with an `@` between them, 127 characters at most: `gateway@edge-17`. So a name is safe, unquoted, in file
-/// names, journal fields, topics and shell commands.
+/// One to 63 of the characters `a`–`z`, `0`–`9` and `-`, the first of them not `-`; or, for an instance of a template,
+/// two such names with an `@` between them, 127 characters at most: `gateway@edge-17`. A name is therefore safe,
+/// unquoted, in file names, journal fields, topics and shell commands.
 public struct SessionName: Hashable, Sendable {
     private let text: String
 
@@ -13,7 +13,7 @@ public struct SessionName: Hashable, Sendable {
         self.text = text
     }
 
-    /// What follows the `@`; `nil` if this is no instance of a template.
+    /// What follows the `@`; `nil` if this is not an instance of a template.
     public var instance: String? {
         text.firstIndex(of: "@").map { String(text[text.index(after: $0)...]) }
     }

@@ -1,9 +1,9 @@
-/// A number and its unit, as files and command lines have them: `250ms`, `64MiB`.
+/// A number and its unit, as written in files and on command lines: `250ms`, `64MiB`.
 package enum Quantity {
-    /// Digits and a unit, nothing else.
+    /// Parses digits followed by a unit, and nothing else.
     ///
-    /// - Parameter units: with how many of the smallest they are.
-    /// - Returns: how many of the smallest unit; `nil` also when that is too large a number.
+    /// - Parameter units: the units, each with the number of smallest units in it.
+    /// - Returns: the quantity in the smallest unit; `nil` if the text has another form or the number is too large.
     package static func parse(_ text: some StringProtocol, units: [(name: String, factor: Int)]) -> Int? {
         let digits = text.prefix { $0.isASCII && $0.isNumber }
         let unit = text.dropFirst(digits.count)
@@ -22,12 +22,12 @@ extension Duration {
         self = .milliseconds(milliseconds)
     }
 
-    /// The text from which it is read, with the greatest unit that leaves a whole number.
+    /// The text that ``init(text:)`` reads, with the greatest unit that leaves a whole number.
     package var text: String {
         let (seconds, attoseconds) = components
         guard attoseconds == 0 else { return "\(seconds * 1000 + attoseconds / 1_000_000_000_000_000)ms" }
         let units: [(Int64, String)] = [(86_400, "d"), (3600, "h"), (60, "min")]
-        // One day is 24 hours.
+        // Exactly one day is written as 24 hours.
         let unit = units.first { seconds != 0 && seconds % $0.0 == 0 && ($0.1 != "d" || seconds > 86_400) } ?? (1, "s")
         return "\(seconds / unit.0)\(unit.1)"
     }

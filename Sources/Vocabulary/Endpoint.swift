@@ -1,8 +1,8 @@
 /// One server address out of a session's list: `mqtts://broker.example:8883`.
 ///
-/// Parsing is strict: what is accepted is what can be dialed, and every other text is refused with a sentence that
-/// says what to write instead. Host names are kept in lower case, IP literals in their canonical form (RFC 5952), so
-/// that two spellings of one endpoint are equal.
+/// Parsing is strict: it accepts only what can be dialed, and refuses every other text with a sentence that says what
+/// to write instead. Host names are kept in lower case, IP literals in their canonical form (RFC 5952), so that two
+/// spellings of one endpoint are equal.
 public struct Endpoint: Hashable, Sendable {
     /// The transport that carries the bytes.
     public enum Scheme: String, Hashable, Sendable, CaseIterable {
@@ -15,7 +15,7 @@ public struct Endpoint: Hashable, Sendable {
         /// MQTT over WebSocket over TLS.
         case wss
 
-        /// The port that is meant when the endpoint names none.
+        /// The port of an endpoint that names none.
         public var defaultPort: Int {
             switch self {
             case .mqtt: 1883
@@ -28,7 +28,7 @@ public struct Endpoint: Hashable, Sendable {
         /// Whether TLS protects the connection.
         public var isSecure: Bool { self == .mqtts || self == .wss }
 
-        /// Whether MQTT is spoken inside of a WebSocket, so that the endpoint may have a path and a query.
+        /// Whether MQTT is spoken inside a WebSocket, so that the endpoint may have a path and a query.
         public var isWebSocket: Bool { self == .ws || self == .wss }
     }
 
@@ -60,7 +60,7 @@ public struct Endpoint: Hashable, Sendable {
         try self.init(scheme: scheme, host: host, port: port, path: String(target))
     }
 
-    /// Puts an endpoint together from parts, as a redirection by the server gives them. Checks the same as parsing.
+    /// Creates an endpoint from its parts, as a server's redirection gives them, with the same checks as parsing.
     ///
     /// - Parameter host: a name or an IP literal, without brackets.
     public init(scheme: Scheme, host: String, port: Int? = nil, path: String = "") throws(EndpointError) {
@@ -126,7 +126,7 @@ extension Endpoint {
     }
 
     package static func port(_ text: Substring) throws(EndpointError) -> Int {
-        // Int("+1") and Int("007") are numbers to the standard library, but not ports that anybody means.
+        // Int("+1") and Int("007") are numbers to the standard library, but nobody means them as ports.
         guard text.utf8.allSatisfy({ (0x30...0x39).contains($0) }), text.first != "0", let port = Int(text) else {
             throw .badPort(String(text))
         }
@@ -158,7 +158,7 @@ extension Endpoint {
 
     private static func canonicalPath(_ path: String, scheme: Scheme) throws(EndpointError) -> String {
         if scheme.isWebSocket {
-            // What most servers and clients have where nobody says anything; the standard names none.
+            // The default path of most servers and clients; the standard names none.
             if path.isEmpty { return "/mqtt" }
             guard path.first == "/" || path.first == "?" else { throw .path }
             return path.first == "/" ? path : "/mqtt" + path

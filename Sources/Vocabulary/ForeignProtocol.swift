@@ -15,7 +15,7 @@ public enum ForeignProtocol: Hashable, Sendable, CaseIterable {
     case amqp
     case redis
 
-    /// How a server that speaks it begins. AMQP and HTTP servers begin only after they are spoken to.
+    /// The first bytes of a server that speaks it. AMQP and HTTP servers send them only after they are spoken to.
     var beginnings: [[UInt8]] {
         switch self {
         case .http: [Array("HTTP/".utf8), Array("<html".utf8), Array("<!DOCTYPE".utf8)]

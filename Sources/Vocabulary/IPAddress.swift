@@ -1,6 +1,6 @@
 import Glibc
 
-/// An IPv4 or IPv6 address without zone and port.
+/// An IPv4 or IPv6 address without a zone or port.
 public struct IPAddress: Hashable, Sendable {
     /// The version of IP.
     public enum Family: String, Hashable, Sendable, CaseIterable {
@@ -38,10 +38,10 @@ public struct IPAddress: Hashable, Sendable {
 }
 
 extension IPAddress {
-    /// An address beside another one that a host in the same network may have.
+    /// Picks an address next to the given one, as another host in the same network may have it; `nil` if there is none.
     /// - Parameters:
-    ///   - text: an address with its prefix, `192.0.2.7/24`; `nil` if it is something else, or is alone there.
-    ///   - taken: the addresses of the host itself.
+    ///   - text: an address with its prefix length, `192.0.2.7/24`; the result is `nil` for any other form.
+    ///   - taken: the addresses of the host itself, which are not picked.
     package init?(besides text: String, exceptFor taken: Set<IPAddress> = []) {
         let parts = text.split(separator: "/")
         guard parts.count == 2, let address = IPAddress(String(parts[0])), let length = Int(parts[1]),
@@ -53,7 +53,7 @@ extension IPAddress {
         for difference in 1...mask {
             var bytes = address.bytes
             bytes[last] ^= difference
-            // The first and the last address of an IPv4 network are nobody's, unless there are only two (RFC 3021).
+            // No host has the first or the last address of an IPv4 network, unless there are only two (RFC 3021).
             if address.family == .ipv4, hostBits > 1, [0, mask].contains(bytes[last] & mask) { continue }
             if let other = IPAddress(bytes: bytes), !taken.contains(other) {
                 self = other

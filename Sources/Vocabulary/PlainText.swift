@@ -1,10 +1,10 @@
 extension StringProtocol {
-    /// The text as one line that does nothing but be read: for the journal, a terminal and a status, no matter who wrote it.
+    /// The text as one line that is safe to show in the journal, a terminal or a status, no matter who wrote it.
     ///
     /// Line breaks and tabs become spaces. Every other control character (C0, DEL, C1), and the marks that change the
     /// direction of what follows, become U+FFFD.
     ///
-    /// - Parameter limit: how many Unicode scalars are kept at most; where there were more, the last one is an ellipsis.
+    /// - Parameter limit: how many Unicode scalars to keep; if there were more, the last one is an ellipsis.
     public func plain(atMost limit: Int = 500) -> String {
         var shown = String.UnicodeScalarView()
         var count = 0
@@ -22,10 +22,10 @@ extension StringProtocol {
 }
 
 extension Unicode.Scalar {
-    /// Whether it does nothing but be read.
+    /// Whether it is safe to show as it stands.
     public var isPlain: Bool { plain == self }
 
-    /// What stands for it in a text that is only read.
+    /// What replaces it in plain text.
     fileprivate var plain: Unicode.Scalar {
         switch value {
         case 0x09...0x0D, 0x85, 0x2028, 0x2029: " "

@@ -14,7 +14,7 @@ public struct ProxyAddress: Hashable, Sendable {
     public let scheme: Scheme
     /// A host name in lower case, or an IPv4 or IPv6 literal without brackets.
     public let host: String
-    /// 1...65535. SOCKS 5 has 1080 by default; for HTTP it must be given, since none is usual.
+    /// 1...65535. The default for SOCKS 5 is 1080; an HTTP proxy has no usual port, so it must be given.
     public let port: Int
 
     /// Parses `SCHEME://HOST[:PORT]`.

@@ -2,12 +2,12 @@
 public enum SessionState: String, Codable, Sendable, CaseIterable {
     /// Not connected, and nothing is tried. First and final state.
     case disconnected
-    /// Attempts to establish, before the session was ever up since the last explicit connect.
+    /// Trying to connect, when the session has not been up since the last explicit connect.
     case connecting
     case connected
-    /// Was connected and lost.
+    /// Trying to connect again after the connection was lost.
     case reconnecting
-    /// On the way down after an explicit disconnect: flush, say goodbye.
+    /// Going down: flushing, then saying goodbye.
     case disconnecting
     /// Gave up or hit a terminal reason; stays until connect, new configuration or new credential.
     case failed
@@ -19,7 +19,7 @@ public enum Phase: String, Codable, Sendable, CaseIterable {
     case waiting, resolving, dialing, securing, authenticating, restoring
 }
 
-/// Why a connected session may not be: the status says so until that is known.
+/// Why a connected session may not really be connected; the status shows it until that is known.
 public enum Doubt: String, Codable, Sendable, CaseIterable {
     /// The connection is kept for a while although its path is gone.
     case pathLost = "path-lost"

@@ -11,7 +11,7 @@ public struct Announcement: Hashable, Sendable {
     public var qos: QoS
     /// Whether the server keeps it for later subscribers (3.3.1.3).
     public var retain: Bool
-    /// As of any PUBLISH (3.3.2.3).
+    /// As for any PUBLISH (3.3.2.3).
     public var properties: Publish.Properties
 
     public init(
@@ -53,7 +53,7 @@ struct Announcements: Sendable {
         refusals[topic].flatMap { $0.until > now ? $0.code : nil }
     }
 
-    /// The wall clock was set forward by this many milliseconds.
+    /// Shifts the times, because the wall clock was set forward by this many milliseconds.
     mutating func clockStepped(by milliseconds: Int64) {
         refusals = refusals.mapValues { ($0.code, $0.until.advanced(by: milliseconds)) }
     }

@@ -38,13 +38,13 @@ struct AnswerWatch: Sendable {
         numbers.removeAll()
     }
 
-    /// The wall clock was set forward by this many milliseconds.
+    /// Shifts the times, because the wall clock was set forward by this many milliseconds.
     mutating func shiftTimes(by milliseconds: Int64) {
         for index in awaited.indices { awaited[index].sentAt = awaited[index].sentAt.advanced(by: milliseconds) }
     }
 }
 
-/// What is known of a server that does not answer.
+/// What is known about a server that does not answer.
 struct Patience: Sendable {
     /// PUBLISH and PUBREL.
     var exchanges = AnswerWatch()
@@ -52,10 +52,10 @@ struct Patience: Sendable {
     var requests = AnswerWatch()
     /// When a PINGREQ was sent after something had become overdue, and what had been sent by then.
     var probe: (sentAt: Timestamp, exchanges: UInt64, requests: UInt64)?
-    /// Until then the server could not be heard, or had not been sent everything.
+    /// Until then the server could not be heard, or had not been sent everything yet.
     var notBefore = Timestamp(rawValue: .min)
-    /// A message was set aside because it was not answered, and none has been answered since. If a server answers
-    /// nothing at all, no message is to blame.
+    /// Whether a message was set aside because it was not answered, and none has been answered since. If a server
+    /// answers nothing at all, no message is to blame.
     var hasBlamed = false
 
     mutating func connectionClosed() {
@@ -115,7 +115,7 @@ extension MQTTClientMachine {
         }
     }
 
-    /// PINGRESP: what was sent before it and is still unanswered never will be.
+    /// Handles PINGRESP: what was sent before the PINGREQ and is still unanswered never will be answered.
     mutating func probeAnswered(_ step: inout Step) {
         guard let probe = patience.probe else { return }
         patience.probe = nil

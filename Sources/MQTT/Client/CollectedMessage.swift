@@ -55,7 +55,7 @@ extension MQTTClientMachine.InboundMessage {
     public var size: Int { topic.utf8.count + payload.readableBytes + properties.contentSize }
 }
 
-/// A message that has come into the inbox, and for whom.
+/// A message that has come into the inbox, and the consumers that it is for.
 public struct InboxMessage: Hashable, Sendable {
     public var message: CollectedMessage
     public var consumers: [ConsumerName]

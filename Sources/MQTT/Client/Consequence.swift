@@ -79,7 +79,7 @@ public struct Consequence: Hashable, Sendable {
         self.measures = measures
     }
 
-    /// Codes, packets, and what to do.
+    /// Reason codes, the packets that they are read in, and what to do.
     public struct Row: Hashable, Sendable {
         /// The reason codes of the row.
         public let codes: [ReasonCode]
@@ -182,7 +182,7 @@ public enum Remedy: Hashable, Sendable {
     case window(Int)
     /// Topic aliases are no longer used.
     case noAliases
-    /// Seconds, from the second time on.
+    /// The keep-alive from now on, in seconds; from the second time on.
     case keepAlive(UInt16)
     /// What may have been the reason is sent one by one on the next connection.
     case isolation

@@ -1,4 +1,4 @@
-/// What waits in the inbox for one durable consumer: how much, and how much goes when the oldest messages go.
+/// What waits in the inbox for one durable consumer: how much, and how much is dropped with the oldest messages.
 ///
 /// A consumer may have a million messages, so they are not tracked one by one: they are counted in runs, and a whole
 /// run is dropped at a time.
@@ -10,7 +10,7 @@ struct ConsumerBacklog: Hashable, Sendable {
     private(set) var bytes = 0
     /// Oldest first.
     private var runs: [InboxRun] = []
-    /// The first run that counts: those before it are gone, and are cut off now and then.
+    /// The first run that counts: those before it are gone, and are removed from time to time.
     private var first = 0
     /// Everything up to here was dropped.
     private var droppedThrough = InboxSequence.zero
@@ -41,7 +41,7 @@ struct ConsumerBacklog: Hashable, Sendable {
         }
     }
 
-    /// Removes one. Does nothing if it was dropped before.
+    /// Removes a message. Does nothing if it was dropped before.
     mutating func remove(_ sequence: InboxSequence, _ size: Int) {
         guard sequence > droppedThrough else { return }
         var (low, high) = (first, runs.count)
@@ -71,7 +71,7 @@ struct ConsumerBacklog: Hashable, Sendable {
         return run
     }
 
-    /// The last of the oldest run; `nil` if nothing waits.
+    /// The last message of the oldest run; `nil` if nothing waits.
     var oldestRunEnd: InboxSequence? { first < runs.count ? runs[first].through : nil }
 
     private mutating func skipEmpty() {

@@ -1,4 +1,4 @@
-/// Names a durable consumer of one session: 1 to 64 letters, digits, `-`, `_` and `.` of ASCII.
+/// Names a durable consumer of one session: 1 to 64 ASCII letters, digits, `-`, `_` and `.`.
 public struct ConsumerName: Hashable, Comparable, Sendable, CustomStringConvertible {
     public let description: String
 

@@ -9,9 +9,9 @@ struct InboundExchanges: Sendable {
     var outstanding: Set<PacketID> = []
     /// What CONNECT announces: how many of `outstanding` the server may send.
     private(set) var receiveMaximum = 1
-    /// The least it may be. On every connection the server first sends what is unacknowledged: if that is too much, it
-    /// would be too much for ever. So a server that exceeded the limit is told so, and gets twice as much on the next
-    /// connection.
+    /// The least that `receiveMaximum` may be. On every connection the server first sends what is unacknowledged: if
+    /// that is too much, it would be too much every time. So a server that exceeded the limit is told so, and gets
+    /// twice as much on the next connection.
     private var leastReceiveMaximum = 1
 
     init(_ identifiers: Set<PacketID>) {
@@ -39,7 +39,7 @@ struct InboundExchanges: Sendable {
         return true
     }
 
-    /// A QoS 1 or 2 PUBLISH arrived. Returns whether the server keeps to our Receive Maximum.
+    /// Notes that a QoS 1 or 2 PUBLISH arrived. Returns whether the server keeps to our Receive Maximum.
     mutating func arrived(_ id: PacketID) -> Bool {
         outstanding.insert(id)
         guard outstanding.count > receiveMaximum else { return true }
@@ -60,14 +60,14 @@ struct InboundExchanges: Sendable {
         return doubtful.contains(id) && !publish.duplicate
     }
 
-    /// A QoS 2 PUBLISH arrived.
+    /// Begins the exchange of a QoS 2 PUBLISH.
     mutating func begin(_ id: PacketID, duplicate: Bool) -> Arrival {
         let wasDoubtful = doubtful.remove(id) != nil
         if identifiers.insert(id).inserted { return .new }
         return wasDoubtful && !duplicate ? .newInDoubt : .duplicate
     }
 
-    /// PUBREL arrived. Returns whether the identifier was in use.
+    /// Ends an exchange with PUBREL. Returns whether the identifier was in use.
     mutating func end(_ id: PacketID) -> Bool {
         doubtful.remove(id)
         return identifiers.remove(id) != nil

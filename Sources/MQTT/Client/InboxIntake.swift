@@ -4,7 +4,8 @@ import NIOCore
 ///
 /// A message that a durable consumer needs is acknowledged once it is committed and not before (rule 12). One commit at
 /// a time carries such messages; those that arrive meanwhile wait, go into the next one together, and are acknowledged
-/// in the order in which they arrived [MQTT-4.6.0-2]. What waits dies with its connection; the server sends it again.
+/// in the order in which they arrived [MQTT-4.6.0-2]. What waits is discarded with its connection; the server sends it
+/// again.
 ///
 /// Each consumer has limits of its own. At its limit, the oldest messages of that consumer are dropped and counted,
 /// without affecting the others. Or, if the session is configured so, acknowledgements are withheld: messages keep waiting
@@ -24,12 +25,12 @@ struct InboxIntake: Sendable {
     /// A message that has to wait.
     struct Entry: Sendable {
         var publish: Publish
-        /// Who wanted it when it came; nobody, if it only has to wait for its turn.
+        /// The consumers that wanted it when it came; empty if it only has to wait for its turn.
         var consumers: [ConsumerName] = []
         /// Their generations.
         var generations: [Int] = []
         let size: Int
-        /// Its identifier was remembered from an earlier session of the server.
+        /// Whether its identifier was remembered from an earlier session of the server.
         var wasDoubtful = false
         /// Its place in the inbox, assigned when it goes there.
         var sequence = InboxSequence.zero
@@ -41,7 +42,7 @@ struct InboxIntake: Sendable {
         var entries: [Entry]
         /// Those of them that come into the inbox, in order.
         var messages: [InboxMessage]
-        /// Its connection is gone: none of it is acknowledged.
+        /// Whether its connection is gone, so that none of it is acknowledged.
         var isStale = false
     }
 
@@ -64,9 +65,9 @@ struct InboxIntake: Sendable {
     /// well: the server sends them again on the next connection, in their order.
     private(set) var leftOut: Set<PacketID> = []
     var batch: Batch?
-    /// The store had no room; cleared by `resumeCollecting`.
+    /// Whether the store had no room; cleared by `resumeCollecting`.
     var isPaused = false
-    /// Reported when acknowledgements begin to be withheld, and not again until there is enough room.
+    /// Whether it was reported that acknowledgements are withheld; not reported again until there is enough room.
     var isFull = false
 
     init(_ durable: DurableSession) {
@@ -76,7 +77,7 @@ struct InboxIntake: Sendable {
         nextSequence = durable.nextInboxSequence
     }
 
-    /// What waits for all of them.
+    /// How much waits for all of them.
     var messages: Int { collectors.values.reduce(0) { $0 + $1.backlog.messages } }
     var bytes: Int { collectors.values.reduce(0) { $0 + $1.backlog.bytes } }
 
@@ -89,12 +90,12 @@ struct InboxIntake: Sendable {
     /// Whether what waits is stuck until a program, or a person, makes room.
     private var isStuck: Bool { batch == nil && (isFull || isPaused) }
 
-    /// How far it is with fetching what was left out.
+    /// How far it has come with fetching what was left out.
     enum Fetching: Hashable, Sendable {
         /// There is no room, or nothing to fetch. Can transition to: asking.
         case none
-        /// Whether the server has read the last acknowledgements: it would send again what it knows none of. Can transition
-        /// to: ready.
+        /// It is unknown whether the server has read the last acknowledgements; if not, it would send those messages
+        /// again. Can transition to: ready.
         case asking
         /// Another connection may begin.
         case ready
@@ -116,12 +117,12 @@ struct InboxIntake: Sendable {
         return true
     }
 
-    /// Whether more must not wait in memory; one message of any size may.
+    /// Whether no more may wait in memory; one message of any size always may.
     func isOverfull(with publish: Publish, above limit: Int) -> Bool {
         isStuck && !waiting.isEmpty && waitingBytes + publish.contentSize > limit
     }
 
-    /// Returns whether it may wait.
+    /// Makes a message wait. Returns whether there was room for it.
     mutating func wait(_ publish: Publish, for consumers: [ConsumerName]) -> Bool {
         if let id = publish.packetID {
             waitingIDs.insert(id)
@@ -199,7 +200,7 @@ struct InboxIntake: Sendable {
         }
     }
 
-    /// Makes room for a message of this size: the oldest of each consumer go that has none.
+    /// Makes room for a message of this size, by dropping the oldest messages of each consumer that has none.
     ///
     /// - Parameter first: the first message of the commit that is being made, whose own messages are not dropped from it.
     /// - Returns: what is dropped, and whether there is room now; if not, the commit has to end here.
@@ -219,7 +220,8 @@ struct InboxIntake: Sendable {
         return (dropped, true)
     }
 
-    /// The wall clock was set: what is on its way into the inbox, and was received within the range, moves along.
+    /// Shifts the times of what is on its way into the inbox and was received within the range, because the wall clock
+    /// was set.
     mutating func shiftTimes(by milliseconds: Int64, receivedWithin range: ClosedRange<Timestamp>) {
         guard var moved = batch?.messages else { return }
         for index in moved.indices where range.contains(moved[index].message.receivedAt) {

@@ -4,7 +4,7 @@ import NIOCore
 // throughout [MQTT-4.12.0-5], and nothing but AUTH and DISCONNECT is sent before CONNACK (rule 20).
 
 extension MQTTClientMachine {
-    /// AUTH from the server, before or after CONNACK.
+    /// Handles AUTH from the server, before or after CONNACK.
     mutating func received(_ auth: Auth, isConnected: Bool, _ step: inout Step) {
         guard var exchange = authentication else {
             return violate(.protocolError, "the server sent AUTH, and nothing is being authenticated", &step)
@@ -31,7 +31,7 @@ extension MQTTClientMachine {
         }
     }
 
-    /// CONNACK with success. Returns whether the server has proven itself, or need not.
+    /// Checks a CONNACK with success. Returns whether the server has proven itself, or need not.
     mutating func isProven(_ connack: Connack, _ step: inout Step) -> Bool {
         guard var exchange = authentication else { return true }
         authentication = nil
@@ -50,7 +50,7 @@ extension MQTTClientMachine {
         }
     }
 
-    /// The key is there: answers the challenge, if it still stands.
+    /// Answers the challenge with the key, if the challenge still stands.
     mutating func respond(with key: SCRAMClient.Key, _ step: inout Step) {
         switch connection {
         case .closed, .closing: return
@@ -72,8 +72,8 @@ extension MQTTClientMachine {
         return authentication == nil && session.limits.maximumPacketSize >= Self.largestAuth
     }
 
-    /// Bytes that an AUTH of ours may have [MQTT-3.2.2-15]: a user name, of which each byte may take three, or a nonce of the
-    /// server, and some more.
+    /// How many bytes an AUTH of ours may have [MQTT-3.2.2-15]: a user name, each byte of which may take three, or a
+    /// nonce of the server, and some more.
     private static var largestAuth: Int { 256 + max(3 * SCRAMClient.longestUser, SCRAMClient.longestNonce) }
 
     private func write(_ code: ReasonCode, _ data: [UInt8], _ step: inout Step) {

@@ -21,7 +21,7 @@ extension MQTTClientMachine {
 
     /// How much there is in the inbox, and in front of it.
     public struct InboxCounts: Hashable, Sendable {
-        /// Counted once for each consumer that a message waits for; those count that are not committed yet.
+        /// Counted once for each consumer that a message waits for, including those that are not committed yet.
         public var messages: Int
         /// The sum of their `size`, counted alike.
         public var bytes: Int
@@ -34,21 +34,22 @@ extension MQTTClientMachine {
         InboxCounts(messages: intake.messages, bytes: intake.bytes, withheld: intake.withheld)
     }
 
-    /// Whether the driver is to read on. Not while a commit is under way, which has an end, and as much waits for it as there
-    /// is room for in memory. Never for want of room in the inbox: that may last, and the connection has to be heard.
+    /// Whether the driver should read on. It should not while a commit is under way, which has an end, and as much
+    /// waits for it as memory has room for. A lack of room in the inbox is no reason: that may last, and the connection
+    /// has to be heard.
     public var wantsToRead: Bool {
         !isBehind && work.count < Self.maximumWork
             && (intake.batch == nil || intake.waitingBytes <= configuration.maximumWaitingBytes)
     }
 
-    /// Packets that wait for commits, before the server is read no further.
+    /// How many packets may wait for commits before the driver stops reading.
     private static var maximumWork: Int { 16_384 }
 
-    /// Whether there is room for messages that found none to wait in, and were left out. The server sends them again on
-    /// another connection, and it is time for that.
+    /// Whether there is room for messages that had to be left out, because too much was waiting. The server sends them
+    /// again on another connection, and it is time for that.
     public var hasRoomForLeftOut: Bool { intake.hasRoomForLeftOut && intake.fetching == .ready }
 
-    /// Another connection is the way to get them, and acknowledgements must not be lost on this one.
+    /// Prepares for another connection, which is the way to get them: acknowledgements must not be lost on this one.
     mutating func fetchLeftOut(_ step: inout Step) {
         guard intake.hasRoomForLeftOut, intake.fetching == .none, work.isEmpty, isConnected else { return }
         intake.fetching = .asking
@@ -88,7 +89,7 @@ extension MQTTClientMachine {
 
     // MARK: Into the inbox
 
-    /// A QoS 0 message: it waits like the others, but nobody would send it again.
+    /// Collects a QoS 0 message: it waits like the others, but the server would not send it again.
     mutating func collectUnacknowledged(_ publish: Publish, _ step: inout Step) {
         let consumers = consumers(of: publish)
         guard !consumers.isEmpty else { return }
@@ -171,7 +172,7 @@ extension MQTTClientMachine {
         if let id = entry.publish.packetID, entry.publish.qos == .exactlyOnce {
             entry.wasDoubtful = inbox.begin(id, duplicate: entry.publish.duplicate) == .newInDoubt
             exchange = id
-            // Sent before, but never taken.
+            // It may have been sent before, but was never taken.
             message.duplicate = false
         }
         let sequence = intake.nextSequence
@@ -183,7 +184,7 @@ extension MQTTClientMachine {
         return InboxMessage(message: collected, consumers: entry.consumers)
     }
 
-    /// The commit with messages for the inbox is durable.
+    /// Finishes the messages for the inbox whose commit is durable.
     mutating func collected(_ number: CommitNumber, _ step: inout Step) {
         guard let batch = intake.batch, batch.commit <= number else { return }
         intake.batch = nil
@@ -201,7 +202,8 @@ extension MQTTClientMachine {
         }
     }
 
-    /// The commit is durable without its messages: they wait again, until the driver says that it is time to try.
+    /// Makes the messages of a commit that is durable without them wait again, until the driver says that it is time to
+    /// try.
     mutating func notCollected(_ number: CommitNumber, _ step: inout Step) {
         guard let batch = intake.batch, batch.commit == number else { return }
         intake.batch = nil
@@ -223,7 +225,7 @@ extension MQTTClientMachine {
         step.emit(.collectingPaused)
     }
 
-    /// Told once when acknowledgements begin to be withheld, and once when a quarter of the inbox is free again.
+    /// Reports once when acknowledgements begin to be withheld, and once when a quarter of the inbox is free again.
     private mutating func noteFullness(_ step: inout Step) {
         let isBlocked = intake.batch == nil && !intake.isPaused && !intake.waiting.isEmpty
         if isBlocked, !intake.isFull {

@@ -70,7 +70,7 @@ extension MQTTClientMachine {
         connect.keepAlive = announcedKeepAlive
         connect.username = connecting.credentials.username
         connect.password = connecting.credentials.password
-        // A connection that only discards a session says nothing to anybody.
+        // A connection that only discards a session must not cause a will.
         connect.will = connecting.onlyDiscards ? nil : configuration.will
         if version == .threeOneOne, connect.password != nil { connect.username = connect.username ?? "" }
         if let authentication {
@@ -112,7 +112,7 @@ extension MQTTClientMachine {
         for id in subscriptions.connectionClosed() + announcements.connectionClosed() { packetIDs.free(id) }
     }
 
-    /// Nothing is sent from here on.
+    /// Ends the connection: nothing is sent from here on.
     private mutating func end(_ step: inout Step) {
         connection = .closing
         work.removeAll()
@@ -157,10 +157,11 @@ extension MQTTClientMachine {
         if !isBehind { readOn(&step) }
     }
 
-    /// So much of one packet takes the slowest link no longer than a heartbeat; a server that drips never comes so far.
+    /// How many bytes of one packet are a sign of life: the slowest link takes no longer than a heartbeat for them, and
+    /// a server that only drips never gets there.
     private static var partOfPacket: Int { 16 << 10 }
 
-    /// Works on one input's share of what has arrived.
+    /// Processes one input's share of what has arrived.
     mutating func readOn(_ step: inout Step) {
         var count = 0
         isBehind = false
@@ -196,7 +197,7 @@ extension MQTTClientMachine {
         }
     }
 
-    /// The first packet of a connection.
+    /// Handles what the server sends before the connection is accepted.
     private mutating func answered(_ packet: Packet, _ connecting: Connecting, _ step: inout Step) {
         guard connecting.isSent else {
             return violate(.protocolError, "the server sent \(packet.kind) before CONNECT", &step)
@@ -269,8 +270,8 @@ extension MQTTClientMachine {
             resumed: connack.sessionPresent, isCertain: connecting.wasSessionCertain, limits, &step)
     }
 
-    /// Whether the server takes packets as large as the answers that a client cannot but send [MQTT-3.2.2-15]: PUBREL and
-    /// PUBCOMP with a reason code have 5 bytes, and DISCONNECT with one has 3.
+    /// Whether the server takes packets as large as the answers that a client has to send [MQTT-3.2.2-15]: PUBREL and
+    /// PUBCOMP with a reason code have 5 bytes, and DISCONNECT with one has 3. If not, ends the connection.
     private mutating func takesAnswers(_ limits: ServerLimits, _ step: inout Step) -> Bool {
         let largest = limits.maximumPacketSize
         guard largest < 5 else { return true }
@@ -281,7 +282,7 @@ extension MQTTClientMachine {
         return false
     }
 
-    /// Session Present 1: both sides continue where they were (4.4).
+    /// Resumes the session (Session Present 1): both sides continue where they were (4.4).
     private mutating func resume(isCertain: Bool, _ step: inout Step) {
         inbox.resumed(isCertain: isCertain)
         for id in outbox.identifiersInOrder {
@@ -298,15 +299,16 @@ extension MQTTClientMachine {
         askAboutSuspects(&step)
     }
 
-    /// An exchange that was begun in moments that were lost is finished at the server, so that it takes nothing new for it.
-    /// Whether there is one is not known: a server that knows of none says so, and that is no error (4.3.3).
+    /// Finishes the exchanges at the server that may have begun in moments that the store has lost, so that the server
+    /// takes nothing new for one of them. Nobody knows whether there are any: a server that knows of none says so,
+    /// which is not an error (4.3.3).
     private mutating func askAboutSuspects(_ step: inout Step) {
         guard !hasAskedAboutSuspects else { return }
         hasAskedAboutSuspects = true
         for id in suspectIDs.sorted(by: { $0.rawValue < $1.rawValue }) { enqueue(.pubrel(id, .success), step) }
     }
 
-    /// Session Present 0: there is no exchange to continue [MQTT-3.2.2-5].
+    /// Starts over in a new session (Session Present 0): there is no exchange to continue [MQTT-3.2.2-5].
     private mutating func loseSession(_ step: inout Step) {
         for id in outbox.identifiersInOrder {
             guard let entry = outbox.inFlight[id] else { continue }
@@ -368,7 +370,7 @@ extension MQTTClientMachine {
             }
             let code = disconnect.reasonCode
             let measures = Consequence(of: code, in: .disconnect).measures
-            // Where there is no message to blame it may be an announcement, or a filter.
+            // If there is no message to blame, it may have been about an announcement or a filter.
             let isUnexplained = !reason.remedies.contains(.quarantine) && !reason.remedies.contains(.isolation)
             if code.mayConcernPackets, !measures.contains(.quarantine) || isUnexplained {
                 let words = reason.reasonString ?? "the server ends the connection for this message: \(code.name)"

@@ -4,7 +4,8 @@
 //
 //     CONNECT, Clean Session 1 ─▶ CONNACK ─▶ DISCONNECT        then        CONNECT, Clean Session 0 ─▶ Session Present 0
 //
-// A session that never was begins with Clean Session 0 at once, which is right as long as the server has none either.
+// A session that did not exist before begins with Clean Session 0 at once, which is right as long as the server has
+// none either.
 
 extension MQTTClientMachine {
     /// What becomes of the server's session.
@@ -13,11 +14,13 @@ extension MQTTClientMachine {
         case none
         /// The next connection discards it. Can transition to: done.
         case needed
-        /// It is gone; the next connection begins a new one, and does not discard that. Can transition to: none, needed.
+        /// It is gone; the next connection begins a new one, and does not discard that one. Can transition to: none,
+        /// needed.
         case done
     }
 
-    /// CONNACK with success. Returns whether that was the connection's only purpose, or it cannot continue.
+    /// Handles a CONNACK with success. Returns whether the connection ends now: it was only for discarding, or it
+    /// cannot continue.
     mutating func endedDiscarding(
         _ connack: Connack, _ connecting: Connecting, _ step: inout Step
     ) -> Bool {

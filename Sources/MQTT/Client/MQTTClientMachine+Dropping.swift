@@ -1,12 +1,12 @@
-// A person can drop any message, also one that is on its way and that the server never answers.
+// A person can drop any message, even one that is on its way and that the server never answers.
 //
 //     quarantined, queued           it is gone
 //     sent, not answered            it is not sent again; the server may have it, or still take it
 //     past PUBREC                   the server owns it: it counts as delivered, and the rest of the exchange goes on
 //
-// What was sent on this connection has a place in the server's window until the server answers it or the connection ends,
-// and its identifier means nothing else until then. One of QoS 2 is left alone until the session ends: the server would
-// take the next message with it for the one that was dropped.
+// What was sent on this connection has a place in the server's window until the server answers it or the connection
+// ends, and its identifier is not used for anything else until then. That of a QoS 2 message is not used again until
+// the session ends: the server would take the next message with it for the one that was dropped.
 
 extension MQTTClientMachine {
     /// What became of a message that a person dropped.
@@ -15,7 +15,7 @@ extension MQTTClientMachine {
         case dropped
         /// The server already owned it: `delivered` is reported.
         case delivered
-        /// A message of QoS 0 that is with the transport.
+        /// It is a QoS 0 message that is with the transport.
         case isWithTransport
         /// It was delivered, or rejected, just now.
         case isGone
@@ -23,8 +23,8 @@ extension MQTTClientMachine {
 
     /// Drops a message, and returns what became of it.
     ///
-    /// The caller has read the message from the store after everything that was committed before, and `queueVersion` is
-    /// its value before that read.
+    /// The caller must have read the message from the store after every earlier commit, and `queueVersion` must be what
+    /// it was before that read.
     public mutating func discard(
         _ stored: StoredMessageSummary, at now: Timestamp, into actions: inout [Action]
     ) -> Discarded {
@@ -73,7 +73,7 @@ extension MQTTClientMachine {
         return .delivered
     }
 
-    /// The last answer to a message that was dropped; returns whether it is one.
+    /// Handles the last answer to a message that was dropped; returns whether it is one.
     mutating func answeredAbandoned(_ id: PacketID) -> Bool {
         unreleased.remove(id)
         guard let qos = outbox.abandoned.removeValue(forKey: id) else { return false }
@@ -82,14 +82,14 @@ extension MQTTClientMachine {
         return true
     }
 
-    /// The connection is gone, and what was sent on it cannot be answered any more.
+    /// Forgets what was dropped after it was sent: the connection is gone, and no answer can come any more.
     mutating func forgetAbandoned() {
         for (id, qos) in outbox.abandoned where qos == .atLeastOnce { packetIDs.free(id) }
         outbox.abandoned = [:]
     }
 
-    /// Goes on with the exchanges whose messages were dropped when the server owned them: it may give them to nobody before
-    /// they are released. A new daemon does not know of them, and leaves their identifiers alone.
+    /// Continues the exchanges whose messages were dropped when the server already owned them: it may hold them back
+    /// until they are released. A restarted daemon does not know of them, and leaves their identifiers alone.
     mutating func releaseDropped(_ step: inout Step) {
         for id in unreleased.sorted(by: { $0.rawValue < $1.rawValue }) {
             outbox.abandoned[id] = .exactlyOnce

@@ -18,7 +18,7 @@ extension MQTTClientMachine {
         take(publish, id, &step)
     }
 
-    /// Delivers a message that arrived, and answers it as soon as that may be.
+    /// Delivers a message that arrived, and answers it as soon as that is allowed.
     mutating func take(_ publish: Publish, _ id: PacketID, _ step: inout Step) {
         // It keeps this identifier until it is acknowledged, so this is the same message again.
         guard !intake.isWaiting(id) else { return }
@@ -43,7 +43,7 @@ extension MQTTClientMachine {
         enqueue(.pubrec(id), step)
     }
 
-    /// Hands the message to live subscribers, or reports that there are none.
+    /// Hands the message to live subscribers, or reports that its content cannot be used.
     func deliver(_ publish: Publish, _ step: inout Step) {
         if let flaw = publish.flaw {
             return step.emit(.messageRefused(RefusedMessage(topic: publish.topic, qos: publish.qos, flaw: flaw)))
@@ -52,7 +52,7 @@ extension MQTTClientMachine {
     }
 
     mutating func receivedPubrel(_ answer: Acknowledgement, _ step: inout Step) {
-        // What is just being committed was not acknowledged: no server has anything to release there.
+        // What is just being committed was not acknowledged, so the server has nothing to release there.
         let isUnderWay = intake.batch?.entries.contains { $0.publish.packetID == answer.packetID } == true
         guard !isUnderWay, inbox.end(answer.packetID) else {
             // Otherwise a PUBCOMP of ours was lost; the server continues all the same.

@@ -1,16 +1,16 @@
 // What the outbox does not keep: messages that are too old, for which there is no room, or which are no longer wanted.
 
 extension MQTTClientMachine {
-    /// Whether a message of this size would be accepted without dropping another one. If not, `timePassed` before it drops
-    /// what is too old.
+    /// Whether a message of this size would be accepted without dropping another one. If not, giving `timePassed` first
+    /// drops what is too old.
     public func hasRoom(for size: Int) -> Bool { excess(adding: size) == (0, 0) }
 
     /// When the first of the messages that are queued or in flight was accepted; `nil` if there are none. It is not known
     /// between a start and the first `loaded`.
     public var oldestAcceptance: Timestamp? { outbox.oldestAcceptance }
 
-    /// Changes when the state of messages that was read from the store before may be an old one, although they are queued
-    /// now: the server had lost the session, and what was in flight is queued again.
+    /// Changes when states of messages that were read from the store before may be out of date: the server had lost the
+    /// session, and what was in flight is queued again.
     public var queueVersion: Int { outbox.lossCount }
 
     // MARK: The limits
@@ -24,7 +24,7 @@ extension MQTTClientMachine {
         )
     }
 
-    /// The same without what is not durable yet: should the disk refuse it, nothing was dropped for it.
+    /// The same without what is not durable yet: if the disk refuses that, nothing has been dropped for it.
     private var settledExcess: (messages: Int, bytes: Int) {
         let new = acceptances.filter { !$0.isRetry }
         return (
@@ -33,7 +33,7 @@ extension MQTTClientMachine {
         )
     }
 
-    /// Whether the limits let a new message in.
+    /// Checks that the limits let a new message in.
     func admit(_ message: OutboundMessage) throws(PublishError) {
         let excess = excess(adding: message.size)
         guard excess != (0, 0) else { return }
@@ -41,8 +41,8 @@ extension MQTTClientMachine {
         case .refuse: throw .outboxFull
         case .dropNew: throw .dropped
         case .dropOldest:
-            // What makes room may still have to be committed or read, and until then there is more than the limit. That
-            // has a limit too: a disk that hangs must not fill the memory.
+            // The messages that make room may still have to be committed or read, and until then there is more than the
+            // limit. That has a limit too: a disk that hangs must not fill the memory.
             let waiting = outbox.waiting
             guard excess.messages <= waiting.messages, excess.bytes <= waiting.bytes,
                 excess.messages <= configuration.readAheadMessages,
@@ -60,7 +60,7 @@ extension MQTTClientMachine {
 
     // MARK: Time
 
-    /// Why the message must not be sent any more, if it was not sent before (rule 22).
+    /// Why the message must not be sent any more, unless it was sent before (rule 22).
     func fate(of message: OutboundMessage, at now: Timestamp) -> DropReason? {
         if let expiresAt = message.expiresAt, expiresAt <= now { return .expired }
         if let age = configuration.maximumAge, message.acceptedAt.advanced(by: age) <= now { return .tooOld }
@@ -85,15 +85,15 @@ extension MQTTClientMachine {
 
     // MARK: Dropping
 
-    /// The first message of the queue goes.
+    /// Drops the first message of the queue.
     mutating func dropFirst(_ queued: Outbox.Queued, because reason: DropReason, _ step: inout Step) {
         outbox.removeFirst()
         outbox.leaveQueue(size: queued.message.size)
         drop(queued.sequence, queued.message.topic, size: queued.message.size, because: reason, &step)
     }
 
-    /// The drop is reported before it is durable: after a crash in between the message may still be sent, but none is
-    /// ever lost without a report.
+    /// Drops a message, and reports that before it is durable: after a crash in between the message may still be sent,
+    /// but none is ever lost without a report.
     mutating func drop(
         _ sequence: MessageSequence, _ topic: String, size: Int, because reason: DropReason, _ step: inout Step
     ) {
@@ -104,7 +104,7 @@ extension MQTTClientMachine {
 
     // MARK: Loading
 
-    /// While there is no connection only the head of the queue is of interest, and only to what drops it.
+    /// Whether the head of the queue is needed. Without a connection, that is only to drop messages from it.
     func isHeadWanted(_ step: Step) -> Bool {
         outbox.isHeadMissing && (step.looksAtTimes || (configuration.whenFull == .dropOldest && excess() != (0, 0)))
     }

@@ -7,7 +7,7 @@ extension MQTTClientMachine {
     /// Takes a message into the outbox. `accepted` follows when it is durable, `notAccepted` if the store has no room.
     ///
     /// - Parameter key: remembered with the message. The caller makes sure that it has not been used before.
-    /// - Throws: why not, when that is known at once; nothing has changed then.
+    /// - Throws: why the message is not accepted, if that is known at once; nothing has changed then.
     public mutating func publish(
         _ message: OutboundMessage, key: PublishKey? = nil, at now: Timestamp, into actions: inout [Action]
     ) throws(PublishError) -> MessageSequence {
@@ -16,8 +16,8 @@ extension MQTTClientMachine {
         return sequence
     }
 
-    /// The same, without the actions that follow: they come with the machine's next input, once for all the messages
-    /// accepted since. The caller makes sure that there is one, `goOnWithAccepted` at the latest.
+    /// Does the same without appending the actions: they come with the machine's next input, once for all messages
+    /// accepted since the last one. The caller makes sure that there is one, `goOnWithAccepted` at the latest.
     public mutating func accept(
         _ message: OutboundMessage, key: PublishKey? = nil, at now: Timestamp
     ) throws(PublishError) -> MessageSequence {
@@ -31,7 +31,7 @@ extension MQTTClientMachine {
         return accept(message, key)
     }
 
-    /// What follows from the messages that were accepted: they are committed.
+    /// Commits the messages that were accepted.
     public mutating func goOnWithAccepted(at now: Timestamp, into actions: inout [Action]) {
         if !accepted.isEmpty { step(at: now, into: &actions) { _, _ in } }
     }
@@ -67,7 +67,7 @@ extension MQTTClientMachine {
             message.qos != .atMostOnce && outbox.isQueueEmpty && settling == nil && hasRoom(outbox.lastSequence.next)
         let sequence = outbox.nextSequence()
         let size = message.size
-        // All that is accepted before the next step is one commit.
+        // Everything accepted before the next step is one commit.
         let commit = CommitNumber(rawValue: issuedCommit.rawValue + 1)
         var stored = StoredMessage(sequence: sequence, message: message)
         var packetID: PacketID?
@@ -94,7 +94,7 @@ extension MQTTClientMachine {
             message, sequence, messages: configuration.readAheadMessages, bytes: configuration.readAheadBytes)
     }
 
-    /// What can be known before a message is accepted (rule 17).
+    /// Checks what can be known before a message is accepted (rule 17).
     private func check(_ message: OutboundMessage) throws(PublishError) {
         try Self.checkContent(of: message)
         var limits = ServerLimits(Connack.Properties(), configuration.version)
@@ -108,14 +108,15 @@ extension MQTTClientMachine {
         }
     }
 
-    /// Whether the present or next version of MQTT can express the message, whatever the server accepts.
+    /// Checks that the MQTT version of the present or next connection can express the message, whatever the server
+    /// accepts.
     public func checkContent(of message: OutboundMessage) throws(PublishError) {
         try Self.checkContent(of: message)
         let inUse = isConnected ? version : configuration.version
         guard inUse == .five || !message.hasProperties else { throw .propertiesNotSupported }
     }
 
-    /// Whether MQTT can express the message at all.
+    /// Checks that MQTT can express the message at all.
     public static func checkContent(of message: OutboundMessage) throws(PublishError) {
         do throws(InvalidTopic) {
             try TopicName.validate(message.topic)
@@ -181,7 +182,8 @@ extension MQTTClientMachine {
         }
     }
 
-    /// Bytes of the message's packet, and a few more: everything but the counted fields takes less than this.
+    /// An upper bound for the bytes of the message's packet: everything but the counted fields takes less than what is
+    /// added.
     private func roughLength(of message: OutboundMessage) -> Int {
         message.size + 64 + 5 * message.properties.userProperties.count
     }
@@ -205,12 +207,12 @@ extension MQTTClientMachine {
 // MARK: Sending
 
 extension MQTTClientMachine {
-    /// Unanswered QoS 1 and 2 messages that a server with these limits may be sent.
+    /// How many unanswered QoS 1 and 2 messages a server with these limits may be sent.
     func window(_ limits: ServerLimits) -> Int {
         min(limits.receiveMaximum, max(1, configuration.maximumInFlight), windowCap, quota.windowCap)
     }
 
-    /// Whether this message goes out alone, as those before it did.
+    /// Whether this message has to go out alone.
     private mutating func isIsolated(_ sequence: MessageSequence) -> Bool {
         guard let last = isolation.through else { return false }
         if sequence <= last || outbox.inFlight.contains(where: { $0.value.sequence <= last }) { return true }
@@ -232,12 +234,12 @@ extension MQTTClientMachine {
     /// Lets messages through to the connection, in order of acceptance, as far as window and transport have room:
     /// first what has to be sent again, then what is queued. A QoS 0 message keeps its place among them.
     mutating func pump(_ step: inout Step) {
-        // What the server may have no room for keeps its place.
+        // A message that the server may have no room for keeps its place.
         guard case .connected(let session) = connection, !outbox.hasRefused else { return }
         while outbox.backlogBytes < max(1, configuration.maximumUnflushedBytes) {
             let queued = outbox.first
             if let id = outbox.resend.first, let entry = outbox.inFlight[id] {
-                // What was in flight before a start may have a message before it in the queue, which is still to be read.
+                // A message in flight since before a start may come after one of the queue that is still to be read.
                 guard queued != nil || outbox.isLoaded(through: entry.sequence) else { return }
                 if let queued, queued.sequence < entry.sequence {
                     guard pass(queued, session, &step) else { return }
@@ -276,7 +278,7 @@ extension MQTTClientMachine {
         return true
     }
 
-    /// A message of the queue that takes no room in the window: QoS 0, too old, or refused.
+    /// Takes the next message of the queue, if it needs no room in the window: it is QoS 0, too old, or refused.
     private mutating func passUnacknowledged(
         _ queued: Outbox.Queued, _ session: ServerSession, _ step: inout Step
     ) -> Bool {
@@ -333,7 +335,7 @@ extension MQTTClientMachine {
             topic: message.topic, payload: message.payload, qos: message.qos, retain: message.retain,
             duplicate: duplicate, packetID: id, properties: message.properties)
         if let expiresAt = message.expiresAt, version == .five {
-            // A message that was sent before is finished even if its time is up, and 0 means different things to servers.
+            // A message that was sent before is finished even if it has expired, and servers differ about what 0 means.
             publish.properties.messageExpiryInterval = max(1, step.now.secondsLeft(until: expiresAt))
         }
         if case .connected(let session) = connection {
@@ -431,13 +433,13 @@ extension MQTTClientMachine {
         step.emit(.delivered(entry.sequence, code))
     }
 
-    /// A message is done.
+    /// Removes a message that is done, and notes the outcome for its key.
     mutating func remove(_ sequence: MessageSequence, _ outcome: PublishOutcome, _ step: inout Step) {
         step.changes.append(.remove(sequence))
         if hasKeys { step.changes.append(.concludeKey(sequence, outcome)) }
     }
 
-    /// The exchange is over; the caller says what becomes of the message.
+    /// Ends the exchange; the caller decides what becomes of the message.
     mutating func finish(_ id: PacketID, _ step: inout Step) {
         outbox.remove(id)
         outbox.counts.inFlight -= 1
@@ -453,8 +455,8 @@ extension MQTTClientMachine {
         }
     }
 
-    /// A message that the server has not answered is quarantined. One of QoS 2 it may have, and then it would take the next
-    /// one with the same identifier for this one.
+    /// Quarantines a message that the server has not answered. The server may have one of QoS 2, and would take the
+    /// next one with the same identifier for it, so that identifier is retired.
     mutating func setAside(_ id: PacketID, _ code: ReasonCode, _ sentence: String?, _ step: inout Step) {
         guard let entry = outbox.inFlight[id] else { return }
         quarantine(id, code, sentence, &step)

@@ -1,10 +1,10 @@
 import NIOCore
 
-// What the machine changes when the server ends a connection, so that it does not end the next one for the same: the
-// measures of `Consequence.rows`.
+// What the machine changes when the server ends a connection, so that it does not end the next one for the same reason:
+// the measures of `Consequence.rows`.
 
 extension MQTTClientMachine {
-    /// Does what the reason code asks for, and answers what has changed.
+    /// Does what the reason code asks for, and returns what has changed.
     mutating func remedies(
         for disconnect: Disconnect, _ session: ServerSession, _ step: inout Step
     ) -> [Remedy] {
@@ -44,18 +44,18 @@ extension MQTTClientMachine {
             || outbox.first.map { $0.sequence <= last } ?? false
     }
 
-    /// How far the server has read, as its answers show: it reads in order. What nobody answers may be the reason for the end
-    /// of a connection as long as nothing behind it was answered.
+    /// How far the server has read, as its answers show: it reads in order. A packet that gets no answer may be why a
+    /// connection ended, as long as nothing behind it was answered.
     struct Reading: Sendable {
         /// PUBLISH packets of this connection.
         private var sent = 0
         private var lastUnanswerable = 0
         private var provenThrough = 0
 
-        /// Whether it may be something that nobody answers.
+        /// Whether a packet that gets no answer may be the reason.
         var isInDoubt: Bool { lastUnanswerable > provenThrough }
 
-        /// Answers its place.
+        /// Returns its place.
         mutating func send() -> Int {
             sent += 1
             return sent
@@ -74,7 +74,7 @@ extension MQTTClientMachine {
         // 0x81 and 0x82 may mean anything, unless the message was the first thing after a resume or went out alone.
         let isCertain =
             Consequence(of: code, in: .disconnect).class != .retryOnce || isolation.through != nil || isFreshlyResumed
-        // It may have been an announcement, which is not a message of anybody, or a message of QoS 0, which is gone. Both
+        // It may have been an announcement, which is no program's message, or a message of QoS 0, which is gone. Both
         // wait next time.
         guard suspects.count == 1, isCertain, announcements.outstanding.isEmpty, !reading.isInDoubt,
             outbox.abandoned.isEmpty,
@@ -102,7 +102,7 @@ extension MQTTClientMachine {
         return .quarantine
     }
 
-    /// What the server ends connections for is not asked for again at the next one.
+    /// Notes that the server ends connections for this filter: the next one does not ask for it again.
     mutating func refuse(_ filter: TopicFilter, _ code: ReasonCode, _ sentence: String?, _ step: inout Step) {
         if subscriptions.wanted[filter] != nil {
             let isNews = subscriptions.note(code, sentence, of: filter, endedConnections: true, at: step.now)
@@ -123,7 +123,8 @@ extension MQTTClientMachine {
         return keepAlive == 0 ? keepAliveCap : min(keepAlive, keepAliveCap)
     }
 
-    /// Once may be chance: a suspended host, a network that swallowed a ping.
+    /// Caps the keep-alive from the second time on. Once may be chance: a suspended host, a network that swallowed a
+    /// ping.
     private mutating func shortenKeepAlive() -> UInt16? {
         keepAliveTimeouts += 1
         guard keepAliveTimeouts > 1 else { return nil }
@@ -137,7 +138,7 @@ extension MQTTClientMachine {
 
     // MARK: Packet identifiers
 
-    /// Nothing is sent with this identifier in this session any more.
+    /// Makes sure that nothing is sent with this identifier in this session any more.
     mutating func retire(_ id: PacketID, _ step: inout Step) {
         packetIDs.reserve(id)
         hasRetiredIDs = true
@@ -158,7 +159,7 @@ extension MQTTClientMachine {
 }
 
 extension ReasonCode {
-    /// Whether it says what the server does not offer to any subscription.
+    /// Whether it names something that the server does not offer to any subscription.
     fileprivate var isAboutSubscriptions: Bool {
         self == .sharedSubscriptionsNotSupported || self == .subscriptionIdentifiersNotSupported
             || self == .wildcardSubscriptionsNotSupported

@@ -1,7 +1,7 @@
-// A connection that is about to be left for another one, while both work. What is in flight when a connection ends is sent
-// again on the next one, and a receiver of QoS 1 then has it twice. So the old connection finishes first what it has begun,
-// in both directions: it is given no new messages, and messages of the server that arrive now are neither delivered nor
-// acknowledged, for the server will send them on the new connection.
+// A connection that is about to be left for another one, while both work. What is in flight when a connection ends is
+// sent again on the next one, and a receiver of QoS 1 then has it twice. So the old connection first finishes what it
+// has begun, in both directions: no new messages are sent on it, and messages of the server that arrive now are neither
+// delivered nor acknowledged, because the server will send them on the new connection.
 //
 // The acknowledgements of what was delivered before must have reached the server when the new connection begins, and they
 // travel on the old one. A PINGREQ behind them proves it: the server works on what it reads in order.
@@ -22,7 +22,7 @@ extension MQTTClientMachine {
         var isReported = false
     }
 
-    /// Whether the connection is given nothing new.
+    /// Whether nothing new is begun on the connection.
     public var isSettling: Bool { settling != nil }
 
     mutating func settle() {
@@ -30,7 +30,7 @@ extension MQTTClientMachine {
         settling = Settling()
     }
 
-    /// The connection stays.
+    /// Keeps the connection after all.
     mutating func goOn(_ step: inout Step) {
         guard let withheld = settling?.withheld else { return }
         settling = nil

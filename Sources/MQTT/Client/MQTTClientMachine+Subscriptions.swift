@@ -1,11 +1,11 @@
 import NIOCore
 
 extension MQTTClientMachine {
-    /// From now on this subscription is wanted, with these options, on this connection and every later one. `subscribed`
-    /// follows with the server's answer each time that it was asked.
+    /// Asks for this subscription, with these options, on this connection and every later one. `subscribed` follows
+    /// with the answer each time the server was asked.
     ///
-    /// MQTT 3.1.1 has no option but the QoS: the server sends retained messages with every answer, and what this client
-    /// itself publishes.
+    /// In MQTT 3.1.1 the QoS is the only option: the server sends retained messages with every answer, and also what
+    /// this client itself publishes.
     public mutating func subscribe(
         _ subscription: Subscription, at now: Timestamp, into actions: inout [Action]
     ) throws(InvalidTopic) {
@@ -23,8 +23,8 @@ extension MQTTClientMachine {
         }
     }
 
-    /// The filter is no longer wanted. Without a connection `unsubscribed` comes at once, and the server is told on the
-    /// next one.
+    /// Stops asking for a filter. Without a connection `unsubscribed` comes at once, and the server is told on the next
+    /// one.
     mutating func unsubscribe(_ filter: TopicFilter, _ step: inout Step) {
         subscriptions.unwant(filter)
         subscriptions.confirmed.remove(filter)
@@ -124,7 +124,8 @@ extension MQTTClientMachine {
         while filters.count < filtersPerPacket,
             case .unsubscribe(let filter)? = subscriptions.needs.first
         {
-            // Wanted again since: the SUBSCRIBE behind it says so, and this would only lose messages in between.
+            // The filter is wanted again: the SUBSCRIBE behind it says so, and this would only lose messages in
+            // between.
             let isWanted = subscriptions.wanted[filter] != nil
             let size = 2 + filter.string.utf8.count
             let isAskable = Self.requestOverhead + size <= limits.maximumPacketSize
@@ -204,7 +205,7 @@ extension MQTTClientMachine {
         guard subscriptions.sent.contains(id), case .unsubscribe(let filters)? = subscriptions.requests[id] else {
             return
         }
-        // In MQTT 3.1.1 it has none, and says that they are gone.
+        // In MQTT 3.1.1, UNSUBACK has no codes: the filters are gone.
         let codes =
             version == .five ? unsuback.reasonCodes : [ReasonCode](repeating: .success, count: filters.count)
         guard codes.count == filters.count else {
@@ -235,7 +236,7 @@ extension MQTTClientMachine {
         return isTaken && !identifierIsTaken(id, &step)
     }
 
-    /// The server has answered for a filter, or would.
+    /// Notes an answer for a filter, the server's or the one that it would give.
     private mutating func answered(_ filter: TopicFilter, _ code: ReasonCode, _ words: String?, _ step: inout Step) {
         subscriptions.answered(filter)
         let isNews = subscriptions.note(code, words, of: filter, at: step.now)
@@ -247,7 +248,7 @@ extension MQTTClientMachine {
     mutating func askAgain(_ step: inout Step) {
         guard case .connected(let session) = connection, subscriptions.restoring == nil, settling == nil else { return }
         for filter in subscriptions.takeDue(at: step.now) {
-            // If the connection ends again, the reason is known.
+            // If the connection ends again, this filter is known to be the reason.
             if subscriptions.isSetAside(filter) { subscriptions.isolates = true }
             subscriptions.needs.append(.subscribe(filter, again: subscriptions.remembered.contains(filter)))
         }

@@ -1,38 +1,40 @@
 import NIOCore
 
-/// The client's side of MQTT 5 or 3.1.1 for one session: packets, packet identifiers, QoS 1 and 2 exchanges, flow control,
-/// subscriptions, resume. A value without I/O and clocks; `MQTTClientMachineAction.swift` has what goes in and out.
+/// The client's side of MQTT 5 or 3.1.1 for one session: packets, packet identifiers, QoS 1 and 2 exchanges, flow
+/// control, subscriptions, resume. A value without I/O and clocks; `MQTTClientMachineAction.swift` defines its inputs
+/// and actions.
 ///
-/// What makes it safe to be killed at any point is one rule: *nothing is sent before everything that was decided before
-/// it is durable*. A packet that follows from state waits in `work` for the last commit that was issued when it was
-/// decided; commits complete in order, so the packets leave in order too. Thus a packet identifier is durable before its
-/// PUBLISH leaves, PUBREC's effect before the PUBREL, an inbound identifier before the PUBREC, its removal before the
-/// PUBCOMP, and the subscription before the SUBSCRIBE. Only PINGREQ and DISCONNECT, which carry no state, do not wait.
-/// What waits dies with its connection, so an acknowledgement can never reach the next one.
+/// One rule makes it safe to be killed at any point: *nothing is sent before everything decided before it is durable*.
+/// A packet that follows from state waits in `work` for the commit of what was decided up to then; commits complete in
+/// order, so the packets leave in order too. Thus a packet identifier is durable before its PUBLISH leaves, PUBREC's
+/// effect before the PUBREL, an inbound identifier before the PUBREC, its removal before the PUBCOMP, and the
+/// subscription before the SUBSCRIBE. Only PINGREQ and DISCONNECT, which carry no state, do not wait. Waiting packets
+/// are discarded with their connection, so an acknowledgement can never be sent on the next one.
 ///
 ///     handle ─▶ mutate ─▶ pump: let messages through ─▶ drain: send what is durable ─▶ commit, load, send, close
 ///
-/// Files: this one is the funnel; `+Connection` opens and ends; `+Discarding` begins a session anew in MQTT 3.1.1;
-/// `+Remedies` says how to react to the server's reason for ending a connection, `Suspicion` to an end without a reason,
-/// `AnswerWatch` to an answer that does not come, and `+Quota` to what the server refuses for lack of room; `+Outbound` and
-/// `+Inbound` are the two directions of messages; `+Limits` is what the outbox does not keep;
-/// `+Subscriptions` restores what is wanted; `+Collecting` is what durable consumers get; `+Settling` prepares a connection
-/// for being left.
+/// Files: this one is the funnel; `+Connection` opens and ends connections; `+Discarding` begins a new session in MQTT
+/// 3.1.1; `+Remedies` says how to react to the server's reason for ending a connection, `Suspicion` to an end without a
+/// reason, `AnswerWatch` to an answer that does not come, and `+Quota` to what the server refuses for lack of room;
+/// `+Outbound` and `+Inbound` are the two directions of messages; `+Limits` is what the outbox does not keep;
+/// `+Subscriptions` restores what is wanted; `+Collecting` is what durable consumers get; `+Settling` prepares a
+/// connection for being left.
 public struct MQTTClientMachine: Sendable {
-    /// May be changed at any time; what CONNECT announces changes with the next one.
+    /// May be changed at any time; changes to what CONNECT announces take effect with the next one.
     public var configuration: Configuration
 
     /// The version of the present connection, or of the last one.
     public internal(set) var version: ProtocolVersion
-    /// As many packets counts a PUBLISH in an input's share: a message that is given to many costs more than others do.
+    /// How many packets a PUBLISH counts for in an input's share: a message that is given to many costs more than
+    /// others do.
     public var messageWeight = 1
     var connection = ConnectionState.closed
     var decoder = PacketDecoder()
-    /// Whether whole packets may have arrived that were not looked at: there were more than one input's share. They wait for
-    /// `readOn`, and the driver should not read more from the transport until then.
+    /// Whether whole packets may have arrived that were not processed, because there were more than one input's share.
+    /// They wait for `readOn`, and the driver should not read more from the transport until then.
     public internal(set) var isBehind = false
-    /// Grows with each input that shows that the server lives: a whole packet, or another good part of a large one. Bytes
-    /// alone do not: a server that never finishes its packet never answers.
+    /// Grows with each input that shows that the server is alive: a whole packet, or another good part of a large one.
+    /// Single bytes do not count: a server that never finishes its packet never answers.
     public internal(set) var signsOfLife: UInt64 = 0
     /// Bytes that have arrived since the last sign of life.
     var bytesSinceSign = 0
@@ -48,18 +50,19 @@ public struct MQTTClientMachine: Sendable {
     /// In MQTT 3.1.1 only.
     var discarding = Discarding.none
     var assignedClientID: String?
-    /// Whether what we remember of the server's session is known to be about the session that it has. Not so after a
-    /// start of the daemon, and not after a CONNECT whose answer was lost: the server may have begun a new session then.
+    /// Whether the server's session is known to be the one that we remember. It is not after a start of the daemon, nor
+    /// after a CONNECT whose answer was lost: the server may have begun a new session then.
     var isSessionCertain = false
-    /// A CONNECT that begins a new session was never answered. It may reach the server after the one that is accepted next,
-    /// on a connection that the server does not know to be over, and take everything away that was set up by then.
+    /// Whether a CONNECT that begins a new session was never answered. It may reach the server after the CONNECT that
+    /// is accepted next, on a connection that the server does not know to be over, and delete everything set up by
+    /// then.
     var mayBeginAnew = false
-    /// Set by 0x93: half of the window that was too much.
+    /// Set by 0x93 and 0x96: half of the window that was too large.
     var windowCap = Int.max
     var isolation = Isolation()
     var suspicion = Suspicion()
     var patience = Patience()
-    /// What the server has read of this connection, as far as it is known.
+    /// How much of this connection the server has read, as far as it is known.
     var reading = Reading()
     /// Cleared by 0x94.
     var usesAliases = true
@@ -69,19 +72,19 @@ public struct MQTTClientMachine: Sendable {
     var quota = Quota()
     /// The PINGREQs of this connection that are unanswered, in order.
     var pings = CircularBuffer<PingPurpose>(initialCapacity: 1)
-    /// Whether the server has answered a QoS 2 PUBLISH with PUBACK, as some do that have no QoS 2. In MQTT 3.1.1 it cannot
-    /// say so before: there is no Maximum QoS.
+    /// Whether the server has answered a QoS 2 PUBLISH with PUBACK, as some servers without QoS 2 do. In MQTT 3.1.1
+    /// they cannot say so beforehand: there is no Maximum QoS.
     var lowersQoS = false
     /// Whether both sides of this connection have proven themselves by enhanced authentication.
     var isAuthenticatedByMethod = false
     /// Whether the server still had the session, and has not answered a message on this connection yet.
     var isFreshlyResumed = false
-    /// How often the server has missed a sign of life; from the second time on the keep-alive is capped.
+    /// How often the server has ended a connection with 0x8D; from the second time on the keep-alive is capped.
     var keepAliveTimeouts = 0
     var keepAliveCap: UInt16?
-    /// Seconds that hold on this connection, or held on the last one.
+    /// The keep-alive of this connection, or of the last one, in seconds.
     var keepAliveInForce: UInt16 = 0
-    /// Set while the connection is given nothing new.
+    /// Set while nothing new is begun on the connection.
     var settling: Settling?
     /// Whether there are identifiers that the server may hold on to although nothing is in flight with them.
     var hasRetiredIDs: Bool
@@ -95,7 +98,7 @@ public struct MQTTClientMachine: Sendable {
     var hasKeys: Bool
     /// The client identifier that the session at the server belongs to, as far as it is durable.
     var durableClientID: String?
-    /// How many identifiers the server called in use that were free here, in this session.
+    /// How many identifiers the server called in use that were free here, since the session began.
     var identifierClashes = 0
 
     /// What to send, in order, each when its commit is durable.
@@ -108,7 +111,7 @@ public struct MQTTClientMachine: Sendable {
     var completedCommit = CommitNumber(rawValue: 0)
     var lastFlush = FlushNumber(rawValue: 0)
 
-    /// - Parameter durable: what the store had; a session that never was, for a new one.
+    /// - Parameter durable: what the store had; an empty one for a new session.
     public init(configuration: Configuration, restoring durable: DurableSession = DurableSession()) {
         self.configuration = configuration
         version = configuration.version
@@ -167,14 +170,14 @@ public struct MQTTClientMachine: Sendable {
         }
     }
 
-    /// The next connection leads to another server than the last one that accepted the session. Should it resume the
-    /// session, what is set up there may be older than what is known here: it is set up again.
+    /// Notes that the next connection leads to a server other than the last one that accepted the session. If it
+    /// resumes the session, what is set up there may be older than what is known here, so it is set up again.
     public mutating func doubtSession() { isSessionCertain = false }
 
     /// How many messages there are, and in which state.
     public var counts: Counts { outbox.counts }
 
-    /// Bytes of messages that were given to the driver and are not flushed, or are just about to be given.
+    /// Bytes of messages that were given to the driver, or are just about to be, and are not flushed.
     public var unflushedMessageBytes: Int { outbox.backlogBytes }
 
     /// Whether a CONNACK with success was received and the connection was not ended since.
@@ -231,7 +234,7 @@ extension MQTTClientMachine {
         var size: Int
         /// The identifier that it was inserted with.
         var packetID: PacketID?
-        /// It needs no room in the store: it is there already, under another sequence.
+        /// Whether it needs no room in the store, because it is there already, under another sequence.
         var isRetry = false
     }
 
@@ -258,7 +261,7 @@ extension MQTTClientMachine {
         }
     }
 
-    /// Every way into the machine: mutates, and appends the actions in their one order.
+    /// Every way into the machine: mutates it, and appends the actions in their fixed order.
     mutating func step<Result>(
         at now: Timestamp, into actions: inout [Action],
         _ body: (inout MQTTClientMachine, inout Step) -> Result
@@ -297,12 +300,12 @@ extension MQTTClientMachine {
         return result
     }
 
-    /// The commit that makes everything durable that was decided up to now.
+    /// The commit that makes everything decided up to now durable.
     func nextCommit(_ step: Step) -> CommitNumber {
         step.changes.isEmpty ? issuedCommit : CommitNumber(rawValue: issuedCommit.rawValue + 1)
     }
 
-    /// Sends this as soon as everything that was decided up to now is durable.
+    /// Sends this as soon as everything decided up to now is durable.
     mutating func enqueue(_ item: Work, _ step: Step) {
         work.append(PendingWork(commit: nextCommit(step), work: item))
     }

@@ -1,7 +1,7 @@
 public import NIOCore
 @_exported public import Vocabulary
 
-/// Numbers the `commit` actions of one machine, in order, from the start of the daemon.
+/// The number of a `commit` action: in order for each machine, from the start of the daemon.
 public struct CommitNumber: RawRepresentable, Hashable, Comparable, Sendable {
     /// 1 or more; 0 is before the first.
     public let rawValue: UInt64
@@ -15,7 +15,7 @@ public struct CommitNumber: RawRepresentable, Hashable, Comparable, Sendable {
     }
 }
 
-/// Numbers the `send` actions of one machine that want to know when they were flushed, in order, over all connections.
+/// The number of a `send` action whose flush is reported: in order for each machine, over all its connections.
 public struct FlushNumber: RawRepresentable, Hashable, Comparable, Sendable {
     /// 1 or more; 0 is before the first.
     public let rawValue: UInt64
@@ -29,11 +29,11 @@ public struct FlushNumber: RawRepresentable, Hashable, Comparable, Sendable {
     }
 }
 
-/// Who we are, for one CONNECT.
+/// What identifies us to the server, for one CONNECT.
 public struct MQTTCredentials: Hashable, Sendable {
     /// At most 65,535 UTF-8 bytes.
     public var username: String?
-    /// At most 65,535 bytes. In MQTT 3.1.1 it goes with a user name, if need be an empty one.
+    /// At most 65,535 bytes. In MQTT 3.1.1 it requires a user name, so an empty one is sent if there is none.
     public var password: ByteBuffer?
     /// Enhanced authentication (4.12); there should be no password then. Not with MQTT 3.1.1.
     public var authentication: SCRAMClient?
@@ -48,54 +48,55 @@ public struct MQTTCredentials: Hashable, Sendable {
 extension MQTTClientMachine {
     /// What happened, or what was asked. Publishing and subscribing are methods of their own, since they can fail.
     public enum Input: Sendable {
-        /// The transport is up: send CONNECT. Only after `connectionClosed`, or at first.
-        /// `forceCleanStart` gives up the server's session, not our messages.
+        /// The transport is up: send CONNECT. Only at first, or after `connectionClosed`. `forceCleanStart` gives up
+        /// the server's session, not our messages.
         case connectionOpened(MQTTCredentials, forceCleanStart: Bool)
         /// Bytes from the server. Late bytes of a connection that was closed are ignored.
         case received(ByteBuffer)
-        /// Go on with what was received and not worked on yet; only if `isBehind`.
+        /// Process what was received and not processed yet; only if `isBehind`.
         case readOn
         /// The transport is gone, for whatever reason, also after `close`. Bytes given to it may or may not have arrived.
         case connectionClosed
-        /// The same, when it says something about what was sent: one message may be the reason.
+        /// The same, when what was sent may be the reason.
         case connectionEnded(ConnectionEnd)
         /// Send PINGREQ, if connected.
         case ping
         /// The connection is about to be left for another one: nothing new is begun on it. `settled` follows when
         /// nothing is in flight.
         case settle
-        /// It is not left after all.
+        /// The connection is kept after all.
         case goOn
         /// Leave: DISCONNECT with this code, then `close`.
         case disconnect(ReasonCode)
         case unsubscribe(TopicFilter)
         /// Every commit up to this one is durable.
         case committed(CommitNumber)
-        /// Every commit before this one is durable, and so is this one, but without its inserts: there was no room.
-        /// Everything else in it must be retried by the driver until it succeeds.
+        /// Every commit before this one is durable, and so is this one, but without its inserts: there was no room for
+        /// them. Everything else in it must be retried by the driver until it succeeds.
         case committedWithoutInserts(CommitNumber)
         /// The answer to `load`. Messages in order; empty if there are none.
         case loaded([StoredMessage])
         /// Everything up to this flush was handed to the kernel.
         case flushed(FlushNumber)
-        /// Time has passed: drop what is too old or expired, as far as it is at the head of the queue. It is never sent
-        /// in any case; this only makes it known, and makes room, while there is no connection. Due at `nextDeadline`.
+        /// Time has passed: drop what is too old or expired at the head of the queue, and look for overdue answers.
+        /// Such messages are never sent in any case; this only reports them, and makes room, while there is no
+        /// connection. Due at `nextDeadline`.
         case timePassed
         /// The wall clock was set forward by this many milliseconds. What was accepted within the range, by the clock
         /// as it was, keeps its age.
         case clockStepped(by: Int64, acceptedWithin: ClosedRange<Timestamp>)
         /// The answer to `challenged`.
         case keyDerived(SCRAMClient.Key)
-        /// Take a new credential to the server on this connection; only if `canReauthenticate`. `reauthenticated` follows,
-        /// or the server ends the connection, or nothing if the server does not answer.
+        /// Send a new credential to the server on this connection; only if `canReauthenticate`. `reauthenticated`
+        /// follows, or the server ends the connection, or nothing if the server does not answer.
         case reauthenticate(SCRAMClient)
         /// Something about a durable consumer. What it changes is durable with the next commit.
         case consumer(ConsumerName, ConsumerInput)
-        /// Try again to bring messages into the inbox, a moment after `collectingPaused`.
+        /// Try again to put messages into the inbox, a moment after `collectingPaused`.
         case resumeCollecting
     }
 
-    /// What the driver does, in this order. None of it may call back into the machine before all are carried out.
+    /// What the driver does, in this order. It must not call back into the machine before all actions are carried out.
     public enum Action: Hashable, Sendable {
         case event(Event)
         /// Make the changes durable, then answer `committed`. May be done together with other commits.
@@ -104,22 +105,23 @@ extension MQTTClientMachine {
         /// the first, at most `bytes` (sum of `size`). The read must see every commit issued before. Answer `loaded`,
         /// even if there are none. At most one is outstanding.
         case load(after: MessageSequence, messages: Int, bytes: Int)
-        /// Write the bytes. With a number, answer `flushed` when the kernel has them (unless the connection closes first).
+        /// Write the bytes. With a number, answer `flushed` when the kernel has them (unless the connection closes
+        /// first).
         case send(ByteBuffer, flush: FlushNumber?)
         /// Close the connection when all that was sent before is flushed, then answer `connectionClosed`.
         case close
     }
 
-    /// What happened, for who uses the machine.
+    /// What happened, for the user of the machine.
     public enum Event: Hashable, Sendable {
         /// CONNACK with success.
         case connected(Connected)
-        /// CONNACK with 0x80 or more; `close` comes along.
+        /// CONNACK with 0x80 or more; `close` accompanies it.
         case refused(ServerReason)
-        /// Every subscription that is wanted was answered for, granted or not. Once after each `connected`.
+        /// Every wanted subscription was answered for, granted or not. Once after each `connected`.
         case restored
-        /// The server leaves something unanswered, as the sentence says; DISCONNECT and `close` come along. With what that
-        /// means for what was sent.
+        /// The server leaves something unanswered, as the sentence says, with what that means for what was sent;
+        /// DISCONNECT and `close` accompany it.
         case unanswered(String, EndFinding?)
         /// This many messages of QoS 2 are sent again in a new session, and may arrive twice: the server lost the
         /// session before it said whether it had them.
@@ -134,51 +136,51 @@ extension MQTTClientMachine {
         case notAccepted(MessageSequence)
         /// PUBACK, or PUBCOMP, or flushed for QoS 0. The code is below 0x80.
         case delivered(MessageSequence, ReasonCode)
-        /// The server (or what it announced) refuses the message; it is quarantined.
+        /// The server refuses the message, or announced limits that rule it out; it is quarantined.
         case rejected(RejectedMessage)
-        /// It is removed without having been sent.
+        /// The message is removed, and is not sent, or not sent again.
         case dropped(DroppedMessage)
-        /// The server takes QoS 2 for QoS 1: it answers with PUBACK, so that its messages may come twice after an outage.
-        /// Once, and only in MQTT 3.1.1, where a server has no other way to say so.
+        /// The server treats QoS 2 as QoS 1: it answers with PUBACK, so that messages to it may arrive twice after an
+        /// outage. Reported once, and only in MQTT 3.1.1, where a server has no other way to say so.
         case serverLowersQoS
         /// A message from the server, for live subscribers.
         case received(InboundMessage)
-        /// A message from the server has content that cannot be used: it is acknowledged, and nobody gets it.
+        /// A message from the server has unusable content: it is acknowledged, but not delivered.
         case messageRefused(RefusedMessage)
         /// These messages for durable consumers are in the inbox, in order; at least one.
         case collected([InboxMessage])
         /// The store had no room for messages of the inbox. They wait for `resumeCollecting`, unacknowledged.
         case collectingPaused
-        /// The inbox has reached its limit and acknowledgements are withheld; or no longer.
+        /// The inbox has reached its limit and acknowledgements are withheld (`true`), or no longer (`false`).
         case inboxFull(Bool)
         /// The oldest messages of a full consumer were dropped, up to this one.
         case consumerMissed(ConsumerName, through: InboxSequence, count: Int)
-        /// A QoS 0 message with this topic found no room in the inbox, and nobody will send it again.
+        /// A QoS 0 message with this topic found no room in the inbox, and the server will not send it again.
         case inboxDropped(String)
         /// The answer to a wanted subscription: the granted QoS, or an error. Also after a reconnect.
         case subscribed(TopicFilter, ReasonCode)
-        /// The server's answer to a wanted subscription is another one than before; see `subscriptionState(of:)`.
+        /// The server's answer to a wanted subscription differs from the one before; see `subscriptionState(of:)`.
         case subscriptionChanged(TopicFilter)
         case unsubscribed(TopicFilter, ReasonCode)
         /// The answer to an announcement.
         case announced(Announcement, ReasonCode)
-        /// DISCONNECT from the server; `close` comes along. Never in MQTT 3.1.1.
+        /// DISCONNECT from the server; `close` accompanies it. Never in MQTT 3.1.1.
         case disconnectedByServer(ServerReason)
-        /// The server broke the protocol; DISCONNECT with this code is sent if that is allowed, and `close` comes along. In
-        /// MQTT 3.1.1 there is no such DISCONNECT.
+        /// The server broke the protocol; DISCONNECT with this code is sent if that is allowed, and `close` accompanies
+        /// it. In MQTT 3.1.1 there is no such DISCONNECT.
         case protocolViolation(ReasonCode, String)
-        /// The server speaks another protocol; `close` comes along.
+        /// The server speaks another protocol; `close` accompanies it.
         case foreignProtocol(ForeignProtocol)
         /// The two sides disagree about the session, and a new one must be begun; DISCONNECT and `close` accompany it.
         case stateMismatch(String)
-        /// The server's session is gone, by a connection that was for that alone, and the next one begins a new one;
-        /// DISCONNECT and `close` come along. In MQTT 3.1.1 only.
+        /// The server's session was discarded, by a connection made only for that, and the next one begins a new
+        /// session; DISCONNECT and `close` accompany it. In MQTT 3.1.1 only.
         case discarded
-        /// The server wants our proof: make the key, which takes its time, and give it with `keyDerived`.
+        /// The server asks for our proof: derive the key, which takes a while, and give it with `keyDerived`.
         case challenged(SCRAMClient.Challenge)
         /// The new credential is in force.
         case reauthenticated
-        /// There is no mutual proof; DISCONNECT and `close` come along.
+        /// The two sides have not proven themselves to each other; DISCONNECT and `close` accompany it.
         case authenticationFailed(SCRAMClient.Failure)
     }
 
@@ -192,7 +194,7 @@ extension MQTTClientMachine {
         public var serverReference: String?
         /// What was changed because of it, for the next connection.
         public var remedies: [Remedy] = []
-        /// What it may have been about instead; `nil` if it is about nothing that was sent.
+        /// What that was sent it may have been about; `nil` if nothing.
         public var finding: EndFinding?
 
         public init(code: ReasonCode, reasonString: String? = nil, serverReference: String? = nil) {
@@ -307,11 +309,11 @@ extension MQTTClientMachine {
         }
     }
 
-    /// A message from the server that nobody gets.
+    /// A message from the server that is not delivered.
     public struct RefusedMessage: Hashable, Sendable {
-        /// As the server has it, with what is no UTF-8 replaced; for people. It may be empty, and contain anything.
+        /// As the server sent it, with invalid UTF-8 replaced; for people. It may be empty, and contain anything.
         public var topic: String
-        /// As which it was sent to us.
+        /// The QoS with which it was sent to us.
         public var qos: QoS
         /// What is wrong with it.
         public var flaw: MalformedPacket
@@ -334,19 +336,19 @@ extension MQTTClientMachine {
         case retainNotSupported
         /// MQTT 3.1.1 has no properties of messages.
         case propertiesNotSupported
-        /// The time that its publisher gave it is up.
+        /// It has expired.
         case expired
     }
 
-    /// A message that was accepted and is not sent.
+    /// A message that was accepted, and then refused by the server or because of its limits.
     public struct RejectedMessage: Hashable, Sendable {
         /// Which message.
         public var sequence: MessageSequence
-        /// A topic name (4.7); `nil` where only PUBREL was left to send, when the message is forgotten.
+        /// A topic name (4.7); `nil` if only PUBREL was left to send, so that the message was no longer kept.
         public var topic: String?
         /// 0x80 or higher.
         public var code: ReasonCode
-        /// What the server said beside the code.
+        /// What the server said besides the code.
         public var words: String?
 
         public init(sequence: MessageSequence, topic: String?, code: ReasonCode, words: String?) {
@@ -357,7 +359,7 @@ extension MQTTClientMachine {
         }
     }
 
-    /// A message that was removed without having been sent.
+    /// A message that was removed, and is not sent, or not sent again.
     public struct DroppedMessage: Hashable, Sendable {
         /// Which message.
         public var sequence: MessageSequence
@@ -375,9 +377,9 @@ extension MQTTClientMachine {
 
     /// Why a message is dropped.
     public enum DropReason: Hashable, Sendable {
-        /// The time that its publisher gave it was up.
+        /// It had expired.
         case expired
-        /// It has waited for longer than the configuration has it.
+        /// It had waited longer than the configuration allows.
         case tooOld
         /// It was the oldest one when there was no room for a new one.
         case outboxFull
@@ -385,7 +387,7 @@ extension MQTTClientMachine {
         case discarded
     }
 
-    /// How many messages there are, and in which state; those count that are not committed yet.
+    /// How many messages there are, and in which state, including those that are not committed yet.
     public struct Counts: Hashable, Sendable {
         /// Waiting for the connection, or for room in the window.
         public var queued: Int

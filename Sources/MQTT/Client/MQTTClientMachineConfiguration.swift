@@ -3,7 +3,7 @@ extension MQTTClientMachine {
     public enum OverflowBehaviour: Hashable, Sendable {
         /// It is refused with `outboxFull`.
         case refuse
-        /// It is accepted, and the oldest messages that were not sent go; what is on its way or quarantined never does.
+        /// It is accepted, and the oldest unsent messages are dropped; those on their way or in quarantine never are.
         case dropOldest
         /// It is refused with `dropped`.
         case dropNew
@@ -11,7 +11,7 @@ extension MQTTClientMachine {
 
     /// What happens to a new message for a durable consumer that is at its limit.
     public enum InboxOverflow: Hashable, Sendable {
-        /// The oldest messages of that consumer go, and are counted.
+        /// The oldest messages of that consumer are dropped, and counted.
         case dropOldest
         /// Acknowledgements to the server are withheld, which holds up the session's other consumers as well.
         case withhold
@@ -33,14 +33,14 @@ extension MQTTClientMachine {
         /// The largest packet that we take, in bytes, 1 or more. A server that speaks MQTT 3.1.1 is not told: a larger
         /// message is set aside, and any other larger packet ends the connection.
         public var maximumPacketSize: UInt32
-        /// What the server publishes when we go without a goodbye. Used by the next CONNECT.
+        /// What the server publishes when we leave without saying goodbye. Used by the next CONNECT.
         public var will: Will?
         /// Our own bound on unacknowledged outbound QoS 1 and 2 messages, besides the server's Receive Maximum; 1 or more.
         public var maximumInFlight: Int
-        /// Bytes of messages that are given to the transport and not flushed before sending pauses. One message of any
-        /// size always goes.
+        /// Bytes of messages that may be given to the transport and not yet flushed before sending pauses. One message
+        /// of any size always goes.
         public var maximumUnflushedBytes: Int
-        /// QoS 0 messages that are given to the transport and not flushed before sending pauses; 1 or more.
+        /// QoS 0 messages that may be given to the transport and not yet flushed before sending pauses; 1 or more.
         public var maximumUnflushedQoS0: Int
         /// Messages, and bytes of messages, that are held in memory ahead of the window. The rest is in the store only.
         public var readAheadMessages: Int
@@ -60,9 +60,9 @@ extension MQTTClientMachine {
         public var inboxMaxBytes: Int
         /// What happens at that limit.
         public var inboxWhenFull: InboxOverflow
-        /// Bytes of messages that may wait for the inbox, besides the one that is more.
+        /// Bytes of messages that may wait for the inbox; a single message may be larger.
         public var maximumWaitingBytes: Int
-        /// Milliseconds that the server may take to answer a PUBLISH or PUBREL on a connection that lives.
+        /// Milliseconds that the server may take to answer a PUBLISH or PUBREL on a living connection.
         public var acknowledgeTimeout: Int64
         /// The same for SUBSCRIBE and UNSUBSCRIBE.
         public var requestTimeout: Int64
@@ -70,8 +70,8 @@ extension MQTTClientMachine {
         public var filtersPerPacket: Int
         /// SUBSCRIBE and UNSUBSCRIBE packets that wait for their answers at once, 1 or more.
         public var maximumSubscribeRequests: Int
-        /// Packets that are worked on with one input, 1 or more. Where there were more, `isBehind` says so: others on the
-        /// same thread can be looked at before `readOn`.
+        /// Packets that are processed with one input, 1 or more. If there were more, `isBehind` is set, and others on
+        /// the same thread can have their turn before `readOn`.
         public var packetsPerInput: Int
 
         public init(

@@ -1,4 +1,4 @@
-/// The place of a message in the order of acceptance of one session: unique for ever, never reused, also across restarts.
+/// The place of a message in the order of acceptance of one session; never reused, even across restarts.
 ///
 /// It is the message's id in the control protocol and its key in the store.
 public struct MessageSequence: RawRepresentable, Hashable, Comparable, Sendable {

@@ -6,12 +6,12 @@ public struct OutboundMessage: Hashable, Sendable {
     public var topic: String
     /// Up to what the server takes as a packet, at most 256 MiB (2.1.4).
     public var payload: ByteBuffer
-    /// How sure it is to arrive (4.3).
+    /// Which guarantee it is delivered with (4.3).
     public var qos: QoS
-    /// Whether the server keeps it for who subscribes later (3.3.1.3).
+    /// Whether the server keeps it for later subscribers (3.3.1.3).
     public var retain: Bool
-    /// What the program gave. `topicAlias`, `messageExpiryInterval` and `subscriptionIDs` are set by the machine or the
-    /// server, and are ignored here.
+    /// As given by the program. `topicAlias`, `messageExpiryInterval` and `subscriptionIDs` are set by the machine or
+    /// the server, and are ignored here.
     public var properties: Publish.Properties
     /// When it expires; `nil` means never. Until then the remaining time is sent as Message Expiry Interval (3.3.2.3.3;
     /// not in MQTT 3.1.1); after that the message is not sent, unless it may have been sent before.
@@ -36,7 +36,7 @@ public struct OutboundMessage: Hashable, Sendable {
         self.expiresAt = expiresAt
     }
 
-    /// Whether there is anything in its properties that MQTT 3.1.1 could not say.
+    /// Whether there is anything in its properties that MQTT 3.1.1 cannot express.
     var hasProperties: Bool {
         var given = properties
         given.topicAlias = nil
@@ -46,8 +46,8 @@ public struct OutboundMessage: Hashable, Sendable {
         return given != Publish.Properties()
     }
 
-    /// What the message counts for against limits in bytes: topic, payload and properties. The same for the whole life of
-    /// the message, so that the store can sum it up.
+    /// What the message counts for against limits in bytes: topic, payload and properties. The same for the whole life
+    /// of the message, so that the store can add it up.
     public var size: Int {
         topic.utf8.count + payload.readableBytes + properties.contentSize
     }
@@ -59,7 +59,7 @@ extension Publish {
 }
 
 extension Publish.Properties {
-    /// Of what the publisher gave along.
+    /// The size of what the publisher set.
     var contentSize: Int {
         var size = responseTopic?.utf8.count ?? 0
         size += correlationData?.readableBytes ?? 0

@@ -14,9 +14,9 @@ struct Outbox: Sendable {
         var sequence: MessageSequence
         var size: Int
         var acceptedAt: Timestamp
-        /// `nil` as soon as only PUBREL can follow.
+        /// `nil` once only PUBREL can follow.
         var message: OutboundMessage?
-        /// It may have reached the server, on this connection or an earlier one: DUP is set from now on.
+        /// Whether it may have reached the server, on this connection or an earlier one: DUP is set from then on.
         var wasAttempted: Bool
         var progress = Progress.idle
         /// Its place among what was sent on this connection.
@@ -26,14 +26,14 @@ struct Outbox: Sendable {
 
         var isReleased: Bool { message == nil }
 
-        /// It was written, at this place among what was sent on this connection.
+        /// Notes that it was written, at this place among what was sent on this connection.
         mutating func sent(at place: Int) {
             wasAttempted = true
             progress = .onWire
             self.place = place
         }
 
-        /// One of the store, which may have been sent.
+        /// A message from the store, which may have been sent.
         init(_ stored: StoredMessage, size: Int) {
             sequence = stored.sequence
             self.size = size
@@ -42,7 +42,7 @@ struct Outbox: Sendable {
             wasAttempted = true
         }
 
-        /// One that has got its identifier just now.
+        /// A message that has just got its identifier.
         init(_ queued: Queued) {
             sequence = queued.sequence
             size = queued.message.size
@@ -116,15 +116,16 @@ struct Outbox: Sendable {
     private var unflushedBytes = 0
     /// How many of `unflushed`, from its start, were written.
     private var writtenCount = 0
-    /// What the server refused, and may have no room for at the moment: queued in the store, and not in the read-ahead.
+    /// What the server refused because it may have no room at the moment: queued in the store, and not in the
+    /// read-ahead.
     private var refused: [Refused] = []
     private var flushes = CircularBuffer<Flush>(initialCapacity: 1)
     /// Bytes of messages that are let through to the connection and not flushed yet.
     private(set) var backlogBytes = 0
 
-    /// A load is outstanding, and was issued when this much was durable.
+    /// Set while a load is outstanding: what was durable when it was issued.
     private var loadingThrough: MessageSequence?
-    /// What the outstanding load brings is out of date.
+    /// Whether what the outstanding load brings is out of date.
     private var loadIsStale = false
     /// How often the queue was started over because the server had lost the session.
     private(set) var lossCount = 0
@@ -188,13 +189,13 @@ struct Outbox: Sendable {
 
     // MARK: New messages
 
-    /// A message is `queued` from now on.
+    /// Counts a message as `queued`.
     mutating func enterQueue(size: Int) {
         counts.queued += 1
         queuedBytes += size
     }
 
-    /// A message is no longer `queued`.
+    /// Stops counting a message as `queued`.
     mutating func leaveQueue(size: Int) {
         counts.queued -= 1
         queuedBytes -= size
@@ -257,12 +258,12 @@ struct Outbox: Sendable {
         return true
     }
 
-    /// Where a message is in flight, if it is.
+    /// The identifier of a message that is in flight.
     func packetID(of sequence: MessageSequence) -> PacketID? {
         inFlight.first { $0.value.sequence == sequence }?.key
     }
 
-    /// Removes a message that the server refused, and may have no room for at the moment, from memory, if it is there.
+    /// Removes a message whose refusal is in doubt from memory, if it is there.
     mutating func removeRefused(_ sequence: MessageSequence) -> Bool {
         guard let index = refused.firstIndex(where: { $0.queued.sequence == sequence }) else { return false }
         refused.remove(at: index)
@@ -320,7 +321,8 @@ struct Outbox: Sendable {
         if messages.isEmpty { loadedThrough = max(loadedThrough, through) }
     }
 
-    /// A message that a load may bring at this moment was removed from the store.
+    /// Discards what an outstanding load brings, because a message that it may bring was removed from the store, or
+    /// changed.
     mutating func makeLoadStale() {
         if loadingThrough != nil { loadIsStale = true }
     }
@@ -331,7 +333,7 @@ struct Outbox: Sendable {
         backlogBytes += bytes
     }
 
-    /// Something let through was not sent after all.
+    /// Takes something that was let through off the backlog, because it is not sent after all.
     mutating func takeBack(bytes: Int) {
         backlogBytes -= bytes
     }
@@ -349,7 +351,7 @@ struct Outbox: Sendable {
         return unflushed[offset: writtenCount].message
     }
 
-    /// What was written since the last flush number gets this one.
+    /// Gives this number to everything written since the last flush number.
     mutating func assign(_ number: FlushNumber, bytes: Int) {
         flushes.append(Flush(number: number, bytes: bytes))
         var offset = writtenCount - 1
@@ -375,7 +377,7 @@ struct Outbox: Sendable {
         return done
     }
 
-    /// The wall clock was set: what was accepted within the range moves along.
+    /// Shifts the times of what was accepted within the range, because the wall clock was set.
     mutating func shiftTimes(by milliseconds: Int64, acceptedWithin range: ClosedRange<Timestamp>) {
         func shift(_ message: inout OutboundMessage) {
             guard range.contains(message.acceptedAt) else { return }
@@ -400,13 +402,13 @@ struct Outbox: Sendable {
     /// Whether there are messages whose refusal is in doubt.
     var hasRefused: Bool { !refused.isEmpty }
 
-    /// A message that was in flight is queued again, and waits.
+    /// Queues a message again that was in flight, and holds it back.
     mutating func refuse(_ queued: Queued, _ sentence: String?) {
         enterQueue(size: queued.message.size)
         refused.append(Refused(queued: queued, sentence: sentence))
     }
 
-    /// Their refusal counts. They are still counted as queued.
+    /// Takes out the messages whose refusal is in doubt. They are still counted as queued.
     mutating func takeRefused() -> [Refused] {
         defer { refused = [] }
         return refused
@@ -414,7 +416,7 @@ struct Outbox: Sendable {
 
     // MARK: The end of the connection
 
-    /// The connection is gone: what was not flushed, or is in doubt, is at the head of the queue again.
+    /// Puts what was not flushed, or is in doubt, at the head of the queue again, because the connection is gone.
     mutating func connectionClosed() {
         var returned = takeRefused().map(\.queued)
         while let last = unflushed.popLast() {
@@ -432,8 +434,8 @@ struct Outbox: Sendable {
         }
     }
 
-    /// The server lost the session, and what was in flight is queued in the store: the queue is read from the
-    /// beginning.
+    /// Starts to read the queue from the beginning, because the server lost the session and what was in flight is
+    /// queued in the store.
     mutating func sessionLost() {
         lossCount += 1
         inFlight.removeAll()

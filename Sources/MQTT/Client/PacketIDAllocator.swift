@@ -14,7 +14,7 @@ struct PacketIDAllocator: Sendable {
         var candidate = Int(last) + 1
         // One more than there are words: the first one is visited again for the bits below the start.
         for _ in 0...1024 {
-            // 0 is no identifier.
+            // 0 is not an identifier.
             if candidate > 0xFFFF { candidate = 1 }
             let free = ~(used[candidate >> 6] ?? 0) & (~0 << UInt64(candidate & 63))
             if free != 0 {
@@ -34,7 +34,7 @@ struct PacketIDAllocator: Sendable {
         used[Int(id.rawValue) >> 6, default: 0] |= 1 << UInt64(id.rawValue & 63)
     }
 
-    /// Goes on behind this identifier, so that ids of before a restart rest too.
+    /// Continues after this identifier, so that identifiers from before a restart rest too.
     mutating func resume(after id: PacketID) {
         last = id.rawValue
     }

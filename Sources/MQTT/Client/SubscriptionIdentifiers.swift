@@ -4,8 +4,8 @@
 // match every filter, and what one program subscribes to would make another one's messages come twice.
 
 extension TopicFilter {
-    /// 1 to 268,435,455, made of the filter's bytes (FNV-1a): the same after a restart, for what the server has queued
-    /// meanwhile. Two filters may have the same one, and then every copy is for both that match its topic.
+    /// 1 to 268,435,455, a hash of the filter's bytes (FNV-1a): the same after a restart, for what the server has
+    /// queued meanwhile. Two filters may have the same one; every copy is then for each of them that matches its topic.
     var subscriptionID: UInt32 {
         var hash: UInt32 = 2_166_136_261
         for byte in string.utf8 { hash = (hash ^ UInt32(byte)) &* 16_777_619 }
@@ -14,8 +14,8 @@ extension TopicFilter {
 }
 
 extension Subscriptions {
-    /// The filters for which a message was sent, whatever their topics; `nil` if the server does not say, or names only
-    /// filters that are no longer wanted, and then the message is for every filter that matches.
+    /// The filters for which a message was sent, whether they match its topic or not; `nil` if the server does not say,
+    /// or names only filters that are no longer wanted, and then the message is for every filter that matches.
     func filters(of publish: Publish) -> Set<TopicFilter>? {
         guard publish.properties.subscriptionIDs.count != 1 else {
             return identified[publish.properties.subscriptionIDs[0]]

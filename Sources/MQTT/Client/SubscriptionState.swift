@@ -1,6 +1,6 @@
 import Vocabulary
 
-/// What the server has made of a filter that is wanted.
+/// What the server has made of a wanted filter.
 public enum SubscriptionState: Hashable, Sendable {
     /// The server has not been asked yet, or has not answered, or has lost the session since it did.
     case pending
@@ -9,7 +9,7 @@ public enum SubscriptionState: Hashable, Sendable {
     case refused(SubscriptionRefusal)
 }
 
-/// The server does not let this client subscribe to a filter.
+/// The server's refusal to let this client subscribe to a filter.
 public struct SubscriptionRefusal: Hashable, Sendable {
     /// 0x80 or more.
     public var code: ReasonCode
@@ -17,14 +17,16 @@ public struct SubscriptionRefusal: Hashable, Sendable {
     public var reasonString: String?
     /// Since when the server refuses it with this code.
     public var since: Timestamp
-    /// When it is asked for again, apart from every reconnect and every new subscription to it.
+    /// When it is asked for again, unless a reconnect or a new subscription to it comes first.
     public var asksAgainAt: Timestamp
-    /// The server ended connections while it was asked for this: a reconnect does not ask for it, or there would be no end.
+    /// Whether the server ended connections while it was asked for this. A reconnect then does not ask for it, or
+    /// connections would never stop ending.
     public var endedConnections = false
 
     /// Milliseconds until a refused filter is asked for again while the connection stays.
     static let patience: Int64 = 600_000
-    /// The same where each time may cost a connection. It may have been another reason that ended them.
+    /// The same if each time may cost a connection. There may have been another reason for the ends, so it is tried
+    /// again.
     static let longPatience: Int64 = 3_600_000
     var patience: Int64 { endedConnections ? Self.longPatience : Self.patience }
 }
@@ -61,7 +63,7 @@ extension Subscriptions {
 
     /// Notes the server's answer.
     ///
-    /// - Returns: whether it is another one than before.
+    /// - Returns: whether it differs from the one before.
     mutating func note(
         _ code: ReasonCode, _ reasonString: String?, of filter: TopicFilter, endedConnections: Bool = false,
         at now: Timestamp
@@ -101,7 +103,7 @@ extension Subscriptions {
         return due.sorted(by: Self.isBefore)
     }
 
-    /// The wall clock was set.
+    /// Shifts the times, because the wall clock was set forward by this many milliseconds.
     mutating func clockStepped(by milliseconds: Int64) {
         for (filter, answer) in answers {
             guard case .refused(var refusal) = answer else { continue }

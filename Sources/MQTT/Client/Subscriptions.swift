@@ -2,10 +2,10 @@ import NIOCore
 
 /// Which subscriptions are wanted, and which the server holds.
 ///
-/// The durable part is the set of filters that the server *may* hold: a filter enters it before its SUBSCRIBE is sent and
-/// leaves it after its UNSUBACK. So whatever was cut off or killed in between, what is no longer wanted is found and
-/// removed. What was confirmed is kept in memory only, and only as long as it is certain that the server still has the
-/// same session; otherwise everything that is wanted is subscribed again, which does no harm.
+/// The durable part is the set of filters that the server *may* hold: a filter enters it before its SUBSCRIBE is sent
+/// and leaves it after its UNSUBACK. So what is no longer wanted is found and removed, no matter when a connection was
+/// cut off or the daemon was killed. What was confirmed is kept in memory only, and only as long as it is certain that
+/// the server still has the same session; otherwise everything that is wanted is subscribed again, which does no harm.
 struct Subscriptions: Sendable {
     /// What is still to be asked for on this connection.
     enum Need: Sendable {
@@ -41,9 +41,9 @@ struct Subscriptions: Sendable {
     var sent: Set<PacketID> = []
     /// The server's last word about each wanted filter.
     var answers: [TopicFilter: Answer] = [:]
-    /// Filters are asked for one by one, to find the one that the server ends the connection for.
+    /// Whether filters are asked for one by one, to find the one that the server ends the connection for.
     var isolates = false
-    /// Ends of connections in a row, before everything was answered for, that may be about what was asked for.
+    /// How many connections in a row ended before everything was answered for, perhaps because of what was asked for.
     var endsUnanswered = 0
 
     init(remembered: Set<TopicFilter>) {
@@ -69,7 +69,7 @@ struct Subscriptions: Sendable {
         return true
     }
 
-    /// A connection is up: what has to be asked for, in a stable order.
+    /// Finds what has to be asked for on a new connection, in a stable order.
     mutating func restore(isCertain: Bool) {
         if !isCertain { confirmed.removeAll() }
         let stale = remembered.filter { wanted[$0] == nil }
@@ -94,7 +94,7 @@ struct Subscriptions: Sendable {
         return suspects
     }
 
-    /// What the server ended a connection for and is still wanted, in a stable order.
+    /// The wanted filters that the server ended a connection for, in a stable order.
     var setAside: [(filter: TopicFilter, code: ReasonCode)] {
         answers.compactMap { filter, answer in
             guard case .refused(let refusal) = answer, refusal.endedConnections else { return nil }
@@ -106,12 +106,12 @@ struct Subscriptions: Sendable {
         left.string.utf8.lexicographicallyPrecedes(right.string.utf8)
     }
 
-    /// One thing less to wait for.
+    /// Notes that a filter was answered for.
     mutating func answered(_ filter: TopicFilter) {
         restoring?.remove(filter)
     }
 
-    /// Whether everything was answered for, told once.
+    /// Returns `true` once, when everything was answered for.
     mutating func takeRestored() -> Bool {
         guard let restoring, restoring.isEmpty else { return false }
         self.restoring = nil

@@ -1,19 +1,19 @@
 import NIOCore
 
-// A server may end the connection for one packet, at every connection again, and not say for which: by a plain close, a
-// reset, a reason that could mean anything, or by never answering it. Then nothing behind that packet would ever arrive.
+// A server may end every connection for one packet and not say which: by a plain close, a reset, a reason that could
+// mean anything, or by never answering the packet. Then nothing behind that packet would ever arrive.
 //
 //     the same packet was the oldest unanswered one at three ends in a row
 //       ─▶ what was unanswered goes out one by one, each on a connection that has proven to work
 //       ─▶ what is alone when the connection ends is set aside, with the reason
 //
-// One message that the server answers ends the suspicion: another one is the oldest then.
+// An answer to that packet ends the suspicion: another one is the oldest then.
 
 /// What was the oldest unanswered packet at the last ends of connections.
 struct Suspicion: Sendable {
     enum Suspect: Hashable, Sendable {
         case message(MessageSequence)
-        /// An announcement is another one on each connection; its topic stays.
+        /// Each connection has announcements of its own, but their topics stay the same.
         case announcement(String)
     }
 
@@ -23,7 +23,7 @@ struct Suspicion: Sendable {
     private var suspect: Suspect?
     private var ends = 0
 
-    /// How many ends in a row there are with one more.
+    /// How many ends in a row there would be with one more.
     func count(with suspect: Suspect) -> Int { suspect == self.suspect ? ends + 1 : 1 }
 
     mutating func ended(with suspect: Suspect) {
@@ -47,7 +47,7 @@ struct Isolation: Sendable {
 
     /// While messages up to this one are unanswered each goes out alone.
     var through: MessageSequence?
-    /// Announcements go out alone, until all are answered.
+    /// Whether announcements go out alone, until all are answered.
     var includesAnnouncements = false
     /// Whether the connection has to prove that it works before anything is sent on it: the server has given no reason, and
     /// what ends connections may be something else.
@@ -68,11 +68,11 @@ extension MQTTClientMachine {
 
     /// What the end of a connection means for what was unanswered.
     public enum EndFinding: Hashable, Sendable {
-        /// It may be about the oldest unanswered packet, which was so at this many ends in a row.
+        /// It may be about the oldest unanswered packet, which was the oldest at this many ends in a row.
         case suspected(ends: Int)
         /// From now on what was unanswered goes out one by one.
         case isolated
-        /// It was about this: what that is, as the beginning of a sentence.
+        /// It was about this: the beginning of a sentence that says what it is.
         case setAside(String)
     }
 
@@ -151,7 +151,7 @@ extension MQTTClientMachine {
         return (.message(id), "message \(entry.sequence)")
     }
 
-    /// The same for what was asked for and not answered, if no message can be the reason.
+    /// The same for requests that were not answered, if no message can be the reason.
     private func judgeRequests() -> Judgement? {
         let suspects = subscriptions.suspects
         guard let suspect = suspects.first else { return nil }
@@ -162,14 +162,14 @@ extension MQTTClientMachine {
         return Judgement(finding: ends >= Suspicion.patience ? .isolated : .suspected(ends: ends))
     }
 
-    /// The connection ends, and what was sent on it may be the reason: does what `findingIfEnded` says.
+    /// Does what `findingIfEnded` says, because the connection ends and what was sent on it may be the reason.
     ///
     /// - Parameters:
     ///   - code: what the server said, if anything.
     ///   - words: why, as a sentence about the culprit.
     @discardableResult
     mutating func judgeEnd(_ code: ReasonCode?, _ words: String, _ step: inout Step) -> EndFinding? {
-        // Right after refusals for want of room a close means nothing else; a code that says something else does.
+        // Right after refusals for lack of room, a close means nothing else; a code that says something else does.
         guard code != nil || reasonIfEnded == nil, let judgement else { return nil }
         if let suspect = judgement.suspect {
             suspicion.ended(with: suspect)
@@ -198,8 +198,9 @@ extension MQTTClientMachine {
         return judgement.finding
     }
 
-    /// The server answers a message with what is no answer to it. If it did so at three connections in a row, it would go on
-    /// doing that, and nothing behind the message would ever arrive.
+    /// Ends the connection, because the server answered a message with something that is no answer to it. A server that
+    /// did so on three connections in a row would go on doing it, and nothing behind the message would ever arrive, so
+    /// the message is then taken out of the way.
     mutating func answeredWrongly(_ id: PacketID, _ sentence: String, _ step: inout Step) {
         defer { violate(.protocolError, sentence, &step) }
         guard let entry = outbox.inFlight[id] else { return }
@@ -213,7 +214,7 @@ extension MQTTClientMachine {
         }
     }
 
-    /// The server owns the message, and is not asked to release it again.
+    /// Finishes a message that the server owns, without asking the server to release it again.
     mutating func finishWithoutServer(_ id: PacketID, _ step: inout Step) {
         guard let entry = outbox.inFlight[id], entry.isReleased else { return }
         finish(id, &step)

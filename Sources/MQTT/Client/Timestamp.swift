@@ -1,4 +1,4 @@
-/// A time on the wall clock, used only for the age and expiry of messages, since these must survive reboots.
+/// A time on the wall clock, because the age and expiry of messages must survive reboots.
 public struct Timestamp: RawRepresentable, Hashable, Comparable, Sendable {
     /// Milliseconds since 1970-01-01T00:00:00Z.
     public let rawValue: Int64

@@ -8,7 +8,7 @@ struct TopicAliases: Sendable {
     private static let shortestTopic = 4
 
     private let maximum: Int
-    /// By the bytes of the topic: strings are equal that look the same, and topics are not (4.7.3).
+    /// By the bytes of the topic: strings that look the same are equal, but topics are not (4.7.3).
     private var aliases: [TopicName: UInt16] = [:]
 
     /// - Parameter maximum: the server's Topic Alias Maximum; 0 means none.

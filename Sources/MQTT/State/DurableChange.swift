@@ -1,7 +1,7 @@
 /// One change of a session's durable state, for the store to carry out.
 ///
 /// The changes of one `commit` action are atomic and in order; commits complete in the order of their numbers. A change
-/// of a row that is not there does nothing and is no error (its insert may have been refused for want of space).
+/// of a row that is not there does nothing, and is not an error (its insert may have been refused for lack of space).
 public enum DurableChange: Hashable, Sendable {
     /// A new message, `queued` or already `inFlight`.
     case insert(StoredMessage)
@@ -39,7 +39,7 @@ public enum DurableChange: Hashable, Sendable {
     case freeRetiredIdentifiers
     /// The server may from now on hold this subscription: before the SUBSCRIBE is sent. No error if it is there already.
     case rememberSubscription(TopicFilter)
-    /// The server does not hold this subscription (any more).
+    /// The server does not hold this subscription, or no longer does.
     case forgetSubscription(TopicFilter)
     case forgetAllSubscriptions
     /// A message for durable consumers, before it is acknowledged; with QoS 2 its identifier, both or neither. It needs
@@ -53,7 +53,7 @@ public enum DurableChange: Hashable, Sendable {
     case toldMissed(ConsumerName, Int)
     /// A durable consumer is new, or has another filter (as it was given) or QoS.
     case putConsumer(ConsumerName, filter: String, QoS)
-    /// The durable consumer is gone, with all that waits for it.
+    /// The durable consumer is gone, with everything that waits for it.
     case removeConsumer(ConsumerName)
     /// Messages up to this one may have been given to a program of the consumer.
     case setGiven(ConsumerName, through: InboxSequence)

@@ -14,12 +14,12 @@ public struct DurableSession: Hashable, Sendable {
     public var inFlight: [StoredMessage]
     /// Inbound QoS 2 identifiers between PUBREC and PUBREL.
     public var inboundIDs: Set<PacketID>
-    /// Identifiers of ours that the server may hold on to, and that nothing is in flight with.
+    /// Identifiers of ours that the server may hold on to, although nothing is in flight with them.
     public var retiredIDs: Set<PacketID>
     /// Identifiers under which the server may hold a message of QoS 2 that is not known here: the host lost its power, or
     /// the daemon was killed, and how far an exchange had come was not on the disk yet.
     public var suspectIDs: Set<PacketID>
-    /// What the server may hold of our subscriptions.
+    /// Our subscriptions that the server may hold.
     public var rememberedSubscriptions: Set<TopicFilter>
     /// Messages that are `queued`, and the sum of their `size`.
     public var queuedCount: Int
@@ -34,7 +34,7 @@ public struct DurableSession: Hashable, Sendable {
     /// The sequence of the next message in the inbox: above every one that was ever there.
     public var nextInboxSequence: InboxSequence
 
-    /// A session that never was.
+    /// Without arguments, the state of a new session.
     public init(
         established: Bool = false,
         assignedClientID: String? = nil,

@@ -1,9 +1,9 @@
 /// Packet identifiers that are reserved ahead for messages of QoS 2.
 ///
-/// A store that loses its last moments when the power fails must not forget that an identifier was used: the server may hold
-/// a message under it, and would take a new one for that. So identifiers are reserved in blocks. A block is on the disk for
-/// certain before the first of it is used, and with it everything before; after the loss exactly the identifiers of the last
-/// block are suspect.
+/// A store that loses its last moments when the power fails must not forget that an identifier was used: the server may
+/// hold a message under it, and would take a new one for that. So identifiers are reserved in blocks. A block, and
+/// everything before it, is certain to be on the disk before its first identifier is used; after a loss, exactly the
+/// identifiers of the last block are suspect.
 public struct IdentifierWindow: Hashable, Sendable {
     /// How many identifiers are reserved at once: one flush of the disk pays for this many messages.
     public static let size = 512
@@ -24,7 +24,7 @@ public struct IdentifierWindow: Hashable, Sendable {
 
     /// Makes room for an identifier that is about to be used.
     ///
-    /// - Returns: whether the window is another one now, which has to be flushed to the disk.
+    /// - Returns: whether the window has changed, and has to be flushed to the disk.
     public mutating func reserve(_ id: PacketID) -> Bool {
         guard !contains(id) else { return false }
         self = IdentifierWindow(first: id.rawValue, count: Self.size)
@@ -37,7 +37,7 @@ public struct IdentifierWindow: Hashable, Sendable {
     }
 }
 
-/// Numbers that are reserved ahead, so that none is used again after the loss of the last moments.
+/// Numbers that are reserved ahead, so that none is used again after the store has lost its last moments.
 public enum ReservedSequence {
     /// How many are reserved at once.
     public static let block: Int64 = 4096

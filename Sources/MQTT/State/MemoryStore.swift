@@ -1,6 +1,6 @@
 import NIOCore
 
-/// What a session needs of a store when nothing has to survive the process: the messages and identifiers in memory.
+/// What a session needs from a store when nothing has to survive the process: the messages and identifiers in memory.
 /// It carries out the machine's `commit` and `load` actions at once, so each can be answered immediately. With a store
 /// on disk in its place the session survives the process, and the host; the changes are the same.
 public struct MemoryStore: Sendable {
@@ -8,12 +8,12 @@ public struct MemoryStore: Sendable {
 
     public init() {}
 
-    /// Carries out the changes of one `commit`, all of them; answer `committed` then.
+    /// Carries out all changes of one `commit`; answer `committed` then.
     public mutating func commit(_ changes: [DurableChange]) {
         for change in changes { apply(change) }
     }
 
-    /// What a `load` asks for, which `loaded` answers.
+    /// Returns what a `load` asks for, to be answered with `loaded`.
     public func load(after: MessageSequence, messages limit: Int, bytes: Int) -> [StoredMessage] {
         var found: [StoredMessage] = []
         var size = 0

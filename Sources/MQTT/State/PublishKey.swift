@@ -1,4 +1,4 @@
-/// What a program calls a message, so that publishing it again is the same message: after a connection that broke before the
+/// A program's name for a message, so that publishing it again is the same message: if a connection breaks before the
 /// answer, nobody knows whether the first call was heard.
 public struct PublishKey: Hashable, Sendable, CustomStringConvertible {
     /// How long a key is remembered, in milliseconds: 24 hours.

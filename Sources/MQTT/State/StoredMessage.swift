@@ -17,8 +17,8 @@ public struct StoredMessage: Hashable, Sendable {
     public enum State: Hashable, Sendable {
         /// Not sent, or QoS 0 and not known to be sent. Can transition to: inFlight, quarantined, removed.
         case queued
-        /// Has its packet identifier, may have been sent. Can transition to: queued (the server lost the session),
-        /// released (QoS 2), quarantined, removed.
+        /// Has its packet identifier, may have been sent. Can transition to: queued (the server lost the session, or
+        /// has no room), released (QoS 2), quarantined, removed.
         case inFlight(PacketID)
         /// QoS 2 and PUBREC was received: the server owns the message, and only PUBREL is ever sent again. Can transition
         /// to: removed.

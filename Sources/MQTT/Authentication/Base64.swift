@@ -16,7 +16,7 @@ package enum Base64 {
         return String(decoding: text, as: UTF8.self)
     }
 
-    /// - Returns: `nil` for everything that is not Base64 as this encodes it.
+    /// - Returns: `nil` for everything that `encode` would not write.
     package static func decode(_ text: some StringProtocol) -> [UInt8]? {
         let digits = Array(text.utf8)
         guard digits.count % 4 == 0 else { return nil }

@@ -1,5 +1,5 @@
-/// The client's side of SCRAM-SHA-256 (RFC 5802, RFC 7677), without channel binding: server and client prove to each other
-/// that they know the password, and it is never sent.
+/// The client's side of SCRAM-SHA-256 (RFC 5802, RFC 7677), without channel binding: server and client prove to each
+/// other that they know the password, which is never sent.
 ///
 ///     client-first ─▶ server-first (salt, iterations) ─▶ client-final (our proof) ─▶ server-final (the server's proof)
 ///
@@ -14,14 +14,14 @@ public struct SCRAMClient: Hashable, Sendable {
 
     /// RFC 7677, 4: a server that asks for fewer iterations may be trying to guess the password.
     static let fewestIterations = 4096
-    /// Bytes. A nonce has a few dozen.
+    /// Bytes. A usual nonce has a few dozen.
     static let longestNonce = 1024
-    /// The longest user name, in bytes, that fits into an AUTH in any case: each byte may take three.
+    /// The longest user name, in bytes, that always fits into an AUTH: each byte may take three.
     public static let longestUser = 1024
     /// More would keep a processor busy for seconds, which a server could do on purpose.
     static let mostIterations = 1_000_000
 
-    /// Why there is no mutual proof.
+    /// Why the two sides have not proven themselves to each other.
     public enum Failure: Error, Hashable, Sendable {
         /// The server's message does not follow RFC 5802; the sentence says how.
         case malformed(String)
@@ -35,7 +35,7 @@ public struct SCRAMClient: Hashable, Sendable {
 
     /// What the key is derived from.
     public struct Challenge: Hashable, Sendable {
-        /// The server's, for this user.
+        /// The server's salt for this user.
         public var salt: [UInt8]
         /// How often the hash is applied.
         public var iterations: Int
@@ -59,7 +59,7 @@ public struct SCRAMClient: Hashable, Sendable {
     private enum Step: Hashable, Sendable {
         /// client-first is sent. Can transition to: challenged.
         case greeted
-        /// The key is being made. Can transition to: responded.
+        /// The key is being derived. Can transition to: responded.
         case challenged(serverFirst: String, nonce: String)
         /// client-final is sent. Can transition to: over.
         case responded(signature: [UInt8])
@@ -74,7 +74,7 @@ public struct SCRAMClient: Hashable, Sendable {
     ///   - nonce: unique printable ASCII without commas; random unless a test needs a particular one.
     public init(username: String, nonce: String = SCRAMClient.randomNonce()) {
         self.nonce = nonce
-        // RFC 5802, 5.1: a comma ends an attribute.
+        // RFC 5802, 5.1: a comma would end the attribute.
         var name = ""
         for character in username.unicodeScalars {
             switch character {
@@ -97,10 +97,10 @@ public struct SCRAMClient: Hashable, Sendable {
         !text.isEmpty && text.allSatisfy { $0 >= 0x20 && $0 != 0x7F }
     }
 
-    /// What is sent first.
+    /// The first message.
     public var clientFirst: [UInt8] { Array("n,,\(clientFirstBare)".utf8) }
 
-    /// Takes server-first.
+    /// Processes server-first.
     public mutating func challenge(_ bytes: [UInt8]) throws(Failure) -> Challenge {
         guard case .greeted = step else { throw .malformed("the server sent a challenge out of turn") }
         let serverFirst = try Self.text(bytes)
@@ -130,7 +130,7 @@ public struct SCRAMClient: Hashable, Sendable {
     /// Builds client-final, with our proof; `nil` if there was no challenge.
     public mutating func respond(with key: Key) -> [UInt8]? {
         guard case .challenged(let serverFirst, let nonce) = step else { return nil }
-        // "n,,": no channel binding, in Base64.
+        // "biws" is "n,,", that is no channel binding, in Base64.
         let withoutProof = "c=biws,r=\(nonce)"
         let message = Array("\(clientFirstBare),\(serverFirst),\(withoutProof)".utf8)
         let salted = SHA256.HMAC(key: key.saltedPassword)
@@ -142,14 +142,14 @@ public struct SCRAMClient: Hashable, Sendable {
         return Array("\(withoutProof),p=\(Base64.encode(proof))".utf8)
     }
 
-    /// Takes server-final, the server's own proof.
+    /// Processes server-final, the server's own proof.
     public mutating func verify(_ bytes: [UInt8]) throws(Failure) {
         guard case .responded(let signature) = step else { throw .notProven }
         step = .over
         guard let first = Self.attributes(try Self.text(bytes)).first else { throw .notProven }
         if first.name == "e" { throw .refused(first.value) }
         guard first.name == "v", let given = Base64.decode(first.value), given.count == signature.count,
-            // All of it, so that the time taken reveals nothing.
+            // Compares all bytes, so that the time taken reveals nothing.
             zip(given, signature).reduce(UInt8(0), { $0 | ($1.0 ^ $1.1) }) == 0
         else { throw .notProven }
     }

@@ -15,7 +15,7 @@ package enum SHA256 {
         return self.bytes(of: state)
     }
 
-    /// A key, ready for many messages: the states behind its two paddings.
+    /// A key, ready for many messages: the hash states after its two paddings.
     package struct HMAC: Sendable {
         private let inner: State
         private let outer: State
@@ -80,7 +80,7 @@ package enum SHA256 {
         0x748f_82ee, 0x78a5_636f, 0x84c8_7814, 0x8cc7_0208, 0x90be_fffa, 0xa450_6ceb, 0xbef9_a3f7, 0xc671_78f2,
     ]
 
-    /// Takes what is left of a message, and its length.
+    /// Processes the rest of a message, and its length.
     ///
     /// - Parameter before: bytes that the state has taken already.
     private static func finish(_ state: inout State, _ bytes: [UInt8], before: Int) {

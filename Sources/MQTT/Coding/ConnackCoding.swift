@@ -53,7 +53,7 @@ enum ReturnCode: UInt8, CaseIterable {
         }
     }
 
-    /// The one that says the same; `serverUnavailable` for an error that MQTT 3.1.1 does not know.
+    /// The one with the same meaning; `serverUnavailable` for an error that MQTT 3.1.1 does not know.
     init(_ reasonCode: ReasonCode) {
         self =
             Self.allCases.first { $0.reasonCode == reasonCode } ?? (reasonCode.isError ? .serverUnavailable : .accepted)

@@ -30,7 +30,7 @@ extension Connect {
         if let password { sink.put(binary: password) }
     }
 
-    /// The version that the body of a CONNECT names, if it is one that there is.
+    /// The version that the body of a CONNECT names; `nil` if there is no such version.
     static func version(of body: ByteBuffer) -> ProtocolVersion? {
         let offset = 2 + protocolName.utf8.count
         return body.getInteger(at: body.readerIndex + offset, as: UInt8.self).flatMap(ProtocolVersion.init(rawValue:))
@@ -91,7 +91,7 @@ extension Connect {
         }
     }
 
-    /// What the flags say about the will (3.1.2.5 to 3.1.2.7); `nil` if they cannot be so.
+    /// What the flags say about the will (3.1.2.5 to 3.1.2.7); `nil` if they contradict each other.
     private enum WillFlags {
         case none
         case will(QoS, retain: Bool)

@@ -1,6 +1,6 @@
 import NIOCore
 
-/// Why a packet cannot be put on the wire: for what users hand in, before it is accepted.
+/// Why a packet cannot be put on the wire: to check what users hand in before it is accepted.
 public enum UnencodablePacket: Error, Hashable, Sendable {
     /// A string field of this many UTF-8 bytes, over 65,535 (1.5.4).
     case stringTooLong(Int)
@@ -8,7 +8,7 @@ public enum UnencodablePacket: Error, Hashable, Sendable {
     case stringContainsNull
     /// A binary field of this many bytes, over 65,535 (1.5.6).
     case binaryTooLong(Int)
-    /// A number that is a Variable Byte Integer is over 268,435,455 (1.5.5).
+    /// A Variable Byte Integer is over 268,435,455 (1.5.5).
     case numberTooLarge(Int)
     /// The whole packet has this many bytes, more than MQTT can express (2.1.4).
     case packetTooLong(Int)
@@ -34,8 +34,8 @@ extension UnencodablePacket: CustomStringConvertible {
 }
 
 extension Packet {
-    /// Throws the first thing that `encode(into:as:)` would trap on or leave out, and U+0000 in any string, which a peer would refuse.
-    /// Topics are a matter of `TopicName` and `TopicFilter`.
+    /// Throws the first thing that `encode(into:as:)` would trap on or leave out, and U+0000 in any string, which a
+    /// peer would refuse. Topics are checked by `TopicName` and `TopicFilter`.
     public func checkEncodable(as version: ProtocolVersion = .five) throws(UnencodablePacket) {
         guard version == .five || reduced(to: version) == self else { throw .notInVersion(version) }
         if case .publish(let publish) = self, (publish.packetID == nil) != (publish.qos == .atMostOnce) {

@@ -5,24 +5,24 @@ public import NIOCore
 ///     decoder.append(chunk)
 ///     while let packet = try decoder.next() { … }
 ///
-/// Call `next()` until it answers `nil` after each `append`: a packet over the maximum is then refused from its fixed
+/// Call `next()` until it returns `nil` after each `append`: a packet over the maximum is then refused from its fixed
 /// header, and never more than one packet and one chunk are held. Payloads and binary fields are slices of the chunks.
-/// Any bytes are survived: they give packets or `MalformedPacket`, and after the first error that error for ever, since
+/// Any bytes are safe: they give packets or `MalformedPacket`, and after the first error always that error, because
 /// nothing tells where the next packet would begin.
 public struct PacketDecoder: Sendable {
     /// The largest packet that is taken, in bytes with its fixed header.
     public let maximumPacketSize: Int
-    /// Whose packets these are. What only the other side may send is refused.
+    /// Whose packets these are. Packets that only the other side may send are refused.
     public let sender: Sender
-    /// As which version of MQTT the bytes are read.
+    /// The version of MQTT that the bytes are read as.
     public private(set) var version: ProtocolVersion
 
     private let adoptsVersion: Bool
     private let setsContentAside: Bool
-    /// A PUBLISH over the maximum whose payload is passed over, and how many bytes of it are still to come.
+    /// A PUBLISH over the maximum whose payload is skipped, and how many bytes of it are still to come.
     private var passing: (publish: Publish, bytes: Int)?
     private var buffer = ByteBuffer()
-    /// Whether no packet was handed out yet.
+    /// Whether no packet has been decoded yet.
     private(set) var isAtStart = true
     private var failure: MalformedPacket?
 
@@ -50,7 +50,7 @@ public struct PacketDecoder: Sendable {
     /// Bytes that have arrived and are not yet part of a packet that was handed out.
     public var bufferedBytes: Int { buffer.readableBytes }
 
-    /// These bytes.
+    /// The bytes that ``bufferedBytes`` counts.
     var buffered: ByteBuffer { buffer }
 
     /// Takes the next chunk.
@@ -59,7 +59,7 @@ public struct PacketDecoder: Sendable {
             buffer = bytes
             return
         }
-        // What was handed out may still point into the old storage; the write below copies only what is left then.
+        // What was handed out may still point into the old storage; the write below then copies only what is left.
         if buffer.readerIndex > buffer.readableBytes { buffer.discardReadBytes() }
         buffer.writeImmutableBuffer(bytes)
     }
@@ -121,7 +121,7 @@ public struct PacketDecoder: Sendable {
         return packet
     }
 
-    /// A PUBLISH over the maximum: keeps what it is acknowledged with, which is 65,539 bytes at most.
+    /// Skips a PUBLISH over the maximum, but keeps what it is acknowledged with: at most 65,539 bytes.
     private mutating func passOver(
         _ flags: UInt8, _ headerLength: Int, _ remaining: Int, _ flaw: MalformedPacket
     ) throws(MalformedPacket) -> Packet? {
@@ -146,7 +146,7 @@ public struct PacketDecoder: Sendable {
 }
 
 extension Packet {
-    /// Variable header and payload of one packet.
+    /// Decodes the variable header and payload of one packet.
     init(flags: UInt8, from reader: inout PacketReader, setsContentAside: Bool) throws(MalformedPacket) {
         switch reader.kind {
         case .connect: self = .connect(try Connect(from: &reader))
@@ -169,7 +169,7 @@ extension Packet {
 }
 
 extension Packet.Kind {
-    /// The direction of flow (2.1.2; 3.1.1, 2.2.1).
+    /// Whether this side sends packets of this kind (2.1.2; 3.1.1, 2.2.1).
     func maySend(_ sender: Sender, _ version: ProtocolVersion) -> Bool {
         switch self {
         case .disconnect where version == .threeOneOne: sender == .client

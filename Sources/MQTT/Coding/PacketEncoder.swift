@@ -8,20 +8,20 @@ extension Packet {
     /// The most bytes in a string or in binary data (1.5.4, 1.5.6).
     public static let maximumStringLength = 65_535
 
-    /// The bytes that `encode(into:)` writes, the fixed header included: what a Maximum Packet Size is compared with.
+    /// How many bytes `encode(into:)` writes, including the fixed header: what a Maximum Packet Size is compared with.
     public var encodedLength: Int { encodedLength(as: .five) }
 
-    /// The bytes that `encode(into:as:)` writes, the fixed header included.
+    /// How many bytes `encode(into:as:)` writes, including the fixed header.
     public func encodedLength(as version: ProtocolVersion) -> Int {
         let remaining = remainingLength(version)
         return 1 + Self.lengthOfVariableByteInteger(remaining) + remaining
     }
 
-    /// Appends the packet, as MQTT 5 or 3.1.1 has it. Nothing but `buffer` is allocated.
+    /// Appends the packet, in the form of MQTT 5 or 3.1.1. Nothing but `buffer` is allocated.
     ///
-    /// What 3.1.1 cannot say is left out: properties, reason codes of acknowledgements, and so on.
-    /// The packet must be encodable, as `checkEncodable(as:)` tells: a string or binary field over 65,535 bytes, a packet
-    /// over 268,435,455 bytes, a packet identifier that is missing at QoS 1 and 2 or present at QoS 0, AUTH in 3.1.1 are
+    /// What 3.1.1 cannot express is left out: properties, reason codes of acknowledgements, and so on. The packet must
+    /// be encodable, as `checkEncodable(as:)` tells: a string or binary field over 65,535 bytes, a packet over
+    /// 268,435,460 bytes, a packet identifier that is missing at QoS 1 and 2 or present at QoS 0, and AUTH in 3.1.1 are
     /// programming errors and trap. What comes from users has to be checked where it is accepted.
     public func encode(into buffer: inout ByteBuffer, as version: ProtocolVersion = .five) {
         precondition(kind != .auth || version == .five, "MQTT 3.1.1 has no AUTH")

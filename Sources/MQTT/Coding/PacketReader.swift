@@ -1,13 +1,13 @@
 import NIOCore
 
-/// A field's name and the section of the standard that describes it: what an error message says.
+/// A field's name and the section of the standard that describes it, for error messages.
 struct Field {
     let name: StaticString
     private let section: StaticString
     /// The section in MQTT 3.1.1.
     private let older: StaticString
 
-    /// - Parameter older: the section in MQTT 3.1.1, where it is another one.
+    /// - Parameter older: the section in MQTT 3.1.1, if it is a different one.
     init(_ name: StaticString, _ section: StaticString, older: StaticString? = nil) {
         self.name = name
         self.section = section
@@ -20,7 +20,7 @@ struct Field {
 }
 
 /// Takes the fields off the bytes of one packet, in order. Every length is compared with the bytes that are really
-/// there before anything is made of it.
+/// there before it is used.
 struct PacketReader {
     private(set) var bytes: ByteBuffer
     let kind: Packet.Kind
@@ -36,7 +36,7 @@ struct PacketReader {
         self.version = version
     }
 
-    /// What is wrong with a field, as an error. The problem continues "PUBLISH: Topic Name …".
+    /// Returns an error that says what is wrong with a field. The problem continues "PUBLISH: Topic Name …".
     func error(_ field: Field, _ problem: String, _ code: ReasonCode = .malformedPacket) -> MalformedPacket {
         MalformedPacket(
             reasonCode: code,
@@ -112,7 +112,7 @@ struct PacketReader {
         ReasonCode(rawValue: try byte(field))
     }
 
-    /// A topic name or topic to answer to: no wildcards.
+    /// A topic name or response topic: no wildcards.
     mutating func topic(_ field: Field) throws(MalformedPacket) -> String {
         try topic(try binary(field), field)
     }
@@ -187,7 +187,7 @@ extension PacketReader {
         return properties
     }
 
-    /// Only these may be there more than once (2.2.2.2, 3.3.2.3.8).
+    /// Whether a property may be there more than once (2.2.2.2, 3.3.2.3.8).
     private func mayRepeat(_ id: PropertyID) -> Bool {
         id == .userProperty || (id == .subscriptionIdentifier && kind == .publish)
     }
@@ -239,7 +239,7 @@ enum VariableByteInteger: Equatable {
     case value(Int, length: Int)
     case incomplete
     case tooLong
-    /// A last byte of 0 says nothing; the standard wants the fewest bytes [MQTT-1.5.5-1].
+    /// The last byte is a needless 0; the standard wants the fewest bytes [MQTT-1.5.5-1].
     case notShortest
 
     init(at index: Int, of bytes: ByteBuffer) {

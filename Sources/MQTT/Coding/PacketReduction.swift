@@ -1,7 +1,7 @@
 extension Packet {
-    /// What is left of the packet in this version of MQTT: all of it in MQTT 5; in 3.1.1 without properties, reason codes
-    /// of acknowledgements and of DISCONNECT, subscription options but the QoS, a password without a user name. `nil` if
-    /// there is no such packet.
+    /// What is left of the packet in this version of MQTT. In MQTT 5 that is all of it. In 3.1.1 it has no properties,
+    /// no reason codes of acknowledgements and DISCONNECT, no subscription options but the QoS, and no password without
+    /// a user name. `nil` if there is no such packet.
     package func reduced(to version: ProtocolVersion) -> Packet? {
         guard version == .threeOneOne else { return self }
         switch self {

@@ -38,20 +38,20 @@ extension Publish {
                 throw reader.error(.topicName, problem, .protocolError)
             }
         } catch {
-            // The aliases of this connection are the server's; everything else it only passes on.
+            // Topic aliases are between this server and us; the server only passes everything else on.
             guard setsContentAside, error.reasonCode != .topicAliasInvalid else { throw error }
             topic = frame.topicForPeople
             flaw = error
         }
     }
 
-    /// What is in front of the properties: the least that a message can be acknowledged with.
+    /// What comes before the properties: the least that is needed to acknowledge a message.
     struct Frame {
         /// Without topic, payload and properties.
         let publish: Publish
         let topic: ByteBuffer
 
-        /// What is no UTF-8 in it is replaced.
+        /// The topic, with invalid UTF-8 replaced.
         var topicForPeople: String { String(decoding: topic.readableBytesView, as: UTF8.self) }
 
         init(flags: UInt8, from reader: inout PacketReader) throws(MalformedPacket) {

@@ -4,7 +4,7 @@ public struct Acknowledgement: Hashable, Sendable {
     public var packetID: PacketID
     /// 0x80 and more are errors (2.4).
     public var reasonCode: ReasonCode
-    /// Left out on the wire when there are none.
+    /// Omitted on the wire if there are none.
     public var properties: Properties
 
     public init(packetID: PacketID, reasonCode: ReasonCode = .success, properties: Properties = Properties()) {

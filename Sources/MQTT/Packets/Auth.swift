@@ -1,10 +1,10 @@
 public import NIOCore
 
-/// AUTH (3.15): a step of extended authentication.
+/// AUTH (3.15): a step of enhanced authentication.
 public struct Auth: Hashable, Sendable {
     /// 0x00 (server), 0x18 (both sides) or 0x19 (client).
     public var reasonCode: ReasonCode
-    /// The method is needed, unless all is left out (3.15.2.2).
+    /// The method is required, unless all properties are omitted (3.15.2.2).
     public var properties: Properties
 
     public init(reasonCode: ReasonCode = .success, properties: Properties = Properties()) {
@@ -16,7 +16,7 @@ public struct Auth: Hashable, Sendable {
     public struct Properties: Hashable, Sendable {
         /// Required, except in the short form: success without properties (3.15.2.2.2).
         public var authenticationMethod: String?
-        /// At most 65,535 bytes; what they mean is up to the method.
+        /// At most 65,535 bytes; the method defines their meaning.
         public var authenticationData: ByteBuffer?
         /// For people, not to be parsed (3.15.2.2.4).
         public var reasonString: String?

@@ -6,7 +6,7 @@ public struct Connack: Hashable, Sendable {
     public var sessionPresent: Bool
     /// 0x00, or why the server refuses the connection (3.2.2.2).
     public var reasonCode: ReasonCode
-    /// What the server says of itself (3.2.2.3).
+    /// What the server says about itself (3.2.2.3).
     public var properties: Properties
 
     public init(
@@ -31,7 +31,7 @@ public struct Connack: Hashable, Sendable {
         public var retainAvailable: Bool?
         /// The largest packet that the server takes, in bytes with its fixed header, not 0 (3.2.2.3.6).
         public var maximumPacketSize: UInt32?
-        /// The client identifier that the server gave, if CONNECT had none (3.2.2.3.7).
+        /// The client identifier that the server assigned, if CONNECT had none (3.2.2.3.7).
         public var assignedClientID: String?
         /// The highest topic alias that we may use; absent means 0 (3.2.2.3.8).
         public var topicAliasMaximum: UInt16?
@@ -51,9 +51,9 @@ public struct Connack: Hashable, Sendable {
         public var responseInformation: String?
         /// Another server to use, with 0x9C and 0x9D (3.2.2.3.16).
         public var serverReference: String?
-        /// The one of CONNECT (3.2.2.3.17).
+        /// The same as in CONNECT (3.2.2.3.17).
         public var authenticationMethod: String?
-        /// At most 65,535 bytes; what they mean is up to the method.
+        /// At most 65,535 bytes; the method defines their meaning.
         public var authenticationData: ByteBuffer?
 
         public init(

@@ -1,12 +1,12 @@
 public import NIOCore
 
-/// CONNECT (3.1): the client's request for a connection. The protocol name `MQTT` is implied, and the version is the one
-/// that it is encoded as.
+/// CONNECT (3.1): the client's request for a connection. The protocol name `MQTT` is implied, and the version is the
+/// one that the packet is encoded for.
 public struct Connect: Hashable, Sendable {
     /// Empty asks the server to assign one (3.1.3.1); in MQTT 3.1.1 only together with `cleanStart` [MQTT-3.1.3-7].
     public var clientID: String
-    /// Whether the server has to forget an existing session first (3.1.2.4). In MQTT 3.1.1 this is Clean Session: the new
-    /// session then ends with the connection, too.
+    /// Whether the server has to forget an existing session first (3.1.2.4). In MQTT 3.1.1 this is Clean Session: the
+    /// new session then also ends with the connection.
     public var cleanStart: Bool
     /// Seconds; 0 turns keep-alive off (3.1.2.10).
     public var keepAlive: UInt16
@@ -14,7 +14,7 @@ public struct Connect: Hashable, Sendable {
     public var username: String?
     /// At most 65,535 bytes; may be sent without a user name (3.1.3.6), but not in MQTT 3.1.1 [MQTT-3.1.2-22].
     public var password: ByteBuffer?
-    /// What the server publishes when the client goes without a goodbye (3.1.2.5).
+    /// What the server publishes when the client leaves without saying goodbye (3.1.2.5).
     public var will: Will?
     /// What the client asks for (3.1.2.11).
     public var properties: Properties
@@ -39,7 +39,7 @@ public struct Connect: Hashable, Sendable {
 
     /// The properties of CONNECT (3.1.2.11). `nil` or empty means absent.
     public struct Properties: Hashable, Sendable {
-        /// Seconds that the session outlives the connection; absent means 0, 0xFFFFFFFF means for ever (3.1.2.11.2).
+        /// Seconds that the session outlives the connection; absent means 0, 0xFFFFFFFF means without end (3.1.2.11.2).
         public var sessionExpiryInterval: UInt32?
         /// Unacknowledged QoS 1 and 2 publications that we take at once, not 0; absent means 65,535 (3.1.2.11.3).
         public var receiveMaximum: UInt16?
@@ -51,7 +51,7 @@ public struct Connect: Hashable, Sendable {
         public var requestResponseInformation: Bool?
         /// Whether reason strings may be sent on any packet; absent means yes (3.1.2.11.7).
         public var requestProblemInformation: Bool?
-        /// The method of extended authentication (3.1.2.11.9).
+        /// The method of enhanced authentication (3.1.2.11.9).
         public var authenticationMethod: String?
         /// The data of that method, only together with a method (3.1.2.11.10).
         public var authenticationData: ByteBuffer?
@@ -83,8 +83,8 @@ public struct Connect: Hashable, Sendable {
 }
 
 extension Connect {
-    /// A name for another connection of the client with this identifier; empty, so that the server gives it one, where there is
-    /// no room for a longer one [MQTT-3.1.3-4].
+    /// The identifier for another connection of the client with this one. Empty, so that the server assigns one, if a
+    /// longer identifier is not possible [MQTT-3.1.3-4].
     package static func clientID(_ clientID: String, besides suffix: String) -> String {
         let name = clientID + suffix
         return name.utf8.count <= Packet.maximumStringLength ? name : ""

@@ -1,8 +1,8 @@
 /// DISCONNECT (3.14): the last packet on a connection, from either side.
 public struct Disconnect: Hashable, Sendable {
-    /// 0x00 takes the will back (3.14.2.1).
+    /// 0x00 withdraws the will (3.14.2.1).
     public var reasonCode: ReasonCode
-    /// Left out on the wire when there are none.
+    /// Omitted on the wire if there are none.
     public var properties: Properties
 
     public init(reasonCode: ReasonCode = .normalDisconnection, properties: Properties = Properties()) {

@@ -1,4 +1,4 @@
-/// A packet identifier, 1...65,535 (2.2.1). Zero is no identifier and cannot be represented.
+/// A packet identifier, 1...65,535 (2.2.1). Zero is not an identifier and cannot be represented.
 public struct PacketID: RawRepresentable, Hashable, Comparable, Sendable {
     /// The value on the wire, never 0.
     public let rawValue: UInt16

@@ -1,5 +1,5 @@
-/// The property identifiers (2.2.2.2). All are below 128: one byte on the wire, although it is a Variable Byte Integer. And
-/// below 64, which a set of those read so far relies on.
+/// The property identifiers (2.2.2.2). All are below 128, so each takes one byte on the wire although it is a Variable
+/// Byte Integer. They are also below 64, which a set of those read so far relies on.
 enum PropertyID: UInt8, CaseIterable {
     case payloadFormatIndicator = 0x01
     case messageExpiryInterval = 0x02
@@ -63,12 +63,12 @@ enum PropertyID: UInt8, CaseIterable {
     }
 }
 
-/// The properties of one kind of packet: which there are, and in which order they are written.
+/// The properties of one kind of packet: which ones it has, and in which order they are written.
 protocol PropertySet {
     /// The section of the standard that lists them.
     static var section: StaticString { get }
 
-    /// Puts every property that is present.
+    /// Writes every property that is present.
     func put(into sink: inout some PacketSink)
 
     /// Takes the value of one property. Returns false if this kind of packet does not have that property.

@@ -1,4 +1,4 @@
-/// A version of MQTT: the byte that CONNECT has for it (3.1.2.2). The two differ in what packets can say:
+/// A version of MQTT: the byte that CONNECT has for it (3.1.2.2). The two versions differ in what packets can express:
 ///
 /// | | 5 | 3.1.1 |
 /// | --- | --- | --- |
@@ -7,7 +7,7 @@
 /// | the session's life | Session Expiry Interval | the server's discretion, or none with Clean Session |
 /// | the server's goodbye | DISCONNECT | none: it closes the connection |
 ///
-/// Sections in brackets are MQTT 5's, unless they say 3.1.1; most are the same in both.
+/// Section numbers in parentheses are those of MQTT 5, unless they say 3.1.1; most are the same in both.
 public enum ProtocolVersion: UInt8, Hashable, Sendable, CaseIterable {
     /// MQTT 3.1.1 (OASIS Standard, 2014).
     case threeOneOne = 4

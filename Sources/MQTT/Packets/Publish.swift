@@ -4,20 +4,21 @@ public import NIOCore
 public struct Publish: Hashable, Sendable {
     /// A topic name without wildcards; empty only together with a topic alias (3.3.2.1).
     public var topic: String
-    /// What remains of the packet; decoded payloads are slices of the bytes that arrived.
+    /// The rest of the packet; decoded payloads are slices of the bytes that arrived.
     public var payload: ByteBuffer
-    /// How sure it is to arrive (4.3).
+    /// Which guarantee it is delivered with (4.3).
     public var qos: QoS
-    /// From a client: keep it; from a server: it was kept (3.3.1.3).
+    /// From a client: the server should keep the message; from a server: it had kept it (3.3.1.3).
     public var retain: Bool
     /// DUP: this may have been sent before. Never with QoS 0 [MQTT-3.3.1-2].
     public var duplicate: Bool
     /// Present exactly when the QoS is 1 or 2 [MQTT-2.2.1-2]; encoding anything else is a programming error.
     public var packetID: PacketID?
-    /// Nothing of them in MQTT 3.1.1.
+    /// MQTT 3.1.1 has none.
     public var properties: Properties
-    /// Why the content cannot be used, of a packet that a ``PacketDecoder`` with `setsContentAside` could frame but not read.
-    /// Only QoS, flags and packet identifier can be relied on then: enough to acknowledge it. Never sent.
+    /// Why the content cannot be used; set by a ``PacketDecoder`` with `setsContentAside` that could frame the packet
+    /// but not read it. Only QoS, flags and packet identifier can be relied on then, which is enough to acknowledge it.
+    /// Never sent.
     public var flaw: MalformedPacket?
 
     public init(
@@ -40,13 +41,13 @@ public struct Publish: Hashable, Sendable {
 
     /// The properties of PUBLISH (3.3.2.3). `nil` or empty means absent.
     public struct Properties: Hashable, Sendable {
-        /// A message with more has unusable content. The standard knows no limit, but a packet of 1 MiB has room for 200,000,
-        /// and each costs as much as a packet.
+        /// A message with more has unusable content. The standard has no limit, but a packet of 1 MiB has room for
+        /// 200,000, and each costs as much as a packet.
         public static let maximumUserProperties = 4096
 
         /// Whether the payload is text (3.3.2.3.2).
         public var payloadFormat: PayloadFormat?
-        /// Seconds that are left; absent means for ever (3.3.2.3.3).
+        /// Seconds until it expires; absent means never (3.3.2.3.3).
         public var messageExpiryInterval: UInt32?
         /// Stands for the topic on this connection, not 0 (3.3.2.3.4).
         public var topicAlias: UInt16?
@@ -58,7 +59,7 @@ public struct Publish: Hashable, Sendable {
         public var userProperties: [UserProperty]
         /// The subscriptions that matched, 1...268,435,455 each; from the server only (3.3.2.3.8).
         public var subscriptionIDs: [UInt32]
-        /// At most 65,535 UTF-8 bytes; what it means is up to publisher and reader (3.3.2.3.9).
+        /// At most 65,535 UTF-8 bytes; publisher and reader agree on the meaning (3.3.2.3.9).
         public var contentType: String?
 
         public init(

@@ -1,7 +1,7 @@
 /// A reason code of MQTT 5 (2.4). Values below 0x80 mean success.
 ///
-/// The decoder takes every value, also those that the standard does not list: a server of a later revision must not
-/// make a connection fail for the text of an answer.
+/// The decoder takes every value, even those that the standard does not list: a server of a later revision must not
+/// make a connection fail because of a code in its answer.
 public struct ReasonCode: RawRepresentable, Hashable, Sendable {
     public let rawValue: UInt8
 
@@ -15,7 +15,7 @@ public struct ReasonCode: RawRepresentable, Hashable, Sendable {
 
 extension ReasonCode {
     public static let success = ReasonCode(rawValue: 0x00)
-    /// 0x00 as DISCONNECT calls it.
+    /// 0x00 by the name that it has in DISCONNECT.
     public static let normalDisconnection = ReasonCode(rawValue: 0x00)
     public static let grantedQoS1 = ReasonCode(rawValue: 0x01)
     public static let grantedQoS2 = ReasonCode(rawValue: 0x02)
@@ -62,7 +62,7 @@ extension ReasonCode {
 }
 
 extension ReasonCode: CustomStringConvertible {
-    /// The name in the standard as a phrase, such as `session taken over`; codes that it does not list are `reason code`
+    /// The standard's name as a phrase, such as `session taken over`; for codes that it does not list, `reason code`
     /// and the number.
     public var name: String {
         switch self {

@@ -1,10 +1,10 @@
 /// SUBSCRIBE (3.8).
 public struct Subscribe: Hashable, Sendable {
-    /// Free again with SUBACK (2.2.1).
+    /// Free again after SUBACK (2.2.1).
     public var packetID: PacketID
     /// At least one [MQTT-3.8.3-2].
     public var subscriptions: [Subscription]
-    /// Nothing of them in MQTT 3.1.1.
+    /// MQTT 3.1.1 has none.
     public var properties: Properties
 
     public init(packetID: PacketID, subscriptions: [Subscription], properties: Properties = Properties()) {
@@ -33,7 +33,7 @@ public struct Subscription: Hashable, Sendable {
     public var filter: String
     /// The highest QoS at which the server may send.
     public var qos: QoS
-    /// Whether the server keeps back what this client published. Not for shared subscriptions [MQTT-3.8.3-4].
+    /// Whether the server withholds what this client itself published. Not for shared subscriptions [MQTT-3.8.3-4].
     public var noLocal: Bool
     /// Whether forwarded messages keep the RETAIN flag that they were published with.
     public var retainAsPublished: Bool
@@ -68,12 +68,12 @@ public struct Suback: Hashable, Sendable {
     /// Those of every acknowledgement.
     public typealias Properties = Acknowledgement.Properties
 
-    /// Free again with SUBACK (2.2.1).
+    /// Free again after SUBACK (2.2.1).
     public var packetID: PacketID
     /// One for each subscription of the SUBSCRIBE, in its order [MQTT-3.8.4-6]: the granted QoS, or an error, which in
     /// MQTT 3.1.1 is always 0x80.
     public var reasonCodes: [ReasonCode]
-    /// Nothing of them in MQTT 3.1.1.
+    /// MQTT 3.1.1 has none.
     public var properties: Properties
 
     public init(packetID: PacketID, reasonCodes: [ReasonCode], properties: Properties = Properties()) {

@@ -7,13 +7,13 @@ public enum InvalidTopic: Error, Hashable, Sendable, CaseIterable {
     case containsNull
     /// U+0001 to U+001F or U+007F to U+009F, for which a server may close the connection (1.5.4).
     case containsControlCharacter
-    /// A code point that is no character, as U+FFFE, for which a server may close the connection (1.5.4).
+    /// A Unicode noncharacter such as U+FFFE, for which a server may close the connection (1.5.4).
     case containsNonCharacter
     /// `+` or `#` in a topic name [MQTT-4.7.1-1].
     case wildcardInName
     /// `+` that is not a whole level, or `#` that is not the whole last level of a filter.
     case misplacedWildcard
-    /// `$share/` without a share name and a filter behind it, or with a wildcard in the name (4.8.2).
+    /// `$share/` without a share name and a filter after it, or with a wildcard in the name (4.8.2).
     case invalidShare
 }
 
@@ -84,8 +84,8 @@ public struct TopicFilter: Sendable {
         self.string = string
     }
 
-    /// Throws unless the string is 1...65,535 UTF-8 bytes without U+0000 and control characters, with wildcards only as whole levels, `#` only
-    /// at the end, and `$share/` only as `$share/NAME/FILTER`.
+    /// Throws unless the string is 1...65,535 UTF-8 bytes without U+0000 and control characters, with wildcards only as
+    /// whole levels, `#` only at the end, and `$share/` only as `$share/NAME/FILTER`.
     public static func validate(_ string: String) throws(InvalidTopic) {
         try validateTopicText(string)
         var levels = string.utf8[...]
@@ -164,7 +164,7 @@ extension TopicFilter: Hashable, CustomStringConvertible {
     public var description: String { string }
 }
 
-/// The UTF-8 bytes that mean something in topics.
+/// The UTF-8 bytes that have a meaning in topics.
 private enum Character8 {
     static let slash = UInt8(ascii: "/")
     static let plus = UInt8(ascii: "+")

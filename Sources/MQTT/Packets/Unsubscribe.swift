@@ -1,10 +1,10 @@
 /// UNSUBSCRIBE (3.10).
 public struct Unsubscribe: Hashable, Sendable {
-    /// Free again with UNSUBACK (2.2.1).
+    /// Free again after UNSUBACK (2.2.1).
     public var packetID: PacketID
     /// At least one [MQTT-3.10.3-2].
     public var filters: [String]
-    /// Nothing of them in MQTT 3.1.1.
+    /// MQTT 3.1.1 has none.
     public var properties: Properties
 
     public init(packetID: PacketID, filters: [String], properties: Properties = Properties()) {
@@ -29,11 +29,11 @@ public struct Unsuback: Hashable, Sendable {
     /// Those of every acknowledgement.
     public typealias Properties = Acknowledgement.Properties
 
-    /// Free again with UNSUBACK (2.2.1).
+    /// Free again after UNSUBACK (2.2.1).
     public var packetID: PacketID
     /// One for each filter of the UNSUBSCRIBE, in its order; none at all in MQTT 3.1.1.
     public var reasonCodes: [ReasonCode]
-    /// Nothing of them in MQTT 3.1.1.
+    /// MQTT 3.1.1 has none.
     public var properties: Properties
 
     public init(packetID: PacketID, reasonCodes: [ReasonCode], properties: Properties = Properties()) {

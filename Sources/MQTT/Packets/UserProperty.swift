@@ -1,4 +1,4 @@
-/// A name and a value that the application gives meaning to. Names may repeat and the order is kept (1.5.7).
+/// A name and a value whose meaning the application defines. Names may repeat and the order is kept (1.5.7).
 public struct UserProperty: Hashable, Sendable {
     /// At most 65,535 UTF-8 bytes, without U+0000.
     public var name: String

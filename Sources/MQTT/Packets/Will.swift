@@ -6,11 +6,11 @@ public struct Will: Hashable, Sendable {
     public var topic: String
     /// At most 65,535 bytes.
     public var payload: ByteBuffer
-    /// How sure it is to arrive (4.3).
+    /// Which guarantee it is delivered with (4.3).
     public var qos: QoS
-    /// Whether the server keeps it for who subscribes later.
+    /// Whether the server keeps it for later subscribers.
     public var retain: Bool
-    /// Nothing of them in MQTT 3.1.1.
+    /// MQTT 3.1.1 has none.
     public var properties: Properties
 
     public init(
@@ -33,13 +33,13 @@ public struct Will: Hashable, Sendable {
         public var willDelay: UInt32?
         /// Whether the payload is text.
         public var payloadFormat: PayloadFormat?
-        /// Seconds that the will message lives once published; absent means for ever (3.1.3.2.4).
+        /// Seconds from its publication until the will message expires; absent means never (3.1.3.2.4).
         public var messageExpiryInterval: UInt32?
-        /// At most 65,535 UTF-8 bytes; what it means is up to publisher and reader.
+        /// At most 65,535 UTF-8 bytes; publisher and reader agree on the meaning.
         public var contentType: String?
         /// Makes the will a request; a topic name without wildcards (3.1.3.2.6).
         public var responseTopic: String?
-        /// At most 65,535 bytes; what they mean is up to publisher and reader.
+        /// At most 65,535 bytes; publisher and reader agree on the meaning.
         public var correlationData: ByteBuffer?
         /// In order; names may repeat.
         public var userProperties: [UserProperty]

@@ -98,7 +98,7 @@ public struct Rivalry: Hashable, Sendable {
     ///
     /// - Parameters:
     ///   - cause: why the connection was lost.
-    /// - last: why the last attempt failed; the same as `cause` if there was none.
+    ///   - last: why the last attempt failed; the same as `cause` if there was none.
     func look(cause: Reason, last: Reason) -> Look? {
         guard canLook else { return nil }
         switch strategy {

@@ -13,7 +13,7 @@ import NIOCore
 struct InboxIntake: Sendable {
     /// A durable consumer, and what it has in the inbox, committed or not.
     struct Collector: Sendable {
-        /// `nil` while the filter has no meaning: it is relative to a room, and the session is in no room.
+        /// `nil` while the filter has no meaning: it is relative to a room, and the session is not in one.
         var filter: TopicFilter?
         var backlog = ConsumerBacklog()
         /// How many were dropped without a program having been told.
@@ -40,7 +40,7 @@ struct InboxIntake: Sendable {
     struct Batch: Sendable {
         var commit: CommitNumber
         var entries: [Entry]
-        /// Those of them that come into the inbox, in order.
+        /// The messages among them that go into the inbox, in order.
         var messages: [InboxMessage]
         /// Whether its connection is gone, so that none of it is acknowledged.
         var isStale = false
@@ -202,7 +202,7 @@ struct InboxIntake: Sendable {
 
     /// Makes room for a message of this size, by dropping the oldest messages of each consumer that has none.
     ///
-    /// - Parameter first: the first message of the commit that is being made, whose own messages are not dropped from it.
+    /// - Parameter first: the first message of the commit being made; its own messages are not dropped.
     /// - Returns: what is dropped, and whether there is room now; if not, the commit has to end here.
     mutating func makeRoom(
         for size: Int, of consumers: [ConsumerName], _ limits: InboxLimits, before first: InboxSequence

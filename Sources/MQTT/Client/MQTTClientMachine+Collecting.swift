@@ -45,7 +45,7 @@ extension MQTTClientMachine {
     /// How many packets may wait for commits before the driver stops reading.
     private static var maximumWork: Int { 16_384 }
 
-    /// Whether there is room for messages that had to be left out, because too much was waiting. The server sends them
+    /// Whether there is room now for messages that had to be left out, because too much was waiting. The server sends them
     /// again on another connection, and it is time for that.
     public var hasRoomForLeftOut: Bool { intake.hasRoomForLeftOut && intake.fetching == .ready }
 

@@ -1,7 +1,7 @@
 import NIOCore
 
 extension MQTTClientMachine {
-    /// What the machine knows of the transport.
+    /// What the machine knows about the transport.
     enum ConnectionState: Sendable {
         /// There is none. Can transition to: connecting.
         case closed
@@ -25,7 +25,7 @@ extension MQTTClientMachine {
         var isSent = false
     }
 
-    /// What holds on one connection.
+    /// What the server granted on one connection.
     struct ServerSession: Sendable {
         /// What CONNACK said.
         var grant: Connected

@@ -194,7 +194,7 @@ extension MQTTClientMachine {
         public var serverReference: String?
         /// What was changed because of it, for the next connection.
         public var remedies: [Remedy] = []
-        /// What that was sent it may have been about; `nil` if nothing.
+        /// What it means for what was sent; `nil` if it is not about that.
         public var finding: EndFinding?
 
         public init(code: ReasonCode, reasonString: String? = nil, serverReference: String? = nil) {

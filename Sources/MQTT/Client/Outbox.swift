@@ -94,7 +94,7 @@ struct Outbox: Sendable {
                 "a message is taken out of a count that it was not in")
         }
     }
-    /// The bytes of those that `counts.queued` counts.
+    /// The bytes of the messages that `counts.queued` counts.
     private(set) var queuedBytes: Int
 
     /// The sequence that was given out last.

@@ -20,7 +20,7 @@ public struct SubscriptionRefusal: Hashable, Sendable {
     /// When it is asked for again, unless a reconnect or a new subscription to it comes first.
     public var asksAgainAt: Timestamp
     /// Whether the server ended connections while it was asked for this. A reconnect then does not ask for it, or
-    /// connections would never stop ending.
+    /// every connection would end.
     public var endedConnections = false
 
     /// Milliseconds until a refused filter is asked for again while the connection stays.

@@ -9,7 +9,7 @@ import NIOCore
 //
 // An answer to that packet ends the suspicion: another one is the oldest then.
 
-/// What was the oldest unanswered packet at the last ends of connections.
+/// The packet that was the oldest unanswered one when the last connections ended.
 struct Suspicion: Sendable {
     enum Suspect: Hashable, Sendable {
         case message(MessageSequence)
@@ -81,7 +81,7 @@ extension MQTTClientMachine {
 
     private enum Culprit {
         case message(PacketID)
-        /// The server owns these messages, and the rest of their exchanges is what it ends the connection for.
+        /// The server owns these messages, and ends the connection for the rest of their exchanges.
         case releases([PacketID])
         case announcement(PacketID)
         case filter(TopicFilter)
@@ -224,7 +224,7 @@ extension MQTTClientMachine {
         step.emit(.delivered(entry.sequence, entry.answer))
     }
 
-    /// Asks for the proof that the connection works, when everything else was answered.
+    /// Asks for proof that the connection works, once nothing waits to be sent and all requests were answered.
     mutating func proveIsolated(_ step: inout Step) {
         guard isolation.isUnproven, isolation.proof == .needed, isConnected, work.isEmpty,
             isolation.through != nil || isolation.includesAnnouncements, subscriptions.requests.isEmpty,

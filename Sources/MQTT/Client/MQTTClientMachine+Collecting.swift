@@ -45,8 +45,8 @@ extension MQTTClientMachine {
     /// How many packets may wait for commits before the driver stops reading.
     private static var maximumWork: Int { 16_384 }
 
-    /// Whether there is room now for messages that had to be left out, because too much was waiting. The server sends them
-    /// again on another connection, and it is time for that.
+    /// Whether there is room now for messages that had to be left out because too much was waiting. The server sends
+    /// them again on another connection, and it is time for that.
     public var hasRoomForLeftOut: Bool { intake.hasRoomForLeftOut && intake.fetching == .ready }
 
     /// Prepares for another connection, which is the way to get them: acknowledgements must not be lost on this one.

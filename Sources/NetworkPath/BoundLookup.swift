@@ -4,7 +4,7 @@ import Vocabulary
 // Lookups for sessions that may not use every network.
 
 extension RouteLookup {
-    /// The path to one address that a session may use, the best that there is.
+    /// Returns the best path to one address that a session may use.
     /// - Parameters:
     ///   - own: the kernel's own path.
     ///   - links: the interfaces that the host has.
@@ -17,7 +17,7 @@ extension RouteLookup {
         return nil
     }
 
-    /// The path that counts for a session: by the interface of the first address that has one.
+    /// Returns the path that counts for a session: by the interface of the first address that has one.
     mutating func observe(
         _ addresses: [IPAddress], orAnywhere: Bool, for policy: NetworkPolicy, among links: [NetworkLink]
     ) -> PathClassifier.Observation {
@@ -39,8 +39,8 @@ extension RouteLookup {
         return observation
     }
 
-    /// The paths to the addresses that are reached by the interface of the first one that is reached at all; `nil` for
-    /// the others.
+    /// Returns the paths to the addresses. The first address that is reached at all decides the interface; addresses
+    /// that it does not reach have `nil`.
     mutating func paths(
         to addresses: [IPAddress], for policy: NetworkPolicy, among links: [NetworkLink]
     ) -> [Path?] {

@@ -10,10 +10,11 @@ public enum ClockChange: Hashable, Sendable {
 
 /// Distinguishes the host's sleep from a mere step of its wall clock.
 ///
-/// While the host sleeps, `CLOCK_BOOTTIME` runs away from `CLOCK_MONOTONIC`, and the wall clock goes with it; nothing else
-/// does that. Only a step moves the wall clock against `CLOCK_BOOTTIME`: slewing moves all three alike.
+/// While the host sleeps, `CLOCK_BOOTTIME` advances and `CLOCK_MONOTONIC` does not, and the wall clock advances with
+/// `CLOCK_BOOTTIME`; nothing else does that. Only a step moves the wall clock against `CLOCK_BOOTTIME`: slewing moves
+/// all three alike.
 public struct ClockClassifier: Hashable, Sendable {
-    /// Less than this is nothing that anybody has to act upon.
+    /// Smaller changes than this concern nobody.
     public static let least = Duration.seconds(1)
 
     private var asleep: Duration

@@ -3,11 +3,11 @@ public import SessionCore
 
 /// The host's clocks, read at one moment.
 public struct ClockReading: Hashable, Sendable {
-    /// Since boot, with the time that the host slept: `CLOCK_BOOTTIME`.
+    /// The time since boot, with the time that the host slept: `CLOCK_BOOTTIME`.
     public var boot: Instant
-    /// Since boot, without the time that the host slept: `CLOCK_MONOTONIC`.
+    /// The time since boot, without the time that the host slept: `CLOCK_MONOTONIC`.
     public var awake: Duration
-    /// Since 1970, as the clock is set: `CLOCK_REALTIME`.
+    /// The time since 1970 by the wall clock: `CLOCK_REALTIME`.
     public var wall: Duration
 
     public init(boot: Instant, awake: Duration, wall: Duration) {
@@ -16,7 +16,8 @@ public struct ClockReading: Hashable, Sendable {
         self.wall = wall
     }
 
-    /// Reads them. Where the process is stopped in between, they are read again: that would look like sleep.
+    /// Reads the clocks. If the process is stopped between two of them, they are read again: that would look like
+    /// sleep.
     public static func now() -> ClockReading {
         var reading = ClockReading(boot: BootClock.now(), awake: read(CLOCK_MONOTONIC), wall: read(CLOCK_REALTIME))
         for _ in 1...3 where reading.boot.duration(to: BootClock.now()) > .milliseconds(100) {

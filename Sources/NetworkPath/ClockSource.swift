@@ -4,9 +4,10 @@ import Glibc
 
 /// Reports that the wall clock jumped: it was set, or the host woke up. ``ClockClassifier`` decides which.
 ///
-/// A timer that never ends waits for it in the kernel, timerfd_create(2) with `TFD_TIMER_CANCEL_ON_SET`. Nothing is polled.
+/// It waits in the kernel, with a timer that never expires: timerfd_create(2) with `TFD_TIMER_CANCEL_ON_SET`. Nothing
+/// is polled.
 public struct ClockSource: ~Copyable {
-    /// The kernel gives no such timer.
+    /// The kernel does not offer such a timer.
     public struct Failure: Error, Hashable, Sendable, CustomStringConvertible {
         /// The system call, for example `timerfd_create`.
         public let call: String
@@ -18,7 +19,7 @@ public struct ClockSource: ~Copyable {
 
     private let source: any DispatchSourceRead
 
-    /// - Parameter jumped: called on another thread, once for any number of jumps that were not told yet.
+    /// - Parameter jumped: called on another thread; one call covers all jumps since the last one.
     public init(jumped: @escaping @Sendable () -> Void) throws(Failure) {
         let descriptor = timerfd_create(CLOCK_REALTIME, Int32(TFD_CLOEXEC | TFD_NONBLOCK))
         guard descriptor >= 0 else { throw Failure(call: "timerfd_create", number: errno) }
@@ -41,7 +42,7 @@ public struct ClockSource: ~Copyable {
             switch Self.drain(descriptor) {
             case .jumped: jumped()
             case .nothing: break
-            // It would be readable for ever.
+            // It would stay readable forever.
             case .failed: source.cancel()
             }
         }

@@ -1,17 +1,18 @@
 import SessionCore
 
-/// Decides when to look after the kernel said that something changed.
+/// Decides when to look after the kernel has reported that something changed.
 ///
 ///     quiet ──hint: look──▶ burst ──20 ms later, hints came: look──▶ burst
 ///       ▲                     │ └──hint, prompt looks are left: look──▶ burst
 ///       └──20 ms later, none came: look, dump───────┘
 ///
-/// The first hints after a quiet time are acted on at once, several of them: a link that comes back is announced by a
-/// link message first and by its routes a little later, and it is the last one that matters. While hints keep coming
-/// after those, looks are at least 20 ms apart; when they stop there is one more, and the tables are read. When the
-/// network is quiet there is no deadline at all.
+/// The first few hints after a quiet time are acted on at once: a link that comes back is announced by a link message
+/// first and by its routes a little later, and the last message is the one that matters. While more hints keep coming,
+/// looks are at least 20 ms apart. When they stop there is one more look, and the tables are read. While the network is
+/// quiet there is no deadline at all.
 ///
-/// Reading the tables is what costs, so readings are at least a second apart; one that fails is put off by a second.
+/// Reading the tables is the expensive part, so readings are at least a second apart; one that fails is repeated a
+/// second later.
 struct HintPacer: Hashable {
     enum Action: Hashable {
         /// Look up the path of every target.
@@ -26,14 +27,14 @@ struct HintPacer: Hashable {
     static let dumpInterval: Duration = .seconds(1)
 
     private enum State: Hashable {
-        /// Nothing happens. Can transition to: burst.
+        /// No hints. Can transition to: burst.
         case quiet
-        /// A look was made lately. Can transition to: burst, quiet.
+        /// There was a look recently. Can transition to: burst, quiet.
         case burst(until: Instant, hinted: Bool, promptLooksLeft: Int)
     }
 
     private var state = State.quiet
-    /// When the tables are due to be read; `nil` when they are not.
+    /// When the tables must be read next; `nil` if they need not be.
     private var dumpDue: Instant?
     private var lastDump: Instant?
 
@@ -46,7 +47,7 @@ struct HintPacer: Hashable {
         }
     }
 
-    /// The kernel said that something changed.
+    /// Takes a hint: the kernel reported that something changed.
     mutating func hinted(at now: Instant) -> [Action] {
         switch state {
         case .quiet:
@@ -54,7 +55,7 @@ struct HintPacer: Hashable {
                 until: now.advanced(by: Self.lookInterval), hinted: false, promptLooksLeft: Self.promptLooks - 1)
             return [.look]
         case .burst(let until, _, let left) where until <= now || left > 0:
-            // The timer is late, and the hint need not wait for it; or the burst is young.
+            // The timer is late, and the hint need not wait for it; or prompt looks are left.
             state = .burst(
                 until: now.advanced(by: Self.lookInterval), hinted: false, promptLooksLeft: max(0, left - 1))
             return [.look]
@@ -64,7 +65,7 @@ struct HintPacer: Hashable {
         }
     }
 
-    /// The time of ``nextDeadline`` has come. Nothing happens if it has not.
+    /// Acts on ``nextDeadline``. Does nothing if its time has not come.
     mutating func deadlineReached(at now: Instant) -> [Action] {
         var actions: [Action] = []
         if case .burst(let until, let hinted, let left) = state, until <= now {
@@ -72,7 +73,7 @@ struct HintPacer: Hashable {
             let soonest = max(now, lastDump?.advanced(by: Self.dumpInterval) ?? now)
             if hinted {
                 state = .burst(until: now.advanced(by: Self.lookInterval), hinted: false, promptLooksLeft: left)
-                // A burst is read when it is over, but one without end must not keep people from a fresh snapshot.
+                // The tables are read when a burst is over, but an endless burst must not leave the snapshot stale.
                 dumpDue = dumpDue ?? now.advanced(by: Self.dumpInterval)
             } else {
                 state = .quiet
@@ -87,7 +88,7 @@ struct HintPacer: Hashable {
         return actions
     }
 
-    /// The tables could not be read: they kept changing.
+    /// Schedules a reading ``dumpInterval`` from now: the last one failed, or another was due while it ran.
     mutating func dumpFailed(at now: Instant) {
         dumpDue = now.advanced(by: Self.dumpInterval)
     }

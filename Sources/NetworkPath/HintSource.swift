@@ -3,33 +3,33 @@ import NIOCore
 import NIOPosix
 import SessionCore
 
-/// What one reading of the hint socket brought.
+/// The result of one reading of the hint socket.
 struct HintBatch: Hashable, Sendable {
-    /// Messages of the kernel.
+    /// The number of kernel messages.
     var messages: UInt64
     /// When the first of them was read.
     var receivedAt: Instant
 }
 
-/// Listens to the kernel, as a channel of the event loop that the watcher lives on; what is in the messages does not
-/// matter, only that they came.
+/// Listens to the kernel, as a channel of the event loop that the watcher lives on. The content of the messages does
+/// not matter, only that they arrived.
 ///
-/// A thread of its own would have to wake the loop for each message: to wake a second thread takes a quarter of a
-/// millisecond, which is half of what a session needs to be back when its route is.
+/// A separate thread would have to wake the loop for each message. Waking a second thread takes a quarter of a
+/// millisecond, half of what a session needs to recover when its route is back.
 struct HintSource {
     private let channel: any Channel
 
     /// What is reported, on the event loop.
     struct Listener: Sendable {
         var hinted: @Sendable (HintBatch) -> Void
-        /// The socket has ended: by `close`, or because the kernel had messages that it could not deliver (more than the
-        /// socket holds), which is an error for the channel.
+        /// The socket has ended: by `close`, or because the kernel had more messages than the socket holds, which the
+        /// channel treats as an error.
         var ended: @Sendable () -> Void
     }
 
     /// - Parameters:
     ///   - receiveBuffer: bytes of messages that may wait to be read.
-    ///   - eventLoop: the one that it is called on; the socket belongs to the network namespace of its thread.
+    ///   - eventLoop: the loop that this is called on; the socket belongs to the network namespace of its thread.
     ///   - now: the boot clock.
     init(
         receiveBuffer: Int32, on eventLoop: any EventLoop, now: @escaping @Sendable () -> Instant, _ listener: Listener
@@ -56,12 +56,12 @@ struct HintSource {
         channel.close(promise: nil)
     }
 
-    /// Never RTNLGRP_NEIGH: every ARP entry would wake the daemon, and none says anything about a route.
+    /// Never RTNLGRP_NEIGH: every ARP entry would wake the daemon, and none of them concerns a route.
     private static let groups = [
         RTNLGRP_LINK, RTNLGRP_IPV4_IFADDR, RTNLGRP_IPV6_IFADDR, RTNLGRP_IPV4_ROUTE, RTNLGRP_IPV6_ROUTE,
         RTNLGRP_IPV4_RULE, RTNLGRP_IPV6_RULE,
     ]
-    /// A longer message is cut off, which does not matter for a hint.
+    /// A longer message is truncated, which does not matter for a hint.
     private static let messageSize = 16384
     private static let messagesPerRead: UInt = 64
 }
@@ -88,7 +88,7 @@ private final class HintHandler: ChannelInboundHandler {
     }
 
     func errorCaught(context: ChannelHandlerContext, error: any Error) {
-        // The channel is closed then, and that is what counts.
+        // The channel closes after an error, and `channelInactive` reports that.
     }
 
     func channelInactive(context: ChannelHandlerContext) {

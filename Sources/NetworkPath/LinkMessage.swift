@@ -40,7 +40,7 @@ extension LinkMessage {
 
     var isUp: Bool { flags & LinkFlag.up != 0 }
 
-    /// Whether packets can leave: the lower layer is up and the operational state is not one of the down ones.
+    /// Whether packets can leave: the lower layer is up, and the operational state is up or unknown.
     var hasCarrier: Bool {
         isUp && flags & LinkFlag.lowerUp != 0
             && (operationalState == OperationalState.unknown || operationalState == OperationalState.up)
@@ -51,13 +51,13 @@ extension LinkMessage {
 enum LinkFlag {
     static let up: UInt32 = 1 << 0
     static let loopback: UInt32 = 1 << 3
-    /// Up and operational; the one bit that the `SIOCGIFFLAGS` call has about the carrier.
+    /// Up and operational; the only bit about the carrier that `SIOCGIFFLAGS` returns.
     static let running: UInt32 = 1 << 6
     static let lowerUp: UInt32 = 1 << 16
 }
 
-/// RFC 2863, `IF_OPER_…` in `<linux/if.h>`. The states between (not present, down, lower layer down, testing, dormant)
-/// are all ones in which nothing can be sent.
+/// RFC 2863, `IF_OPER_…` in `<linux/if.h>`. In all states between these two (not present, down, lower layer down,
+/// testing, dormant) nothing can be sent.
 enum OperationalState {
     static let unknown: UInt8 = 0
     static let up: UInt8 = 6

@@ -1,6 +1,7 @@
 /// A part of a netlink datagram that is read by offset.
-/// Every read is checked against the end: what the kernel (or something that claims to be it) sent too short gives
-/// `nil`, never a trap. Numbers are in the host's byte order, as netlink has them.
+///
+/// Every read is checked against the end: if the kernel (or something that claims to be it) sent too few bytes, the
+/// result is `nil`, never a trap. Numbers are in the host's byte order, as in netlink.
 struct NetlinkBytes {
     private let bytes: ArraySlice<UInt8>
 
@@ -38,7 +39,7 @@ struct NetlinkBytes {
 }
 
 extension NetlinkBytes {
-    /// Calls `body` with the type and the payload of each attribute (`struct rtattr`), which fill this part.
+    /// Calls `body` with the type and the payload of each attribute (`struct rtattr`) in this part.
     ///
     /// A length that is smaller than the attribute's own header, or beyond the end, ends the walk: nothing after it can
     /// be found.
@@ -48,7 +49,7 @@ extension NetlinkBytes {
             let type = number(at: offset + 2, as: UInt16.self),
             length >= 4, let payload = part(from: offset + 4, length: length - 4)
         {
-            // The two highest bits say "nested" and "network byte order" and do not belong to the type.
+            // The two highest bits mean "nested" and "network byte order"; they do not belong to the type.
             body(Int(type & 0x3fff), payload)
             offset += align(length)
         }

@@ -12,9 +12,9 @@ public enum NetlinkError: Error, Hashable, Sendable {
     ///   - number: the `errno`, positive.
     ///   - text: the kernel's own words (extended acknowledgement), if it gave any.
     case refused(number: Int32, text: String?)
-    /// The kernel's tables changed while they were read, and did so again at every repetition.
+    /// The kernel's tables changed while they were read, each time it was tried.
     case interrupted
-    /// The kernel did not answer as it must.
+    /// The kernel did not answer, though it must.
     case noAnswer
     /// The watcher was stopped, or was started already.
     case notStartable

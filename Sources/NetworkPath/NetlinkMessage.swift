@@ -1,8 +1,8 @@
 import CNetlink
 
-/// One message of the kernel, as far as the watcher needs it.
+/// One message from the kernel, with the parts that the watcher needs.
 struct NetlinkMessage: Equatable {
-    /// What it says.
+    /// The content of a message.
     enum Body: Equatable {
         case link(LinkMessage)
         case linkRemoved(index: Int32)
@@ -20,13 +20,13 @@ struct NetlinkMessage: Equatable {
     }
 
     var sequence: UInt32
-    /// The tables changed while they were dumped (`NLM_F_DUMP_INTR`).
+    /// Whether the tables changed while they were dumped (`NLM_F_DUMP_INTR`).
     var isInterrupted: Bool
     var body: Body
 }
 
 extension NetlinkMessage {
-    /// The messages of one datagram. A length that cannot be true ends the reading; what was read before it counts.
+    /// Returns the messages of one datagram. An impossible length ends the reading; the messages before it count.
     static func parse(_ datagram: ArraySlice<UInt8>) -> [NetlinkMessage] {
         let bytes = NetlinkBytes(datagram)
         var messages: [NetlinkMessage] = []
@@ -86,7 +86,8 @@ extension NetlinkMessage.Body {
         return .done(number: positive(code), text: words(payload.dropFirst(4), flags: flags))
     }
 
-    /// The kernel sends `-errno`; no other number is one, and the most negative one has no positive.
+    /// The kernel sends `-errno`. Any other number is not an errno, and the most negative one has no positive
+    /// counterpart.
     private static func positive(_ code: Int32) -> Int32 {
         code < 0 && code > .min ? -code : 0
     }

@@ -2,14 +2,14 @@ import CNetlink
 import Glibc
 import Vocabulary
 
-/// What the watcher asks the kernel, in the form that the strict checks (`NETLINK_GET_STRICT_CHK`) accept: headers are
-/// all zero but for what selects.
+/// A request of the watcher to the kernel, in the form that the strict checks (`NETLINK_GET_STRICT_CHK`) accept: all
+/// header fields are zero except those that select.
 enum NetlinkRequest: Equatable {
     case dumpLinks
     case dumpAddresses
     case dumpRoutes
     case link(index: Int32)
-    /// Out by one interface, if that is given.
+    /// By one interface only, if that is given.
     case route(to: IPAddress, by: Int32? = nil)
 
     var isDump: Bool {
@@ -27,7 +27,7 @@ enum NetlinkRequest: Equatable {
         case .dumpLinks:
             type = RTM_GETLINK
             body = [UInt8](repeating: 0, count: LinkMessage.headerLength)
-            // Nobody here reads the per-family counters.
+            // The per-family counters are not used.
             body.appendAttribute(UInt16(IFLA_EXT_MASK), UInt32(RTEXT_FILTER_SKIP_STATS).bytes)
         case .dumpAddresses:
             type = RTM_GETADDR
@@ -45,7 +45,7 @@ enum NetlinkRequest: Equatable {
             body = [UInt8](repeating: 0, count: RouteMessage.headerLength)
             body[0] = UInt8(address.family == .ipv4 ? AF_INET : AF_INET6)
             body[1] = UInt8(address.bytes.count * 8)
-            // Without this flag IPv4 says "main" whatever table had the route. IPv6 always reports the table, and
+            // Without this flag IPv4 reports "main" whichever table had the route. IPv6 always reports the table, and
             // refuses the flag.
             let flags: UInt32 = address.family == .ipv4 ? UInt32(RTM_F_LOOKUP_TABLE) : 0
             body.replaceSubrange(8..<12, with: flags.bytes)

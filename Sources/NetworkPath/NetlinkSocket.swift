@@ -12,7 +12,7 @@ struct NetlinkSocket: ~Copyable {
     init(groups: [rtnetlink_groups] = [], receiveBuffer: Int32? = nil) throws(NetlinkError) {
         descriptor = socket(AF_NETLINK, Int32(SOCK_RAW.rawValue) | socketFlags, NETLINK_ROUTE)
         guard descriptor >= 0 else { throw NetlinkError(call: "socket") }
-        // Kernels before 4.20 have no strict checks: then requests are answered all the same, only less filtered.
+        // Kernels before 4.20 have no strict checks: they answer requests all the same, only with less filtering.
         _ = set(SOL_NETLINK, NETLINK_GET_STRICT_CHK, 1)
         _ = set(SOL_NETLINK, NETLINK_EXT_ACK, 1)
         if let receiveBuffer, !set(SOL_SOCKET, SO_RCVBUFFORCE, receiveBuffer) {
@@ -51,7 +51,7 @@ struct NetlinkSocket: ~Copyable {
         }
     }
 
-    /// The descriptor, which is the caller's to close.
+    /// Gives up the descriptor, which the caller must close.
     consuming func release() -> Int32 {
         let descriptor = descriptor
         discard self
@@ -64,7 +64,7 @@ struct NetlinkSocket: ~Copyable {
         }
     }
 
-    /// What one read gave.
+    /// The result of one read.
     enum Received: Equatable {
         /// A datagram of this many bytes is in the buffer.
         case datagram(Int)
@@ -100,8 +100,8 @@ struct NetlinkSocket: ~Copyable {
         return received > buffer.count ? .overrun : .datagram(received)
     }
 
-    /// The name of an interface and `IFF_…`, without taking the kernel's big routing lock: that is held for long while
-    /// containers come and go. `nil` if there is no such interface.
+    /// Returns the name of an interface and its `IFF_…` flags; `nil` if there is no such interface. It does not take
+    /// the kernel's big routing lock, which is held for long while containers come and go.
     func interface(index: Int32) -> (name: String, flags: UInt32)? {
         var request = ifreq()
         request.ifr_ifru.ifru_ivalue = index

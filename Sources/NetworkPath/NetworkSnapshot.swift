@@ -23,8 +23,8 @@ public struct NetworkSnapshot: Hashable, Sendable {
     /// An empty view.
     public init() {}
 
-    /// For each network in which the host has an address, the address of a neighbour there, existing or not. The host
-    /// itself, link-local IPv6 and point-to-point tunnels do not count.
+    /// For each network in which the host has an address, the address of a possible neighbour there, whether or not it
+    /// exists. Loopback, link-local IPv6 and tunnels do not count.
     var neighbours: [IPAddress] {
         let own = Set(
             interfaces.flatMap(\.addresses).compactMap {
@@ -35,7 +35,7 @@ public struct NetworkSnapshot: Hashable, Sendable {
         }
     }
 
-    /// The interfaces, as far as a policy looks at them.
+    /// The interfaces with what a policy looks at.
     var links: [NetworkLink] { interfaces.map { NetworkLink(name: $0.name, index: $0.index, type: $0.type) } }
 }
 

@@ -23,7 +23,7 @@ extension NetworkType {
         }
     }
 
-    /// The same with what sysfs says about the interface, if it is mounted.
+    /// Creates it with what sysfs says about the interface, if it is mounted.
     init(link: LinkMessage) {
         self.init(
             link: link, isWireless: access("/sys/class/net/\(link.name)/wireless", F_OK) == 0,
@@ -31,7 +31,7 @@ extension NetworkType {
     }
 }
 
-/// `DEVTYPE` out of the text of a `uevent` file.
+/// Returns `DEVTYPE` from the text of a `uevent` file.
 func deviceType(inEvent text: String) -> String? {
     text.split(separator: "\n").first { $0.hasPrefix("DEVTYPE=") }.map { String($0.dropFirst("DEVTYPE=".count)) }
 }
@@ -58,7 +58,7 @@ private let cellularKinds: Set<String> = ["wwan", "rmnet"]
 /// `ARPHRD_…` in `<linux/if_arp.h>`.
 private enum Hardware {
     static let ethernet: UInt16 = 1
-    /// What modems that speak IP without Ethernet headers are.
+    /// Modems that speak IP without Ethernet headers.
     static let rawIP: UInt16 = 519
     /// IPIP, IP6IP6, SIT, GRE, IP6GRE.
     static let tunnels: Set<UInt16> = [768, 769, 776, 778, 823]

@@ -2,11 +2,12 @@ public import NIOCore
 public import SessionCore
 public import Vocabulary
 
-/// Watches the kernel's routing tables and says what their changes mean for each target's path.
+/// Watches the kernel's routing tables and reports what their changes mean for each target's path.
 ///
-/// The shell around ``HintPacer`` (when to look) and ``PathClassifier`` (what a difference means). The kernel's messages
-/// are only hints; what counts is the kernel's answer to a route lookup for the endpoint's own addresses. It runs on the
-/// event loop that it is given, needs no capability, never blocks, and has no timer while the network is quiet.
+/// The shell around ``HintPacer`` (when to look) and ``PathClassifier`` (what a difference means). The kernel's
+/// messages are only hints; what counts is the kernel's answer to a route lookup for the endpoint's own addresses. It
+/// runs on the event loop that it is given, needs no capability, never blocks, and has no timer while the network is
+/// quiet.
 public actor NetworkWatcher {
     private nonisolated let eventLoop: any EventLoop
     public nonisolated var unownedExecutor: UnownedSerialExecutor { eventLoop.executor.asUnownedSerialExecutor() }
@@ -28,7 +29,7 @@ public actor NetworkWatcher {
     private var timer: (at: Instant, scheduled: Scheduled<Void>)?
     private var isDumping = false
     private var dumpAgain = false
-    /// When the first hint came that no look has followed yet.
+    /// When the first hint arrived that no look has followed yet.
     private var oldestHint: Instant?
 
     private struct Watched {
@@ -37,7 +38,7 @@ public actor NetworkWatcher {
         var classifier: PathClassifier
     }
     private var watched: [Target: Watched] = [:]
-    /// Of the sessions that may not use every network.
+    /// The policies of the sessions that may not use every network.
     private var policies: [String: NetworkPolicy] = [:]
     private var view = NetworkSnapshot()
 
@@ -45,8 +46,8 @@ public actor NetworkWatcher {
     ///   - eventLoop: where everything runs; one of NIO's own.
     ///   - now: the boot clock.
     ///   - receiveBuffer: bytes of kernel messages that may wait to be read.
-    ///   - overrun: called on `eventLoop` when the kernel had more messages than may wait, or the socket failed. What was
-    ///     lost does not matter: everything is read again.
+    ///   - overrun: called on `eventLoop` when the kernel had more messages than may wait, or the socket failed. What
+    ///     was lost does not matter: everything is read again.
     ///   - pathChanged: called on `eventLoop` for every change of a target's path, within a millisecond of the kernel's
     ///     message. Never with class `none`.
     public init(
@@ -61,11 +62,11 @@ public actor NetworkWatcher {
         self.pathChanged = pathChanged
     }
 
-    /// Opens the sockets and reads the tables; when it returns, everything can be asked.
+    /// Opens the sockets and reads the tables. When it returns, everything can be queried.
     ///
     /// The sockets belong to the network namespace of the event loop's thread.
-    /// - Throws: ``NetlinkError/notStartable`` when it was called before, and what opening the sockets met. Tables that
-    ///   change too fast to be read are no error: they are read a second later.
+    /// - Throws: ``NetlinkError/notStartable`` if it was called before, or the error of opening the sockets. Tables
+    ///   that change too fast to be read are not an error: they are read a second later.
     public func start() async throws(NetlinkError) {
         guard state == .idle else { throw .notStartable }
         lookup = try RouteLookup()
@@ -88,8 +89,8 @@ public actor NetworkWatcher {
                 ended: { [weak self] in self?.assumeIsolated { $0.listenAgain() } }))
     }
 
-    /// Messages were lost. A new socket takes the place of the one that has lost them, and whatever they were, it is
-    /// looked at.
+    /// Replaces the socket that lost messages with a new one. Whatever the messages were, the paths are looked at
+    /// again.
     private func listenAgain() {
         guard state == .running else { return }
         view.counters.overruns += 1
@@ -110,7 +111,7 @@ public actor NetworkWatcher {
         }
     }
 
-    /// Closes the sockets. Nothing is reported after it, and the watcher cannot be started again.
+    /// Closes the sockets. Nothing is reported afterwards, and the watcher cannot be started again.
     public func stop() {
         state = .stopped
         hints?.close()
@@ -121,13 +122,14 @@ public actor NetworkWatcher {
         tables = nil
     }
 
-    /// Watches one more target, or one with other addresses, and says its path.
+    /// Watches a target, new or with other addresses, and returns its path.
     ///
-    /// For a target that was watched before with the same addresses nothing is asked again: every change is noticed anyway.
-    /// But the paths that it was moved from earlier are forgotten: a caller that sets a target has no connection there.
+    /// If the target was watched before with the same addresses and origin, nothing is looked up again: every change is
+    /// noticed anyway. Only the paths that it left behind are forgotten: a caller that sets a target has no connection
+    /// there.
     ///
     /// - Parameters:
-    ///   - target: whose path is watched.
+    ///   - target: the target whose path is watched.
     ///   - addresses: the preferred first; none if the name does not resolve yet.
     ///   - origin: where the addresses come from.
     /// - Returns: the path; `nil` if there is none.
@@ -143,9 +145,10 @@ public actor NetworkWatcher {
         return classifier.current.path
     }
 
-    /// Says which networks a session may use; all of them unless this is called, before its targets are set.
+    /// Sets which networks a session may use. Must be called before the session's targets are set; without it, a
+    /// session may use all networks.
     /// - Parameters:
-    ///   - policy: the session's.
+    ///   - policy: the session's policy.
     ///   - session: the session's name.
     public func setPolicy(_ policy: NetworkPolicy, ofSession session: String) {
         policies[session] = policy.isBinding ? policy : nil
@@ -158,13 +161,13 @@ public actor NetworkWatcher {
         policies[session] = nil
     }
 
-    /// The kernel's own path to a target, where it is one that the session must not use.
+    /// Returns the kernel's own path to a target if it is one that the session must not use.
     public func excluded(_ target: Target) -> Path? {
         watched[target]?.classifier.current.excluded
     }
 
-    /// The path to each of the addresses as of now, by one interface that the session may use; `nil` for those that are
-    /// not reached by it.
+    /// Looks up the path to each of the addresses, all by the same interface that the session may use; `nil` for those
+    /// that are not reached by it.
     /// - Parameters:
     ///   - addresses: the preferred first.
     ///   - session: the session's name.
@@ -172,7 +175,8 @@ public actor NetworkWatcher {
         lookup?.paths(to: addresses, for: policies[session] ?? .init(), among: view.links) ?? addresses.map { _ in nil }
     }
 
-    /// The resolver has a new configuration: names may resolve differently, or for the first time.
+    /// Tells the watcher that the resolver has a new configuration: names may resolve differently, or for the first
+    /// time.
     public func resolverChanged() {
         guard state == .running else { return }
         let time = now()
@@ -185,14 +189,14 @@ public actor NetworkWatcher {
         }
     }
 
-    /// The path to the first of the addresses that has one, looked up now.
+    /// Looks up the path to the first of the addresses that has one.
     /// - Parameter addresses: the preferred first; none for the path of the default routes.
     /// - Returns: `nil` if there is no path, and before ``start()``.
     public func path(to addresses: [IPAddress]) -> Path? {
         lookup?.observe(addresses).path
     }
 
-    /// What people see.
+    /// The view that people are shown.
     public func snapshot() -> NetworkSnapshot {
         var snapshot = view
         snapshot.paths = watched.mapValues(\.classifier.current.path)
@@ -270,7 +274,9 @@ public actor NetworkWatcher {
         reportDepartures(from: target, receivedAt: receivedAt)
     }
 
-    /// The receiver of one change may set the target again; then earlier observations no longer count.
+    /// Reports the paths that were left behind and whose source address has left the host.
+    ///
+    /// The receiver of a change may set the target again, so the classifier is read again each time.
     private func reportDepartures(from target: Target, receivedAt: Instant) {
         while let path = watched[target]?.classifier.departure(
             oldSourceRemains: { lookup?.hasSource(of: $0) ?? true })
@@ -290,7 +296,7 @@ public actor NetworkWatcher {
         let observation =
             lookup?.observe(addresses, orAnywhere: origin == .name, for: policy, among: view.links) ?? .init()
         guard observation.path == nil, addresses.isEmpty else { return observation }
-        // Where no route leads further, the name may be that of a neighbour; whether it is shows when it is resolved.
+        // Where no route leads further, the name may be that of a neighbour, which is not known until it resolves.
         let neighbours = view.neighbours
         guard !neighbours.isEmpty,
             var nearby = lookup?.observe(neighbours, orAnywhere: false, for: policy, among: view.links),
@@ -336,7 +342,7 @@ public actor NetworkWatcher {
             lookup?.keepTypes(ofInterfaces: tables.interfaces)
             let mayHaveNeighbours = neighbours != view.neighbours
             for (target, watched) in watched.sorted(by: { $0.key < $1.key }) {
-                // An interface that was not known may be the one that a session is allowed to use.
+                // An interface that was not known before may be one that the session is allowed to use.
                 if links != view.links && policies[target.session] != nil
                     || mayHaveNeighbours && watched.addresses.isEmpty
                 {

@@ -6,13 +6,13 @@ public struct PathChange: Hashable, Sendable {
     public var target: Target
     /// What the change means.
     public var pathClass: PathClass
-    /// The path at the look before; `nil` if there was none, and so for `returned`. For `movedSourceGone` it is the path
-    /// whose source address has left: that one; or after a moment without any path, the one before that; or one that was
-    /// left earlier while its address stayed, and then ``to`` is what it was.
+    /// The path at the previous look; `nil` if there was none, and so for `returned`. For `movedSourceGone`, the path
+    /// whose source address has left: the previous one; after a moment without any path, the one before that; or one
+    /// that was left earlier while its address stayed, and then ``to`` has not changed.
     public var from: Path?
     /// The path now; `nil` if there is none.
     public var to: Path?
-    /// Without a path: the one that the kernel has, where it is one that the session must not use.
+    /// If there is no path: the kernel's own, if that is one that the session must not use.
     public var excluded: Path?
     /// When the kernel's message that led to this was read.
     public var receivedAt: Instant
@@ -22,7 +22,7 @@ public struct PathChange: Hashable, Sendable {
     ///   - pathClass: what the change means.
     ///   - from: the path before, or the one whose source address has left; `nil` if there was none.
     ///   - to: the path now; `nil` if there is none.
-    ///   - excluded: the one that the kernel has, where it is one that the session must not use.
+    ///   - excluded: the kernel's own path, if that is one that the session must not use.
     ///   - receivedAt: when the kernel's message that led to this was read.
     public init(
         target: Target, pathClass: PathClass, from: Path?, to: Path?, excluded: Path? = nil, receivedAt: Instant

@@ -1,10 +1,10 @@
 import SessionCore
 import Vocabulary
 
-/// Says what the difference between two looks means for one target.
+/// Decides what the difference between two looks means for one target.
 ///
-/// It remembers a lost path, so that a flap within ``PathClass/hold`` is recognised as one, and those that were left while
-/// their source address stayed, for that may leave later: pure, the time is given.
+/// It remembers a lost path, so that a flap within ``PathClass/hold`` is recognized as one, and the paths that were
+/// left while their source address stayed, because that may leave later. It is pure: the time is passed in.
 struct PathClassifier: Hashable {
     /// What a look found.
     struct Observation: Hashable {
@@ -12,7 +12,7 @@ struct PathClassifier: Hashable {
         var path: Path?
         /// The families of all the target's addresses that have one.
         var families: Set<IPAddress.Family> = []
-        /// Without a path: the one that the kernel has, and the session must not use.
+        /// If there is no path: the kernel's own, which the session must not use.
         var excluded: Path?
     }
 
@@ -25,7 +25,8 @@ struct PathClassifier: Hashable {
     /// them may be bound to it still, wherever the path has gone since.
     private(set) var leftBehind: [Path] = []
     private(set) var current: Observation
-    /// The target's name does not resolve yet: its path is that of the default routes, and a move of it says little.
+    /// Whether the target's name does not resolve yet. Its path is then that of the default routes, whose moves say
+    /// little.
     var isUnresolved: Bool
 
     private struct Loss: Hashable {
@@ -38,10 +39,10 @@ struct PathClassifier: Hashable {
         self.isUnresolved = isUnresolved
     }
 
-    /// The present path; while there is none, the one that was lost last.
+    /// The present path; if there is none, the one that was lost last.
     var lastPath: Path? { current.path ?? lost?.path }
 
-    /// Takes what a look found and says what it means.
+    /// Takes what a look found and returns what it means.
     /// - Parameters:
     ///   - observation: what the look found.
     ///   - oldSourceRemains: whether the source address of an old path is still on the host. It is asked only when that
@@ -53,7 +54,7 @@ struct PathClassifier: Hashable {
         defer { limitLeftBehind() }
         switch (before.path, observation.path) {
         case (nil, nil):
-            // It is why there is no path, for people.
+            // Only the reason why there is no path has changed, which people are shown.
             return before.excluded?.interfaceIndex == observation.excluded?.interfaceIndex ? .none : .maybe
         case (nil, let new?):
             let loss = lost
@@ -65,9 +66,9 @@ struct PathClassifier: Hashable {
             if loss.path.leadsLike(new) {
                 return .returned
             }
-            // The connection is still held. When an uplink is set down, the kernel says so before it takes the routes
-            // away: for a moment there is no path, then that of the other uplink. It is a move all the same, and a
-            // probe from an address that is gone would only cost its deadline.
+            // The connection is still held. When an uplink is set down, the kernel says so before it removes the
+            // routes: for a moment there is no path, then the path of the other uplink. That is a move too, and a probe
+            // from an address that is gone would only wait for its deadline.
             if isUnresolved { return .gained }
             guard oldSourceRemains(loss.path) else { return .movedSourceGone }
             leftBehind.append(loss.path)
@@ -76,7 +77,7 @@ struct PathClassifier: Hashable {
             lost = Loss(path: old, at: now)
             return .lost
         case (let old?, let new?):
-            // It leads further now, or nowhere but to the networks that the host is in.
+            // The path now leads further than the host's own networks, or no longer does.
             if old.isToNeighbours != new.isToNeighbours { return new.isToNeighbours ? .maybe : .gained }
             if old.leadsLike(new) {
                 return observation.families.isSubset(of: before.families) ? .none : .maybe
@@ -85,7 +86,7 @@ struct PathClassifier: Hashable {
                 return .maybe
             }
             let sourceRemains = oldSourceRemains(old)
-            // Another family took the lead and the one in use is as good as before: only new attempts would differ.
+            // Another family is preferred now, but the one in use is as good as before: only new attempts would differ.
             if sourceRemains, old.family != new.family, let family = old.family, observation.families.contains(family) {
                 return .maybe
             }
@@ -96,15 +97,15 @@ struct PathClassifier: Hashable {
     }
 
     private mutating func limitLeftBehind() {
-        // Whatever becomes of the address that the present path has, the path moves with it.
+        // If the source address of the present path goes away, the path itself moves: no need to remember it here.
         if let path = current.path { leftBehind.removeAll { $0.sharesSource(with: path) } }
         leftBehind.removeFirst(max(0, leftBehind.count - Self.mostLeftBehind))
     }
 
-    /// One of the paths that were left behind, if its source address has left the host since; each is reported once.
-    /// Ask after each look until there is none.
+    /// Returns one of the paths that were left behind if its source address has left the host since. Each is reported
+    /// once: ask after each look until there are no more.
     ///
-    /// While there is no path, nobody is asked: there is nowhere to go from a connection that is held.
+    /// Returns `nil` while there is no path: a connection that is held has nowhere to go.
     /// - Parameter oldSourceRemains: whether the source address of an old path is still on the host.
     mutating func departure(oldSourceRemains: (Path) -> Bool) -> Path? {
         guard current.path != nil, let index = leftBehind.firstIndex(where: { !oldSourceRemains($0) }) else {
@@ -113,7 +114,7 @@ struct PathClassifier: Hashable {
         return leftBehind.remove(at: index)
     }
 
-    /// Nothing is connected by any of the paths that were left behind.
+    /// Forgets the paths that were left behind, because no connection uses them any more.
     mutating func forgetLeftBehind() {
         leftBehind = []
     }

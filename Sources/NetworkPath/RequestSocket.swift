@@ -1,9 +1,9 @@
 import Glibc
 
-/// Asks the kernel and reads its answers, matched by sequence number.
+/// Sends requests to the kernel and reads its answers, matched by sequence number.
 ///
-/// rtnetlink works on a request within `send`, so that the answer waits to be read when `send` returns: nothing here
-/// blocks, and an answer that is not there will not come.
+/// rtnetlink handles a request within `send`, so the answer is there when `send` returns. Nothing here blocks, and an
+/// answer that is not there will not come.
 struct RequestSocket: ~Copyable {
     private let socket: NetlinkSocket
     private var sequence: UInt32 = 0
@@ -23,7 +23,7 @@ struct RequestSocket: ~Copyable {
         socket.interface(index: index)
     }
 
-    /// The answer to a request for one thing.
+    /// Sends a request for one thing and returns the answer.
     mutating func first(_ request: NetlinkRequest) throws(NetlinkError) -> NetlinkMessage.Body {
         try begin(request)
         while let messages = try receive() {
@@ -37,8 +37,8 @@ struct RequestSocket: ~Copyable {
         throw .noAnswer
     }
 
-    /// Calls `body` with each row of a table; throws ``NetlinkError/interrupted`` at the end if the rows do not fit
-    /// together because the table changed meanwhile.
+    /// Calls `body` with each row of a table. Throws ``NetlinkError/interrupted`` at the end if the rows are
+    /// inconsistent because the table changed meanwhile.
     mutating func dump(_ request: NetlinkRequest, _ body: (NetlinkMessage.Body) -> Void) throws(NetlinkError) {
         try begin(request)
         var isInterrupted = false
@@ -65,7 +65,7 @@ struct RequestSocket: ~Copyable {
         try socket.send(request.encoded(sequence: sequence))
     }
 
-    /// The messages of the next datagram of the kernel; `nil` if none is waiting.
+    /// Returns the messages of the kernel's next datagram; `nil` if none is waiting.
     private func receive() throws(NetlinkError) -> [NetlinkMessage]? {
         while true {
             switch socket.receive(into: buffer) {

@@ -6,7 +6,7 @@ import Vocabulary
 /// Asks the kernel which way a packet to an address would go.
 struct RouteLookup: ~Copyable {
     private var requests: RequestSocket
-    /// What kind of network is behind an interface does not change while it exists under its name.
+    /// The kind of network behind each interface. It does not change while the interface exists under its name.
     private var types: [Int32: (name: String, type: NetworkType)] = [:]
     /// The lookups made so far.
     private(set) var count: UInt64 = 0
@@ -15,14 +15,14 @@ struct RouteLookup: ~Copyable {
         requests = try RequestSocket()
     }
 
-    /// The path to the first of the addresses that has one, and the families of all that have one.
+    /// Returns the path to the first of the addresses that has one, and the families of all that have one.
     /// - Parameters:
-    ///   - addresses: the endpoint's; for none, the paths of the default routes are given.
+    ///   - addresses: the endpoint's; if there are none, the default routes are looked up instead.
     ///   - orAnywhere: whether the default route counts for a family of which no address has a path.
     mutating func observe(_ addresses: [IPAddress], orAnywhere: Bool = false) -> PathClassifier.Observation {
         var observation = PathClassifier.Observation()
         for address in addresses + (addresses.isEmpty || orAnywhere ? Self.anywhere : []) {
-            // One path decides, and one of the other family is worth knowing; more are not.
+            // The first path decides. Of the other family it only matters whether there is a path at all.
             guard !observation.families.contains(address.family), let path = path(to: address) else { continue }
             observation.path = observation.path ?? path
             observation.families.insert(address.family)
@@ -30,12 +30,12 @@ struct RouteLookup: ~Copyable {
         return observation
     }
 
-    /// The path to one address; `nil` if the kernel has no usable route or its interface has no carrier.
+    /// Returns the path to one address; `nil` if the kernel has no usable route or its interface has no carrier.
     /// - Parameter link: the only interface that may be used; the kernel's choice if `nil`.
     mutating func path(to address: IPAddress, by link: NetworkLink? = nil) -> Path? {
         guard let route = route(to: address, by: link?.index), let hop = route.hops.first, let source = route.source,
-            // Asked for an interface that no IPv4 route leads out by, the kernel takes the address for a neighbour there,
-            // and names no table.
+            // If no IPv4 route leads out by the interface that was asked for, the kernel takes the address for a
+            // neighbour there, and names no table.
             link == nil || hop.interfaceIndex == link?.index && route.table != UInt32(RT_TABLE_UNSPEC.rawValue),
             route.kind == UInt8(RTN_UNICAST) || route.kind == UInt8(RTN_LOCAL),
             hop.flags & UInt32(RTNH_F_LINKDOWN | RTNH_F_DEAD) == 0,
@@ -49,18 +49,19 @@ struct RouteLookup: ~Copyable {
     }
 
     /// Whether packets to a path's source address can still be delivered here: it is one of the host's addresses, and
-    /// its interface was not set down. (The kernel keeps the address of an interface that is down, but its network does
-    /// not know another way to it.)
+    /// its interface was not set down. (The kernel keeps the address of an interface that is down, but that interface's
+    /// network does not know another way to it.)
     mutating func hasSource(of path: Path) -> Bool {
         guard let source = IPAddress(path.source), route(to: source)?.kind == UInt8(RTN_LOCAL) else { return false }
-        // The address of an interface that is gone, and is still local, was taken over by another.
+        // If the interface is gone and its address is still local, another interface has taken the address over.
         guard let interface = requests.interface(index: path.interfaceIndex) else { return true }
         return interface.flags & LinkFlag.up != 0
     }
 
     private mutating func route(to address: IPAddress, by interface: Int32? = nil) -> RouteMessage? {
         count += 1
-        // Whatever the kernel refuses with (unreachable, prohibited, no such family), the address cannot be reached.
+        // Whatever the kernel's reason for refusing (unreachable, prohibited, no such family), the address cannot be
+        // reached.
         guard case .route(let route)? = try? requests.first(.route(to: address, by: interface)) else { return nil }
         return route
     }
@@ -73,15 +74,16 @@ struct RouteLookup: ~Copyable {
         return type
     }
 
-    /// Forgets interfaces that are gone.
+    /// Forgets interfaces that no longer exist.
     mutating func keepTypes(ofInterfaces interfaces: [NetworkInterface]) {
         types = Dictionary(
             interfaces.map { ($0.index, ($0.name, $0.type)) }, uniquingKeysWith: { first, _ in first })
     }
 
-    /// Public addresses that stand for the rest of the world: those of a root name server, far from every host, so that
-    /// half-default routes of a VPN (0.0.0.0/1) and lists of excluded networks treat them like any server. Addresses
-    /// reserved for documentation would not do: laboratories use them. Looking up a route sends nothing.
+    /// Public addresses that stand for the rest of the world. They are those of a root name server, far from every
+    /// host, so that half-default routes of a VPN (0.0.0.0/1) and lists of excluded networks treat them like any
+    /// server. Addresses reserved for documentation would not do: laboratories use them. Looking up a route sends
+    /// nothing.
     static let anywhere = [
         IPAddress(bytes: [198, 41, 0, 4]),
         IPAddress(bytes: [0x20, 0x01, 0x05, 0x03, 0xba, 0x3e, 0, 0, 0, 0, 0, 0, 0, 2, 0, 0x30]),

@@ -4,7 +4,7 @@ import Vocabulary
 
 /// A route, or the answer to a route lookup (`RTM_NEWROUTE`: `struct rtmsg` and attributes).
 struct RouteMessage: Equatable {
-    /// One way to go.
+    /// One next hop.
     struct Hop: Equatable {
         var interfaceIndex: Int32
         var gateway: IPAddress?
@@ -36,7 +36,7 @@ extension RouteMessage {
         switch Int32(familyNumber) {
         case AF_INET: family = .ipv4
         case AF_INET6: family = .ipv6
-        // Multicast routing tables and MPLS come in the same dump.
+        // Multicast and MPLS routes come in the same dump.
         default: return nil
         }
         self.init(family: family, destinationLength: destinationLength, kind: kind, table: UInt32(table))
@@ -86,7 +86,7 @@ extension RouteMessage {
 }
 
 extension IPAddress {
-    /// `struct rtvia`: a gateway of another family than the route's, its family before it.
+    /// Reads `struct rtvia`, a gateway of another family than the route's: the family, then the address.
     fileprivate init?(via value: NetlinkBytes) {
         guard let family = value.number(at: 0, as: UInt16.self) else { return nil }
         let address = value.dropFirst(2)

@@ -3,7 +3,7 @@ import Glibc
 import SessionCore
 import Vocabulary
 
-/// Reads the kernel's tables for the snapshot, away from the event loop: a full Internet routing table takes long.
+/// Reads the kernel's tables for the snapshot, off the event loop: a full Internet routing table takes long.
 actor TableReader {
     /// The tables as they were at one time.
     struct Tables: Sendable {
@@ -13,12 +13,12 @@ actor TableReader {
 
     private var requests: RequestSocket
 
-    /// - Parameter requests: opened by the caller, in whose network namespace it stays.
+    /// - Parameter requests: opened by the caller; it stays in the caller's network namespace.
     init(_ requests: consuming sending RequestSocket) {
         self.requests = requests
     }
 
-    /// All three tables. A table that changes while it is read is read again, three times at most.
+    /// Reads all three tables. If one changes meanwhile, all are read again, three times at most.
     /// - Throws: ``NetlinkError/interrupted`` if that was not enough.
     func read() throws(NetlinkError) -> Tables {
         var attempt = 0

@@ -4,20 +4,20 @@ import NIOPosix
 
 /// TCP connections to all addresses of an endpoint, of which the first one wins (RFC 8305).
 ///
-/// The race itself is NIO's. What is added is that it can be called off at once, that its addresses are given, and that
-/// a single one is dialed before `start` returns.
+/// NIO runs the race itself. This adds that it can be cancelled at once, that its addresses are given instead of
+/// resolved, and that a single address is dialed before `start` returns.
 final class AddressRace {
     private let addresses: [SocketAddress]
     private let interface: String?
     private let options: Connection.Options
     private let eventLoop: any EventLoop
-    /// The channels that run. Kept because NIO's race has no way to be cancelled.
+    /// The channels that are connecting. Kept because NIO's race cannot be cancelled.
     private var channels: [any Channel] = []
     /// Why a channel could not be bound to the interface.
     private var bindingFailure: TransportFailure?
     private var completion: ((Result<any Channel, TransportFailure>) -> Void)?
 
-    /// - Parameter interface: the name of the one that all are bound to; `nil` lets the kernel choose.
+    /// - Parameter interface: the name of the interface that all sockets are bound to; `nil` lets the kernel choose.
     init(
         _ addresses: [SocketAddress], by interface: String?, options: Connection.Options, eventLoop: any EventLoop
     ) {
@@ -27,12 +27,12 @@ final class AddressRace {
         self.eventLoop = eventLoop
     }
 
-    /// Begins. The channel that wins has `autoRead` off and no handlers.
+    /// Starts the race. The channel that wins has `autoRead` off and no handlers.
     func start(
         _ hop: (host: String, port: Int), completion: @escaping (Result<any Channel, TransportFailure>) -> Void
     ) {
         self.completion = completion
-        // The next address starts after 250 ms or a failure; the time-out is for all of them together.
+        // NIO starts the next address after 250 ms or a failure, but its timeout is for all of them together.
         let stagger = Duration.milliseconds(250) * (addresses.count - 1)
         let this = NIOLoopBound(self, eventLoop: eventLoop)
         let bootstrap = ClientBootstrap(group: eventLoop)
@@ -46,7 +46,7 @@ final class AddressRace {
         connected.assumeIsolated().whenComplete { self.finished($0) }
     }
 
-    /// Stops all of them. The completion is not called any more.
+    /// Stops all connects. The completion is not called any more.
     func cancel() {
         completion = nil
         let running = channels
@@ -54,13 +54,13 @@ final class AddressRace {
         for channel in running { channel.close(promise: nil) }
     }
 
-    /// One more channel was made, and is not connected yet.
+    /// Prepares a channel that was made and is not connected yet.
     private func initialize(_ channel: any Channel) -> EventLoopFuture<Void> {
-        // After a cancel the race would continue with the remaining addresses; refused here, it ends at once.
+        // After a cancel, the race would continue with the remaining addresses. A refusal here ends it at once.
         guard completion != nil else { return eventLoop.makeFailedFuture(ChannelError.ioOnClosedChannel) }
         channels.append(channel)
         guard let sockets = channel as? any SocketOptionProvider else { return eventLoop.makeSucceededVoidFuture() }
-        // Not before the SYN: they are for what comes after it.
+        // Later, so that they do not delay the SYN: they only matter after it.
         let options = NIOLoopBound(options, eventLoop: eventLoop)
         eventLoop.execute { sockets.set(options.value) }
         guard let interface else { return eventLoop.makeSucceededVoidFuture() }
@@ -73,7 +73,7 @@ final class AddressRace {
     private func finished(_ result: Result<any Channel, any Error>) {
         channels = []
         guard let completion = completion.take() else {
-            // A success that crossed with the cancel.
+            // A success that crossed the cancel.
             if case .success(let channel) = result { channel.close(promise: nil) }
             return
         }
@@ -84,7 +84,7 @@ final class AddressRace {
     }
 }
 
-/// Hands addresses that are already known to NIO's race.
+/// Gives NIO's race addresses that are already known.
 private struct KnownAddresses: Resolver, Sendable {
     let addresses: [SocketAddress]
     let eventLoop: any EventLoop

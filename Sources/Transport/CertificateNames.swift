@@ -2,9 +2,11 @@ import NIOSSL
 
 extension NIOSSLCertificate {
     /// Whether the certificate was accepted for the host name, and not only for the address that the name led to.
+    ///
     /// NIOSSL (2.37) also accepts a certificate with the peer's IP address when a host name was asked for. Anybody who
     /// can forge DNS could then pass with a certificate for an address of their own. So where the certificate names an
-    /// address, one of its DNS names must match as well (RFC 9525, 6.3); otherwise NIOSSL's answer was about the name.
+    /// address, one of its DNS names must match as well (RFC 9525, 6.3). Where it names none, NIOSSL can only have
+    /// accepted it for the name.
     func isFor(hostName: String) -> Bool {
         var namesAddress = false
         for name in _subjectAlternativeNames() {
@@ -18,8 +20,8 @@ extension NIOSSLCertificate {
     }
 }
 
-/// Compares a DNS name of a certificate with a host name. A wildcard stands for exactly one whole label, the first,
-/// and only before at least two others.
+/// Compares a DNS name of a certificate with a host name. A wildcard stands for exactly one whole label, the first one,
+/// and needs at least two others behind it.
 func matches(pattern: String, _ hostName: String) -> Bool {
     let pattern = pattern.lowercased()
     let hostName = hostName.lowercased()

@@ -1,9 +1,9 @@
 import NIOSSL
 
-/// Makes NIOSSL's handler, which verifies as always, and tells which certificates of the chain were turned down: BoringSSL's
-/// error says only that one was.
+/// Makes NIOSSL's handler, which verifies as always, and reports which certificates of the chain failed: BoringSSL's
+/// error says only that one did.
 ///
-/// - Parameter turnedDown: is called on the event loop, in the middle of the handshake.
+/// - Parameter turnedDown: called on the event loop, in the middle of the handshake.
 func makeTLSHandler(
     _ context: NIOSSLContext, serverHostname: String?, turnedDown: @escaping (NIOSSLCertificate) -> Void
 ) throws -> NIOSSLClientHandler {
@@ -16,8 +16,8 @@ func makeTLSHandler(
     return try make(NIOSSLClientHandler.self)
 }
 
-/// NIOSSL (2.37) has deprecated this initializer because it is hard to decide with the callback. Its successors replace
-/// the verification as a whole; this one can only listen. A protocol's requirement is not deprecated.
+/// NIOSSL (2.37) has deprecated this initializer because it is hard to make the decision correctly in the callback. Its
+/// successors replace the whole verification; this one can just listen. A protocol's requirement is not deprecated.
 private protocol Reporting {
     init(context: NIOSSLContext, serverHostname: String?, verificationCallback: NIOSSLVerificationCallback?) throws
 }

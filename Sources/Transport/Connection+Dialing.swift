@@ -2,7 +2,7 @@ import NIOCore
 import NIOPosix
 import Vocabulary
 
-// The way to the server's first byte: the name is resolved, its addresses are dialed, and a proxy is passed.
+// How the server is reached: its name is resolved, the addresses are dialed, and a proxy is asked for a tunnel.
 
 extension Connection {
     func start(_ threadPool: NIOThreadPool) {
@@ -36,7 +36,7 @@ extension Connection {
         lookups.resolve(host, port) { self.resolved($0) }
     }
 
-    /// What is resolved and dialed.
+    /// The host and port to resolve and dial: those of the proxy, or of the endpoint if there is no proxy.
     private var hop: (host: String, port: Int) {
         options.proxy.map { ($0.address.host, $0.address.port) } ?? (endpoint.host, endpoint.port)
     }
@@ -99,7 +99,7 @@ extension Connection {
         emit(.reached(peer))
     }
 
-    /// The first hop has answered, and there is nothing to wait for.
+    /// Continues after the first hop has answered, or after `proceed`.
     func goOn(_ peer: SocketAddress) {
         guard let channel, let handler else { return }
         if let proxy = options.proxy, !hasTunnel {
@@ -113,7 +113,7 @@ extension Connection {
         TransportFailure(.reset, "the connection to \(endpoint.authority) broke as soon as it was made")
     }
 
-    /// Bytes go to the server from here on.
+    /// Continues once TCP reaches the server, directly or through the proxy: bytes sent from here on go to the server.
     func connected(_ peer: SocketAddress) {
         hasTunnel = options.proxy != nil
         if stop == .server { return stopHere(peer) }

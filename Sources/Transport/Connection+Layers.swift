@@ -1,7 +1,7 @@
 import NIOCore
 import Vocabulary
 
-// What lies between TCP and the bytes of MQTT, beside TLS: the way through a proxy, and the WebSocket.
+// The layers between TCP and MQTT other than TLS: the tunnel through a proxy, and the WebSocket.
 
 extension Connection {
     func tunnel(_ proxy: ProxyOptions, _ channel: any Channel, _ handler: ConnectionHandler) {
@@ -62,7 +62,7 @@ extension Connection {
         fail(TransportFailure(.webSocketFailed, "\(endpoint) \(sentence)"))
     }
 
-    /// The server closed the WebSocket, or broke its rules.
+    /// Ends the connection, or finishes its closing, after the server closed the WebSocket or broke its rules.
     func webSocketEnded(_ ended: WebSocketEnded) {
         switch (phase, ended.failure) {
         case (.open, nil): finish(writeFailure.map { .failed($0) } ?? .closedByPeer)

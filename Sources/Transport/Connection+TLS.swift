@@ -2,7 +2,7 @@ import NIOCore
 import NIOSSL
 import Vocabulary
 
-// TLS, and what is tried when its handshake fails with one address of several.
+// TLS, and the next address when the handshake with one of several fails.
 
 extension Connection {
     func loadedTLS(_ outcome: Result<Result<LoadedTLS, TransportFailure>, any Error>) {
@@ -32,13 +32,14 @@ extension Connection {
         if phase == .securing { shakeHands() }
     }
 
-    /// Begins the handshake once both TCP and the TLS files are there.
+    /// Starts the handshake once TCP is connected and the TLS files are loaded.
     private func shakeHands() {
         guard let channel, let tls, tlsHandler == nil else { return }
         do {
             // Without a server name, the certificate is compared with the IP address that was dialed.
             let handler = try makeTLSHandler(tls.context, serverHostname: verifiedName) { [weak self] certificate in
-                // Those from the root on; what signed a certificate is looked at before it.
+                // Verification goes from the root to the server, so the first certificate reported is the one nearest
+                // to the root.
                 if self?.turnedDown == nil { self?.turnedDown = certificate }
             }
             tlsHandler = handler
@@ -50,11 +51,11 @@ extension Connection {
         }
     }
 
-    /// The host name that the certificate must be for; nil when it must be for the IP address.
+    /// The host name that the certificate must be valid for; `nil` when it must be valid for the IP address.
     var verifiedName: String? {
         if let name = options.tls.serverName { return name }
         if endpoint.isLiteral { return nil }
-        // The dot at the end is for the resolver; certificates do not have it (RFC 6066, 3).
+        // The trailing dot is for the resolver; certificates do not have it (RFC 6066, 3).
         return endpoint.host.hasSuffix(".") ? String(endpoint.host.dropLast()) : endpoint.host
     }
 
@@ -82,7 +83,7 @@ extension Connection {
         let left = addresses.filter { $0 != peer }
         switch failure.code {
         case .tlsTimeout, .tlsFailed, .wrongProtocol, .reset, .unreachable:
-            // It may be that one address only; the race would choose the same one at every attempt.
+            // Perhaps only this address fails, and the race would choose it again at every attempt.
             guard !left.isEmpty else { return fail(failure) }
             earlierFailures.append(failure)
             stopTimer()

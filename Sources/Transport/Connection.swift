@@ -5,13 +5,14 @@ public import NIOPosix
 import NIOSSL
 public import Vocabulary
 
-/// One attempt's transport, and then the connection: resolve, dial, tunnel through a proxy, secure, open a WebSocket; then
-/// bytes in, bytes out.
+/// The transport of one attempt, and of the connection that it becomes. It resolves the name, dials, tunnels through a
+/// proxy, sets up TLS and opens a WebSocket; after that it carries bytes in and out.
 ///
-/// It knows nothing of what the bytes mean. It belongs to the event loop that it was opened on: every method is called
-/// there, and every event is delivered there: those of ``open(_:options:eventLoop:threadPool:contexts:onEvent:)`` itself after
-/// it has returned, and all others synchronously. An event may be answered with ``send(_:flushed:)`` or ``close(_:)`` right
-/// away. It keeps itself alive until `closed` was delivered or it was aborted.
+/// It does not interpret the bytes. It belongs to the event loop that it was opened on: every method must be called
+/// there, and every event is delivered there. Events that occur during
+/// ``open(_:options:eventLoop:threadPool:contexts:onEvent:)`` are delivered after it has returned, all others
+/// synchronously. An event may be answered with ``send(_:flushed:)`` or ``close(_:)`` right away. The connection keeps
+/// itself alive until `closed` was delivered or it was aborted.
 ///
 ///     open ─▶ resolving ─▶ dialing (─▶ reached) (─▶ tunneling) (─▶ securing) (─▶ upgrading) ─▶ open ─▶ closing ─▶ finished
 ///                 └───────────┴────────────┴────────────┴─────────────┴──────────────┴──────────┴────────────────────▲
@@ -23,13 +24,13 @@ public final class Connection {
         case dialing
         /// The first hop answered; waiting for `proceed`.
         case reached
-        /// The proxy is asked for a connection to the server.
+        /// The proxy has been asked to connect us to the server.
         case tunneling
         case securing
-        /// The server is asked for a WebSocket.
+        /// The server has been asked for a WebSocket.
         case upgrading
         case open
-        /// Closing by us: nothing is reported but the end.
+        /// We are closing: only the end is reported.
         case closing
         case finished
     }
@@ -41,15 +42,15 @@ public final class Connection {
     let contexts: TLSContextCache
     let lookups: NameLookups
     private var onEvent: ((ConnectionEvent) -> Void)?
-    /// Events from before `open` has returned, delivered afterwards; `nil` from then on.
+    /// Events that occurred before `open` returned, to be delivered afterwards; `nil` once they have been.
     private var heldBack: [ConnectionEvent]? = []
 
     var phase = Phase.resolving
     var stop: Stop?
     private var timer: Scheduled<Void>?
-    /// What is left to be dialed.
+    /// The addresses to dial; after a failed handshake, those that are left.
     var addresses: [SocketAddress] = []
-    /// The failed handshakes with addresses that were dialed before.
+    /// Why the handshakes with addresses that were dialed before failed.
     var earlierFailures: [TransportFailure] = []
     var race: AddressRace?
     var tls: LoadedTLS?
@@ -57,7 +58,7 @@ public final class Connection {
     var channel: (any Channel)?
     var handler: ConnectionHandler?
     var tlsHandler: NIOSSLClientHandler?
-    /// The certificate of the server's chain that was turned down, the one nearest to the authority if there are several.
+    /// The certificate of the server's chain that failed verification; if several did, the one nearest to the root.
     var turnedDown: NIOSSLCertificate?
     var webSocket: WebSocketHandler?
     var peer: SocketAddress?
@@ -81,13 +82,13 @@ public final class Connection {
         self.onEvent = onEvent
     }
 
-    /// Begins to connect: where nothing has to be resolved, the first SYN leaves at once. The first event comes after this
-    /// has returned.
+    /// Starts to connect. If there is no name to resolve, the first SYN leaves at once. The first event comes after
+    /// this has returned.
     ///
     /// - Parameters:
-    ///   - eventLoop: the loop that this is called on and the connection belongs to.
+    ///   - eventLoop: the loop that this is called on and that the connection belongs to.
     ///   - threadPool: a running pool for reading the TLS files.
-    ///   - lookups: for the endpoint's name; one per process.
+    ///   - lookups: resolves the endpoint's name; one per process.
     ///   - contexts: keeps the TLS files between attempts; one per session.
     public static func open(
         _ endpoint: Endpoint,
@@ -107,11 +108,12 @@ public final class Connection {
         return connection
     }
 
-    /// Goes on where the connection has stopped, with TLS or at once with `opened`. Ignored unless it has.
+    /// Continues a connection that has stopped at ``Options/stop``: with what is left of proxy, TLS and WebSocket, or
+    /// at once with `opened`. Ignored unless it has stopped.
     ///
     /// - Parameter onEvent: takes every event from now on.
     ///
-    /// - Returns: whether it continues; `false`, and no event, when the connection is over already.
+    /// - Returns: whether it continues; `false`, without any event, if it has ended or had not stopped.
     public func proceed(onEvent: @escaping (ConnectionEvent) -> Void) -> Bool {
         eventLoop.preconditionInEventLoop()
         guard phase == .reached, let peer else { return false }
@@ -140,14 +142,14 @@ public final class Connection {
         channel.writeAndFlush(buffer, promise: promise)
     }
 
-    /// What the kernel measured on the connection's own segments; `nil` unless it is open.
+    /// Returns what the kernel measured on the connection's own segments; `nil` unless it is open.
     public func measure() -> TCPMeasurement? {
         eventLoop.preconditionInEventLoop()
         guard phase == .open else { return nil }
         return withSocket { TCPMeasurement(descriptor: $0) } ?? nil
     }
 
-    /// The channel's socket, if it has one that may be touched.
+    /// Calls `body` with the channel's socket; `nil` if it has none that may be touched.
     @discardableResult
     func withSocket<Result>(_ body: (CInt) -> Result) -> Result? {
         let result = try? channel?.pipeline.syncOperations.withUnsafeTransportIfAvailable(
@@ -156,14 +158,14 @@ public final class Connection {
         return result ?? nil
     }
 
-    /// Reads nothing more, so that the peer is held back. What was read already may still be delivered, up to 64 KiB.
-    /// While paused, the peer's close may go unnoticed.
+    /// Stops reading, which holds the peer back. Up to 64 KiB that were read before may still be delivered. While
+    /// paused, the peer's close may go unnoticed.
     public func pauseReading() { read(false) }
 
     /// Ends ``pauseReading()``.
     public func resumeReading() { read(true) }
 
-    /// Closes by our own will. Before the connection is open, both modes are `.abort`.
+    /// Closes the connection from our side. Before it is open, both modes are `.abort`.
     ///
     /// After `.abort` has returned, no event is delivered, not even `closed`. After `.afterFlush`, only
     /// `closed(.closedLocally)` is, within ``Options/closeTimeout``. Closing again is allowed: `.abort` shortens an
@@ -220,7 +222,8 @@ extension Connection {
         case .success:
             flushed?()
         case .failure(let error):
-            // The channel ends now, and says no more than that. A clean close by the peer shows as a closed channel.
+            // Kept because the channel's end, which comes next, gives no reason. After a clean close by the peer, a
+            // write fails with a closed channel, which is no `IOError`.
             if error is IOError, writeFailure == nil { writeFailure = failure(error) }
         }
         if phase == .closing { sayGoodbyeWhenFlushed() }
@@ -247,11 +250,11 @@ extension Connection {
             return
         case .reached:
             fail(failure(error))
-        // What comes behind the proxy's answer, and is not the server.
+        // Bytes behind the proxy's answer. They cannot come from the server, which has not been sent anything yet.
         case .tunneling where error is HTTPParserError:
             proxyFailed("what it sends is not HTTP, or comes before the server was asked")
         case .tunneling, .upgrading:
-            // A close with unread bytes is a reset; it says no more than a clean one.
+            // A peer that closes with unread bytes sends a reset; it means no more than a clean close.
             let failure = failure(error)
             failure.code == .reset ? channelEnded() : fail(failure)
         case .securing:
@@ -293,7 +296,8 @@ extension Connection {
 
     private func failure(_ error: any Error) -> TransportFailure { TransportFailure(connection: peerText, error) }
 
-    /// A refusal by TLS may well have to do with our own certificate, if that has ended.
+    /// Adds to a failure of TLS that our own certificate has expired, if it has: that may well be why the server
+    /// refused.
     private func explained(_ failure: TransportFailure) -> TransportFailure {
         guard failure.code == .tlsFailed, let expiry = tls?.expiry(at: time(nil)) else { return failure }
         return TransportFailure(failure.code, "\(failure.message); \(expiry)")
@@ -329,7 +333,8 @@ extension Connection {
         phase = .finished
         stopTimer()
         race.take()?.cancel()
-        // Nothing depends on it any more, and it would delay the connection that takes its place.
+        // Later, because nothing depends on the channel any more, and closing it now would delay the connection that
+        // replaces it.
         _ = eventLoop.assumeIsolated().scheduleTask(in: .milliseconds(5)) { self.dropChannel() }
         emit(.closed(end))
         if heldBack == nil { onEvent = nil }
@@ -345,7 +350,7 @@ extension Connection {
         webSocket = nil
         guard let channel = channel.take() else { return }
         if let polite, let context = try? channel.pipeline.syncOperations.context(handler: polite) {
-            // Closing from here passes TLS and WebSocket by, which would wait for the peer's goodbye.
+            // Closing from this context bypasses TLS and WebSocket, which would wait for the peer's goodbye.
             context.close(promise: nil)
         } else {
             channel.close(promise: nil)

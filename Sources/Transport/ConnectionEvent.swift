@@ -16,13 +16,14 @@ public enum ConnectionEvent: Sendable {
     /// TCP is connected, and nothing more happens until ``Connection/proceed(onEvent:)``.
     /// See ``Connection/Options/stop``.
     case reached(SocketAddress)
-    /// The TLS files cannot be used as they are now; the last good ones stay in use. Told once for each version of them.
+    /// The present TLS files cannot be used; the last good ones stay in use. Reported once for each version of the
+    /// files.
     case tlsFilesRejected(TransportFailure)
     /// TCP is connected, the TLS handshake runs.
     case securing(SocketAddress)
     /// Bytes can be sent, and will be received.
     case opened(Opened)
-    /// Bytes of the server; what carries them, TLS or a WebSocket, is taken off.
+    /// Bytes from the server, without what carries them: TLS or a WebSocket.
     case received(ByteBuffer)
     /// Whether more should be written now. False while more than 64 KiB wait, true again below 32 KiB.
     case writabilityChanged(Bool)

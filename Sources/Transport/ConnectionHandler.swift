@@ -11,7 +11,7 @@ final class ConnectionHandler: ChannelInboundHandler {
         self.connection = connection
     }
 
-    /// Reports nothing from now on. The channel may finish closing on its own.
+    /// Stops reporting. The channel may finish closing on its own.
     func cutOff() { connection = nil }
 
     func channelRead(context: ChannelHandlerContext, data: NIOAny) {

@@ -67,8 +67,8 @@ extension TransportFailure {
     ///
     /// - Parameters:
     ///   - name: what the server's certificate had to be valid for.
-    ///   - turnedDown: the certificate of the server's chain that was found wanting.
-    ///   - isServers: whether that is the server's own, and not an authority's.
+    ///   - turnedDown: the certificate of the server's chain that failed verification.
+    ///   - isServers: whether that is the server's own certificate, not an authority's.
     init(handshake peer: String, _ error: any Error, name: String, turnedDown: NIOSSLCertificate?, isServers: Bool) {
         if let error = error as? NIOSSLExtraError, error == .failedToValidateHostname {
             self.init(.certificateInvalid, "the certificate of \(peer) is not for “\(name)”")
@@ -86,7 +86,7 @@ extension TransportFailure {
             return
         }
         let words = tlsWords(error)
-        // The first bytes of the server were no record of TLS.
+        // The server's first bytes were not a TLS record.
         if words.contains("wrong version number") || words.contains("http request") {
             self.init(.wrongProtocol, "\(peer) does not speak TLS on this port")
             return
@@ -99,7 +99,7 @@ extension TransportFailure {
             self.init(.tlsFailed, "the TLS handshake with \(peer) failed: \(words)")
             return
         }
-        // BoringSSL does not tell why; the dates are the one cause that goes away on its own, so they come first.
+        // BoringSSL does not say why. The dates are the only cause that can go away on its own, so they come first.
         let now = time(nil)
         let whose = isServers ? "the certificate of \(peer)" : "an authority in the certificate chain of \(peer)"
         if let turnedDown, now > turnedDown.notValidAfter {
@@ -121,8 +121,8 @@ extension TransportFailure.Code {
         switch number {
         case ECONNREFUSED: self = .refused
         case ECONNRESET, EPIPE, ECONNABORTED, ENOTCONN: self = .reset
-        // EACCES and EPERM are how routes of type prohibit and packet filters speak; ETIMEDOUT on an open connection
-        // is TCP_USER_TIMEOUT.
+        // Routes of type prohibit and packet filters answer with EACCES and EPERM; ETIMEDOUT on an open connection is
+        // TCP_USER_TIMEOUT.
         case ENETUNREACH, EHOSTUNREACH, ENETDOWN, EHOSTDOWN, ENONET, EADDRNOTAVAIL, EAFNOSUPPORT, EACCES, EPERM,
             ETIMEDOUT:
             self = .unreachable
@@ -131,8 +131,8 @@ extension TransportFailure.Code {
     }
 }
 
-/// What BoringSSL says, without its numbers and source lines: `certificate verify failed`; and in words of our own where
-/// the server is the one who objects.
+/// Returns what BoringSSL says, without its numbers and source lines: `certificate verify failed`; in our own words
+/// where it is the server that objects.
 private func tlsWords(_ error: any Error) -> String {
     let stack: NIOBoringSSLErrorStack
     switch error {
@@ -157,8 +157,8 @@ private func tlsWords(_ error: any Error) -> String {
 
 private let serverClosed = "the server closed the connection"
 
-/// What a server means by an alert (RFC 8446, 6.2), of which BoringSSL says `tlsv1 alert unknown ca`, or `reason(1109)` of
-/// number 109; `nil` for other words.
+/// Puts a server's TLS alert (RFC 8446, 6.2) into words. BoringSSL calls it `tlsv1 alert unknown ca`, or `reason(1109)`
+/// for the number 109. Returns `nil` for anything else.
 private func alert(_ reason: String) -> String? {
     if reason.hasPrefix("reason(1"), let number = UInt8(reason.dropFirst("reason(1".count).prefix { $0 != ")" }) {
         return "sent the TLS alert \(number)"

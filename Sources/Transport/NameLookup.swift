@@ -1,10 +1,10 @@
 import Glibc
 import NIOCore
 
-/// Resolves a host name; blocks. The addresses carry the port, and are at least one.
+/// Resolves a host name; blocks. The result has at least one address, and the addresses carry the port.
 typealias LookUp = @Sendable (_ host: String, _ port: Int) -> Result<[SocketAddress], TransportFailure>
 
-/// Looks a name up with the system's resolver, which blocks; to be called on a thread of a pool.
+/// Looks a name up with the system's resolver. It blocks, so it must be called on a thread of a pool.
 ///
 /// Both families are asked for, in the order of RFC 6724. AI_ADDRCONFIG is not set: on a host whose network is just
 /// coming up it would hide the family that is about to be usable, and an address without a route fails at once.

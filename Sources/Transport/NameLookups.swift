@@ -1,12 +1,12 @@
 import Glibc
 public import NIOCore
 
-/// Looks names up, each on a thread of its own: the system's resolver blocks for as long as no name server answers, and
+/// Looks names up, each on its own thread: the system's resolver blocks for as long as no name server answers, and
 /// another name must not wait for that.
 ///
 /// Belongs to one event loop, like the connections that are given it. One per process is enough.
 public final class NameLookups: Sendable {
-    /// Threads at the same time. What is asked beyond them waits.
+    /// Threads at the same time. Requests beyond them wait.
     static let maximumThreads = 64
     /// Threads for one name. The network may change more than once while the first lookup waits for a name server that has
     /// become unreachable, so two are not enough. Further requests share the answer of the latest lookup.
@@ -45,7 +45,7 @@ public final class NameLookups: Sendable {
         self.init(eventLoop: eventLoop, lookUp: systemLookUp)
     }
 
-    /// The same with another resolver.
+    /// Creates the same with another resolver.
     init(eventLoop: any EventLoop, maximumThreads: Int = NameLookups.maximumThreads, lookUp: @escaping LookUp) {
         self.eventLoop = eventLoop
         self.maximumThreads = maximumThreads
@@ -53,7 +53,7 @@ public final class NameLookups: Sendable {
         state = NIOLoopBoundBox.makeBoxSendingValue(State(), eventLoop: eventLoop)
     }
 
-    /// - Parameter completion: is called on the loop, and not before this has returned.
+    /// - Parameter completion: called on the loop, after this has returned.
     func resolve(_ host: String, _ port: Int, completion: @escaping Completion) {
         let name = Name(host: host, port: port)
         if let lookups = state.value.underWay[name], lookups.count >= Self.maximumThreadsOfName {
@@ -88,7 +88,8 @@ public final class NameLookups: Sendable {
     }
 }
 
-/// Runs `body` on a thread that ends with it. NIO's pools have a fixed number of threads, all of them from the start.
+/// Runs `body` on a thread that ends with it. NIO's pools have a fixed number of threads, and start all of them at
+/// once.
 private func startThread(_ body: @escaping @Sendable () -> Void) throws(TransportFailure) {
     final class Box: Sendable {
         let body: @Sendable () -> Void

@@ -1,6 +1,6 @@
 public import Vocabulary
 
-/// A proxy, and who we are to it.
+/// A proxy, and how to log in to it.
 public struct ProxyOptions: Hashable, Sendable {
     /// Where it is.
     public var address: ProxyAddress

@@ -19,7 +19,7 @@ final class ProxyTunnel {
 
     /// Sends the request. The outcome is reported once.
     ///
-    /// - Parameter last: the handler that gets the server's bytes afterwards; it stays the last one.
+    /// - Parameter last: the handler that receives the server's bytes afterwards; it stays the last one.
     func start(on channel: any Channel, before last: any ChannelHandler) throws {
         let pipeline = channel.pipeline.syncOperations
         switch proxy.address.scheme {
@@ -42,7 +42,7 @@ final class ProxyTunnel {
         completion.take()?(.failure(TransportFailure(.proxyFailed, text)))
     }
 
-    /// The proxy said yes; the handlers go, and with them what they hold of the server's first bytes.
+    /// Removes the handlers once the proxy has agreed. They then pass on what they hold of the server's first bytes.
     fileprivate func agreed(_ handlers: [any RemovableChannelHandler], _ context: ChannelHandlerContext) {
         let removals = handlers.map { context.pipeline.syncOperations.removeHandler($0) }
         EventLoopFuture.andAllSucceed(removals, on: context.eventLoop).assumeIsolated()
@@ -103,7 +103,7 @@ private final class ConnectHandler: ChannelInboundHandler, RemovableChannelHandl
     }
 }
 
-/// Moves the bytes of a ``SOCKS5Handshake``.
+/// Carries the bytes of a ``SOCKS5Handshake``.
 private final class SOCKS5Handler: ChannelInboundHandler, RemovableChannelHandler {
     typealias InboundIn = ByteBuffer
     typealias InboundOut = ByteBuffer

@@ -1,11 +1,11 @@
 import Glibc
 import NIOCore
 
-// How TCP sends again what is not acknowledged. By itself it waits twice as long after each try, so that data may lie
-// around for seconds when an outage is over. The measurements are in the decision page 0017.
+// How TCP sends again what is not acknowledged. By default it doubles the wait after each try, so that data may still
+// wait for seconds after an outage has ended. The measurements are in the decision page 0017.
 
 extension SocketOptionProvider {
-    /// When the kernel sends again, asks for a sign of life, and gives up.
+    /// Sets when the kernel sends again, probes an idle connection, and gives up.
     func set(_ options: Connection.Options) {
         retryEvenly()
         set(TCP_USER_TIMEOUT, CInt(clamping: options.userTimeout.wholeMilliseconds))
@@ -20,18 +20,18 @@ extension SocketOptionProvider {
         _ = unsafeSetSocketOption(level: .tcp, name: .init(rawValue: option), value: value)
     }
 
-    /// As the kernel takes it: 1...32767.
+    /// Whole seconds, rounded up, within the kernel's range 1...32767.
     private static func seconds(_ duration: Duration) -> CInt {
         let (seconds, fraction) = duration.components
         return CInt(min(max(seconds + (fraction > 0 ? 1 : 0), 1), 32_767))
     }
 
-    /// While few segments are on their way, the first six tries are the same time apart. Kernels know this since 2.6.34.
+    /// While few segments are unacknowledged, makes the first six tries evenly spaced. Kernels know this since 2.6.34.
     private func retryEvenly() {
         set(TCP_THIN_LINEAR_TIMEOUTS, 1)
     }
 
-    /// No packet leaves, or comes in, by another interface from now on.
+    /// Binds the socket to an interface: no packet leaves or arrives by another one from now on.
     func bind(to interface: String) -> EventLoopFuture<Void> {
         unsafeSetSocketOption(
             level: .init(rawValue: SOL_SOCKET), name: .init(rawValue: SO_BINDTODEVICE), value: InterfaceName(interface))
@@ -39,8 +39,8 @@ extension SocketOptionProvider {
 }
 
 extension Connection {
-    /// The tries after those come soon as well: the time between two of them is limited, to what is surely longer than a
-    /// round trip on this path. Kernels know this since 6.15; where they do not, the longer waits remain.
+    /// Makes the later tries come soon as well: limits the time between two of them to more than any round trip on this
+    /// path should take. Kernels know this since 6.15; on older ones the longer waits remain.
     func limitRetransmissionTimeout() {
         withSocket { socket in
             guard let roundTrip = TCPMeasurement(descriptor: socket)?.roundTrip else { return }
@@ -50,8 +50,8 @@ extension Connection {
         }
     }
 
-    /// In milliseconds, as far as the kernel takes it. A limit below the round-trip time would send everything twice, and a
-    /// queue on the way can make that much longer than it was for the handshake.
+    /// Returns the limit in milliseconds, within the kernel's range. A limit below the round-trip time would send
+    /// everything twice, and a queue on the way can make that time much longer than it was during the handshake.
     static func retransmissionLimit(roundTrip: Duration) -> CInt {
         CInt(min(max((roundTrip * 8).wholeMilliseconds, 1_000), 120_000))
     }
@@ -64,5 +64,5 @@ extension Duration {
     }
 }
 
-/// Of <linux/tcp.h>, and too new for the C library's header.
+/// From <linux/tcp.h>; too new for the C library's header.
 private let TCP_RTO_MAX_MS: CInt = 44

@@ -1,18 +1,18 @@
 import NIOCore
 import Vocabulary
 
-/// A client's side of SOCKS 5 (RFC 1928) up to the connection, with the password of RFC 1929 where there is one.
+/// A client's side of SOCKS 5 (RFC 1928) up to the connection, with the password of RFC 1929 if there is one.
 ///
-/// A value without I/O. The proxy resolves the server's name: the names of a network behind it are known only there.
+/// A value without I/O. The proxy resolves the server's name: names in the network behind it are known only there.
 struct SOCKS5Handshake: Sendable {
     enum Step: Equatable, Sendable {
         /// More bytes are needed.
         case wait
         /// To be sent.
         case send(ByteBuffer)
-        /// The connection stands; what follows is the server's.
+        /// The connection is established; what follows comes from the server.
         case finished
-        /// The proxy said no, or something that is not SOCKS 5; a sentence.
+        /// The proxy refused, or sent something that is not SOCKS 5; a sentence.
         case failed(String)
     }
 
@@ -40,10 +40,10 @@ struct SOCKS5Handshake: Sendable {
         self.login = login
     }
 
-    /// What is sent first: the version, and the ways to log in that we know (RFC 1928, 3).
+    /// The first bytes to send: the version, and the ways to log in that we know (RFC 1928, 3).
     var greeting: ByteBuffer { ByteBuffer(bytes: login == nil ? [5, 1, 0] : [5, 2, 0, 2]) }
 
-    /// Takes as much from the front of the buffer as one step needs. To be called again after ``Step/send(_:)``.
+    /// Takes as much from the front of the buffer as one step needs. Must be called again after ``Step/send(_:)``.
     mutating func received(_ buffer: inout ByteBuffer) -> Step {
         switch state {
         case .greeting: greeted(&buffer)
@@ -107,7 +107,7 @@ struct SOCKS5Handshake: Sendable {
             bytes.count >= 2
         else { return .wait }
         guard bytes[0] == 5 else { return fail("it does not speak SOCKS 5") }
-        // Some proxies leave the address out when they refuse, and close.
+        // Some proxies omit the address when they refuse, and close.
         guard bytes[1] == 0 else { return fail(Self.words(bytes[1])) }
         guard bytes.count == 5 else { return .wait }
         let addressLength: Int

@@ -8,14 +8,14 @@ public struct TCPMeasurement: Hashable, Sendable {
     public var variation: Duration
     /// Segments that were sent again since the connection was opened.
     public var retransmissions: Int
-    /// Segments that are on their way.
+    /// Segments that were sent and are not acknowledged yet.
     public var unacknowledged: Int
-    /// How often the first of them was sent again in vain.
+    /// How often the first of them was sent again without an acknowledgement.
     public var retries: Int
-    /// How long ago the peer's kernel acknowledged anything last.
+    /// The time since the peer's kernel last acknowledged anything.
     public var sinceAcknowledgement: Duration
 
-    /// - Returns: `nil` if the descriptor is no TCP connection, or has no measurement yet.
+    /// - Returns: `nil` if the descriptor is not a TCP connection, or has no measurement yet.
     init?(descriptor: CInt) {
         var info = tcp_info()
         var length = socklen_t(MemoryLayout<tcp_info>.size)

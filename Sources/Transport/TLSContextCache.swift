@@ -2,11 +2,11 @@ import Glibc
 import NIOCore
 import NIOSSL
 
-/// The TLS files as they were last good, so that a file that is broken while it is being replaced costs no connection,
-/// and an unchanged one is not parsed again.
+/// The last good TLS files, so that a file that is broken while it is being replaced costs no connection, and an
+/// unchanged one is not parsed again.
 ///
-/// Belongs to one event loop, like the connections that are given it. One per session is enough. There is no cache of TLS
-/// sessions beside it: NIOSSL (2.37) has none for clients, so that every handshake is a full one.
+/// Belongs to one event loop, like the connections that are given it. One per session is enough. TLS sessions are not
+/// cached: NIOSSL (2.37) cannot resume them for clients, so every handshake is a full one.
 public final class TLSContextCache {
     private var last: LoadedTLS?
 
@@ -19,18 +19,18 @@ public final class TLSContextCache {
 @available(*, unavailable)
 extension TLSContextCache: Sendable {}
 
-/// A context made of TLS files, and which files these were.
+/// A TLS context, and the files that it was made from.
 ///
-/// The authorities and our own certificate are looked at apart: a certificate that is broken while it is being replaced
-/// must not keep an authority in use that was taken away.
+/// The authorities and our own certificate are checked separately: a certificate that is broken while it is being
+/// replaced must not keep an authority in use that was removed.
 struct LoadedTLS: Sendable {
     let options: TLSOptions
     let context: NIOSSLContext
     private let authorities: Authorities
     private let identity: Identity?
-    /// What the files are that the two came from, and those that were rejected.
+    /// The files as they were when they were read, including those that were rejected.
     private let files: [FileIdentity?]
-    /// Why some of the present files are not used; those from before are. `nil` also if that was reported before.
+    /// Why some of the present files are not used, and the previous ones are; `nil` also if that was reported before.
     private(set) var rejected: TransportFailure?
 
     private struct Authorities: Sendable {
@@ -47,7 +47,7 @@ struct LoadedTLS: Sendable {
         let path: String
     }
 
-    /// Reads the files; blocks, to be called on a thread of a pool.
+    /// Reads the files. It blocks, so it must be called on a thread of a pool.
     ///
     /// - Parameter last: what the last attempt with the same options used.
     static func load(_ options: TLSOptions, last: LoadedTLS?) -> Result<LoadedTLS, TransportFailure> {
@@ -78,7 +78,7 @@ struct LoadedTLS: Sendable {
         }
     }
 
-    /// The new value, or the last one if there is one and the new one cannot be used.
+    /// Returns the new value. If that cannot be used, returns the last one, if any, and appends the failure.
     private static func newer<Value>(
         _ last: Value?, _ failures: inout [TransportFailure], _ new: () throws(TransportFailure) -> Value
     ) throws(TransportFailure) -> Value {
@@ -91,7 +91,7 @@ struct LoadedTLS: Sendable {
         }
     }
 
-    /// That our own certificate has expired, if it has: servers say only that they do not want it, or nothing.
+    /// Returns a sentence if our own certificate has expired: servers say only that they do not want it, or nothing.
     func expiry(at now: Int) -> String? {
         guard let identity, let certificate = identity.chain.first, now > certificate.notValidAfter else { return nil }
         return "our own certificate in \(identity.path) has expired, or our clock is wrong"
@@ -137,7 +137,8 @@ struct LoadedTLS: Sendable {
                 chain: try unusable("the certificate", path) { try NIOSSLCertificate.fromPEMFile(path) },
                 key: try unusable("the private key", keyPath) { try NIOSSLPrivateKey(file: keyPath, format: .pem) },
                 path: path)
-            // With no authorities to read, a key that is not the certificate's is all that can be wrong.
+            // No authorities are read here, so the only possible error is a key that does not belong to the
+            // certificate.
             do throws(TransportFailure) {
                 _ = try context(options, [], identity)
             } catch {
@@ -153,7 +154,7 @@ struct LoadedTLS: Sendable {
         if access(path, R_OK) != 0 {
             throw TransportFailure(.tlsFilesUnusable, "cannot read \(what) in \(path): \(errorText(errno))")
         }
-        // A pipe without a writer would block the thread for ever.
+        // A pipe without a writer would block the thread forever.
         var status = stat()
         guard stat(path, &status) == 0, status.st_mode & S_IFMT == S_IFREG else {
             throw TransportFailure(.tlsFilesUnusable, "\(what) in \(path) cannot be used: it is not a regular file")
@@ -166,7 +167,7 @@ struct LoadedTLS: Sendable {
     }
 }
 
-/// By what a replaced or changed file is recognized.
+/// The attributes by which a replaced or changed file is recognized.
 private struct FileIdentity: Equatable, Sendable {
     let inode: UInt64
     let size: Int64

@@ -9,7 +9,7 @@ public struct TLSOptions: Hashable, Sendable {
         case tls13 = "1.3"
     }
 
-    /// The authorities that are trusted, and no other; nil is the system's trust store.
+    /// The only authorities that are trusted; `nil` is the system's trust store.
     public var certificateAuthorityFile: String?
     /// Our own certificate, followed by its intermediate authorities. Needs ``keyFile``.
     public var certificateFile: String?

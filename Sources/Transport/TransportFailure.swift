@@ -6,7 +6,7 @@ public struct TransportFailure: Error, Hashable, Sendable {
         case dnsFailed = "dns-failed"
         /// The network could not deliver to any address; on an open connection: what we sent was not acknowledged.
         case unreachable
-        /// No network that may be used leads to any address, or the kernel does not let the connection be bound to it.
+        /// No permitted network leads to any address, or the kernel does not let the connection be bound to one.
         case networkNotAllowed = "network-not-allowed"
         /// At least one address answered that nothing listens there.
         case refused
@@ -22,20 +22,21 @@ public struct TransportFailure: Error, Hashable, Sendable {
         case wrongProtocol = "wrong-protocol"
         /// The server's certificate is for another name, or not signed by a trusted authority.
         case certificateInvalid = "certificate-invalid"
-        /// A certificate of the server's chain is expired or not yet valid. To be retried: the clock of this host may be wrong.
+        /// A certificate of the server's chain is expired or not yet valid. Worth retrying: the clock of this host may
+        /// be wrong.
         case certificateExpired = "certificate-expired"
-        /// Our own TLS files are missing, unreadable or not what they should be. To be retried: they may be on the way
-        /// of being replaced.
+        /// Our own TLS files are missing, unreadable or invalid. Worth retrying: they may be in the middle of being
+        /// replaced.
         case tlsFilesUnusable = "tls-files-unusable"
         /// The proxy was reached, but does not connect to the server, or does not speak its protocol.
         case proxyFailed = "proxy-failed"
         /// The server opened no WebSocket for MQTT.
         case webSocketFailed = "websocket-failed"
-        /// The server said in HTTP or at the end of a WebSocket that it has too much to do.
+        /// The server said, in its HTTP answer or when it closed a WebSocket, that it is overloaded.
         case serverBusy = "server-busy"
-        /// The server said at the end of a WebSocket that it goes away.
+        /// The server said when it closed a WebSocket that it is going away.
         case serverShutdown = "server-shutdown"
-        /// The server ended a WebSocket with another code or with words.
+        /// The server closed a WebSocket with another code, or with a text.
         case serverError = "server-error"
         /// The server broke the rules of an open WebSocket.
         case protocolError = "protocol-error"
@@ -49,7 +50,7 @@ public struct TransportFailure: Error, Hashable, Sendable {
     public let code: Code
     /// What happened, in one sentence without the final full stop, with the addresses tried and the kernel's words.
     public let message: String
-    /// How long the server asks to be left alone.
+    /// How long the server asks us to wait; `nil` if it does not say.
     public let retryAfter: Duration?
 
     public init(_ code: Code, _ message: String, retryAfter: Duration? = nil) {

@@ -1,16 +1,16 @@
 public import NIOCore
 
 extension Connection {
-    /// How a connection that may not use every network is made: by one interface, which it cannot leave.
+    /// The only interface that a connection may use, and the addresses reached through it.
     public struct Way: Hashable, Sendable {
         /// The name of the interface that the connection's sockets are bound to (SO_BINDTODEVICE of socket(7)).
         public var interface: String
-        /// Those of the addresses that are reached by it. Not empty.
+        /// The addresses that are reached through it. Not empty.
         public var addresses: [SocketAddress]
 
         /// - Parameters:
         ///   - interface: the name of the interface, at most 15 bytes.
-        ///   - addresses: those that are reached by it; not empty.
+        ///   - addresses: those that are reached through it; not empty.
         public init(interface: String, addresses: [SocketAddress]) {
             self.interface = interface
             self.addresses = addresses
@@ -22,7 +22,7 @@ extension Connection {
 struct InterfaceName: Sendable {
     private var bytes: (UInt64, UInt64) = (0, 0)
 
-    /// Only the first 15 bytes of the name count.
+    /// Uses only the first 15 bytes of the name.
     init(_ name: String) {
         withUnsafeMutableBytes(of: &bytes) { $0.copyBytes(from: name.utf8.prefix(15)) }
     }

@@ -1,14 +1,15 @@
 import NIOCore
 import NIOWebSocket
 
-/// The end of a WebSocket by the server, told to the handlers behind. `nil`: it was closed as usual.
+/// Tells the handlers behind that the server ended the WebSocket. `nil`: it was closed normally.
 struct WebSocketEnded { let failure: TransportFailure? }
 
 /// Puts bytes into masked binary frames and takes them out of the server's, answers pings, and closes as RFC 6455, 7.1
-/// wants it: a Close frame each way first.
-/// Frames may be as small as two bytes, and arrive by the ten thousand with one read. What they carry is passed on as
-/// one piece, and of the pings only the last is answered (RFC 6455, 5.5.3), once the previous pong is out: so a flood
-/// of frames costs no more than one of bytes, and a server that does not read is owed one pong.
+/// requires: with a Close frame each way first.
+///
+/// Frames may be as small as two bytes, and one read may bring tens of thousands of them. Their content is passed on in
+/// one piece, and only the last ping is answered (RFC 6455, 5.5.3), once the previous pong was sent. So a flood of
+/// frames costs no more than a flood of bytes, and a server that does not read is owed one pong.
 final class WebSocketHandler: ChannelDuplexHandler {
     typealias InboundIn = WebSocketFrame
     typealias InboundOut = ByteBuffer
@@ -17,20 +18,20 @@ final class WebSocketHandler: ChannelDuplexHandler {
 
     private var stream = WebSocketStream()
     private var hasSentClose = false
-    /// The server's Close has come, or it broke the rules: nothing more of it is looked at.
+    /// The server's Close has arrived, or it broke the rules: whatever else it sends is ignored.
     private var isOver = false
     /// How to close the channel once the server has answered our Close.
     private var closing: CloseMode?
-    /// What the frames of this read carried.
+    /// The content of this read's frames.
     private var arrived: ByteBuffer?
-    /// What the last ping held that is not answered.
+    /// The content of the last ping that is not answered yet.
     private var ping: ByteBuffer?
     private var isPongUnderWay = false
-    /// `passOn` is going to be called.
+    /// Whether a call of `passOn` is scheduled.
     private var passesOnLater = false
 
     func handlerAdded(context: ChannelHandlerContext) {
-        // Others have their turn between two reads.
+        // Other connections get their turn between two reads.
         context.channel.setOption(.maxMessagesPerRead, value: 1).whenFailure { _ in }
     }
 
@@ -59,7 +60,8 @@ final class WebSocketHandler: ChannelDuplexHandler {
         context.fireChannelReadComplete()
     }
 
-    /// What came right behind the answer to the upgrade is no read of its own.
+    /// Calls `passOn` even if no read completes: frames right behind the answer to the upgrade are not a read of their
+    /// own.
     private func passOnLater(_ context: ChannelHandlerContext) {
         guard !passesOnLater else { return }
         passesOnLater = true
@@ -85,7 +87,7 @@ final class WebSocketHandler: ChannelDuplexHandler {
         let promise = context.eventLoop.makePromise(of: Void.self)
         promise.futureResult.assumeIsolated().whenComplete { _ in
             self.isPongUnderWay = false
-            // Not from within the write: each pong would make the next one, as deep as they come.
+            // Later, not from within the write: each pong would cause the next one, and the calls would nest.
             if self.ping != nil { self.passOnLater(context) }
         }
         send(.pong, bytes, context, promise)

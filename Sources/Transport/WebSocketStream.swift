@@ -3,8 +3,8 @@ import NIOWebSocket
 
 /// What the frames of a server mean to a client of MQTT over WebSocket (OASIS MQTT 5, section 6; RFC 6455).
 ///
-/// A value without I/O. MQTT has its own framing, so that what the binary frames carry is one stream of bytes: a packet may
-/// span frames, and a frame may hold several packets.
+/// A value without I/O. MQTT has its own framing, so the content of the binary frames is one stream of bytes: a packet
+/// may span frames, and a frame may hold several packets.
 struct WebSocketStream: Sendable {
     enum Step: Equatable, Sendable {
         case nothing
@@ -12,13 +12,13 @@ struct WebSocketStream: Sendable {
         case deliver(ByteBuffer)
         /// A ping, to be answered with a pong that holds the same bytes.
         case answer(ByteBuffer)
-        /// The server closes; with a failure if it says why.
+        /// The server closes; with a failure unless it is a normal close without a text.
         case close(WebSocketErrorCode?, TransportFailure?)
-        /// The server broke the rules; report it with the code and end the connection. [MQTT-6.0.0-1]
+        /// The server broke the rules: send it the code and end the connection. [MQTT-6.0.0-1]
         case violation(WebSocketErrorCode, String)
     }
 
-    /// A binary message has begun, and its last frame has not come yet.
+    /// Whether a binary message has begun whose last frame has not arrived yet.
     private var isInMessage = false
 
     mutating func received(_ frame: WebSocketFrame) -> Step {
@@ -49,7 +49,7 @@ struct WebSocketStream: Sendable {
         guard let code = data.readWebSocketErrorCode() else { return .close(nil, nil) }
         let number = UInt16(webSocketErrorCode: code)
         let text = data.readString(length: data.readableBytes) ?? ""
-        // It is shown to people and logged, so it must stay one line.
+        // It is logged and shown to people, so it must stay one line.
         let line = String(text.unicodeScalars.filter { $0.properties.generalCategory != .control }.prefix(123))
         // RFC 6455, 7.4.1, and IANA's registry for 1012 and 1013.
         let kind: TransportFailure.Code

@@ -13,8 +13,8 @@ final class WebSocketUpgrade {
     private let webSocket = NIOWebSocketClientUpgrader { channel, _ in channel.eventLoop.makeSucceededVoidFuture() }
 
     /// - Parameters:
-    ///   - maximumFrameSize: in bytes; a larger frame of the server ends the connection.
-    ///   - last: the handler that gets the bytes; it stays the last one.
+    ///   - maximumFrameSize: in bytes; a larger frame from the server ends the connection.
+    ///   - last: the handler that receives the bytes; it stays the last one.
     init(
         _ endpoint: Endpoint, maximumFrameSize: Int, before last: any ChannelHandler,
         completion: @escaping (Result<WebSocketHandler, TransportFailure>) -> Void
@@ -28,7 +28,7 @@ final class WebSocketUpgrade {
     /// Sends the request. The outcome is reported once.
     func start(on channel: any Channel) throws {
         let encoder = HTTPRequestEncoder()
-        // Bytes right behind the answer are frames already.
+        // Bytes right behind the answer are already frames.
         let decoder = ByteToMessageHandler(HTTPResponseDecoder(leftOverBytesStrategy: .forwardBytes))
         let request = RequestHandler(self)
         let upgrade = NIOHTTPClientUpgradeHandler(
@@ -39,7 +39,7 @@ final class WebSocketUpgrade {
         request.send(path: endpoint.path, host: hostField)
     }
 
-    /// The port is left out where it is the scheme's (RFC 9110, 7.2).
+    /// The value of Host: without the port where that is the scheme's default (RFC 9110, 7.2).
     private var hostField: String {
         if endpoint.port != endpoint.scheme.defaultPort { return endpoint.authority }
         return endpoint.host.contains(":") ? "[\(endpoint.host)]" : endpoint.host
@@ -91,7 +91,7 @@ extension WebSocketUpgrade: NIOHTTPClientProtocolUpgrader {
     }
 }
 
-/// Sends the request, and gets the answer when it is not the one that was hoped for.
+/// Sends the request, and receives the answer if it is not the upgrade.
 private final class RequestHandler: ChannelInboundHandler, RemovableChannelHandler {
     typealias InboundIn = HTTPClientResponsePart
     typealias OutboundOut = HTTPClientRequestPart
@@ -130,13 +130,13 @@ private final class RequestHandler: ChannelInboundHandler, RemovableChannelHandl
     }
 }
 
-/// What a busy server asks for (RFC 9110, 10.2.3), at most an hour: nobody may put the session to sleep for good. `nil` also
-/// for a date, since the clocks may differ.
+/// Returns the wait that a busy server asks for (RFC 9110, 10.2.3), limited to an hour, so that nobody can put the
+/// session to sleep for good. `nil` also for a date, since the clocks may differ.
 private func retryAfter(in headers: HTTPHeaders) -> Duration? {
     headers.first(name: "Retry-After").flatMap(UInt32.init).map { .seconds(min($0, 3600)) }
 }
 
-/// Looks whether the server speaks something else than HTTP; the HTTP parser does not say what.
+/// Notices a server that speaks a known protocol other than HTTP; the HTTP parser does not say which.
 private final class GreetingHandler: ChannelInboundHandler, RemovableChannelHandler {
     typealias InboundIn = ByteBuffer
 

@@ -2,7 +2,7 @@ internal import MQTT
 internal import Session
 internal import SessionCore
 
-/// How each change becomes rows. Everything here runs inside the transaction of a commit.
+/// Turns each change into rows. Everything here runs inside the transaction of a commit.
 extension DurableStore {
     func apply(_ changes: [SessionChange], to session: SessionName, in database: Database) throws(StoreError) {
         let id = try makeSession(session, in: database)
@@ -27,7 +27,7 @@ extension DurableStore {
                 lastCollected = max(lastCollected ?? .zero, collected.sequence)
             }
         }
-        // For the same reason as below.
+        // In the same transaction, for the reason given below.
         if let lastCollected {
             try database.run(
                 "UPDATE session SET next_inbox_sequence = max(next_inbox_sequence, ?) WHERE id = ?",
@@ -38,7 +38,7 @@ extension DurableStore {
                 """,
                 lastCollected.rawValue, of: id, in: database)
         }
-        // In the same transaction as the inserts: a sequence is used up for ever, also when its message is gone.
+        // In the same transaction as the inserts: a sequence is used up forever, even when its message is gone.
         if let last {
             try database.run(
                 "UPDATE session SET next_sequence = ? WHERE id = ?", .integer(last.next.rawValue), .integer(id))
@@ -48,7 +48,7 @@ extension DurableStore {
         }
     }
 
-    /// Sees to it that a number that is used now is not used again if this commit is lost with the host's power.
+    /// Reserves numbers ahead, so that a number used now is not used again if a power loss takes this commit.
     private func reserve(
         _ statement: StaticString, _ number: Int64, of session: Int64, in database: Database
     ) throws(StoreError) {
@@ -57,7 +57,7 @@ extension DurableStore {
         if database.changes > 0 { mustFlush = true }
     }
 
-    /// The same for the identifier of a message of QoS 2.
+    /// Does the same for the packet identifier of a QoS 2 message.
     func reserve(_ id: PacketID, of session: Int64, in database: Database) throws(StoreError) {
         var window = windows[session] ?? IdentifierWindow()
         guard schemaVersion >= Schema.reservingVersion, window.reserve(id) else { return }
@@ -68,7 +68,7 @@ extension DurableStore {
         mustFlush = true
     }
 
-    /// The row of the session, created if necessary.
+    /// Returns the row of the session, which is created if necessary.
     func makeSession(_ session: SessionName, in database: Database) throws(StoreError) -> Int64 {
         if let id = sessionIDs[session] { return id }
         try database.run("INSERT INTO session (name) VALUES (?)", .text(session.description))
@@ -103,7 +103,7 @@ extension DurableStore {
                     "INSERT INTO presence (session, since) VALUES (?, ?)", .integer(session), .integer(since.rawValue))
             }
         case .putPublication(let publication):
-            // A new row, so that the rows stay in the order in which they were put.
+            // The replacement is a new row, so the rows stay in the order in which they were put.
             try database.run(
                 """
                 INSERT OR REPLACE INTO publication (session, topic, qos, properties, payload, since)
@@ -141,7 +141,7 @@ extension DurableStore {
             try quarantine(key(session, sequence), code, message, database)
         case .requeue(let sequence, let newSequence, let time):
             let (old, new) = (try key(session, sequence).rawValue, try key(session, newSequence).rawValue)
-            // Only what is quarantined moves: a row in flight would be left without its message.
+            // Only quarantined messages move: a row in `in_flight` would be left without its message.
             try database.run(
                 "UPDATE message SET key = ?, accepted_at = ? WHERE key = ? AND key IN (SELECT key FROM quarantine)",
                 .integer(new), .integer(time.rawValue), .integer(old))
@@ -254,7 +254,7 @@ extension DurableStore {
         }
     }
 
-    /// The row of the message was just made.
+    /// Inserts the row without looking for the message, whose own row was just made.
     private func insertInFlight(
         _ key: MessageKey, _ packetID: PacketID, released: Bool, _ database: Database
     ) throws(StoreError) {

@@ -2,7 +2,7 @@ internal import CSQLite
 internal import Glibc
 internal import NIOCore
 
-/// SQLite's C API, as much of it as the store needs. The only file that calls it.
+/// The part of SQLite's C API that the store needs. This is the only file that calls it.
 ///
 /// Statements are prepared once and kept. Values are always bound, never written into the text of a statement.
 final class Database {
@@ -10,7 +10,8 @@ final class Database {
     private let handle: OpaquePointer
     private var isClosed = false
     private var statements: [String: OpaquePointer] = [:]
-    /// Those whose text is a constant of the program, by its address: hashing the text takes as long as a small statement.
+    /// The statements whose text is a constant of the program, by its address: hashing the text takes as long as a
+    /// small statement.
     private var constants: [UnsafePointer<UInt8>: OpaquePointer] = [:]
 
     /// A value on its way into a statement.
@@ -39,16 +40,16 @@ final class Database {
         }
         self.path = path
         handle = opened
-        // While the store is opened nothing else waits for this thread.
+        // While the store is opened, nothing else waits for this thread.
         waitForLocks(5000)
     }
 
-    /// How long a call waits while another program holds a lock on the file, before it fails with ``StoreError/busy``.
+    /// Sets how long a call waits while another program locks the file, before it fails with ``StoreError/busy``.
     func waitForLocks(_ milliseconds: Int32) { sqlite3_busy_timeout(handle, milliseconds) }
 
     deinit { close() }
 
-    /// Nothing may be asked of it afterwards.
+    /// Closes the database, which must not be used afterwards.
     func close() {
         guard !isClosed else { return }
         isClosed = true
@@ -61,20 +62,20 @@ final class Database {
     /// Whether a transaction is open.
     var inTransaction: Bool { !isClosed && sqlite3_get_autocommit(handle) == 0 }
 
-    /// How many rows the last insert, update or delete concerned.
+    /// The number of rows that the last insert, update or delete changed.
     var changes: Int { Int(sqlite3_changes64(handle)) }
 
-    /// Runs statements that are constants of ours, without values.
+    /// Runs statements without values, whose text is our own.
     func execute(_ sql: String) throws(StoreError) {
         guard !isClosed else { throw .closed }
         let result = sqlite3_exec(handle, sql, nil, nil, nil)
         guard result == SQLITE_OK else { throw error(result) }
     }
 
-    /// Runs one statement that gives no rows.
+    /// Runs one statement, ignoring any rows.
     func run(_ sql: StaticString, _ values: Value...) throws(StoreError) { try run(prepared(sql), values) }
 
-    /// The same with a text that is put together.
+    /// Does the same with a text that is composed.
     func run(text sql: String, with values: [Value]) throws(StoreError) { try run(prepared(sql), values) }
 
     private func run(_ statement: OpaquePointer, _ values: [Value]) throws(StoreError) {
@@ -87,14 +88,14 @@ final class Database {
         }
     }
 
-    /// Runs one query; `each` is called with every row until it answers `false`.
+    /// Runs one query and calls `each` with every row until it returns `false`.
     func query(
         _ sql: StaticString, _ values: Value..., each: (Row) throws(StoreError) -> Bool
     ) throws(StoreError) {
         try query(prepared(sql), values, each)
     }
 
-    /// The same with a text that is put together.
+    /// Does the same with a text that is composed.
     func query(
         text sql: String, with values: [Value], each: (Row) throws(StoreError) -> Bool
     ) throws(StoreError) {
@@ -114,7 +115,7 @@ final class Database {
         }
     }
 
-    /// The integer in the first column of the only row; `nil` without a row.
+    /// Returns the integer in the first column of the only row; `nil` without a row.
     func integer(_ sql: StaticString, _ values: Value...) throws(StoreError) -> Int64? {
         let statement = try prepared(sql)
         defer { reset(statement) }
@@ -125,7 +126,7 @@ final class Database {
         return Row(statement: statement).integer(0)
     }
 
-    /// Everything in `body`, or nothing of it.
+    /// Runs `body` in a transaction: all of its changes are made, or none.
     func transaction<Result>(_ body: () throws(StoreError) -> Result) throws(StoreError) -> Result {
         try run("BEGIN IMMEDIATE")
         do {
@@ -134,7 +135,7 @@ final class Database {
             return result
         } catch {
             // After some failures SQLite has rolled back already. A rollback only drops pages in memory; should it fail
-            // all the same, the next BEGIN says so.
+            // all the same, the next BEGIN reports that.
             if inTransaction { try? run("ROLLBACK") }
             throw error
         }
@@ -164,14 +165,14 @@ final class Database {
         return statement
     }
 
-    /// Makes the statement ready for its next use, and lets go of the values, payloads among them.
+    /// Makes the statement ready for its next use, and releases the values, payloads among them.
     private func reset(_ statement: OpaquePointer) {
         sqlite3_reset(statement)
         sqlite3_clear_bindings(statement)
     }
 
     private static func bind(_ value: Value, to statement: OpaquePointer, at index: Int32) -> Int32 {
-        // SQLITE_TRANSIENT, the cast of -1 to a pointer to a function, which Swift does not import: copy it now.
+        // SQLITE_TRANSIENT: copy the bytes now. It is -1 as a pointer to a function, which Swift does not import.
         let copied = unsafeBitCast(-1, to: sqlite3_destructor_type.self)
         switch value {
         case .null:
@@ -181,7 +182,7 @@ final class Database {
         case .text(var text):
             return text.withUTF8 { bytes in
                 bytes.withMemoryRebound(to: CChar.self) { characters in
-                    // A null pointer would be NULL, and no characters are something else than no text.
+                    // A null pointer would mean NULL, and an empty text is not NULL.
                     sqlite3_bind_text64(
                         statement, index, characters.baseAddress ?? UnsafePointer(bitPattern: 1),
                         UInt64(characters.count), copied, UInt8(SQLITE_UTF8))
@@ -189,7 +190,7 @@ final class Database {
             }
         case .blob(let buffer):
             return buffer.withUnsafeReadableBytes { bytes in
-                // A null pointer would be NULL, and no bytes are something else than no value.
+                // A null pointer would mean NULL, and an empty value is not NULL.
                 bytes.isEmpty
                     ? sqlite3_bind_zeroblob(statement, index, 0)
                     : sqlite3_bind_blob64(statement, index, bytes.baseAddress, UInt64(bytes.count), copied)
@@ -224,7 +225,7 @@ final class Database {
         case SQLITE_BUSY, SQLITE_LOCKED:
             return .busy(path: path, cause: cause)
         case SQLITE_CONSTRAINT, SQLITE_TOOBIG, SQLITE_MISMATCH, SQLITE_ERROR, SQLITE_RANGE:
-            // Neither the disk nor the library: what was asked does not fit.
+            // Neither the disk nor the library has failed: the request contradicts the data.
             return .inconsistent(cause)
         default:
             if code != 0 { cause += " (\(systemText(code)))" }
@@ -233,7 +234,7 @@ final class Database {
     }
 }
 
-/// One row of an answer, valid only within the call that it is given to.
+/// One row of a result, valid only within the call that it is passed to.
 struct Row {
     fileprivate let statement: OpaquePointer
 
@@ -257,7 +258,7 @@ struct Row {
         sqlite3_column_type(statement, column) == SQLITE_NULL ? nil : blob(column)
     }
 
-    /// The value as it is, for another table.
+    /// The value in its stored type, for another table.
     func value(_ column: Int32) -> Database.Value {
         switch sqlite3_column_type(statement, column) {
         case SQLITE_NULL: .null

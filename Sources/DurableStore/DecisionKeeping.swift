@@ -1,7 +1,7 @@
 internal import MQTT
 internal import Session
 
-/// What was decided about a session and outlives the daemon: the verdict, and the room it was told to switch to.
+/// The decisions about a session that outlive the daemon: the verdict, and the room that it was told to switch to.
 extension DurableStore {
     func readDecisions(of session: Int64, into stored: inout StoredSession) throws(StoreError) {
         let database = try opened()

@@ -3,16 +3,17 @@ internal import MQTT
 package import Session
 package import SessionCore
 
-/// What of the sessions outlives the daemon: the outbox, the exchanges in flight, and what the server may remember of
-/// us. One SQLite file in the state directory.
+/// The state of the sessions that outlives the daemon: the outbox, the inbox, the exchanges in flight, and what the
+/// server may remember of us. One SQLite file in the state directory.
 ///
-/// The file is written by one transaction per ``commit(_:)``, which is where the time goes (the disk's flush): the
-/// caller collects changes while a commit runs and hands them over together. Every call blocks the thread of the
-/// executor, so that should be one of the store's own.
+/// The file is written in one transaction per ``commit(_:)``. Its cost is the disk's flush, so the caller collects
+/// changes while a commit runs and hands them over together. Every call blocks the thread of the executor, so the store
+/// should have a thread of its own.
 public actor DurableStore {
     /// What "accepted" promises.
     public enum Durability: String, Sendable, CaseIterable {
-        /// A commit survives the end of the daemon, however it ends, and, but for the last moments, power loss.
+        /// A commit survives the end of the daemon, however it ends, and a power loss except for the last moments
+        /// before it.
         case normal
         /// A commit survives power loss: it is flushed to the disk before ``DurableStore/commit(_:)`` returns.
         case full
@@ -23,7 +24,7 @@ public actor DurableStore {
 
     /// What was found when the store was opened.
     public nonisolated let openReport: OpenReport
-    /// Another one whenever numbers of messages in inboxes may begin again.
+    /// Changes whenever the numbers of messages in inboxes may start again.
     public private(set) var epoch: String
 
     let directory: StateDirectory
@@ -33,20 +34,20 @@ public actor DurableStore {
     /// The rows of consumers that were looked up, for each row of a session.
     var consumerIDs: [Int64: [ConsumerName: Int64]] = [:]
     var messages = 0
-    /// The packet identifiers that are reserved for messages of QoS 2, for each row of a session.
+    /// The packet identifiers that are reserved for QoS 2 messages, for each row of a session.
     var windows: [Int64: IdentifierWindow] = [:]
-    /// Whether the commit under way has to be on the disk when it is done, whatever the durability.
+    /// Whether the present commit must be on the disk when it is done, whatever the durability.
     var mustFlush = false
-    /// Bytes of messages in the log that the kernel may not have begun to write.
+    /// Bytes of messages in the log that the kernel may not have started to write.
     private var unwritten: UInt64 = 0
     private var hasSpare = false
     private var isClosed = false
-    /// The files that the database was opened with.
+    /// The files that the database was opened with, to notice when they are removed or replaced.
     private var files: DatabaseFiles
-    /// That a new database could not be made yet, in the place of one that is damaged or gone.
+    /// Set while a new database could not be made yet in place of one that is damaged or gone.
     private var unfinished: Unfinished?
     private struct Unfinished {
-        /// The name that the old one has now, if there was one.
+        /// The present name of the old one, if there was one.
         let aside: String?
     }
     /// Called when a new database was made while the daemon runs.
@@ -54,7 +55,7 @@ public actor DurableStore {
     private let migrations: [String]
     let durability: Durability
     let historyBounds: HistoryBounds
-    /// Above the limit at first, so that the first entry of every life looks.
+    /// Above the limit at first, so that the first entry after a start prunes.
     var recordedSinceAgePruning = Int.max / 2
     let schemaVersion: Int
     private let reserve: UInt64
@@ -66,12 +67,13 @@ public actor DurableStore {
 
     public nonisolated var unownedExecutor: UnownedSerialExecutor { executor.asUnownedSerialExecutor() }
 
-    /// Opens the store, on the caller's thread. A directory that is missing is made (0700), its parents are not.
+    /// Opens the store, on the caller's thread. If the directory does not exist, it is created (0700), but its parents
+    /// are not.
     ///
-    /// A damaged database is moved aside and replaced by an empty one: see ``openReport``.
+    /// A damaged database is moved aside and replaced by a new one: see ``openReport``.
     ///
     /// - Throws: ``StoreError/locked(directory:holder:)`` when another daemon has the directory,
-    ///   ``StoreError/unwritable(path:cause:)``, ``StoreError/newerSchema(path:found:known:)``, or what the disk did.
+    ///   ``StoreError/unwritable(path:cause:)``, ``StoreError/newerSchema(path:found:known:)``, or the disk's failure.
     public init(directory: String, durability: Durability, executor: any SerialExecutor) throws(StoreError) {
         try self.init(
             directory: directory, durability: durability, executor: executor, migrations: Schema.migrations)
@@ -86,7 +88,7 @@ public actor DurableStore {
         reserve: UInt64 = 32 << 20, historyBounds: HistoryBounds = .init()
     ) throws(StoreError) {
         let directory = try StateDirectory(path: path)
-        // Whatever the daemon before this one wrote last; commits go to the log.
+        // The last write of the daemon before this one; commits go to the log.
         let lastAlive = ["", "-wal"].compactMap { directory.modified(Self.fileName + $0) }.max()
             .flatMap { written in directory.lastTouched.map { max(written, $0) } }
         var report = OpenReport(isNew: !directory.contains(Self.fileName), lastAlive: lastAlive)
@@ -119,7 +121,7 @@ public actor DurableStore {
         openReport = report
     }
 
-    /// What is kept in memory of a database that was just opened.
+    /// The contents of a database that was just opened which are kept in memory.
     private struct Contents {
         var sessionIDs: [SessionName: Int64] = [:]
         var windows: [Int64: IdentifierWindow] = [:]
@@ -156,7 +158,7 @@ public actor DurableStore {
 
     /// Gives a damaged database another name.
     ///
-    /// - Returns: `nil` if it is not there any more.
+    /// - Returns: that name; `nil` if the database is not there any more.
     private static func moveAside(in directory: borrowing StateDirectory) throws(StoreError) -> String? {
         let aside = "\(fileName).corrupt-\(now().rawValue)"
         for suffix in ["", "-wal", "-shm"] {
@@ -168,8 +170,8 @@ public actor DurableStore {
     /// Makes a new database with all that can be read of the old one.
     ///
     /// - Parameters:
-    ///   - old: the old one, if it is whole and still open. It is not given up until everything is in the new one.
-    ///   - epoch: that of `old`.
+    ///   - old: the old one, if it is intact and still open. It is kept until everything is in the new one.
+    ///   - epoch: the epoch of `old`.
     ///   - aside: the name that was given to the file, if there was one.
     private static func renew(
         _ old: Database?, epoch: String, keptAs aside: String?, in directory: borrowing StateDirectory,
@@ -202,9 +204,9 @@ public actor DurableStore {
     ) throws(StoreError) -> Database {
         try directory.makePrivateFile(fileName)
         let database = try Database(path: "\(directory.path)/\(fileName)")
-        // Nothing is written into a file of a later version.
+        // First, because nothing may be written into a file of a later version.
         if try Schema.version(of: database, known: migrations.count) == 0 {
-            // Free pages go back to the file system a few at a time; can be set before the first table only.
+            // Free pages go back to the file system a few at a time; this can only be set before the first table.
             try database.execute("PRAGMA auto_vacuum = INCREMENTAL")
         }
         var mode = ""
@@ -229,10 +231,11 @@ public actor DurableStore {
             backupName: { version in "\(fileName).version-\(version)-\(now().rawValue)" },
             directory: directory, reserve: reserve
         ).map { "\(directory.path)/\($0)" }
-        // What is deleted is overwritten where that costs nothing: deleting must need little room.
+        // Deleted content is overwritten only where that costs nothing: deleting must need little room.
         try database.execute("PRAGMA secure_delete = FAST")
-        // The log stays within half of what is kept free, so that it cannot take the room that its own contents need. The
-        // larger it is, the more messages are delivered and deleted before they would be written to the file as well.
+        // The log is limited to half of the reserve, so that it cannot take the room that its own contents need in the
+        // file. The larger it is, the more messages are delivered and deleted before they would be written to the file
+        // as well.
         let pages = max(reserve / 2 / 4096, 8)
         try database.execute("PRAGMA wal_autocheckpoint = \(pages); PRAGMA journal_size_limit = \(pages * 4096)")
         try takeUp(database)
@@ -243,8 +246,8 @@ public actor DurableStore {
     /// How long a call waits for a lock of another program, in milliseconds. The store does nothing else meanwhile.
     private static let lockPatience: Int32 = 200
 
-    /// Unless the file was closed properly, it is not known whether it has the last moments before this start: numbers
-    /// continue after those that were reserved, and identifiers that may have been used are suspect.
+    /// Prepares a file that may not have been closed properly, and may lack the last moments before this start: numbers
+    /// continue after those that were reserved, and packet identifiers that may have been used are suspect.
     private static func takeUp(_ database: Database) throws(StoreError) {
         guard try Schema.reservesAhead(database) else { return }
         try database.transaction { () throws(StoreError) in
@@ -282,10 +285,10 @@ public actor DurableStore {
     /// Calls `body` on the store's thread whenever a damaged file was replaced while the daemon runs.
     public func whenReplaced(_ body: @escaping @Sendable (OpenReport.MovedAside) -> Void) { replaced = body }
 
-    /// The file was found to be damaged, or its directory does not have it any more: what can be read of it is moved to a
-    /// new one.
+    /// Makes a new file because the present one is damaged or no longer in its directory. What can be read of the old
+    /// one is moved to the new one.
     private func replace() throws(StoreError) -> Database {
-        // What was removed is still open here, and whole.
+        // A file that was removed is still open here, and intact.
         let isDamaged = database?.isCorrupt ?? true
         if isDamaged {
             database?.close()
@@ -304,7 +307,7 @@ public actor DurableStore {
                 ? "it was found while the daemon ran" : "its files were removed or replaced while the daemon ran",
             sessions: sessionIDs, durability, migrations, reserve)
         let contents = try Contents(new)
-        // SQLite leaves the files alone that have the old one's names now.
+        // SQLite does not touch the new files, which now have the old one's names.
         old?.close()
         (sessionIDs, messages, windows, epoch) = (
             contents.sessionIDs, contents.messages, contents.windows, contents.epoch
@@ -319,8 +322,8 @@ public actor DurableStore {
 
     /// Makes all the changes of all the sessions durable in one transaction, or none of them.
     ///
-    /// A change of a message that is not there does nothing. When there is no room, the same batch without its inserts
-    /// still has some: a part of the disk is kept free for that.
+    /// A change of a message that does not exist does nothing. When there is no room for a batch, there still is some
+    /// for the same batch without its inserts: part of the disk is kept free for that.
     ///
     /// - Throws: ``StoreError/full(path:cause:)``, after which everything continues as soon as there is room;
     ///   ``StoreError/inconsistent(_:)`` for a sequence that is not above every one inserted before.
@@ -348,8 +351,8 @@ public actor DurableStore {
         longestCommitDuration = max(longestCommitDuration, lastCommitDuration)
     }
 
-    /// Has the kernel begin to write a log with large messages to the disk. Otherwise it would begin when the log is written
-    /// back into the file, and all commits would wait for all of it.
+    /// Makes the kernel start writing a log with large messages to the disk. Otherwise it would start when the log is
+    /// written back into the file, and all commits would wait for all of it.
     private func beginWriting(_ bytes: UInt64) {
         unwritten += bytes
         guard durability != .full, unwritten >= 1 << 20 else { return }
@@ -357,15 +360,15 @@ public actor DurableStore {
         directory.beginWriting(Self.fileName + "-wal")
     }
 
-    /// Writes the log back into the file and closes it. Every later call throws ``StoreError/closed``. Another
-    /// daemon may have the directory from then on.
+    /// Writes the log back into the file and closes it. Every later call throws ``StoreError/closed``. Another daemon
+    /// may take the directory from then on.
     public func close() throws(StoreError) {
         guard !isClosed else { return }
         isClosed = true
         guard let database else { return directory.unlock() }
         self.database = nil
         defer { directory.unlock() }
-        // Everything is in the file: nothing that was reserved has to be passed over at the next start.
+        // The file is complete, so the next start need not skip the numbers that were reserved.
         if schemaVersion >= Schema.reservingVersion {
             try database.run(
                 """
@@ -373,7 +376,7 @@ public actor DurableStore {
                     reserved_inbox_sequence = next_inbox_sequence - 1, window_first = 0, window_count = 0
                 """)
         }
-        // What a backlog took from the disk goes back to it, 4 MiB at a time: stopping must not take long.
+        // Gives the room of a past backlog back to the disk, at most 4 MiB: stopping must not take long.
         try database.execute("PRAGMA incremental_vacuum(1024)")
         try database.execute("PRAGMA wal_checkpoint(TRUNCATE)")
     }
@@ -419,8 +422,8 @@ public actor DurableStore {
 
     // MARK: Room
 
-    /// Does something that is first written to the log. If there is no room, it is tried again after the log was
-    /// emptied, and then in the room that is reserved for what must always succeed.
+    /// Runs `body`, which writes to the log first. If there is no room, it is tried again after the log was emptied,
+    /// and then, if it must always succeed, in the room that is reserved for that.
     private func withRoom(orSpare mayUseSpare: Bool, _ body: () throws(StoreError) -> Void) throws(StoreError) {
         do {
             return try body()
@@ -437,7 +440,7 @@ public actor DurableStore {
         try? opened().execute("PRAGMA wal_checkpoint(TRUNCATE)")
     }
 
-    /// After it was needed: what was deleted since gives its room back first.
+    /// Makes the spare file again after it was needed. Room that deleted rows left in the file is given back first.
     private func makeSpareAgain() {
         while let space = directory.space, space.available < reserve, (try? reclaim()) == true {}
         guard let space = directory.space, space.available >= reserve / 2 else { return }
@@ -451,7 +454,7 @@ public actor DurableStore {
         return Timestamp(rawValue: Int64(now.tv_sec) * 1000 + Int64(now.tv_nsec) / 1_000_000)
     }
 
-    /// Refuses messages while there is still room for everything else. A message is written to the log, then to the file.
+    /// Refuses messages while there is still room for everything else.
     ///
     /// - Parameter needed: bytes that will be written to the log, and then to the file.
     func requireRoom(for needed: UInt64) throws(StoreError) {
@@ -466,16 +469,16 @@ public actor DurableStore {
         }
     }
 
-    /// Gives back to the file system what rows that were removed have left free in the file, a part of it at a time:
-    /// moving pages is written to the log first.
+    /// Gives the room that removed rows left in the file back to the file system, a part at a time, because moving
+    /// pages is written to the log first.
     ///
-    /// - Returns: whether there was something.
+    /// - Returns: whether there was any.
     private func reclaim() throws(StoreError) -> Bool {
         let database = try opened()
         let free = try database.integer("PRAGMA freelist_count") ?? 0
-        // One page of the list is the list itself.
+        // One page of the list holds the list itself.
         guard free > 1 else { return false }
-        // A pragma takes no bound value; this is a number of ours.
+        // A pragma takes no bound value; this is our own number.
         let pages = min(max(reserve / 4 / 4096, 4), 256)
         try withRoom(orSpare: true) { () throws(StoreError) in
             try database.execute("PRAGMA incremental_vacuum(\(pages))")
@@ -486,7 +489,7 @@ public actor DurableStore {
 }
 
 extension SessionChange {
-    /// Bytes that it adds to the file, as far as they count.
+    /// An estimate of the bytes that it adds to the file; only messages and publications count.
     fileprivate var roomNeeded: Int {
         switch self {
         case .mqtt(.insert(let stored)): stored.message.size

@@ -8,7 +8,7 @@ public struct HistoryEntry: Hashable, Sendable {
     public var session: SessionName
     /// The state before, as the control socket names it.
     public var from: String
-    /// The state that was entered. The same as ``from`` when only the phase is another one.
+    /// The state that was entered; the same as ``from`` if only the phase has changed.
     public var to: String
     /// The phase when the state was entered, if it distinguishes a state without a network from one with.
     public var phase: String?
@@ -43,7 +43,7 @@ public struct HistoryEntry: Hashable, Sendable {
 /// Some entries of the history, in the order in which they were recorded.
 public struct HistoryPage: Hashable, Sendable {
     public var entries: [HistoryEntry]
-    /// Where the earlier ones begin; `nil` if there are none.
+    /// Where the page with earlier entries begins; `nil` if there are none.
     public var next: Int64?
 
     public init(entries: [HistoryEntry], next: Int64?) {

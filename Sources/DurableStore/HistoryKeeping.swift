@@ -1,33 +1,32 @@
 public import MQTT
 public import SessionCore
 
-// What the sessions went through. Unlike everything else in the store it is kept as well as it goes, and no better:
-// it never costs a message its room, nor a commit the time of a flush.
+// The history of the sessions. Unlike everything else in the store, it is kept only as far as that is easy: it never
+// takes a message's room, and never makes a commit wait for a flush.
 
 extension DurableStore {
-    /// What of the history is kept.
+    /// The limits of the history.
     struct HistoryBounds {
-        /// How many entries, of all sessions together.
+        /// The most entries, of all sessions together.
         var entries: Int64 = 10_000
-        /// For how long, in milliseconds: 30 days.
+        /// How long entries are kept, in milliseconds: 30 days.
         var age: Int64 = 30 * 86_400_000
-        /// After how many entries it is looked at what is too old, which means a look at all of them.
+        /// After how many new entries old ones are looked for, which reads all entries.
         var agePrunedEvery = 256
     }
 
-    /// Keeps entries, in this order, behind those that are there. They survive the end of the daemon; power loss may
-    /// take the last of them.
+    /// Appends entries, in this order. They survive the end of the daemon; a power loss may take the last of them.
     ///
-    /// - Throws: what the disk did, among it ``StoreError/full(path:cause:)`` while there is room for what was accepted
-    ///   only. Nothing of the entries is kept then.
+    /// - Throws: the disk's failure, also ``StoreError/full(path:cause:)`` when the room that is left is reserved for
+    ///   what was accepted. None of the entries is kept then.
     public func record(_ entries: [HistoryEntry]) throws(StoreError) {
         guard !entries.isEmpty else { return }
         let database = try opened()
         try requireRoom(for: UInt64(entries.count) * 1024)
-        // The next commit flushes the log with what this has put there; this one waits for no disk.
+        // This transaction does not wait for the disk. The next commit flushes the log with what it has added.
         if durability == .full { try database.execute("PRAGMA synchronous = NORMAL") }
         defer {
-            // A pragma of a connection that is open does not fail, and if it did, the next commit would.
+            // A pragma on an open connection does not fail, and if it did, the next commit would fail too.
             if durability == .full { try? database.execute("PRAGMA synchronous = FULL") }
         }
         try database.transaction { () throws(StoreError) in
@@ -36,20 +35,20 @@ extension DurableStore {
         }
     }
 
-    /// The newest entries, of one session or of all, in the order in which they were recorded.
+    /// Returns the newest entries, of one session or of all, in the order in which they were recorded.
     ///
     /// - Parameters:
     ///   - since: only entries of this time and later.
     ///   - until: only entries before this time.
-    ///   - limit: how many at most.
+    ///   - limit: the most entries to return.
     public func history(
         session: SessionName? = nil, since: Timestamp? = nil, until: Timestamp? = nil, limit: Int
     ) throws(StoreError) -> [HistoryEntry] {
         try historyPage(session: session, since: since, until: until, before: nil, limit: limit).entries
     }
 
-    /// The newest entries before a place, as ``history(session:since:until:limit:)`` has them: what is long is read in
-    /// pages, between which commits have their turn.
+    /// Returns the newest entries before a place, like ``history(session:since:until:limit:)``. A long history is read
+    /// in pages, so that commits get their turn in between.
     ///
     /// - Parameter before: ``HistoryPage/next`` of the page before; `nil` for the first one.
     public func historyPage(
@@ -82,7 +81,7 @@ extension DurableStore {
     }
 
     /// Notes on the disk, without waiting for it, that the daemon is alive: ``OpenReport/lastAlive`` of the next
-    /// daemon. What is wrong with the files is noticed here even while nothing is written to them.
+    /// daemon. Also notices missing or damaged files, even while nothing is written to them.
     public func noteAlive() {
         directory.touch()
         _ = try? opened()
@@ -103,7 +102,8 @@ extension DurableStore {
             .optional(entry.serverCode), .optional(outage))
     }
 
-    /// What is too many is found by its key, and so costs nothing; what is too old costs a look at every row.
+    /// Removes entries beyond the limits. Those that are too many are found by their key, which costs nothing; finding
+    /// those that are too old reads every row.
     private func pruneHistory(after count: Int, in database: Database) throws(StoreError) {
         try database.run(
             "DELETE FROM history WHERE id <= (SELECT max(id) FROM history) - ?", .integer(historyBounds.entries))

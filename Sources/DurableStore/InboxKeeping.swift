@@ -2,9 +2,9 @@ public import MQTT
 internal import NIOCore
 public import SessionCore
 
-/// The inbox: what durable consumers have not taken yet.
+/// The inbox: messages that durable consumers have not taken yet.
 extension DurableStore {
-    /// Messages that wait for a consumer, after a place in their order, in that order.
+    /// Returns messages that wait for a consumer, after a place in their order, in that order.
     ///
     /// - Parameters:
     ///   - maxCount: the most messages to return.
@@ -26,7 +26,7 @@ extension DurableStore {
             """,
             .integer(after.rawValue), .integer(MessageKey.range(of: row).upperBound)
         ) { row throws(StoreError) in
-            // The size is looked at first, so that a payload that is too much is not read in vain.
+            // The size is read first, so that a payload that is too much is not read for nothing.
             bytes += Int(row.integer(1))
             guard messages.isEmpty || bytes <= maxBytes else { return false }
             guard let qos = UInt8(exactly: row.integer(2)).flatMap(QoS.init) else {
@@ -44,7 +44,7 @@ extension DurableStore {
         return messages
     }
 
-    /// Adds the durable consumers of a session to what is known of it.
+    /// Adds the durable consumers of a session to its state.
     func readConsumers(of session: Int64, into durable: inout DurableSession) throws(StoreError) {
         let database = try opened()
         var rows: [(id: Int64, consumer: DurableConsumer)] = []
@@ -70,7 +70,7 @@ extension DurableStore {
         }
     }
 
-    /// At most this many, and a few more: what is dropped goes a run at a time.
+    /// The most runs in which a consumer's messages are counted. Messages are dropped a whole run at a time.
     private static let runs: Int64 = 512
 
     private func runs(of consumer: Int64, in database: Database) throws(StoreError) -> [InboxRun] {
@@ -154,7 +154,7 @@ extension DurableStore {
             "UPDATE consumer SET filter = ?, qos = ? WHERE session = ? AND name = ?", .text(filter),
             .integer(qos.rawValue), .integer(session), .text(name.description))
         guard database.changes == 0 else { return }
-        // The lowest number that is free, for there are not many.
+        // The lowest number that is free; there are few consumers.
         let free = try database.integer(
             """
             SELECT min(id) FROM (
@@ -172,7 +172,7 @@ extension DurableStore {
     func collect(
         _ collected: CollectedMessage, _ name: ConsumerName, _ session: Int64, _ database: Database
     ) throws(StoreError) {
-        // It may have been removed since.
+        // The consumer may have been removed since.
         guard let consumer = try consumerID(name, of: session, in: database) else { return }
         let message = collected.message
         try database.run(

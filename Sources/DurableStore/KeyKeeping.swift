@@ -4,12 +4,12 @@ public import SessionCore
 
 /// The keys that messages were published with.
 extension DurableStore {
-    /// As many keys are remembered, whatever their age.
+    /// The most keys that are remembered, of all sessions together and whatever their age.
     static let maximumKeys: Int64 = 1_000_000
-    /// How many old keys are forgotten with each new one: more than one, so that their number falls.
+    /// How many expired keys are forgotten with each new one: more than one, so that their number falls.
     private static let forgottenAtOnce = 16
 
-    /// The message that was published with a key within its lifetime; `nil` if there was none.
+    /// Returns the message that was published with a key within its lifetime; `nil` if there was none.
     public func keyed(
         _ session: SessionName, _ key: PublishKey, now: Timestamp
     ) throws(StoreError) -> KeyedMessage? {
@@ -29,7 +29,8 @@ extension DurableStore {
             return KeyedMessage(sequence: found.sequence, state: .done(outcome), at: found.at)
         }
         guard let stored = try summaries(session, of: [found.sequence]).first else {
-            // The row of the message is lost: what became of it nobody knows, and nobody publishes it again for that.
+            // The message's row is lost and its outcome unknown. It counts as delivered, so that nobody publishes it
+            // again.
             return KeyedMessage(sequence: found.sequence, state: .done(.delivered(.success)), at: found.at)
         }
         guard case .quarantined(let code, let sentence) = stored.state else {
@@ -44,8 +45,9 @@ extension DurableStore {
         try database.run(
             "INSERT OR REPLACE INTO publish_key (session, key, sequence, time) VALUES (?, ?, ?, ?)", .integer(session),
             .text(key.description), .integer(sequence.rawValue), .integer(time.rawValue))
-        // Only the session's own: another one may not have heard yet that the clock was set, and its keys not be as old as
-        // they look. The lowest numbers are the oldest, but for what a person has let retry, whose turn comes later.
+        // Only the session's own keys: another session may not have heard yet that the clock was set, and its keys may
+        // not be as old as they look. The lowest sequences are the oldest, except for messages that a person had
+        // retried, which come later.
         try database.run(
             """
             DELETE FROM publish_key WHERE time <= ? AND id IN (

@@ -1,7 +1,7 @@
 internal import MQTT
 
-/// The key of a row about one message: session and sequence in one integer, since the integer key of a table is the
-/// only one that costs no second tree.
+/// The key of a row about one message: session and sequence in one integer, because only an integer key needs no second
+/// tree.
 struct MessageKey: Hashable {
     let rawValue: Int64
 
@@ -13,7 +13,7 @@ struct MessageKey: Hashable {
         self.rawValue = rawValue
     }
 
-    /// `nil` for a sequence that the store cannot hold: below 0, or after 280 million million messages.
+    /// `nil` for a sequence that the store cannot hold: below 0, or above 281 trillion.
     init?(session: Int64, sequence: MessageSequence) {
         guard (0...Self.mask).contains(sequence.rawValue) else { return nil }
         rawValue = session << Self.sequenceBits | sequence.rawValue

@@ -1,18 +1,18 @@
 public import MQTT
 public import SessionCore
 
-/// The outbox as people look at it, and what they decide about.
+/// The outbox as people see it when they decide about its messages.
 extension DurableStore {
-    /// Which messages of an outbox.
+    /// Which messages of an outbox to return.
     public enum MessageFilter: Hashable, Sendable, CaseIterable {
         case all, queued, inFlight, quarantined
     }
 
-    /// The messages of a session without their contents, in order of acceptance.
+    /// Returns the messages of a session without their contents, in order of acceptance.
     ///
     /// - Parameters:
-    ///   - sequence: only those after this one.
-    ///   - limit: how many at most.
+    ///   - sequence: only messages after this one are returned.
+    ///   - limit: the most messages to return.
     public func summaries(
         _ session: SessionName, _ filter: MessageFilter = .all, after sequence: MessageSequence = .zero, limit: Int
     ) throws(StoreError) -> [StoredMessageSummary] {
@@ -44,7 +44,7 @@ extension DurableStore {
         return found
     }
 
-    /// These messages without their contents, in this order; those that are gone are left out.
+    /// Returns these messages without their contents, in this order. Messages that are gone are omitted.
     public func summaries(
         _ session: SessionName, of sequences: [MessageSequence]
     ) throws(StoreError) -> [StoredMessageSummary] {

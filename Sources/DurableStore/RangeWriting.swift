@@ -2,12 +2,12 @@ internal import MQTT
 internal import Session
 internal import SessionCore
 
-/// Changes that follow each other and are alike, about messages next to each other: one statement for all of them. Servers
-/// answer in the order of the messages, so most of what goes out or is done is such a range.
+/// Writes consecutive changes of the same kind, about consecutive messages, with one statement. Servers answer in the
+/// order of the messages, so most of what is sent or done comes in such ranges.
 extension DurableStore {
-    /// Applies the first of the changes and those behind it that belong to its range.
+    /// Applies the first of the changes and those after it that belong to its range.
     ///
-    /// - Returns: how many changes that were; `nil` if the first one is of a kind that has no ranges.
+    /// - Returns: the number of changes applied; `nil` if the first one is of a kind that has no ranges.
     func applyRange(
         at changes: ArraySlice<SessionChange>, to session: Int64, in database: Database
     ) throws(StoreError) -> Int? {
@@ -52,8 +52,8 @@ extension DurableStore {
         }
     }
 
-    /// The messages of a range get identifiers, from this one on. Only a message that is there, and that nobody has to decide
-    /// about, goes anywhere.
+    /// Gives the messages of a range consecutive packet identifiers, from this one on. Messages that do not exist or
+    /// are quarantined are skipped.
     private func assign(
         _ keys: (first: Database.Value, last: Database.Value), _ packetID: PacketID, _ session: Int64,
         _ database: Database
@@ -91,7 +91,8 @@ extension MessageSequence {
 }
 
 extension ArraySlice {
-    /// How many elements from the start on fulfil the condition, which gets the element and how many are before it.
+    /// The number of elements at the start that fulfil the condition, which is given the element and the number before
+    /// it.
     fileprivate func prefixCount(while fulfils: (Element, Int) -> Bool) -> Int {
         var count = 0
         for element in self {

@@ -1,9 +1,10 @@
 internal import MQTT
 internal import SessionCore
 
-/// What can still be read of a damaged database, row by row, for a new one.
-/// A page that cannot be read takes its rows with it, and no others: a range of keys that fails is halved and tried
-/// again, larger ranges first, until this many tries have failed.
+/// Copies what can still be read of a damaged database into a new one, row by row.
+///
+/// A page that cannot be read loses its rows, and no others: a range of keys that fails is halved and tried again,
+/// larger ranges first, until this many ranges of a table were tried.
 struct Salvage {
     private static let maximumTries = 4096
 
@@ -12,9 +13,9 @@ struct Salvage {
     private let damaged: Database
     private let new: Database
 
-    /// Copies into a database that has its tables, and no rows.
+    /// Copies into a database that has its tables, but no rows.
     ///
-    /// - Parameter sessions: those that are known, and their rows, which may be lost.
+    /// - Parameter sessions: the sessions that are known, with their rows, which may be lost in the old database.
     init(_ damaged: Database, into new: Database, sessions: [SessionName: Int64]) throws(StoreError) {
         (self.damaged, self.new) = (damaged, new)
         var tables: [String] = []
@@ -28,7 +29,7 @@ struct Salvage {
             do throws(StoreError) {
                 try new.transaction { () throws(StoreError) in try copy(table) }
             } catch {
-                // The rest may have room, or be sound.
+                // The other tables may still have room, or be intact.
                 isComplete = false
             }
         }
@@ -54,7 +55,7 @@ struct Salvage {
             isComplete = false
             return
         }
-        // An older version of the file has not all of them, or not the table.
+        // An older version of the file does not have all of them, or lacks the table.
         let known = try columns(of: table, in: new).filter { old.contains($0) }
         guard !known.isEmpty else { return }
         let key =
@@ -82,7 +83,7 @@ struct Salvage {
         _ table: String, _ select: String, _ insert: String, _ columns: Int
     ) throws(StoreError) {
         let sql = "\(select), rowid FROM \(table) WHERE rowid BETWEEN ? AND ? ORDER BY rowid"
-        // No row of ours has another number. Messages have the row of their session, or of their consumer, in the upper bits.
+        // All keys are in this range. Messages have the row of their session, or of their consumer, in the upper bits.
         var ranges = [0...Int64.max]
         var tries = 0
         while tries < Self.maximumTries, tries < ranges.count {
@@ -111,7 +112,7 @@ struct Salvage {
                 do throws(StoreError) {
                     try new.run(text: insert, with: values)
                 } catch .inconsistent {
-                    // A row that makes no sense is as good as one that cannot be read.
+                    // A row that makes no sense is treated like one that cannot be read.
                 } catch {
                     failure = error
                     throw error
@@ -126,8 +127,8 @@ struct Salvage {
         }
     }
 
-    /// What follows from rows that are not there: no number is used twice, and no session at a server is taken for the one
-    /// that was known.
+    /// Repairs the consequences of missing rows: no number may be used twice, and no session at a server may be
+    /// mistaken for the one that was known.
     private func mend(_ sessions: [SessionName: Int64]) throws(StoreError) {
         for (name, id) in sessions {
             try new.run("INSERT OR IGNORE INTO session (id, name) VALUES (?, ?)", .integer(id), .text("\(name)"))

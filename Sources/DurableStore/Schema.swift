@@ -5,7 +5,7 @@ internal import Glibc
 /// A message is written once and deleted once, however large it is: what happens to it in between is a small row in
 /// `in_flight` or `quarantine` with the same key. A message with neither is queued.
 enum Schema {
-    /// The statements that lead from one version to the next, from nothing (version 0) on.
+    /// The statements that lead from one version to the next, starting from nothing (version 0).
     static let migrations: [String] = [
         version1, version2, version3, version4, version5, version6, version7, version8, version9,
     ]
@@ -77,7 +77,8 @@ enum Schema {
                 LEFT JOIN quarantine USING (key);
         """
 
-    /// The history is independent of the other tables: it names sessions, so that those that no longer exist are in it.
+    /// The history is independent of the other tables: it holds the names of sessions, so it also covers those that no
+    /// longer exist.
     private static let version2 = """
         CREATE TABLE history (
             id INTEGER PRIMARY KEY,
@@ -95,8 +96,8 @@ enum Schema {
         ) STRICT;
         """
 
-    /// What a session publishes as retained messages, and where the server may hold any. The two are apart, so that what
-    /// was removed while there was no connection is still cleared at the server.
+    /// The retained messages that a session publishes, and the topics where the server may hold one. They are separate,
+    /// so that a publication that was removed while there was no connection is still cleared at the server.
     private static let version3 = """
         CREATE TABLE publication (
             id INTEGER PRIMARY KEY,
@@ -123,7 +124,7 @@ enum Schema {
         ) STRICT;
         """
 
-    /// What durable consumers have not taken yet: one row for each consumer and message.
+    /// The messages that durable consumers have not taken yet: one row for each consumer and message.
     private static let version4 = """
         ALTER TABLE session ADD COLUMN next_inbox_sequence INTEGER NOT NULL DEFAULT 1;
         CREATE TABLE consumer (
@@ -151,13 +152,13 @@ enum Schema {
         ) STRICT;
         """
 
-    /// What a verdict is about: another configuration, or another credential, makes it void.
+    /// What a verdict is based on: another configuration or another credential makes it void.
     private static let version5 = """
         ALTER TABLE verdict ADD COLUMN configuration TEXT;
         ALTER TABLE verdict ADD COLUMN credential TEXT;
         """
 
-    /// Packet identifiers of ours that the server may hold on to.
+    /// Our packet identifiers that the server may still hold.
     private static let version6 = """
         CREATE TABLE retired (
             session INTEGER NOT NULL,
@@ -166,7 +167,7 @@ enum Schema {
         ) STRICT, WITHOUT ROWID;
         """
 
-    /// The servers that have a session, or an old copy of it.
+    /// The servers that hold a session, or an old copy of it.
     private static let version7 = """
         CREATE TABLE home (
             session INTEGER NOT NULL,
@@ -177,7 +178,7 @@ enum Schema {
         ) STRICT, WITHOUT ROWID;
         """
 
-    /// Since when a session is in its room, now and as it said before.
+    /// The times since when a session is in its room, as it says now and as it said before.
     private static let version8 = """
         CREATE TABLE presence (
             session INTEGER NOT NULL,
@@ -186,8 +187,8 @@ enum Schema {
         ) STRICT, WITHOUT ROWID;
         """
 
-    /// What must not be taken for something older after the last moments were lost; what consumers have missed; and the
-    /// keys of messages.
+    /// What must not be mistaken for something older after the last moments were lost; what consumers have missed; and
+    /// the keys of messages.
     private static let version9 = """
         -- The client identifier that the session at the server belongs to.
         ALTER TABLE session ADD COLUMN client_id TEXT;
@@ -219,15 +220,15 @@ enum Schema {
         CREATE INDEX publish_key_sequence ON publish_key (session, sequence);
         """
 
-    /// From this version on numbers and identifiers are reserved ahead.
+    /// From this version on, numbers and identifiers are reserved ahead.
     static let reservingVersion = 9
 
-    /// Whether the file has what that needs; one of an older version is only made by tests.
+    /// Whether the file has the columns for that; only tests make one of an older version.
     static func reservesAhead(_ database: Database) throws(StoreError) -> Bool {
         try database.integer("PRAGMA user_version") ?? 0 >= Int64(reservingVersion)
     }
 
-    /// The version of the file, 0 for a new one.
+    /// Returns the version of the file, 0 for a new one.
     ///
     /// - Throws: ``StoreError/newerSchema(path:found:known:)``.
     static func version(of database: Database, known: Int) throws(StoreError) -> Int {
@@ -236,7 +237,8 @@ enum Schema {
         return found
     }
 
-    /// Copies the file, or leaves nothing: a daemon that is started again and again must not fill the disk with halves.
+    /// Copies the file, or leaves nothing behind: a daemon that is started again and again must not fill the disk with
+    /// partial copies.
     private static func copy(
         _ database: Database, to name: String, in directory: borrowing StateDirectory, reserve: UInt64
     ) throws(StoreError) {
@@ -277,7 +279,7 @@ enum Schema {
         for (version, statements) in migrations.enumerated().dropFirst(found) {
             try database.transaction { () throws(StoreError) in
                 try database.execute(statements)
-                // A pragma takes no bound value; this is a number of ours.
+                // A pragma takes no bound value; this is our own number.
                 try database.execute("PRAGMA user_version = \(version + 1)")
             }
         }

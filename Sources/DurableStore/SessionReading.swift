@@ -3,9 +3,9 @@ internal import NIOCore
 package import Session
 public import SessionCore
 
-/// What the store gives back.
+/// Reads back what the store has of a session.
 extension DurableStore {
-    /// The state of a session; the empty one of a session that never was, if the name is not known.
+    /// Returns the state of a session; an empty one if the name is not known.
     package func session(_ name: SessionName) throws(StoreError) -> StoredSession {
         let database = try opened()
         var stored = StoredSession()
@@ -69,7 +69,8 @@ extension DurableStore {
                 session.rememberedSubscriptions.insert(try TopicFilter(row.text(0)))
             } catch {
                 switch error {
-                // Earlier versions took those. The server is not asked about them again: it may end the connection.
+                // Earlier versions accepted these. They are not sent to the server again, because it may end the
+                // connection.
                 case .containsControlCharacter, .containsNonCharacter: break
                 default: throw self.damage("a topic filter is invalid")
                 }
@@ -81,8 +82,8 @@ extension DurableStore {
         return session
     }
 
-    /// All messages less those that are in flight or quarantined. There can be a million that are queued, and to look each
-    /// of them up in two other tables would take most of the time that a start takes.
+    /// Counts the queued messages: all messages, less those that are in flight or quarantined. A million can be queued,
+    /// and looking each of them up in two other tables would take most of the time of a start.
     private func countQueue(of session: Int64, into durable: inout DurableSession) throws(StoreError) {
         let range = MessageKey.range(of: session)
         func total(_ sql: StaticString) throws(StoreError) -> (count: Int, bytes: Int) {
@@ -137,7 +138,7 @@ extension DurableStore {
         return decoded
     }
 
-    /// Queued messages after a place in the order of acceptance, in that order.
+    /// Returns queued messages after a place in the order of acceptance, in that order.
     ///
     /// - Parameters:
     ///   - maxCount: the most messages to return.
@@ -159,7 +160,7 @@ extension DurableStore {
                 """,
             with: [.integer(after.rawValue), .integer(MessageKey.range(of: id).upperBound)]
         ) { row throws(StoreError) in
-            // The size is looked at first, so that a payload that is too much is not read in vain.
+            // The size is read first, so that a payload that is too much is not read for nothing.
             bytes += Int(row.integer(1))
             guard messages.isEmpty || bytes <= maxBytes else { return false }
             messages.append(try self.message(row))
@@ -168,7 +169,7 @@ extension DurableStore {
         return messages
     }
 
-    /// One message, whatever its state; `nil` if it is gone.
+    /// Returns one message, whatever its state; `nil` if it is gone.
     public func message(_ session: SessionName, _ sequence: MessageSequence) throws(StoreError) -> StoredMessage? {
         _ = try opened()
         guard let id = sessionIDs[session], let key = MessageKey(session: id, sequence: sequence) else { return nil }
@@ -184,7 +185,7 @@ extension DurableStore {
         quarantine.message, message.accepted_at
         """
 
-    /// The messages of a range of keys. CROSS JOIN keeps the order of the tables: the small one leads.
+    /// Returns the messages of a range of keys. CROSS JOIN keeps the order of the tables: the small one leads.
     func messages(from tables: String, _ range: ClosedRange<Int64>) throws(StoreError) -> [StoredMessage] {
         var messages: [StoredMessage] = []
         try opened().query(
@@ -197,7 +198,7 @@ extension DurableStore {
         return messages
     }
 
-    /// A row of ``columns``.
+    /// Reads a row of ``columns``.
     func message(_ row: Row) throws(StoreError) -> StoredMessage {
         var message = OutboundMessage(
             topic: row.text(5), payload: row.blob(7), qos: try qos(row.integer(3)), retain: row.integer(4) != 0,

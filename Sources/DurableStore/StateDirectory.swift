@@ -2,16 +2,17 @@ internal import CSQLite
 internal import Glibc
 internal import MQTT
 
-/// The daemon's directory, held by a lock for as long as this lives: one state directory, one daemon.
-/// The lock is the kernel's (flock(2)), so it ends with the process however that ends; the file's content only tells
+/// The daemon's directory, locked for as long as this lives: one state directory, one daemon.
+///
+/// The lock is the kernel's (flock(2)), so it ends with the process, however that ends; the file's content only tells
 /// others who holds it.
 struct StateDirectory: ~Copyable {
     let path: String
-    /// When the last one that had the lock took it or touched it; `nil` for the first one.
+    /// When the previous holder of the lock took or touched it; `nil` for the first one.
     let lastTouched: Timestamp?
     private let lock: Int32
 
-    /// Makes the directory (0700) if it is not there, and takes its lock.
+    /// Creates the directory (0700) if it does not exist, and takes its lock.
     init(path: String) throws(StoreError) {
         if mkdir(path, 0o700) != 0, errno != EEXIST {
             throw .unwritable(path: path, cause: systemText(errno))
@@ -30,7 +31,7 @@ struct StateDirectory: ~Copyable {
         self.path = path
         self.lastTouched = lastTouched
         lock = descriptor
-        // The process id is a courtesy to a second daemon: a full disk must not keep the first one from starting.
+        // The process id only informs a second daemon: a full disk must not keep the first one from starting.
         let text = Array("\(getpid())\n".utf8)
         if ftruncate(descriptor, 0) == 0 { _ = pwrite(descriptor, text, text.count, 0) }
     }
@@ -40,13 +41,13 @@ struct StateDirectory: ~Copyable {
         close(lock)
     }
 
-    /// Lets another daemon have the directory. Closing alone would not: a child between fork and exec has the descriptor
-    /// too.
+    /// Lets another daemon take the directory. Closing alone would not: a child between fork and exec has the
+    /// descriptor too.
     func unlock() {
         flock(lock, LOCK_UN)
     }
 
-    /// The bytes that ordinary users may still take on the file system, and how many it has in all.
+    /// The bytes that ordinary users may still take on the file system, and its total size.
     var space: (available: UInt64, total: UInt64)? {
         var status = statvfs()
         guard fstatvfs(lock, &status) == 0 else { return nil }
@@ -64,8 +65,7 @@ struct StateDirectory: ~Copyable {
         Self.modified("\(path)/\(name)")
     }
 
-    /// Marks the lock as held by a living process. On a disk that is full or read-only that fails, which does not
-    /// matter.
+    /// Marks the lock as held by a living process. That fails on a full or read-only disk, which does not matter.
     func touch() {
         _ = futimens(lock, nil)
     }
@@ -82,10 +82,11 @@ struct StateDirectory: ~Copyable {
         access("\(path)/\(name)", F_OK) == 0
     }
 
-    /// Makes the directory itself again if somebody has removed it.
+    /// Creates the directory again if somebody has removed it.
     func makeAgain() { mkdir(path, 0o700) }
 
-    /// Makes an empty file that only the daemon's user may read, unless it is there; SQLite gives its log the same mode.
+    /// Creates an empty file that only the daemon's user may read, unless it exists; SQLite gives its log the same
+    /// mode.
     func makePrivateFile(_ name: String) throws(StoreError) {
         let file = "\(path)/\(name)"
         let descriptor = open(file, O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0o600)
@@ -97,9 +98,9 @@ struct StateDirectory: ~Copyable {
 
     static let spareName = "holdfast.spare"
 
-    /// Keeps room on the file system for what must be written when it is full.
+    /// Reserves room on the file system for what must be written when it is full.
     ///
-    /// - Returns: whether the room is kept now.
+    /// - Returns: whether the room is reserved now.
     func makeSpare(_ bytes: UInt64) -> Bool {
         guard bytes > 0, size(of: Self.spareName) < bytes else { return bytes > 0 }
         let file = "\(path)/\(Self.spareName)"
@@ -113,7 +114,7 @@ struct StateDirectory: ~Copyable {
         return true
     }
 
-    /// Gives the room back to the file system.
+    /// Gives the reserved room back to the file system.
     ///
     /// - Returns: whether there was some.
     func releaseSpare() -> Bool { unlink("\(path)/\(Self.spareName)") == 0 }
@@ -126,7 +127,7 @@ struct StateDirectory: ~Copyable {
         close(descriptor)
     }
 
-    /// Has the kernel begin to write what is dirty of a file to the disk, and does not wait for it.
+    /// Makes the kernel start writing a file's dirty pages to the disk, without waiting for it.
     func beginWriting(_ name: String) {
         let descriptor = open("\(path)/\(name)", O_RDONLY | O_CLOEXEC | O_NOFOLLOW)
         guard descriptor >= 0 else { return }
@@ -134,13 +135,13 @@ struct StateDirectory: ~Copyable {
         close(descriptor)
     }
 
-    /// Gives a file of the directory another name there; one that does not exist is passed over.
+    /// Gives a file of the directory another name there; does nothing if it does not exist.
     func rename(_ name: String, to newName: String) throws(StoreError) {
         guard Glibc.rename("\(path)/\(name)", "\(path)/\(newName)") != 0, errno != ENOENT else { return }
         throw .unwritable(path: "\(path)/\(name)", cause: systemText(errno))
     }
 
-    /// Removes a database that was just made, with what SQLite has beside it.
+    /// Removes a database that was just made, with the files that SQLite keeps beside it.
     func remove(_ name: String) {
         for suffix in ["", "-wal", "-shm"] { unlink("\(path)/\(name)\(suffix)") }
     }

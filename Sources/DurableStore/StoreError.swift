@@ -1,6 +1,6 @@
 internal import Glibc
 
-/// Why the store did not do what it was asked. Whatever it is, nothing was applied in part.
+/// Why the store did not do what it was asked. Nothing was applied in part.
 public enum StoreError: Error, Hashable, Sendable {
     /// Another daemon has the state directory; its process id, if it could be read.
     case locked(directory: String, holder: Int32?)
@@ -8,17 +8,17 @@ public enum StoreError: Error, Hashable, Sendable {
     case unwritable(path: String, cause: String)
     /// The file was written by a later version of Holdfast.
     case newerSchema(path: String, found: Int, known: Int)
-    /// There is no room on the disk. The same call succeeds once there is.
+    /// There is no room on the disk. The same call succeeds once there is some.
     case full(path: String, cause: String)
-    /// Another program holds a lock on the file. The same call succeeds once it does not.
+    /// Another program holds a lock on the file. The same call succeeds once the lock is released.
     case busy(path: String, cause: String)
     /// The file is damaged. Opening the store again moves it aside.
     case corrupt(path: String, cause: String)
-    /// The file is sound, and something in it makes no sense: a person has to look at it.
+    /// The file is intact, but something in it makes no sense: a person has to look at it.
     case damaged(path: String, cause: String)
-    /// The disk or the library failed otherwise.
+    /// The disk or the library failed in another way.
     case failed(path: String, cause: String)
-    /// The change contradicts what is stored, which is a mistake of the caller.
+    /// The change contradicts what is stored, which is the caller's mistake.
     case inconsistent(String)
     /// ``DurableStore/close()`` was called.
     case closed

@@ -1,6 +1,6 @@
 public import MQTT
 
-/// How many bytes and what else the store consists of, for `daemon.status`.
+/// The size and the counters of the store, for `daemon.status`.
 public struct StoreStatistics: Hashable, Sendable {
     /// The database file.
     public var path: String
@@ -9,11 +9,11 @@ public struct StoreStatistics: Hashable, Sendable {
     public var fileBytes: Int
     /// The size of the write-ahead log, in bytes.
     public var logBytes: Int
-    /// What the file system has left for the daemon, in bytes; `nil` if it does not say.
+    /// The bytes that the file system has left for the daemon; `nil` if it does not say.
     public var freeBytes: UInt64?
     /// Transactions since the store was opened.
     public var commits: UInt64
-    /// Transactions since then that failed.
+    /// Failed transactions since then.
     public var failedCommits: UInt64
     public var lastCommitDuration: Duration
     public var longestCommitDuration: Duration
@@ -25,16 +25,16 @@ public struct StoreStatistics: Hashable, Sendable {
 public struct OpenReport: Hashable, Sendable {
     /// There was no database before: a first start, or it was moved aside.
     public var isNew: Bool
-    /// The database was damaged and is kept under another name.
+    /// The database that was damaged and is kept under another name, if there was one.
     public var movedAside: MovedAside?
     /// The copy that was made before the file was brought to a newer schema.
     public var backup: String?
     /// The last sign of life of the daemon that had the directory before; `nil` if there was none.
     public var lastAlive: Timestamp?
 
-    /// A database that was damaged or removed, in whose place there is a new one with what could still be read.
+    /// A database that was damaged or removed, and was replaced by a new one with what could still be read.
     public struct MovedAside: Hashable, Sendable {
-        /// Where it is now; `nil` if nothing of it was left.
+        /// Where the old one is now; `nil` if nothing of it was left.
         public var path: String?
         /// What was wrong with it.
         public var cause: String
@@ -42,13 +42,13 @@ public struct OpenReport: Hashable, Sendable {
         public var messages = 0
         /// Whether everything could be read.
         public var isComplete = false
-        /// Whether the new one is as the old one was, so that sessions can go on with what they know.
+        /// Whether the new one equals the old one, so that sessions can go on with what they know.
         public var isSeamless = false
     }
 }
 
 extension OpenReport.MovedAside {
-    /// What happened and what follows, for people.
+    /// What happened and its consequences, for people.
     public var sentence: String {
         "the durable state was damaged (\(cause))" + (path.map { " and is kept as \($0)" } ?? "") + "; "
             + (isComplete

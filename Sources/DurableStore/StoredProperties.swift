@@ -1,11 +1,11 @@
 internal import MQTT
 internal import NIOCore
 
-/// The properties of a message as one column: a version byte, then tag, length and value of each one that is there.
+/// The properties of a message as one column: a version byte, then tag, length and value of each property.
 ///
-/// Not the encoding of the protocol, so that a change of the codec cannot make an old file unreadable. New tags are added
-/// at the end, and their numbers never change: a tag that is not known here is from a later version, and is left out, so that
-/// a downgrade loses a property and not a message.
+/// This is not the encoding of the protocol, so that a change of the codec cannot make an old file unreadable. New tags
+/// are added at the end, and their numbers never change. An unknown tag comes from a later version and is omitted, so
+/// that a downgrade loses a property and not a message.
 enum StoredProperties {
     private static let version: UInt8 = 1
 
@@ -22,7 +22,7 @@ enum StoredProperties {
         case contentType = 9
     }
 
-    /// `nil` when there is nothing to keep.
+    /// Returns `nil` if there is nothing to keep.
     static func encode(_ properties: Publish.Properties) -> ByteBuffer? {
         guard properties != Publish.Properties() else { return nil }
         var buffer = ByteBuffer()
@@ -55,7 +55,7 @@ enum StoredProperties {
         return buffer
     }
 
-    /// `nil` when the bytes are not what ``encode(_:)`` writes, here or in a later version.
+    /// Returns `nil` if the bytes are not what ``encode(_:)`` writes, here or in a later version.
     static func decode(_ bytes: ByteBuffer) -> Publish.Properties? {
         var bytes = bytes
         var properties = Publish.Properties()

@@ -2,13 +2,13 @@ internal import CSystemd
 internal import Dispatch
 internal import Glibc
 
-/// A connection to a message bus: sd-bus(3), driven by sd-event(3), which is one descriptor to the outside.
+/// A connection to a message bus: sd-bus(3), driven by sd-event(3), which is a single descriptor from outside.
 ///
-/// It belongs to one executor. Everything is asynchronous; what was asked and what comes is handled in ``process()``.
+/// It belongs to one executor. Everything is asynchronous: ``process()`` sends requests and handles messages.
 final class Bus {
-    /// Why something cannot be done, or is refused.
+    /// Why something cannot be done, or was refused.
     struct Failure: Error, Hashable {
-        /// As D-Bus names it, or empty.
+        /// The name of the D-Bus error, or empty.
         var name = ""
         var text: String
     }
@@ -19,7 +19,7 @@ final class Bus {
         init(_ handle: @escaping (BusMessage) -> Void) { self.handle = handle }
     }
 
-    /// A source may be used from any thread; dispatch does not say so to the compiler.
+    /// A source may be used from any thread, but libdispatch does not tell the compiler so.
     private struct Pausable: @unchecked Sendable {
         let source: any DispatchSourceRead
     }
@@ -27,15 +27,16 @@ final class Bus {
     private let event: OpaquePointer
     private let bus: OpaquePointer
     private let source: any DispatchSourceRead
-    /// What libsystemd has only pointers to.
+    /// The handlers that libsystemd has only pointers to.
     private var handlers: [UnsafeMutableRawPointer: Handler] = [:]
     private var isArmed = false
     private var isProcessing = false
 
-    /// Begins to connect. While nothing listens at the address, it waits for that, without polling.
+    /// Starts to connect. While nothing listens at the address, it waits for that without polling.
     /// - Parameters:
     ///   - address: as in `DBUS_SYSTEM_BUS_ADDRESS`.
-    ///   - readable: called on another thread when ``process()`` should be called, and not again before it returns.
+    ///   - readable: called on another thread when ``process()`` should be called; not called again before it has
+    ///     returned.
     init(address: String, readable: @escaping @Sendable () async -> Void) throws(Failure) {
         var event: OpaquePointer?
         var bus: OpaquePointer?
@@ -49,7 +50,7 @@ final class Bus {
             try Self.check(sd_bus_set_watch_bind(bus, 1))
             try Self.check(sd_bus_start(bus))
             try Self.check(sd_bus_attach_event(bus, event, 0))
-            // One of our own: libdispatch lets go of it later than we of the loop.
+            // A duplicate: libdispatch releases its descriptor later than we free the event loop.
             descriptor = fcntl(sd_event_get_fd(event), F_DUPFD_CLOEXEC, 3)
             try Self.check(descriptor < 0 ? -errno : 0)
             guard let event, let bus else { throw Failure(text: "libsystemd made no connection") }
@@ -80,10 +81,10 @@ final class Bus {
         sd_event_unref(event)
     }
 
-    /// Sends and receives what can be without waiting, and calls the handlers. To be called also after anything was asked.
-    /// - Throws: when the connection has ended.
+    /// Sends and receives what it can without waiting, and calls the handlers. Must also be called after every request.
+    /// - Throws: if the connection has ended.
     func process() throws(Failure) {
-        // What a handler asks goes out when it is done.
+        // A request from within a handler is sent once the handler has returned.
         guard !isProcessing else { return }
         isProcessing = true
         defer { isProcessing = false }
@@ -99,8 +100,8 @@ final class Bus {
     }
 
     /// - Parameters:
-    ///   - rule: what to listen for, as in `dbus-monitor`.
-    ///   - handle: called for every such message. Anybody may send one to us: look at its sender.
+    ///   - rule: which messages to listen for, as in `dbus-monitor`.
+    ///   - handle: called for every such message. Anybody may send us one: check its sender.
     func listen(for rule: String, handle: @escaping (BusMessage) -> Void) throws(Failure) {
         try Self.check(sd_bus_add_match_async(bus, nil, rule, Self.receive, nil, keep(handle, isForOneMessage: false)))
     }
@@ -134,7 +135,7 @@ final class Bus {
 
     private static let receive: sd_bus_message_handler_t = { message, handler, _ in
         guard let message, let handler else { return 0 }
-        // It may be let go of while it runs.
+        // The handler may be released while it runs.
         let kept = Unmanaged<Handler>.fromOpaque(handler).takeUnretainedValue()
         kept.handle(BusMessage(message))
         return 0
@@ -146,7 +147,7 @@ final class Bus {
     }
 }
 
-/// A message that came; to be used only while it is handled.
+/// A message that was received; valid only while it is handled.
 struct BusMessage {
     private let message: OpaquePointer
 
@@ -155,7 +156,7 @@ struct BusMessage {
     /// The sender's unique name, which the bus guarantees.
     var sender: String? { sd_bus_message_get_sender(message).map { String(cString: $0) } }
 
-    /// Set when a call was refused or got no answer.
+    /// Set if a call was refused or got no answer.
     var failure: Bus.Failure? {
         guard sd_bus_message_is_method_error(message, nil) > 0 else { return nil }
         let error = sd_bus_message_get_error(message)?.pointee
@@ -163,21 +164,21 @@ struct BusMessage {
         return Bus.Failure(name: name, text: error?.message.map { String(cString: $0) } ?? name)
     }
 
-    /// Takes the next argument; `nil` if it is no string.
+    /// Reads the next argument; `nil` if it is not a string.
     func string() -> String? {
         var text: UnsafePointer<CChar>?
         guard sd_bus_message_read_basic(message, CChar(SD_BUS_TYPE_STRING), &text) > 0 else { return nil }
         return text.map { String(cString: $0) }
     }
 
-    /// Takes the next argument; `nil` if it is no Boolean.
+    /// Reads the next argument; `nil` if it is not a Boolean.
     func boolean() -> Bool? {
         var value: Int32 = 0
         guard sd_bus_message_read_basic(message, CChar(SD_BUS_TYPE_BOOLEAN), &value) > 0 else { return nil }
         return value != 0
     }
 
-    /// Takes the next argument, a descriptor, which then belongs to the caller; `nil` if it is something else.
+    /// Reads the next argument, a descriptor, which the caller must close; `nil` if it is something else.
     func descriptor() -> Int32? {
         var descriptor: Int32 = -1
         guard sd_bus_message_read_basic(message, CChar(SD_BUS_TYPE_UNIX_FD), &descriptor) > 0 else { return nil }

@@ -1,6 +1,6 @@
 internal import Glibc
 
-/// The secrets that LoadCredential= and its like put into a directory for this service only: systemd.exec(5).
+/// The secrets that LoadCredential= and similar settings put into a directory for this service only: systemd.exec(5).
 public struct Credentials: Sendable {
     /// `$CREDENTIALS_DIRECTORY`, without a slash at the end; `nil` when the unit has no credentials.
     public let directory: String?
@@ -33,11 +33,11 @@ public struct Credentials: Sendable {
     }
 }
 
-/// Why a credential is not to be had.
+/// Why a credential is not available.
 public enum CredentialError: Error, Hashable, Sendable, CustomStringConvertible {
     /// `$CREDENTIALS_DIRECTORY` is not set.
     case noDirectory
-    /// Not the name of a file, or with a colon or a control character.
+    /// Not a file name, or one with a colon or a control character.
     case invalidName(String)
     case missing(name: String, directory: String)
 

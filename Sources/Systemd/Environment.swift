@@ -1,13 +1,13 @@
 internal import Glibc
 
-/// Where the variables come from that systemd hands to a service: the process, or a test's own values.
+/// The source of the variables that systemd passes to a service: the process, or a test's own values.
 public struct Environment: Sendable {
     private let lookup: @Sendable (String) -> String?
 
-    /// The environment of this process, read at each look-up.
+    /// The environment of this process, read at each lookup.
     public static let process = Environment { name in getenv(name).map { String(cString: $0) } }
 
-    /// Just these variables.
+    /// Only these variables.
     public init(_ variables: [String: String]) {
         self.init { variables[$0] }
     }

@@ -1,14 +1,14 @@
 internal import CSystemd
 internal import Glibc
 
-/// Which boot this is, of the host or of the container. It differs after each boot and stays through suspend and daemon
-/// restarts.
+/// Identifies one boot of the host, or of the container. It changes with each boot, and stays the same through suspend
+/// and restarts of the daemon.
 public struct BootID: Hashable, Sendable, CustomStringConvertible {
-    /// 32 lower-case hexadecimal digits, and when the first process was started, as far as that is known.
+    /// 32 lower-case hexadecimal digits, then the start time of the first process, if that is known.
     public let description: String
 
-    /// Reads the id from the kernel, sd_id128_get_boot(3), which is the host's also in a container. What a container has of
-    /// its own is its first process, and when that was started.
+    /// Reads the id from the kernel, sd_id128_get_boot(3). In a container that is the host's id; only its first
+    /// process, and when that was started, is the container's own.
     ///
     /// - Returns: `nil` when `/proc` does not have it, as in some containers.
     public static func current() -> BootID? {
@@ -18,8 +18,8 @@ public struct BootID: Hashable, Sendable, CustomStringConvertible {
         return BootID(description: "\(text(id))-\(start)")
     }
 
-    /// In clock ticks since the host was booted: proc_pid_stat(5), the 22nd field. Where other users' processes are hidden,
-    /// as by ProtectProc=, when systemd made its first directory.
+    /// The start time of the first process in clock ticks since the host was booted: proc_pid_stat(5), the 22nd field.
+    /// If other users' processes are hidden, as by ProtectProc=, the time when systemd made its first directory.
     private static func startOfFirstProcess() -> String? {
         if let file = fopen("/proc/1/stat", "re") {
             defer { fclose(file) }
@@ -31,7 +31,8 @@ public struct BootID: Hashable, Sendable, CustomStringConvertible {
         return birth > 0 ? "\(birth)" : nil
     }
 
-    /// The name of the process, in parentheses, may have spaces and parentheses itself.
+    /// Reads the 22nd field. The second, the name of the process in parentheses, may contain spaces and parentheses
+    /// itself.
     static func firstProcessStart(in stat: String) -> String? {
         guard let end = stat.lastIndex(of: ")") else { return nil }
         let fields = stat[end...].split(separator: " ")
@@ -63,13 +64,13 @@ public struct DeviceID: Hashable, Sendable, CustomStringConvertible {
         return DeviceID(description: text(id))
     }
 
-    /// One that nobody else has; `nil` when the kernel gives no random bytes.
+    /// Makes an id that nobody else has; `nil` when the kernel gives no random bytes.
     public static func random() -> DeviceID? {
         var id = sd_id128_t()
         return sd_id128_randomize(&id) >= 0 ? DeviceID(description: text(id)) : nil
     }
 
-    /// Reads what ``description`` has written; `nil` when it is anything else.
+    /// Reads a text that ``description`` returned; `nil` for any other text.
     public init?(_ text: String) {
         guard text.utf8.count == 32, text.allSatisfy({ $0.isASCII && $0.isHexDigit && !$0.isUppercase }) else {
             return nil

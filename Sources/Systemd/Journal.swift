@@ -9,7 +9,7 @@ public enum Journal {
     /// variable but not the stream, hence the comparison: systemd.exec(5).
     public static var isAttached: Bool { isAttached(descriptor: STDERR_FILENO, environment: .process) }
 
-    /// As ``isAttached``, for any descriptor.
+    /// The same as ``isAttached``, for any descriptor.
     public static func isAttached(descriptor: Int32, environment: Environment) -> Bool {
         guard let stream = environment["JOURNAL_STREAM"] else { return false }
         let parts = stream.utf8.split(separator: UInt8(ascii: ":"), omittingEmptySubsequences: false)
@@ -34,8 +34,8 @@ public enum Journal {
         if result < 0 { throw JournalError(code: -result) }
     }
 
-    /// All fields as `NAME=value` in one piece of memory, and where each one is. The length of each goes with it, so a
-    /// value may hold any byte.
+    /// Encodes all fields as `NAME=value` in one piece of memory, and returns where each one is. The length of each is
+    /// passed along, so a value may hold any byte.
     static func encode(_ fields: [JournalField]) -> (bytes: [UInt8], ranges: [Range<Int>]) {
         var bytes: [UInt8] = []
         bytes.reserveCapacity(fields.reduce(0) { $0 + $1.name.description.utf8.count + 1 + $1.value.count })

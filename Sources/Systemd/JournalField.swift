@@ -4,7 +4,7 @@ public struct JournalField: Hashable, Sendable {
     /// The value as the journal keeps it: any bytes, newlines and NUL included.
     public let value: [UInt8]
 
-    /// A field with text; invalid text cannot occur, Swift's strings are UTF-8.
+    /// A field with text, which in Swift is always valid UTF-8.
     public init(_ name: JournalFieldName, _ value: String) {
         self.name = name
         self.value = Array(value.utf8)
@@ -101,6 +101,6 @@ extension JournalFieldName {
 public enum JournalPriority: UInt8, Sendable, CaseIterable, Comparable {
     case emergency, alert, critical, error, warning, notice, info, debug
 
-    /// The less urgent is the greater, as the numbers are.
+    /// Less urgent is greater, like the numbers.
     public static func < (left: JournalPriority, right: JournalPriority) -> Bool { left.rawValue < right.rawValue }
 }

@@ -1,20 +1,20 @@
 internal import Glibc
 
-/// Hears from logind, on the system bus, that the host is about to sleep and that it is awake; and may delay the sleep for
-/// the moment that the daemon needs before it (an inhibitor lock of the kind "delay").
+/// Learns from logind, on the system bus, that the host is about to sleep or has woken. It can delay the sleep for the
+/// moment that the daemon needs before it (an inhibitor lock of the kind "delay").
 ///
-/// No bus, no logind, or one that refuses is no error: nothing is heard then. It waits for a bus that is not there yet, and
-/// goes back to one that was restarted.
+/// If there is no bus or no logind, or if one of them refuses, that is not an error: nothing is reported then. It waits
+/// for a bus that does not exist yet, and reconnects to one that was restarted.
 public actor Logind {
-    /// What was heard.
+    /// What logind has reported.
     public enum Event: Hashable, Sendable {
         /// The host sleeps as soon as nothing delays it.
         case preparesForSleep
-        /// The host has slept and is awake, or its sleep was given up.
+        /// The host has slept and is awake, or its sleep was cancelled.
         case woke
-        /// logind is there, and is listened to from now on.
+        /// logind is there, and its signals are received from now on.
         case found
-        /// The signals are lost, for this reason, until ``found``. Also when no bus can be used at all.
+        /// The signals are lost, for this reason, until ``found``. Also reported when no bus can be used at all.
         case lost(String)
         /// Sleep is delayed from now on.
         case inhibitorTaken
@@ -22,7 +22,7 @@ public actor Logind {
         case inhibitorRefused(String)
     }
 
-    /// Where the system bus is; the environment may say otherwise.
+    /// The address of the system bus, which the environment may override.
     public static var systemBus: String {
         getenv("DBUS_SYSTEM_BUS_ADDRESS").map { String(cString: $0) } ?? "unix:path=/run/dbus/system_bus_socket"
     }
@@ -33,7 +33,8 @@ public actor Logind {
     private static let busName = "org.freedesktop.DBus"
     private static let busPath = "/org/freedesktop/DBus"
 
-    /// How long to wait after a bus was lost; when this many in a row did not even say hello, it is left alone.
+    /// The waits after a bus was lost. After that many failures in a row without an answer from the bus, it is left
+    /// alone.
     private static let pauses: [Duration] = [.seconds(1), .seconds(4), .seconds(16), .seconds(64), .seconds(256)]
 
     private nonisolated let executor: any SerialExecutor
@@ -43,7 +44,7 @@ public actor Logind {
     private let sleep: @Sendable (Duration) async throws -> Void
     private let deliver: @Sendable (Event) -> Void
     private var bus: Bus?
-    /// Whose signals are logind's: anybody on the bus may send one that looks the same.
+    /// The sender of logind's signals: anybody on the bus may send one that looks the same.
     private var owner: String?
     private var failures = 0
     private var retry: Task<Void, Never>?
@@ -55,7 +56,7 @@ public actor Logind {
     /// - Parameters:
     ///   - executor: where everything runs; the daemon's event loop.
     ///   - address: of the bus, as in `DBUS_SYSTEM_BUS_ADDRESS`.
-    ///   - sleep: a one-shot timer; it is used after a bus was lost, and never while there is one.
+    ///   - sleep: a one-shot timer, used after a bus was lost and never while there is one.
     ///   - deliver: called on `executor`.
     public init(
         executor: any SerialExecutor, address: String = Logind.systemBus,
@@ -68,7 +69,7 @@ public actor Logind {
         self.deliver = deliver
     }
 
-    /// Begins to listen; returns before there is an answer.
+    /// Starts to listen; returns before there is an answer.
     public func start() {
         guard bus == nil else { return }
         do throws(Bus.Failure) {
@@ -86,7 +87,7 @@ public actor Logind {
         process()
     }
 
-    /// Stops listening, and no longer delays anything. Nothing is delivered after it.
+    /// Stops listening, and no longer delays sleep. Nothing is delivered afterwards.
     public func stop() {
         retry?.cancel()
         retry = nil
@@ -96,8 +97,8 @@ public actor Logind {
         release()
     }
 
-    /// Delays each sleep from now on until this is called with `false`, as far as logind allows it; or lets it come. One
-    /// that was refused is asked for again.
+    /// Delays each sleep from now on, as far as logind allows it, until this is called with `false`. A lock that was
+    /// refused is requested again.
     public func inhibit(_ wanted: Bool) {
         wantsInhibitor = wanted
         if wanted {
@@ -118,7 +119,7 @@ public actor Logind {
         "type='signal',sender='\(name)',path='\(path)',interface='\(interface)',member='PrepareForSleep'"
     }
 
-    /// Handlers are called while the bus is processed, and only then.
+    /// Wraps a handler. Handlers are only called while the bus is processed.
     private func handler(
         _ handle: @escaping @Sendable (isolated Logind, BusMessage) -> Void
     ) -> (BusMessage) -> Void {
@@ -152,7 +153,7 @@ public actor Logind {
     }
 
     private func ownerTold(_ message: BusMessage) {
-        // Whatever it says, the bus is there.
+        // Whatever the answer says, the bus is there.
         if message.sender == Self.busName { failures = 0 }
         guard message.failure == nil, let name = message.string(), !name.isEmpty else { return }
         found(name)

@@ -1,6 +1,6 @@
 /// The kinds of events that the journal can explain: 128 bits each, as 32 hexadecimal digits.
 ///
-/// Every one has a text in `systemd/holdfast.catalog`, which `journalctl -x` shows. An id never changes its meaning.
+/// Each has a text in `systemd/holdfast.catalog`, which `journalctl -x` shows. An id never changes its meaning.
 public enum MessageID: String, Sendable, CaseIterable, CustomStringConvertible {
     case started = "fd5b3ba862e341cd953b60be3f2d9a53"
     case ready = "de5806cfb6e14fac8bfbf319bf0a37f3"

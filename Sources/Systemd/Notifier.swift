@@ -5,7 +5,7 @@ internal import Glibc
 ///
 /// Every call does nothing when the daemon was not started by systemd (`NOTIFY_SOCKET` is not set).
 public struct Notifier: Sendable {
-    /// What became of a notification.
+    /// The outcome of a notification.
     public enum Delivery: Equatable, Sendable {
         /// The service manager has it in its queue.
         case sent
@@ -15,7 +15,7 @@ public struct Notifier: Sendable {
         case failed(Int32)
     }
 
-    /// The service manager ignores a datagram of more than 4096 bytes, so a status is cut long before.
+    /// The service manager ignores a datagram of more than 4096 bytes, so a status is truncated well before that.
     static let longestStatus = 1024
 
     public init() {}
@@ -53,8 +53,8 @@ public struct Notifier: Sendable {
         send(["WATCHDOG=1"])
     }
 
-    /// Within what time ``watchdog()`` must be called again and again, lest systemd kill the daemon; call it at half of
-    /// it. `nil` when the unit has no WatchdogSec= or it is not meant for this process.
+    /// The time within which ``watchdog()`` must be called again each time, or systemd kills the daemon; call it at
+    /// half of that. `nil` when the unit has no WatchdogSec=, or it is not meant for this process.
     public var watchdogInterval: Duration? {
         var microseconds: UInt64 = 0
         guard sd_watchdog_enabled(0, &microseconds) > 0 else { return nil }
@@ -67,7 +67,8 @@ public struct Notifier: Sendable {
         return result == 0 ? .noServiceManager : .failed(-result)
     }
 
-    /// A newline would begin another assignment, and NUL would end the text, so no control character gets through.
+    /// Makes the assignment. A newline would begin another one, and NUL would end the text, so no control character
+    /// gets through.
     static func assignment(ofStatus text: String) -> String {
         var result = "STATUS="
         var length = 0

@@ -7,7 +7,7 @@ public enum SocketActivation {
     public struct Listener: Hashable, Sendable {
         /// FileDescriptorName= of the socket unit, by default the unit's name, for example `holdfast.socket`.
         public let name: String
-        /// The descriptor, close-on-exec; from now on the caller's.
+        /// The descriptor, close-on-exec, which the caller now owns.
         public let descriptor: Int32
 
         public init(name: String, descriptor: Int32) {
@@ -16,10 +16,11 @@ public enum SocketActivation {
         }
     }
 
-    /// The descriptors of SD_LISTEN_FDS_START begin here.
+    /// SD_LISTEN_FDS_START.
     private static let firstDescriptor: Int32 = 3
 
-    /// The sockets, in the order of the units; empty when there are none or they are meant for another process.
+    /// Returns the sockets, in the order of the units; none if systemd passed none, or they are meant for another
+    /// process.
     ///
     /// Call it once: each call returns the same descriptors.
     public static func listeners() -> [Listener] {

@@ -1,6 +1,6 @@
-// What the files under /etc/holdfast say, as values: holdfast.toml is a DaemonConfiguration, sessions.d/NAME.toml a
-// SessionConfiguration. The initial values of the properties are the defaults of the manual. How the files are read is
-// a table, one row per key, in ConfigurationKeys.swift.
+// The contents of the files under /etc/holdfast as values: holdfast.toml is a DaemonConfiguration, sessions.d/NAME.toml
+// a SessionConfiguration. The initial values of the properties are the defaults of the manual. How the files are read
+// is a table, one row per key, in ConfigurationKeys.swift.
 
 package import Session
 package import SessionCore
@@ -54,10 +54,10 @@ package struct SessionConfiguration: Hashable, Sendable {
     /// In the order in which they are tried; never empty.
     package var endpoints: [Endpoint] = []
     package var user = ""
-    /// Empty: to be derived from the machine id.
+    /// Empty: derived from the machine id.
     package var device = ""
     package var clientID = ""
-    /// `nil` when there is no password and no name was given.
+    /// `nil` when neither a password nor a name was given.
     package var username: String?
     package var password: SecretReference?
     /// Whether a password may be sent unencrypted to another host.
@@ -66,10 +66,10 @@ package struct SessionConfiguration: Hashable, Sendable {
     package var preset = Preset.default
     package var autoconnect = true
     package var onDemand = false
-    /// Of a session that is up on demand.
+    /// For a session that is up on demand.
     package var idleTimeout = Duration.seconds(120)
     package var onSuspend = SuspendBehaviour.disconnect
-    /// Of a template only: a session each. Empty in the sessions that come of it.
+    /// Only in a template: its instances, each of which is a session. Empty in those sessions.
     package var instances: [String] = []
     package var room = ""
     package var roomPrefix = "holdfast/rooms"
@@ -102,7 +102,7 @@ package enum SecretReference: Hashable, Sendable {
 
 package struct MQTTConfiguration: Hashable, Sendable {
     package var version = MQTTVersion.five
-    /// How long the server keeps the session of a client that is away; `nil` is for ever. Sent in whole seconds.
+    /// How long the server keeps the session of a client that is away; `nil` means forever. Sent in whole seconds.
     package var sessionExpiry: Duration? = .seconds(24 * 3600)
     package var receiveMaximum = 100
     /// In bytes.
@@ -144,7 +144,7 @@ package enum TLSVersion: String, CaseIterable, Sendable {
 package struct ProxyConfiguration: Hashable, Sendable {
     /// `nil`: the endpoints are connected to directly.
     package var address: ProxyAddress?
-    /// Both or none.
+    /// Name and password: both or neither.
     package var username: String?
     package var password: SecretReference?
 }
@@ -152,16 +152,16 @@ package struct ProxyConfiguration: Hashable, Sendable {
 package struct OutboxConfiguration: Hashable, Sendable {
     package var maxMessages = 100_000
     package var maxBytes = 256 << 20
-    /// `nil`: messages do not grow too old.
+    /// `nil`: messages never become too old.
     package var maxAge: Duration?
     package var whenFull = OverflowBehaviour.refuse
 }
 
-/// What waits for each durable consumer.
+/// The limits of what waits for each durable consumer.
 package struct InboxConfiguration: Hashable, Sendable {
     package var maxMessages = 1_000_000
     package var maxBytes = 1 << 30
-    /// `nil`: messages do not grow too old.
+    /// `nil`: messages never become too old.
     package var maxAge: Duration?
     package var whenFull = InboxOverflow.dropOldest
 }
@@ -178,7 +178,7 @@ package enum OverflowBehaviour: String, CaseIterable, Sendable {
 }
 
 extension SessionConfiguration {
-    /// The hosts that are resolved and dialed to reach the endpoints: with a proxy, only that one's path counts.
+    /// The hosts that are resolved and dialed to reach the endpoints; with a proxy, that is the proxy's.
     package var hosts: [String] { endpoints.map { proxy.address?.host ?? $0.host } }
 
     /// When the others in a room learn that this session is gone.
@@ -186,7 +186,7 @@ extension SessionConfiguration {
 }
 
 extension MetricsConfiguration {
-    /// An address of this host that only this host can reach, with a port.
+    /// Reads an address of this host that only this host can reach, with a port; `nil` for any other text.
     package static func address(_ text: String) -> (host: IPAddress, port: Int)? {
         guard let colon = text.lastIndex(of: ":"), let port = Int(text[text.index(after: colon)...]),
             (0...65_535).contains(port)

@@ -1,9 +1,10 @@
 extension SessionConfiguration {
-    /// What stands for this configuration in the state directory: the same as long as the session's file says the same,
-    /// and another one when it does not.
+    /// Identifies this configuration in the state directory: it is the same as long as the session's file says the
+    /// same, and differs when the file says something else.
     ///
-    /// It is made of what differs from the defaults, so that a new version of the daemon, which knows more keys, makes the
-    /// same of the same file. Nothing in it is secret, and it does not have to withstand anybody who wants two to be alike.
+    /// It is computed from what differs from the defaults, so that a new version of the daemon, which knows more keys,
+    /// computes the same for the same file. It contains nothing secret, and need not withstand anybody who wants two
+    /// configurations to have the same digest.
     package var digest: String {
         var lines: [String] = []
         Self.collect(self, Self(), at: "", into: &lines)
@@ -13,7 +14,7 @@ extension SessionConfiguration {
         return String(hash, radix: 16)
     }
 
-    /// The parts of a value that are not what they are by default, each with the way to it.
+    /// Appends the parts of a value that differ from the default, each with its path.
     private static func collect(_ value: Any, _ standard: Any, at path: String, into lines: inout [String]) {
         let (mirror, other) = (Mirror(reflecting: value), Mirror(reflecting: standard))
         guard mirror.displayStyle == .struct, mirror.subjectType == other.subjectType, !mirror.children.isEmpty else {

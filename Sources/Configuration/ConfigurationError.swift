@@ -3,7 +3,7 @@ import Glibc
 /// One thing that is wrong in a configuration file.
 package struct ConfigurationError: Error, Hashable, Sendable {
     package var file: String
-    /// `nil` when the file as a whole is meant.
+    /// `nil` when the error concerns the file as a whole.
     package var position: TextPosition?
     /// What is wrong and what was expected.
     package var message: String
@@ -13,7 +13,7 @@ package struct ConfigurationError: Error, Hashable, Sendable {
     package var line: Int? { position?.line }
     package var column: Int? { position?.column }
 
-    /// - Parameter code: of `errno`.
+    /// - Parameter code: the `errno`.
     package static func unreadable(_ path: String, _ code: Int32) -> ConfigurationError {
         ConfigurationError(file: path, message: "cannot be read: \(String(cString: strerror(code)))")
     }
@@ -60,7 +60,7 @@ package struct TextPosition: Hashable, Sendable {
     package var line = 1
     package var column = 1
 
-    /// Moves behind a character.
+    /// Moves past a character.
     package mutating func pass(_ scalar: Unicode.Scalar) {
         if scalar == "\n" {
             line += 1

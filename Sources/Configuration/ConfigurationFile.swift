@@ -15,7 +15,7 @@ package struct ConfigurationFile {
 
     /// Reads a regular file that is UTF-8.
     package init(path: String) throws(ReadError) {
-        // Without O_NONBLOCK, a FIFO would hold up the daemon.
+        // Without O_NONBLOCK, opening a FIFO would block the daemon.
         let descriptor = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK)
         guard descriptor >= 0 else { throw ReadError(path, errno) }
         defer { close(descriptor) }
@@ -54,10 +54,10 @@ package struct ConfigurationFile {
         self.init(path: path, text: String(decoding: bytes, as: UTF8.self))
     }
 
-    /// Why there is no text.
+    /// Why the text could not be read.
     package struct ReadError: Error {
         var error: ConfigurationError
-        /// Whether the file is not there at all.
+        /// Whether the file does not exist.
         var isMissing = false
 
         init(_ path: String, _ message: String, at position: TextPosition? = nil) {

@@ -6,15 +6,15 @@ import Vocabulary
 /// What the value of a key must be, how it is read, and how a file would write it.
 struct ConfigurationForm<Value: Equatable & Sendable>: Sendable {
     let read: @Sendable (ConfigurationValue) throws(ConfigurationErrors) -> Value
-    /// As TOML; what may be secret is left out.
+    /// As TOML; parts that may be secret are omitted.
     let write: @Sendable (Value) -> String
 
     /// - Parameters:
     ///   - expected: the end of the sentence "KEY must be …".
     ///   - isSecret: whether a wrong value must not be repeated in the error.
-    ///   - choices: the valid values, where they can be listed; the nearest one is suggested.
-    ///   - write: the value as TOML.
-    ///   - parse: the value; `nil` if the content is not one.
+    ///   - choices: the valid values, if they can be listed; the nearest one is suggested.
+    ///   - write: writes the value as TOML.
+    ///   - parse: reads the value; returns `nil` if the content is not a valid one.
     init(
         _ expected: String, isSecret: Bool = false, choices: [String] = [],
         write: @escaping @Sendable (Value) -> String, parse: @escaping @Sendable (ConfigurationValue.Content) -> Value?
@@ -219,7 +219,7 @@ extension ConfigurationForm<SecretReference?> {
 }
 
 extension SecretReference {
-    /// As a file writes it. The arguments of a command may have a secret in them, and are left out.
+    /// As a file writes it. The arguments of a command may contain a secret, and are omitted.
     var shown: String {
         switch self {
         case .file(let path): "file:\(path)"
@@ -245,10 +245,10 @@ extension SecretReference {
     }
 }
 
-/// The words of a command: between spaces, but for those in '…' or "…". There is nothing else to it, so no quote can stand
-/// inside quotes of its own kind, and nothing is expanded.
+/// Splits a command into words, at spaces outside '…' and "…". Nothing else is special: no quote can stand inside
+/// quotes of its own kind, and nothing is expanded.
 ///
-/// - Returns: `nil` if a quote is left open.
+/// - Returns: `nil` if a quote is not closed.
 private func words(of command: String) -> [String]? {
     var words: [String] = []
     var word: String?
@@ -301,7 +301,7 @@ extension Principal {
         case "user" where !value.isEmpty: self = .user(value)
         case "group" where !value.isEmpty: self = .group(value)
         case "uid":
-            // The last number means "no user" to the kernel.
+            // The greatest number means "no user" to the kernel.
             guard let number = UInt32(value), number < .max, value.utf8.allSatisfy({ $0 != UInt8(ascii: "+") }) else {
                 return nil
             }
@@ -325,7 +325,7 @@ extension ConfigurationForm<Endpoint> {
             guard case .text(let text) = value.content else {
                 throw value.error("an endpoint must be a text such as \"mqtts://HOST:PORT\", not \(value.given)")
             }
-            // A user and password in an address would be a secret in a message.
+            // A user and password in an address would put a secret into a message.
             let given = text.contains("@") ? "this" : value.given
             do throws(EndpointError) {
                 return try Endpoint(text)
@@ -344,7 +344,7 @@ extension ConfigurationForm<ProxyAddress?> {
                 throw value.error("proxy.url must be a text such as \"http://HOST:PORT\", not \(value.given)")
             }
             if text.isEmpty { return nil }
-            // A user and password in a URL would be a secret in a message.
+            // A user and password in a URL would put a secret into a message.
             let given = text.contains("@") ? "this" : value.given
             do throws(ProxyError) {
                 return try ProxyAddress(text)

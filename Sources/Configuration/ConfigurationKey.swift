@@ -5,7 +5,7 @@ struct ConfigurationKey<Root: Sendable>: Sendable {
     /// With the table's name: `reconnect.spread`.
     let name: String
     let isRequired: Bool
-    /// The effective value as a file would write it; what may be secret is left out.
+    /// The effective value as a file would write it; parts that may be secret are omitted.
     let written: @Sendable (Root) -> String
     private let assign: @Sendable (ConfigurationValue, inout Root) throws(ConfigurationErrors) -> Void
 
@@ -16,7 +16,7 @@ struct ConfigurationKey<Root: Sendable>: Sendable {
         self.init(name, member, form, isRequired: isRequired) { $0[keyPath: member] = $1 }
     }
 
-    /// For a key that sets more than its own member.
+    /// Creates a key that sets more than its own member.
     init<Value: Equatable & Sendable>(
         _ name: String, _ member: any WritableKeyPath<Root, Value> & Sendable, _ form: ConfigurationForm<Value>,
         isRequired: Bool = false,
@@ -30,11 +30,11 @@ struct ConfigurationKey<Root: Sendable>: Sendable {
         }
     }
 
-    /// Reads the whole of a parsed file.
+    /// Reads a parsed file.
     ///
     /// - Parameters:
-    ///   - keys: the keys that there are, in the order in which they take effect.
-    ///   - root: the defaults; then what the file makes of them.
+    ///   - keys: all keys that exist, in the order in which they take effect.
+    ///   - root: the defaults, which the file's values replace.
     /// - Returns: everything that is wrong with single keys.
     static func read(_ keys: [Self], from file: ConfigurationValue, into root: inout Root) -> [ConfigurationError] {
         var tables: Set<String> = []
@@ -80,7 +80,7 @@ struct ConfigurationKey<Root: Sendable>: Sendable {
     }
 }
 
-/// The valid name that was probably meant: one that is spelled alike, or the same word in another table.
+/// Returns the valid name that was probably meant: one with a similar spelling, or the same word in another table.
 private func nearestName(to name: String, among names: [String]) -> String? {
     func word(_ name: String) -> String {
         name.split(separator: ".").last.map(String.init) ?? name

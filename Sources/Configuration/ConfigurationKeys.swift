@@ -2,8 +2,8 @@ import MQTT
 import SessionCore
 import Vocabulary
 
-// Every key, one row each: name, member and form. The defaults are the members' initial values. Those of [network] are in
-// ConfigurationNetwork.swift.
+// Every key, one row each: name, member and form. The defaults are the members' initial values. The keys of [network]
+// are in ConfigurationNetwork.swift.
 
 extension DaemonConfiguration {
     static let keys: [ConfigurationKey<Self>] = [
@@ -54,7 +54,7 @@ extension SessionConfiguration {
         .init("reconnect.kick", \.kick, .choice),
         .init("reconnect.watch", \.reconnect.watch, .durationOrNever("100ms", to: "1h")),
 
-        // MQTT counts its keep-alive in 16 bits of seconds.
+        // MQTT has 16 bits for the seconds of its keep-alive.
         .init("heartbeat.interval", \.heartbeat.interval, .duration("1s", to: "65535s")),
         .init("heartbeat.timeout", \.heartbeat.timeout, .duration("100ms", to: "1h")),
 
@@ -66,7 +66,7 @@ extension SessionConfiguration {
         .init("timeouts.acknowledge", \.timeouts.acknowledge, .duration("100ms", to: "1h")),
 
         .init("mqtt.version", \.mqtt.version, .choice),
-        // MQTT 5, section 3.1.2.11.2: 32 bits of seconds, of which the greatest number means for ever.
+        // MQTT 5, section 3.1.2.11.2: 32 bits of seconds, of which the greatest number means forever.
         .init("mqtt.session-expiry", \.mqtt.sessionExpiry, .durationOrNever("0s", to: "4294967294s")),
         .init("mqtt.receive-maximum", \.mqtt.receiveMaximum, .integer(1...65_535)),
         .init("mqtt.maximum-packet-size", \.mqtt.maximumPacketSize, .size("1KiB", to: "17MiB")),
@@ -109,7 +109,7 @@ extension SessionConfiguration {
         try self.init(ConfigurationParser.parse(file.text, file: file.path))
     }
 
-    /// - Parameter content: the whole of a session's file; of a template, with the instance put in.
+    /// - Parameter content: the whole of a session's file; for an instance, with its name filled in.
     init(_ content: ConfigurationValue) throws(ConfigurationErrors) {
         self.init()
         let errors = ConfigurationKey.read(Self.keys, from: content, into: &self) + contradictions(in: content)
@@ -118,11 +118,11 @@ extension SessionConfiguration {
         if password != nil { username = username ?? user }
     }
 
-    /// What is wrong although each key is right on its own.
+    /// Finds what is wrong although each key is right on its own.
     private func contradictions(in content: ConfigurationValue) -> [ConfigurationError] {
         var errors: [ConfigurationError] = []
         if password != nil, !insecure, case .list(let values) = content["endpoints"]?.content,
-            // With a wrong endpoint in the list, none was kept.
+            // If one endpoint in the list is wrong, none was kept.
             values.count == endpoints.count
         {
             for (endpoint, value) in zip(endpoints, values) where !endpoint.scheme.isSecure && !staysHere(endpoint) {
@@ -161,7 +161,8 @@ extension SessionConfiguration {
 }
 
 extension SessionConfiguration {
-    /// What MQTT 3.1.1 does not have; with `auto`, a password must not be sent in clear because a server asks for it.
+    /// Finds settings that MQTT 3.1.1 does not have. With `auto` they include authentication: a server that asks for
+    /// 3.1.1 must not have the password sent in the clear.
     private func versionContradictions(in content: ConfigurationValue) -> [ConfigurationError] {
         var errors: [ConfigurationError] = []
         if mqtt.version != .five, mqtt.authentication != .password, let value = content["mqtt", "authentication"] {

@@ -1,25 +1,25 @@
 import Glibc
 package import SessionCore
 
-/// What a configuration directory holds.
+/// The contents of a configuration directory.
 package struct LoadedConfiguration: Hashable, Sendable {
-    /// A failure is fatal when the daemon starts, and makes it refuse a reload.
+    /// A failure is fatal when the daemon starts; later it makes the daemon refuse a reload.
     package var daemon: Result<DaemonConfiguration, ConfigurationErrors>
     /// One entry per file of `sessions.d`; a failure concerns only its session.
     package var sessions: [SessionName: Result<SessionConfiguration, ConfigurationErrors>]
-    /// Templates, with their `@`, that do not tell which instances they have.
+    /// Templates, with their `@`, whose instances cannot be read.
     package var brokenTemplates: [String: ConfigurationErrors] = [:]
-    /// Everything that is wrong, also with files that cannot be a session's because of their name.
+    /// Everything that is wrong, including files whose names cannot be a session's.
     package var errors: [ConfigurationError]
 
-    /// What the files say of a session that runs; `nil` if it was removed.
+    /// What the files say about a running session; `nil` if it was removed.
     package subscript(name: SessionName) -> Result<SessionConfiguration, ConfigurationErrors>? {
         if let result = sessions[name] { return result }
         guard let instance = name.instance else { return nil }
         return brokenTemplates[String(name.description.dropLast(instance.count))].map { .failure($0) }
     }
 
-    /// The session whose file has this error.
+    /// Returns the session whose file has this error.
     package func session(of error: ConfigurationError) -> SessionName? {
         sessions.first { session in
             if case .failure(let failure) = session.value { failure.list.contains(error) } else { false }
@@ -29,13 +29,13 @@ package struct LoadedConfiguration: Hashable, Sendable {
 
 /// Reads `holdfast.toml` and `sessions.d/NAME.toml`.
 package enum ConfigurationLoader {
-    /// Never fails as a whole: what is wrong is in the result, all of it at once.
+    /// Loads a directory. Never fails as a whole: all errors are in the result.
     package static func load(directory: String) -> LoadedConfiguration {
         let (names, listingErrors) = sessionFiles(in: directory)
         var errors = listingErrors
         var daemon = result { () throws(ConfigurationErrors) in try daemonConfiguration(in: directory) }
         if case .failure(let failure) = daemon { errors += failure.list }
-        // Sessions that cannot be listed must not look like sessions that were removed: a reload would end them all.
+        // Sessions that cannot be listed must not look like removed ones: a reload would end them all.
         if !errors.isEmpty { daemon = .failure(ConfigurationErrors(errors)) }
 
         var sessions: [SessionName: Result<SessionConfiguration, ConfigurationErrors>] = [:]
@@ -54,12 +54,12 @@ package enum ConfigurationLoader {
             sessions[name] = .failure(ConfigurationErrors(errors))
         }
         for case .failure(let failure) in sessions.values { errors += failure.list }
-        // All instances of a template have its errors.
+        // Each instance of a template has the template's errors; they are listed once.
         return LoadedConfiguration(
             daemon: daemon, sessions: sessions, brokenTemplates: listing.brokenTemplates, errors: Set(errors).sorted())
     }
 
-    /// All defaults when there is no file.
+    /// Returns the defaults if there is no file.
     static func daemonConfiguration(in directory: String) throws(ConfigurationErrors) -> DaemonConfiguration {
         let file: ConfigurationFile
         do throws(ConfigurationFile.ReadError) {
@@ -71,8 +71,8 @@ package enum ConfigurationLoader {
         return try DaemonConfiguration(file)
     }
 
-    /// The files of `sessions.d` that end in `.toml`, without the hidden ones, which editors leave behind. A directory
-    /// without `sessions.d` has no sessions; one that is not there itself is an error.
+    /// Lists the files of `sessions.d` that end in `.toml`, except hidden ones, which editors leave behind. A directory
+    /// without `sessions.d` has no sessions; a directory that does not exist is an error.
     static func sessionFiles(in directory: String) -> (names: [String], errors: [ConfigurationError]) {
         let path = "\(directory)/sessions.d"
         guard let stream = opendir(path) else {
@@ -84,7 +84,7 @@ package enum ConfigurationLoader {
         var names: [String] = []
         errno = 0
         while let entry = readdir(stream) {
-            // A record is shorter than its type where the name is short, so the name is read in place.
+            // A record is shorter than its type if the name is short, so the name is read in place.
             guard let offset = MemoryLayout<dirent>.offset(of: \.d_name) else { continue }
             let name = String(cString: UnsafeRawPointer(entry).advanced(by: offset).assumingMemoryBound(to: CChar.self))
             if name.hasSuffix(".toml"), !name.hasPrefix(".") { names.append(name) }

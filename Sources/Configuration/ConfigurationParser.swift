@@ -1,10 +1,11 @@
-// TOML 1.0 (toml.io), as far as a configuration can use it: every value knows where it stands, which the TOML libraries
-// for Swift do not tell, and no text whatever can end the process. Dates and fractions are recognized, but not decoded,
-// and there are no lists of tables ([[…]]), for no key takes any of them.
+// The part of TOML 1.0 (toml.io) that a configuration can use. Every value knows its position, which the TOML libraries
+// for Swift do not report, and no text can crash the process. Dates and fractions are recognized but not decoded, and
+// there are no lists of tables ([[…]]), because no key takes any of them.
 
 /// Reads one TOML text into a tree of values.
 struct ConfigurationParser {
-    /// More parts than a key has, and more brackets in brackets than a value has. Bounds the recursion.
+    /// The most parts of a key, and the deepest nesting of brackets: more than any key or value needs. Bounds the
+    /// recursion.
     private static let depthLimit = 16
 
     private let file: String
@@ -12,7 +13,7 @@ struct ConfigurationParser {
     private var index = 0
     private var position = TextPosition()
 
-    /// - Throws: the first violation of the grammar; a key that is there twice is one.
+    /// - Throws: the first violation of the grammar, which includes a key that occurs twice.
     static func parse(_ text: String, file: String) throws(ConfigurationErrors) -> ConfigurationValue {
         var parser = ConfigurationParser(file: file, scalars: Array(text.unicodeScalars))
         return try parser.document()
@@ -53,7 +54,7 @@ struct ConfigurationParser {
 
     /// A table that is being read.
     private final class Table {
-        /// What brought it into being, which decides what may still be added to it.
+        /// How it was created, which decides what may still be added to it.
         enum Origin { case header, impliedByHeader, dottedKey, inline }
         enum Member {
             case table(Table)
@@ -71,7 +72,8 @@ struct ConfigurationParser {
             self.position = position
         }
 
-        /// The dotted name of a member. A part that is not a bare key is quoted, so that no two keys have one name.
+        /// Returns the dotted name of a member. A part that is not a bare key is quoted, so that no two keys share a
+        /// name.
         func name(of key: Key) -> String {
             let isBare = !key.text.isEmpty && key.text.unicodeScalars.allSatisfy(isBareKey)
             let part = isBare ? key.text : key.text.debugDescription
@@ -97,7 +99,7 @@ struct ConfigurationParser {
         }
     }
 
-    /// The table of a header.
+    /// Returns the table of a header, which is created if necessary.
     private func open(_ keys: [Key], in root: Table) throws(ConfigurationErrors) -> Table {
         var table = root
         for (number, key) in keys.enumerated() {
@@ -206,7 +208,7 @@ struct ConfigurationParser {
         try expect("}", "at the end of a table in braces, which stands on one line")
     }
 
-    /// A number, a truth value or a date. What stands there instead is not repeated: it may be a secret.
+    /// Reads a number, a truth value or a date. An error does not repeat what it found instead: it may be a secret.
     private mutating func bareValue() throws(ConfigurationErrors) -> ConfigurationValue.Content {
         let start = position
         var text = ""
@@ -246,7 +248,7 @@ struct ConfigurationParser {
         return scalars[index...].starts(with: [quote, quote, quote])
     }
 
-    /// Any of the four kinds of string.
+    /// Reads any of the four kinds of string.
     private mutating func string() throws(ConfigurationErrors) -> String {
         let start = position
         let quote = peek
@@ -257,7 +259,7 @@ struct ConfigurationParser {
         while let scalar = peek {
             if scalar == quote, !isMultiline || isTripled {
                 advance(by: isMultiline ? 3 : 1)
-                // A text in three quotation marks may end with up to two of its own.
+                // A text in three quotation marks may end with up to two quotation marks of its own.
                 for _ in 0..<2 where isMultiline && peek == quote {
                     text.unicodeScalars.append(scalar)
                     advance()
@@ -279,7 +281,7 @@ struct ConfigurationParser {
         throw error("the text that begins here does not end", at: start)
     }
 
-    /// - Returns: `nil` for a backslash at the end of a line, which takes away the space up to the next character.
+    /// - Returns: `nil` for a backslash at the end of a line, which removes the white space up to the next character.
     private mutating func escape(isMultiline: Bool) throws(ConfigurationErrors) -> Unicode.Scalar? {
         let start = position
         advance()
@@ -346,7 +348,7 @@ struct ConfigurationParser {
         return true
     }
 
-    /// Passes spaces, newlines and comments.
+    /// Skips spaces, newlines and comments.
     @discardableResult
     private mutating func skipBlank() -> Bool {
         while true {

@@ -1,10 +1,10 @@
 import Glibc
 package import SessionCore
 
-/// What only shows when it is looked at: the files that a key names, and users and groups. The daemon looks when it needs
-/// them, since they may come later; `config check` looks at once.
+/// Checks what a file only refers to: other files, users and groups. The daemon looks at these when it needs them,
+/// since they may be created later; `config check` looks at once.
 package enum ConfigurationReferences {
-    /// - Parameter directory: that `loaded` was read from.
+    /// - Parameter directory: the directory that `loaded` was read from.
     package static func errors(_ loaded: LoadedConfiguration, in directory: String) -> [(
         SessionName?, ConfigurationError
     )] {
@@ -61,7 +61,7 @@ package enum ConfigurationReferences {
         }
     }
 
-    /// What is wrong with a file, as the end of a sentence; `nil` too where this user may not look.
+    /// Returns what is wrong with a file, as the end of a sentence; `nil` also if this user may not look.
     private static func problem(_ path: String, isSecret: Bool) -> String? {
         var status = stat()
         guard stat(path, &status) == 0 else {

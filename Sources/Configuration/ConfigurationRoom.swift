@@ -4,7 +4,7 @@ import SessionCore
 // What a session's file says about its room.
 
 extension ConfigurationForm<String> {
-    /// Levels of a topic, which others may follow and precede.
+    /// Levels of a topic, to which others may be added on both sides.
     static func room(mayBeEmpty: Bool) -> Self {
         let end = mayBeEmpty ? ", or empty" : ""
         return text(
@@ -19,7 +19,7 @@ extension ConfigurationForm<String> {
 }
 
 extension SessionConfiguration {
-    /// What is wrong with a room although each key is right on its own.
+    /// Finds what is wrong with the room although each key is right on its own.
     func roomContradictions(in content: ConfigurationValue) -> [ConfigurationError] {
         var errors: [ConfigurationError] = []
         if kick == .yield, let value = content["reconnect", "kick"] {

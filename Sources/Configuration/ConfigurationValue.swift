@@ -1,4 +1,4 @@
-/// A value of a configuration file, and where it stands.
+/// A value of a configuration file, with its position.
 struct ConfigurationValue {
     enum Content {
         case text(String)
@@ -6,7 +6,7 @@ struct ConfigurationValue {
         case boolean(Bool)
         case list([ConfigurationValue])
         case table([ConfigurationValue])
-        /// What no key takes: TOML's word for it.
+        /// A kind of value that no key takes, in TOML's words.
         case other(String)
     }
 
@@ -17,7 +17,7 @@ struct ConfigurationValue {
     let position: TextPosition
     let content: Content
 
-    /// The value in an error's words. A long text is not repeated.
+    /// The value as an error names it. A long text is not repeated.
     var given: String {
         switch content {
         case .text(let text): text.count <= 80 ? text.debugDescription : "a text of \(text.count) characters"

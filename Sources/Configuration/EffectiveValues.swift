@@ -1,10 +1,10 @@
 package import ControlAPI
 package import SessionCore
 
-// What the files come to, key by key: for `config show`, and for what a reload would change.
+// The effective values, key by key: for `config show`, and for what a reload would change.
 
 extension ConfigurationKey {
-    /// The keys whose values are not the same.
+    /// Returns the keys whose values differ.
     static func changes(
         _ keys: [Self], from old: Root, to new: Root, of session: SessionName?
     ) -> [ConfigurationChange] {
@@ -15,12 +15,12 @@ extension ConfigurationKey {
         }
     }
 
-    /// Every key with its value, and where that comes from.
+    /// Returns every key with its value and the value's origin.
     ///
     /// - Parameters:
-    ///   - root: what the files come to.
+    ///   - root: the effective values.
     ///   - content: the parsed file; `nil` if there is none.
-    ///   - origin: where the value of a key comes from that the file does not have, and that is not the default.
+    ///   - origin: the origin of a key's value, if the file does not have the key.
     static func values(
         _ keys: [Self], of root: Root, content: ConfigurationValue?, origin: (String) -> EffectiveValue.Origin
     ) -> [EffectiveValue] {
@@ -42,15 +42,15 @@ extension DaemonConfiguration {
 extension SessionConfiguration {
     package static func changes(from old: Self, to new: Self, of session: SessionName) -> [ConfigurationChange] {
         let changes = ConfigurationKey.changes(keys, from: old, to: new, of: session)
-        // What is left out of a value is the only thing that can be different then.
+        // If all written values are equal, only the parts that are omitted from them can differ.
         guard changes.isEmpty, old.password != new.password || old.proxy != new.proxy else { return changes }
         let key = old.password != new.password ? "password" : "proxy.password"
         return [.init(session: session.description, key: key, from: "\"exec:…\"", to: "\"exec:…\"")]
     }
 
-    /// Every key with its value, and where that comes from.
+    /// Returns every key with its value and the value's origin.
     ///
-    /// - Parameter deviceID: what `device` is derived from.
+    /// - Parameter deviceID: the id that `device` is derived from.
     func values(_ content: ConfigurationValue, deviceID: String) -> [EffectiveValue] {
         let standard = Self()
         var ofPreset = Self()
@@ -76,9 +76,9 @@ extension ConfigurationProblem {
     }
 }
 
-/// What the files in a directory come to, without a daemon.
+/// Returns the effective values of the files in a directory, without a daemon.
 ///
-/// - Parameter deviceID: of this host.
+/// - Parameter deviceID: the id of this host.
 package func effectiveConfiguration(in directory: String, deviceID: String) -> EffectiveConfiguration {
     let loaded = ConfigurationLoader.load(directory: directory)
     var files: [EffectiveConfiguration.File] = []

@@ -1,32 +1,32 @@
 import ControlAPI
 import SessionCore
 
-// Which sessions the files of sessions.d make. NAME.toml is the session NAME. NAME@.toml is a template, as systemd has them:
-// it is no session, but each of its `instances` is one, and so is each file NAME@INSTANCE.toml, which usually is a
-// symbolic link to the template. In the values of both, %i stands for the instance.
+// The sessions that the files of sessions.d define. NAME.toml is the session NAME. NAME@.toml is a template, as in
+// systemd: it is not a session itself, but each of its `instances` is one, and so is each file NAME@INSTANCE.toml,
+// which usually is a symbolic link to the template. In the values of both, %i stands for the instance.
 
-/// What a session is read from.
+/// The file that a session is read from.
 struct SessionSource {
     let name: SessionName
     let path: String
 
-    /// The parsed file, with the instance put in.
+    /// Returns the parsed file, with the name of the instance filled in.
     func content() throws(ConfigurationErrors) -> ConfigurationValue {
         let content = try Self.parse(path)
         guard let instance = name.instance else { return content }
         return content.without("instances").replacing("%i", with: instance)
     }
 
-    /// What a folder holds.
+    /// The sessions and templates in a folder.
     struct Listing {
         var sources: [SessionSource] = []
-        /// Templates, with their `@`, that do not tell which instances they have.
+        /// Templates, with their `@`, whose instances cannot be read.
         var brokenTemplates: [String: ConfigurationErrors] = [:]
-        /// What is wrong with files that are neither.
+        /// What is wrong with the names of other files.
         var errors: [ConfigurationError] = []
     }
 
-    /// - Parameter names: of the files in the folder.
+    /// - Parameter names: the names of the files in the folder.
     static func list(_ folder: String, _ names: [String]) -> Listing {
         var listing = Listing()
         var ofTemplates: [SessionSource] = []
@@ -47,17 +47,17 @@ struct SessionSource {
                 listing.errors.append(ConfigurationError(file: path, message: message))
             }
         }
-        // A file of its own is the more particular.
+        // An instance's own file takes precedence over the template.
         let own = Set(listing.sources.map(\.name))
         listing.sources += ofTemplates.filter { !own.contains($0.name) }
         return listing
     }
 
-    /// The sessions that the template names; possibly none.
+    /// Returns the sessions that the template names; possibly none.
     private static func instances(of stem: String, _ path: String) throws(ConfigurationErrors) -> [SessionSource] {
         let content = try parse(path)
         guard let value = content["instances"] else {
-            // Its errors are reported now: the first instance may be added much later.
+            // The template's errors are reported now: its first instance may be added much later.
             _ = try SessionConfiguration(content.replacing("%i", with: "instance"))
             return []
         }
@@ -77,7 +77,7 @@ struct SessionSource {
 }
 
 extension ConfigurationForm<String> {
-    /// What follows the `@` in the name of a session.
+    /// The name of an instance: what follows the `@` in the name of a session.
     static var instance: Self {
         let expected = "the name of an instance: 1 to 63 of a-z, 0-9 and \"-\", the first not \"-\""
         return text(expected, write: TOML.text) { SessionName("x@\($0)") == nil ? nil : $0 }
@@ -85,13 +85,13 @@ extension ConfigurationForm<String> {
 }
 
 extension ConfigurationValue {
-    /// Without a key of the outermost table.
+    /// Returns the value without one key of its outermost table.
     func without(_ name: String) -> ConfigurationValue {
         guard case .table(let members) = content else { return self }
         return with(.table(members.filter { $0.name != name }))
     }
 
-    /// Every text in it, with a placeholder replaced.
+    /// Returns the value with a placeholder replaced in every text.
     func replacing(_ placeholder: String, with text: String) -> ConfigurationValue {
         switch content {
         case .text(let own): with(.text(own.replacing(placeholder, with: text)))

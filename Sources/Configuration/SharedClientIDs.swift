@@ -1,15 +1,16 @@
 import SessionCore
 import Vocabulary
 
-/// Sessions that have one client identifier at one server. The server lets only one of them be connected, so each would throw
-/// the other out for ever, and messages for one of them would be acknowledged by the other: they are refused.
+/// Finds sessions that have the same client identifier at the same server. The server lets only one of them be
+/// connected, so each would displace the other forever, and one would acknowledge messages meant for the other. Such
+/// sessions are refused.
 enum SharedClientIDs {
-    /// The client identifier that a session uses, at which servers.
+    /// The client identifier that a session uses, and the servers where it does.
     struct Claim {
         let session: SessionName
         let clientID: String
         let endpoints: [Endpoint]
-        /// Where the file says it.
+        /// Where the file sets it.
         let value: ConfigurationValue?
         let file: String
 
@@ -21,13 +22,13 @@ enum SharedClientIDs {
             file = content.file
         }
 
-        /// The endpoint of this session that leads to a server of the other one.
+        /// Returns the endpoint of this session that leads to a server of the other one.
         func endpoint(sharedWith other: Claim) -> Endpoint? {
             endpoints.first { mine in other.endpoints.contains { mine.isSameServer(as: $0) } }
         }
     }
 
-    /// What is wrong with each of the sessions that share one.
+    /// Returns what is wrong with each of the sessions that share a client identifier.
     static func errors(_ claims: [Claim]) -> [SessionName: [ConfigurationError]] {
         var errors: [SessionName: [ConfigurationError]] = [:]
         for sharing in Dictionary(grouping: claims, by: \.clientID).values where sharing.count > 1 {
@@ -52,7 +53,8 @@ enum SharedClientIDs {
 }
 
 extension Endpoint {
-    /// Whether both lead to one server: to one port, or each to the default port of its scheme at one host.
+    /// Whether both lead to the same server: to the same port, or each to the default port of its scheme, on the same
+    /// host.
     func isSameServer(as other: Endpoint) -> Bool {
         guard host == other.host else { return false }
         return port == other.port || (port == scheme.defaultPort && other.port == other.scheme.defaultPort)

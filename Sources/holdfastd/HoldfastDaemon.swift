@@ -46,7 +46,7 @@ struct HoldfastDaemon: ParsableCommand {
     func run() throws {
         if check { throw ExitCode(checkConfiguration(configDirectory).rawValue) }
         if show { throw ExitCode(showConfiguration(configDirectory).rawValue) }
-        // systemd gives a list; the first one is the state directory of the unit.
+        // systemd passes a list; its first entry is the unit's state directory.
         let fromSystemd = getenv("STATE_DIRECTORY").map { String(cString: $0).prefix { $0 != ":" } }
         let options = DaemonOptions(
             configurationDirectory: configDirectory,

@@ -1,9 +1,9 @@
 public import NIOCore
 
-/// What arrives at a test, in order, and whoever waits for some of it. Waiting is for an event, never for a time; the time
-/// limit is there so that a test that waits in vain fails instead of hanging.
+/// What arrives at a test, in order, and the test that waits for some of it. A test waits for an event, never for a
+/// time; the time limit only makes a test that waits in vain fail instead of hanging.
 public actor Arrivals<Element: Sendable> {
-    /// What was waited for did not come; `seen` is what came instead.
+    /// What was waited for did not arrive; `seen` is what arrived instead.
     public struct Missing: Error, CustomStringConvertible {
         public var seen: String
         public var description: String { "what the test waits for did not arrive; since the last match came: \(seen)" }
@@ -36,7 +36,8 @@ public actor Arrivals<Element: Sendable> {
         if waiter.take(element) { self.waiter = nil }
     }
 
-    /// The next element for which `match` has a value. What comes before it is passed over. One may wait at a time.
+    /// Waits for the next element for which `match` has a value, skipping those before it. Only one caller may wait at
+    /// a time.
     public func first<Value: Sendable>(_ match: @escaping @Sendable (Element) -> Value?) async throws -> Value {
         precondition(waiter == nil, "one test waits for one thing at a time")
         while next < all.count {
@@ -56,7 +57,7 @@ public actor Arrivals<Element: Sendable> {
         }
     }
 
-    /// Counts in turns of the loop, as `Patience` does.
+    /// Counts the time down in turns of the loop, like `Patience`.
     private func countDown(_ left: TimeAmount, of wait: Int, from start: Int) {
         eventLoop.assumeIsolated().scheduleTask(in: min(left, .seconds(1))) {
             self.assumeIsolated { arrivals in

@@ -1,13 +1,13 @@
 import Foundation
 
-/// A number of things that may be under way at a time; who comes when there is no room waits its turn.
+/// The number of things that may be under way at a time; when there is no room, callers wait their turn.
 package actor Capacity {
     private var free: Int
     private var waiters: [CheckedContinuation<Void, Never>] = []
 
     package init(_ total: Int) { free = total }
 
-    /// How many threads can run at once here.
+    /// How many threads can run at once on this machine.
     package static var processors: Int { ProcessInfo.processInfo.activeProcessorCount }
 
     /// Takes a share, runs `body`, and gives the share back.
@@ -31,7 +31,7 @@ package actor Capacity {
         await withCheckedContinuation { waiters.append($0) }
     }
 
-    /// Who waits gets the share at once, so nobody who comes later can take it.
+    /// A waiting caller gets the share at once, so nobody who comes later can take it.
     package func give() {
         if waiters.isEmpty { free += 1 } else { waiters.removeFirst().resume() }
     }

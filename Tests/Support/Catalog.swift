@@ -1,6 +1,6 @@
 import Glibc
 
-/// The catalog file of this repository, taken apart.
+/// The parsed catalog file of this repository.
 public struct Catalog {
     public struct Entry: Sendable {
         public var headers: [String: String] = [:]
@@ -14,7 +14,7 @@ public struct Catalog {
         }
     }
 
-    /// The entries by id; an id that occurs twice is left out, so that a test fails.
+    /// The entries by id; an id that occurs twice is omitted, so that a test fails.
     public static let entries: [String: Entry] = {
         let root = #filePath.split(separator: "/", omittingEmptySubsequences: false).dropLast(3).joined(separator: "/")
         var entries: [String: Entry] = [:]

@@ -1,38 +1,38 @@
 import Foundation
 import Glibc
 
-/// A Debian that was booted with systemd, for one test: a copy in memory of the one that `scripts/setup container` made,
-/// with a network of its own that is nothing but its loopback interface.
+/// A Debian that was booted with systemd, for one test: an in-memory copy of the one that `scripts/setup container`
+/// made, in its own network with nothing but a loopback interface.
 ///
-/// Holdfast is in it as `make install` puts it there, followed by the commands that `make install` says; or there are only
-/// its packages, in `/packages`.
+/// Holdfast is in it as `make install` puts it there, followed by the commands that `make install` names; or there are
+/// only its packages, in `/packages`.
 public struct Container: Sendable {
-    /// What every container is a copy of.
+    /// The tree that every container is a copy of.
     static let tree = repository + "/.build-container/tree"
     private static let repository = URL(filePath: #filePath).deletingLastPathComponent().deletingLastPathComponent()
         .deletingLastPathComponent().path
-    /// Why there can be none here; `nil` when one can be made.
+    /// Why a container cannot be made here; `nil` when one can.
     public static var obstacle: String? {
         if geteuid() != 0 { return "root is needed to boot a container" }
         if Sanitizer.inUse != nil { return "a sanitizer's runtime may not do there what it does" }
-        // It is named last.
+        // This file is made last.
         if access(repository + "/.build-container/version", R_OK) != 0 {
             return "there is no Debian to boot: scripts/setup container makes it"
         }
         return nil
     }
 
-    /// Of the host, for what a test needs beside it.
+    /// A directory of the host, for what a test needs outside of the container.
     public let directory: String
     private let machine: LabProcess
-    /// The systemd in it, as the host counts processes.
+    /// The container's systemd, by its process id on the host.
     private let leader: pid_t
 
-    /// Boots one, runs `body`, and takes it away.
+    /// Boots a container, runs `body`, and removes the container.
     ///
     /// - Parameters:
     ///   - programs: where `holdfastd` and `holdfastctl` are.
-    ///   - packages: a folder with packages of them; then nothing is installed.
+    ///   - packages: a folder with their packages; if given, nothing is installed.
     public static func run(
         programs: String, packages: String? = nil, _ body: (Container) async throws -> Void
     ) async throws {
@@ -43,7 +43,7 @@ public struct Container: Sendable {
         let name = (directory as NSString).lastPathComponent
         defer {
             try? FileManager.default.removeItem(atPath: directory)
-            // What systemd-nspawn leaves behind.
+            // systemd-nspawn leaves this behind.
             rmdir("/run/systemd/nspawn/propagate/\(name)")
         }
         let group = ControlGroup(name)
@@ -81,7 +81,7 @@ public struct Container: Sendable {
         return outcome
     }
 
-    /// The folders of the shared libraries that Debian has not: those of Swift, unless they are linked in.
+    /// The folders of the shared libraries that Debian lacks: those of Swift, unless they are linked statically.
     public static func runtime(of programs: String) async throws -> Set<String> {
         let libraries = try await LabProcess.run(
             ["ldd", "\(programs)/holdfastd"], files: "/tmp/holdfast-ldd-\(UUID())")
@@ -95,7 +95,7 @@ public struct Container: Sendable {
             })
     }
 
-    /// Units of Debian's that no test needs: it boots sooner without them, and the journal is as good in memory.
+    /// Units of Debian's that no test needs: it boots faster without them, and the journal may as well stay in memory.
     private static let unneeded = [
         "systemd-journal-flush.service", "systemd-random-seed.service", "systemd-update-utmp.service",
         "systemd-update-utmp-runlevel.service", "console-getty.service", "apt-daily.timer", "apt-daily-upgrade.timer",
@@ -105,21 +105,21 @@ public struct Container: Sendable {
     private static func boot(
         _ name: String, _ directory: String, in group: ControlGroup, binding folders: Set<String>, contents: String
     ) async throws -> Container {
-        // Units that are needed may take as long as they want.
+        // Units that are needed may take as long as they need.
         let limits = "\(directory)/limits.conf"
         try "[Manager]\nDefaultTimeoutStartSec=30min\n".write(toFile: limits, atomically: true, encoding: .utf8)
-        // The container ends with the first process of a namespace, and that with ours.
+        // The container ends with the first process of a PID namespace, which ends with ours.
         var words = [
             "unshare", "--pid", "--fork", "--kill-child", "--mount-proc", "systemd-nspawn", "--directory", tree,
             "--volatile=overlay", "--private-network", "--register=no",
             "--keep-unit", "--quiet", "--boot", "--machine", name, "--console=pipe",
             "--bind-ro=\(contents)", "--bind-ro=\(limits):/etc/systemd/system.conf.d/limits.conf",
         ]
-        // Where the dynamic linker looks by itself: a home directory, say, the service does not see.
+        // The dynamic linker searches there on its own. The service could not see a home directory, for example.
         for (number, folder) in folders.sorted().enumerated() {
             words.append("--bind-ro=\(folder):/usr/local/lib/runtime-\(number)")
         }
-        // As on the kernel's command line.
+        // Like on the kernel's command line.
         words += unneeded.map { "systemd.mask=\($0)" }
         let machine = try await LabProcess.start(group.around(words), files: "\(directory)/console")
         var leader: pid_t?
@@ -139,7 +139,7 @@ public struct Container: Sendable {
         return Container(directory: directory, machine: machine, leader: leader)
     }
 
-    /// Of what a process has started, the first process of a container.
+    /// Finds the first process of a container among a process and its descendants.
     private static func leader(of pid: pid_t) -> pid_t? {
         let status = (try? String(contentsOfFile: "/proc/\(pid)/status", encoding: .utf8)) ?? ""
         if status.hasPrefix("Name:\tsystemd\n"), status.contains(/\nNSpid:.*\t1\n/) { return pid }
@@ -168,9 +168,9 @@ public struct Container: Sendable {
         return Lab.Failure("\(error)\nThe journal, its end:\n\(journal ?? "cannot be read")")
     }
 
-    // MARK: What is done in it
+    // MARK: Inside the container
 
-    /// Runs a program as root to its end; any ending is right.
+    /// Runs a program as root to its end; any ending is fine.
     public func finish(
         _ words: String...
     ) async throws -> (ending: LabProcess.Ending, output: String, errors: String) {
@@ -189,7 +189,7 @@ public struct Container: Sendable {
         return (ending, process.output, process.errors)
     }
 
-    /// Runs a program as root, which must end with 0.
+    /// Runs a program as root, which must exit with 0.
     ///
     /// - Returns: its standard output.
     @discardableResult
@@ -201,7 +201,7 @@ public struct Container: Sendable {
         return output
     }
 
-    /// As `run`, for the shell.
+    /// Does the same as `run`, for a line of shell.
     @discardableResult
     public func shell(_ line: String) async throws -> String {
         try await run("sh", "-c", line)

@@ -1,10 +1,10 @@
 import Foundation
 import Glibc
 
-/// A cgroup of its own for one container: systemd-nspawn with `--keep-unit` leaves a container in the cgroup that it was
-/// started in, and the units of two containers would be the same groups there.
+/// A separate cgroup for one container. systemd-nspawn with `--keep-unit` leaves a container in the cgroup that it was
+/// started in, where the units of two containers would be the same groups.
 struct ControlGroup {
-    /// In the hierarchies that systemd uses: its own of version 1, and the one of version 2.
+    /// Its paths in the hierarchies that systemd uses: its own of version 1, and that of version 2.
     private let paths: [String]
 
     init(_ name: String) {
@@ -21,18 +21,18 @@ struct ControlGroup {
         }
     }
 
-    /// Starts a command in it.
+    /// Returns the command that starts another one in it.
     func around(_ words: [String]) -> [String] {
         let enter =
             #"while [ "$1" != -- ]; do mkdir "$1" && echo $$ >"$1/cgroup.procs" || exit; shift; done; shift; exec "$@""#
         return ["sh", "-c", enter, "sh"] + paths + ["--"] + words
     }
 
-    /// - Returns: whether it is gone; not while something runs in it.
+    /// - Returns: whether it is gone, which it is not while something runs in it.
     func remove() -> Bool {
         for path in paths {
             let below = FileManager.default.enumerator(atPath: path)?.compactMap { $0 as? String } ?? []
-            // Only folders can be removed; the files in them go with them.
+            // Only folders can be removed; their files go with them.
             for folder in below.sorted().reversed() { rmdir("\(path)/\(folder)") }
             rmdir(path)
         }

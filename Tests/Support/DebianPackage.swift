@@ -1,8 +1,8 @@
 import Foundation
 
-/// The Debian package, from the programs of the tests or the release's, and the same once more as the next version.
+/// The Debian package, made from the programs of the tests or of the release, and the same again as the next version.
 public enum DebianPackage {
-    /// Why there can be none here; `nil` when one can be made.
+    /// Why a package cannot be made here; `nil` when one can.
     public static var obstacle: String? {
         let tools = ["dpkg-buildpackage", "dh", "fakeroot", "apt-ftparchive", "gpg", "lintian"]
         let missing = tools.filter { access("/usr/bin/\($0)", X_OK) != 0 }
@@ -13,13 +13,13 @@ public enum DebianPackage {
     private static let repository = URL(filePath: #filePath).deletingLastPathComponent().deletingLastPathComponent()
         .deletingLastPathComponent().path
 
-    /// A folder with `this.deb` and `next.deb`, which has a higher version.
+    /// Makes a folder with `this.deb` and `next.deb`, which has a higher version.
     public static func make(programs: String, in folder: String) async throws {
         try FileManager.default.createDirectory(atPath: folder, withIntermediateDirectories: true)
         func run(_ words: String...) async throws {
             try await LabProcess.run(words, files: "\(folder)/command-\(UUID().uuidString.prefix(8))")
         }
-        // The release's, if `make deb` has built it; it is not built here.
+        // The release's package, if `make deb` has built it; it is not built here.
         let built = ProcessInfo.processInfo.environment["HOLDFAST_PACKAGE"]
         if built == nil { try await run("\(repository)/scripts/package", "--quick", programs, "\(folder)/built") }
         let files = try FileManager.default.contentsOfDirectory(atPath: built ?? "\(folder)/built")
@@ -33,7 +33,7 @@ public enum DebianPackage {
         try await run("dpkg-deb", "-Znone", "--root-owner-group", "--build", "\(folder)/next", "\(folder)/next.deb")
     }
 
-    /// A repository for apt that a key made for it has signed.
+    /// Makes an apt repository, signed with a key that is made for it.
     public static func makeRepository(of packages: String, in folder: String) async throws {
         let home = folder + "-key"
         try FileManager.default.createDirectory(
@@ -46,12 +46,12 @@ public enum DebianPackage {
             ], files: "\(home)/gpg")
         try await LabProcess.run(
             environment + ["\(repository)/scripts/apt-repository", packages, folder], files: "\(home)/repository")
-        // The agent would live on.
+        // Otherwise the agent would keep running.
         try await LabProcess.run(environment + ["gpgconf", "--kill", "all"], files: "\(home)/agent")
     }
 
-    /// What lintian complains about; empty when there is nothing. What is known of programs that are not the release's is
-    /// left out.
+    /// Returns what lintian complains about; empty if nothing. Known complaints about programs that are not the
+    /// release's are omitted.
     public static func complaints(about package: String) async throws -> String {
         try await LabProcess.run(
             [

@@ -1,4 +1,4 @@
-/// What a test is told, one after the other and nothing passed over.
+/// What a test is told, one after the other, skipping nothing.
 public actor Heard<Element: Sendable> {
     private let stream: AsyncStream<Element>
     private let continuation: AsyncStream<Element>.Continuation
@@ -7,10 +7,10 @@ public actor Heard<Element: Sendable> {
         (stream, continuation) = AsyncStream.makeStream()
     }
 
-    /// From any thread.
+    /// Can be called from any thread.
     public nonisolated func append(_ element: Element) { continuation.yield(element) }
 
-    /// The next one, which is waited for.
+    /// Waits for the next one.
     public func next() async -> Element? {
         // An iterator has no state of its own: it takes from the stream.
         var iterator = stream.makeAsyncIterator()

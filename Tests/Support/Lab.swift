@@ -2,7 +2,7 @@ import Foundation
 import Glibc
 import Synchronization
 
-/// A network of its own for one test: namespaces, joined by veth pairs, without a way to the outside.
+/// A separate network for one test: namespaces, joined by veth pairs, without a way out.
 ///
 ///     HOST                         ROUTER                      SERVER
 ///     holdfastd, tcpdump           forwards                    mosquitto, mosquitto_sub
@@ -12,23 +12,23 @@ import Synchronization
 ///                                  far   10.77.9.254/24 ────── eth0 10.77.9.1/24
 ///     up1 10.77.1.1/24 ─────────── near1 10.77.1.254/24          default via 10.77.9.254
 ///
-/// A fourth, for a second server, is at 10.77.8.1 when a test asks for it.
+/// A fourth namespace, for a second server, is at 10.77.8.1 when a test asks for it.
 ///
-/// Both uplinks are up; the default route goes by up0 until a test moves it. The control socket is a file and is reached
-/// from anywhere.
+/// Both uplinks are up; the default route uses up0 until a test moves it. The control socket is a file and can be
+/// reached from every namespace.
 public struct Lab: Sendable {
     public let host: Namespace
     public let router: Namespace
     public let server: Namespace
-    /// For a second server, without links until `addBackup`.
+    /// For a second server; without links until `addBackup`.
     public let backup: Namespace
-    /// An empty directory that anybody may enter; removed at the end.
+    /// An empty directory that anyone may enter; removed at the end.
     public let directory: String
     private let processes: LabProcesses
 
-    /// The address of `server`, as the host reaches it.
+    /// The address where the host reaches `server`.
     public static let serverAddress = "10.77.9.1"
-    /// The address of `backup`, as the host and `server` reach it.
+    /// The address where the host and `server` reach `backup`.
     public static let backupAddress = "10.77.8.1"
 
     public struct Failure: Error, CustomStringConvertible {
@@ -37,9 +37,10 @@ public struct Lab: Sendable {
         public init(_ description: String) { self.description = description }
     }
 
-    /// Runs `body` in a new lab, and takes everything down again.
+    /// Runs `body` in a new lab, and removes everything afterwards.
     ///
-    /// - Parameter explain: makes the error of a body that threw the one that is thrown, while everything is still there.
+    /// - Parameter explain: turns the error that `body` threw into the one that is thrown, while everything is still
+    ///   there.
     public static func run(
         _ body: (Lab) async throws -> Void,
         explain: (Lab, any Error) async -> any Error = { $1 }
@@ -101,8 +102,8 @@ public struct Lab: Sendable {
         }
     }
 
-    /// Waits until the first uplink is up at both ends; before that a packet may wait a second for the router's answer to
-    /// ARP.
+    /// Waits until the first uplink is up at both ends. Before that, a packet may wait a second for the router's answer
+    /// to ARP.
     public func uplinkIsUp() async throws {
         try await until("up0 is up") { try await host.ip("link show up0").contains("state UP") }
         try await until("near0 is up") { try await router.ip("link show near0").contains("state UP") }
@@ -114,7 +115,7 @@ public struct Lab: Sendable {
         try? FileManager.default.removeItem(atPath: directory)
     }
 
-    /// Joins the fourth namespace to the router, as a network of its own.
+    /// Connects the fourth namespace to the router, as another network.
     public func addBackup() async throws {
         try await router.ip(
             "link add farther type veth peer name eth0 netns \(backup.name)", "addr add 10.77.8.254/24 dev farther",
@@ -125,7 +126,7 @@ public struct Lab: Sendable {
 
     // MARK: The uplink
 
-    /// Sets the first uplink down; the kernel takes its routes away.
+    /// Sets the first uplink down; the kernel removes its routes.
     public func uplinkDown() async throws {
         try await host.ip("link set up0 down")
     }
@@ -135,7 +136,7 @@ public struct Lab: Sendable {
         try await host.ip("link set up0 up", "route add default via 10.77.0.254")
     }
 
-    /// Makes the router swallow everything, without a word to either side.
+    /// Makes the router drop everything without telling either side.
     public func breakNetwork() async throws {
         try await router.nft(
             "add table ip hole; add chain ip hole pass { type filter hook forward priority 0; }; "
@@ -149,9 +150,9 @@ public struct Lab: Sendable {
 
     // MARK: Programs
 
-    /// Starts a program that is killed at the end at the latest.
+    /// Starts a program, which is killed at the end of the lab at the latest.
     ///
-    /// - Parameter name: what its output files are called.
+    /// - Parameter name: the name of its output files.
     public func start(_ name: String, _ words: [String], in namespace: Namespace?) async throws -> LabProcess {
         let process = try await LabProcess.start(
             namespace?.inside(words) ?? words, files: "\(directory)/\(name)-\(UUID().uuidString.prefix(8))")
@@ -159,7 +160,7 @@ public struct Lab: Sendable {
         return process
     }
 
-    /// Runs a program of the lab to its end; any ending is right.
+    /// Runs a program of the lab to its end; any ending is fine.
     public func finish(
         _ words: [String], in namespace: Namespace?
     ) async throws -> (ending: LabProcess.Ending, output: String, errors: String) {
@@ -168,7 +169,7 @@ public struct Lab: Sendable {
         return (ending, process.output, process.errors)
     }
 
-    /// What every program that was started has written, for a person who looks for the fault.
+    /// What all programs that were started have written, for a person who looks for the fault.
     public func outputs() async -> [(name: String, text: String)] {
         await processes.outputs()
     }
@@ -186,8 +187,8 @@ public struct Lab: Sendable {
     }
 }
 
-/// Waits until something has come true that tells nobody, looking often. What a look takes longer than ten seconds does
-/// not count: then nothing ran here, as on a machine that was stopped.
+/// Waits for a condition that nothing announces, by checking it often. A check counts for at most ten seconds: if it
+/// took longer, nothing ran here, as on a machine that was stopped.
 public func until(
     _ what: String, within limit: Duration = .seconds(180), _ condition: () async throws -> Bool
 ) async throws {
@@ -219,8 +220,8 @@ private actor LabProcesses {
     }
 }
 
-/// How many labs there are at a time: their programs wait most of the time, so it is more than there are processors.
-/// `scripts/test` has as many end-to-end tests under way, so that none waits here.
+/// The number of labs at a time. It is more than there are processors, because their programs wait most of the time.
+/// `scripts/test` runs as many end-to-end tests at once, so that none waits here.
 enum LabCapacity {
     static let shared = Capacity(3 * Capacity.processors)
 }

@@ -1,10 +1,10 @@
-/// The connections that the host begins, with the kernel's time of each.
+/// The connections that the host opens, with the kernel's time of each.
 public struct LabCapture: Sendable {
     private let process: LabProcess
 
     /// Starts tcpdump, and returns when it listens.
     public init(_ lab: Lab, port: Int = 1883) async throws {
-        // On one interface, it would end when that is set down.
+        // If it listened on one interface, it would end when that is set down.
         let process = try await lab.start(
             "tcpdump",
             [

@@ -1,4 +1,4 @@
-/// How a client of mosquitto's, near a server, speaks to it.
+/// How one of mosquitto's clients, beside a server, connects to it.
 public struct LabClient: Sendable {
     let lab: Lab
     var namespace: Namespace
@@ -6,7 +6,7 @@ public struct LabClient: Sendable {
     var login: LabLogin?
     var version: LabVersion
 
-    /// - Parameter namespace: where the client and the server are; `server` unless it is given.
+    /// - Parameter namespace: the namespace of the client and the server; `server` unless it is given.
     public init(
         _ lab: Lab, in namespace: Namespace? = nil, port: Int = 1883, login: LabLogin? = nil,
         version: LabVersion = .five
@@ -31,7 +31,7 @@ public struct LabClient: Sendable {
     }
 }
 
-/// The version of MQTT that a client of mosquitto's speaks, as it writes it.
+/// The version of MQTT that one of mosquitto's clients speaks, as its option is written.
 public enum LabVersion: String, Sendable {
     case threeOneOne = "311"
     case five = "5"

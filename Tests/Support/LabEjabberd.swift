@@ -1,10 +1,10 @@
 import Foundation
 
-/// An ejabberd with its MQTT listener, run as `ejabberdctl` runs it, but with files of its own, without an init system,
+/// An ejabberd with its MQTT listener, run like `ejabberdctl` runs it, but with its own files, without an init system,
 /// and without epmd: every node is alone in its namespace, so all of them can listen for each other on one known port.
 ///
-/// Its sessions are in memory: they outlive connections, and go to another node of the cluster with their client, but die
-/// with the node that has them. Everybody is let in who gives any name and any password.
+/// Its sessions are in memory: they outlive connections, and follow their client to another node of the cluster, but
+/// die with the node that has them. Any name with any password is let in.
 public actor LabEjabberd: LabBroker {
     private let lab: Lab
     private let namespace: Namespace
@@ -24,13 +24,13 @@ public actor LabEjabberd: LabBroker {
         }
     }()
 
-    /// Whether the tests that need one can run here.
+    /// Whether the tests that need ejabberd can run here.
     public static var isInstalled: Bool { libraries != nil }
 
     /// The port on which the nodes of a cluster speak with each other.
     private static let clusterPort = 4370
 
-    /// - Parameter address: what the other nodes of its cluster reach it at.
+    /// - Parameter address: where the other nodes of its cluster reach it.
     public init(_ lab: Lab, in namespace: Namespace, address: String) throws {
         self.lab = lab
         self.namespace = namespace
@@ -73,14 +73,14 @@ public actor LabEjabberd: LabBroker {
         try await serves(times: 1)
     }
 
-    /// Makes it a node of another's cluster, as `ejabberdctl join_cluster` does. What it had before is forgotten.
+    /// Adds it to another node's cluster, as `ejabberdctl join_cluster` does. What it had before is forgotten.
     public func join(_ other: LabEjabberd) async throws {
         try await control("join_cluster", other.node)
-        // It starts anew for that.
+        // It restarts for that.
         try await serves(times: 2)
     }
 
-    /// The nodes of its cluster that run.
+    /// The running nodes of its cluster.
     public func cluster() async throws -> [String] {
         try await control("list_cluster").split(separator: "\n").map { $0.filter { $0 != "'" } }
     }
@@ -103,7 +103,7 @@ public actor LabEjabberd: LabBroker {
         [
             "env", "HOME=\(folder)", "ERL_LIBS=\(Self.libraries ?? "")", "ERL_CRASH_DUMP_BYTES=0",
             "EJABBERD_CONFIG_PATH=\(folder)/ejabberd.yml", "EJABBERD_LOG_PATH=\(log)",
-            // One scheduler that does not spin: it starts three times as fast where others are at work too.
+            // One scheduler that does not spin: it starts three times as fast when other programs are busy.
             "erl", "-noinput", "+S", "1:1", "+sbwt", "none", "-name", name, "-setcookie", "lab",
             "-start_epmd", "false", "-erl_epmd_port", "\(Self.clusterPort)",
         ]
@@ -111,7 +111,7 @@ public actor LabEjabberd: LabBroker {
 
     private func serves(times: Int) async throws {
         guard let process else { throw Lab.Failure("ejabberd is not started") }
-        // It works for seconds before it does; how long that takes is up to what else the machine does.
+        // It works for seconds before it serves; how long that takes depends on what else the machine does.
         try await until("ejabberd serves", within: .seconds(1200)) {
             guard await process.isRunning else { throw Lab.Failure("ejabberd ended: \(process.output)") }
             guard process.processorTime < .seconds(100) else {

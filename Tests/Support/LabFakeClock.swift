@@ -1,8 +1,8 @@
 import Foundation
 
-/// libfaketime, which tells the programs that it is loaded into another time; the file says which.
+/// libfaketime, which gives the programs that load it another time; a file says which.
 public enum LabFakeClock {
-    /// Its file, if it is installed.
+    /// The path of the library, if it is installed.
     public static let library: String? = {
         let root = "/usr/lib"
         let folders = (try? FileManager.default.contentsOfDirectory(atPath: root)) ?? []
@@ -10,6 +10,6 @@ public enum LabFakeClock {
             .first { FileManager.default.fileExists(atPath: $0) }
     }()
 
-    /// A sanitizer's runtime asks for the time before the library is ready, and both wait for ever.
+    /// A sanitizer's runtime asks for the time before the library is ready, and both wait forever.
     public static let isInTheWay = Sanitizer.inUse != nil
 }

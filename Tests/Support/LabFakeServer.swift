@@ -1,9 +1,9 @@
 import Foundation
 import Glibc
 
-/// A TCP server that answers whatever the first bytes of a client are with always the same bytes.
+/// A TCP server that always answers with the same bytes, whatever a client sends first.
 ///
-/// A socket stays in the namespace of the thread that made it, so a thread of its own enters the server's.
+/// A socket stays in the namespace of the thread that made it, so a separate thread enters the server's.
 public final class LabFakeServer: Sendable {
     private let listener: Int32
 
@@ -41,7 +41,7 @@ public final class LabFakeServer: Sendable {
             _ = fcntl(client, F_SETFD, FD_CLOEXEC)
             if read(client, &buffer, buffer.count) > 0 {
                 _ = send(client, answer, answer.count, Int32(MSG_NOSIGNAL))
-                // Until the client closes.
+                // Until the client closes the connection.
                 while read(client, &buffer, buffer.count) > 0 {}
             }
             close(client)

@@ -1,4 +1,4 @@
-/// A family of addresses, with what a lab has in it.
+/// A family of addresses, with those of the lab.
 public enum LabFamily: String, Sendable, CaseIterable {
     case ipv4, ipv6
 
@@ -27,7 +27,7 @@ public enum LabFamily: String, Sendable, CaseIterable {
         }
     }
 
-    /// Takes the host's address on an uplink away, as the words of `ip`.
+    /// The words of `ip` that remove the host's address from an uplink.
     public func removal(_ uplink: Int) -> String {
         switch self {
         case .ipv4: "addr del \(source(uplink))/24 dev up\(uplink)"
@@ -35,7 +35,7 @@ public enum LabFamily: String, Sendable, CaseIterable {
         }
     }
 
-    /// The default route by an uplink, as the words of `ip` behind `route add`, `replace` or `del`.
+    /// The default route through an uplink, as the words of `ip` after `route add`, `replace` or `del`.
     public func defaultRoute(_ uplink: Int) -> String {
         switch self {
         case .ipv4: "default via 10.77.\(uplink).254 dev up\(uplink)"
@@ -46,10 +46,10 @@ public enum LabFamily: String, Sendable, CaseIterable {
 }
 
 extension Lab {
-    /// Adds IPv6 to everything that the lab has from the beginning, with the default route by the first uplink. Before
-    /// the server is started.
+    /// Adds IPv6 to everything that the lab has from the start, with the default route through the first uplink. Call
+    /// it before the server is started.
     ///
-    /// - Parameter isOnHost: `false`: the host has none yet; `addIPv6ToHost` adds it.
+    /// - Parameter isOnHost: `false` if the host is to have none yet; `addIPv6ToHost` adds it.
     public func addIPv6(isOnHost: Bool = true) async throws {
         for namespace in [router, server] { try await namespace.enableIPv6() }
         try await router.run(["sysctl", "-qw", "net.ipv6.conf.all.forwarding=1"])
@@ -61,7 +61,7 @@ extension Lab {
         if isOnHost { try await addIPv6ToHost() }
     }
 
-    /// Gives the host its addresses and its default route.
+    /// Gives the host its IPv6 addresses and its default route.
     public func addIPv6ToHost() async throws {
         try await host.enableIPv6()
         let (family, uplinks) = (LabFamily.ipv6, [0, 1])
@@ -75,7 +75,7 @@ extension Namespace {
     fileprivate func enableIPv6() async throws {
         try await run([
             "sysctl", "-qw", "net.ipv6.conf.all.disable_ipv6=0", "net.ipv6.conf.default.disable_ipv6=0",
-            // The addresses of the lab are all its own; nobody has to be asked for some seconds.
+            // All addresses of the lab are its own; there is no need to ask for seconds whether anybody else has them.
             "net.ipv6.conf.all.accept_dad=0", "net.ipv6.conf.default.accept_dad=0",
         ])
     }

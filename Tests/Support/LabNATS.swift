@@ -3,9 +3,9 @@ import Glibc
 
 /// A NATS server with its MQTT listener. It speaks MQTT 3.1.1, with every QoS, and refuses 5 in words.
 ///
-/// Sessions and retained messages are streams of JetStream on disk, which it writes at once here, so that they outlive it.
+/// Sessions and retained messages are JetStream streams on disk, which it writes at once here, so that they outlive it.
 public actor LabNATS: LabBroker {
-    /// Where scripts/setup puts it, unless HOLDFAST_NATS_SERVER says where it is.
+    /// Where scripts/setup puts it, unless HOLDFAST_NATS_SERVER names another path.
     private static let program: String = {
         if let path = getenv("HOLDFAST_NATS_SERVER") { return String(cString: path) }
         var root = URL(fileURLWithPath: #filePath)
@@ -13,7 +13,7 @@ public actor LabNATS: LabBroker {
         return root.appendingPathComponent(".build-servers/bin/nats-server").path
     }()
 
-    /// Whether the tests that need one can run here.
+    /// Whether the tests that need NATS can run here.
     public static var isInstalled: Bool { FileManager.default.isExecutableFile(atPath: program) }
 
     private let lab: Lab

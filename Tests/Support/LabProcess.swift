@@ -1,11 +1,11 @@
 import Foundation
 public import Glibc
 
-/// A program that a test started, and only that: it is killed by its own id, and by the kernel when the test process
-/// dies.
+/// A program that a test started. Nothing else is ever killed: it is killed by its own id, and by the kernel when the
+/// test process dies.
 ///
-/// A thread of its own starts it and waits for it: the kernel's parent-death signal counts from the thread that forked,
-/// and the threads of Swift's pool are too few to wait in.
+/// A separate thread starts it and waits for it: the kernel's parent-death signal depends on the thread that forked,
+/// and Swift's pool has too few threads to wait in.
 public actor LabProcess {
     /// How a process ended.
     public enum Ending: Hashable, Sendable {
@@ -17,7 +17,7 @@ public actor LabProcess {
         public var description: String
     }
 
-    /// What was started, for messages.
+    /// The command, for messages.
     public nonisolated let name: String
     public nonisolated let pid: pid_t
     /// The files that standard output and standard error go to.
@@ -37,7 +37,7 @@ public actor LabProcess {
 
     /// Starts a program found in PATH.
     ///
-    /// - Parameter files: the path that the names of its output files begin with; what they hold is kept.
+    /// - Parameter files: the prefix of the paths of its output files, which are kept.
     public static func start(_ words: [String], files: String) async throws -> LabProcess {
         let command = ["setpriv", "--pdeathsig", "KILL", "--"] + words
         return try await withCheckedThrowingContinuation { continuation in
@@ -53,7 +53,7 @@ public actor LabProcess {
                     name: words.joined(separator: " "), pid: pid, outputFile: files + ".out",
                     errorFile: files + ".err")
                 continuation.resume(returning: process)
-                // It stays a zombie until the actor takes it, so that its id can never mean another process.
+                // It stays a zombie until the actor reaps it, so that its id can never mean another process.
                 var information = siginfo_t()
                 while waitid(P_PID, id_t(pid), &information, WEXITED | WNOWAIT) != 0, errno == EINTR {}
                 Task { await process.take() }
@@ -64,7 +64,7 @@ public actor LabProcess {
     /// Runs a program to its end.
     ///
     /// - Returns: what it wrote to standard output.
-    /// - Throws: when it does not end with 0, with what it wrote to standard error.
+    /// - Throws: an error with what it wrote to standard error, unless it exits with 0.
     @discardableResult
     public static func run(_ words: [String], files: String) async throws -> String {
         let process = try await start(words, files: files)
@@ -77,9 +77,9 @@ public actor LabProcess {
         return output
     }
 
-    /// What it wrote to standard output until now.
+    /// What it has written to standard output so far.
     public nonisolated var output: String { Self.text(of: outputFile) }
-    /// What it wrote to standard error until now.
+    /// What it has written to standard error so far.
     public nonisolated var errors: String { Self.text(of: errorFile) }
 
     private static func text(of file: String) -> String {
@@ -88,21 +88,21 @@ public actor LabProcess {
 
     public var isRunning: Bool { ending == nil }
 
-    /// For how long it has had a processor; zero once it is gone.
+    /// How much processor time it has used; zero once it is gone.
     public nonisolated var processorTime: Duration {
         let line = (try? String(contentsOfFile: "/proc/\(pid)/stat", encoding: .utf8)) ?? ""
-        // The name may have blanks in it; behind it, the times are the 12th and the 13th (proc(5)).
+        // The name may contain blanks; after it, the times are the 12th and the 13th field (proc(5)).
         let fields = line[(line.lastIndex(of: ")") ?? line.startIndex)...].split(separator: " ")
         let ticks = fields.count > 13 ? (Int(fields[12]) ?? 0) + (Int(fields[13]) ?? 0) : 0
         return .seconds(ticks) / sysconf(Int32(_SC_CLK_TCK))
     }
 
-    /// Sends a signal, if it still runs.
+    /// Sends a signal, if it is still running.
     public func signal(_ number: Int32) {
         if ending == nil { kill(pid, number) }
     }
 
-    /// Kills it, which it cannot notice, and returns when it is gone.
+    /// Kills it with SIGKILL, and returns when it is gone.
     public func killed() async throws {
         signal(SIGKILL)
         try await ended(within: .seconds(180))
@@ -141,11 +141,11 @@ public actor LabProcess {
         posix_spawn_file_actions_addopen(&actions, STDIN_FILENO, "/dev/null", O_RDONLY, 0)
         posix_spawn_file_actions_addopen(&actions, STDOUT_FILENO, output, flags, 0o644)
         posix_spawn_file_actions_addopen(&actions, STDERR_FILENO, errors, flags, 0o644)
-        // NIO's sockets are not closed on exec: a connection of another test would stay open as long as this program.
+        // NIO's sockets stay open on exec: a connection of another test would stay open as long as this program.
         let limit = CInt(min(8192, sysconf(CInt(_SC_OPEN_MAX))))
         for descriptor in (STDERR_FILENO + 1)..<limit { posix_spawn_file_actions_addclose(&actions, descriptor) }
-        // A program would begin with the signals blocked that this thread blocks, and with those ignored that this program
-        // ignores: a shell lets what it starts in the background ignore SIGINT.
+        // Otherwise the program would start with the signals blocked that this thread blocks, and those ignored that
+        // this process ignores: a shell makes what it starts in the background ignore SIGINT.
         var attributes = posix_spawnattr_t()
         posix_spawnattr_init(&attributes)
         defer { posix_spawnattr_destroy(&attributes) }

@@ -1,14 +1,14 @@
 import Foundation
 
-/// A RabbitMQ with its MQTT plugin, run as its own scripts run it under an init system, but with files of its own and
-/// with an epmd of its own in its namespace. It speaks MQTT 3.1.1, and closes without a word who speaks 5.
+/// A RabbitMQ with its MQTT plugin, run like its own scripts run it under an init system, but with its own files and
+/// its own epmd in its namespace. It speaks MQTT 3.1.1, and closes a connection that speaks 5 without a word.
 ///
-/// What is subscribed to with QoS 1 is a durable queue, so a session outlives it. It has no QoS 2: it grants 1, and answers
-/// a PUBLISH of QoS 2 with PUBACK. What is retained comes to a filter without wildcards only. (3.10)
+/// A QoS 1 subscription is a durable queue, so a session outlives the server. It has no QoS 2: it grants 1, and answers
+/// a QoS 2 PUBLISH with PUBACK. Retained messages are only delivered to filters without wildcards. (3.10)
 public actor LabRabbitMQ: LabBroker {
     private static let program = "/usr/lib/rabbitmq/bin/rabbitmq-server"
 
-    /// Whether the tests that need one can run here.
+    /// Whether the tests that need RabbitMQ can run here.
     public static var isInstalled: Bool { FileManager.default.isExecutableFile(atPath: program) }
 
     private let lab: Lab
@@ -54,9 +54,10 @@ public actor LabRabbitMQ: LabBroker {
                 "RABBITMQ_MNESIA_BASE=\(folder)/database", "RABBITMQ_LOG_BASE=\(folder)/log", "RABBITMQ_LOGS=-",
                 "RABBITMQ_PID_FILE=\(folder)/pid", "RABBITMQ_ENABLED_PLUGINS_FILE=\(folder)/plugins",
                 "RABBITMQ_CONFIG_FILE=\(folder)/rabbitmq.conf", "ERL_CRASH_DUMP_BYTES=0",
-                // One scheduler that does not spin, as with ejabberd.
+                // One scheduler that does not spin, as for ejabberd.
                 "RABBITMQ_SERVER_ADDITIONAL_ERL_ARGS=+S 1:1 +sbwt none",
-                // The script becomes the server instead of having it as a child, so that the one that is killed is the server.
+                // The script becomes the server instead of starting it as a child, so that the process that is killed
+                // is the server.
                 "RUNNING_UNDER_SYSTEMD=true", Self.program,
             ], in: lab.server)
         self.process = process

@@ -3,7 +3,7 @@ import Glibc
 
 /// What a host must have for a lab.
 public enum LabRequirements {
-    /// What is missing here; empty when a lab can be made.
+    /// What is missing here; empty if a lab can be made.
     public static let missing: [String] = {
         guard geteuid() == 0 else { return ["root is needed for network namespaces"] }
         let tools = [
@@ -22,7 +22,7 @@ public enum LabRequirements {
     /// `HOLDFAST_REQUIRE_ALL=1`: a test that cannot run fails instead of being skipped.
     public static let isAllRequired = getenv("HOLDFAST_REQUIRE_ALL").map { String(cString: $0) } == "1"
 
-    /// Makes a namespace and removes it: containers often may not.
+    /// Makes a namespace and removes it, which many containers may not do.
     private static func namespaceFailure() -> String? {
         let name = "\(Namespace.prefix)\(getpid())probe"
         let status = system("exec 2>/dev/null; ip netns add \(name) && ip netns del \(name)")

@@ -1,7 +1,7 @@
 import Foundation
 import Glibc
 
-/// A real server in a lab, of whatever make.
+/// A real server of any kind in a lab.
 public protocol LabBroker: Actor {
     /// Starts it, and returns when it serves.
     func start() async throws
@@ -9,25 +9,25 @@ public protocol LabBroker: Actor {
     func kill() async throws
 }
 
-/// A mosquitto in the lab's server namespace, which survives being killed as well as its own persistence lets it.
+/// A mosquitto in the lab's server namespace. It survives being killed as well as its own persistence allows.
 public actor LabServer: LabBroker {
     /// The users that it lets in; without any, everybody.
     public struct Options: Sendable {
         public var port = 1883
         /// Names and passwords.
         public var users: [String: String] = [:]
-        /// How many messages of QoS 1 and 2 may be unanswered in each direction; mosquitto's own number unless it is given.
+        /// How many QoS 1 and 2 messages may be unanswered in each direction; mosquitto's default unless it is given.
         public var inFlight: Int?
         /// Whether every change is written to disk at once.
         public var isPersistent = true
-        /// Where it speaks MQTT over WebSocket beside `port`.
+        /// The port for MQTT over WebSocket, in addition to `port`.
         public var webSocketPort: Int?
-        /// The same with TLS; `port` is then without.
+        /// The same port with TLS; `port` is then without TLS.
         public var secureWebSocketPort: Int?
-        /// The PEM files of the listener with TLS.
+        /// The PEM files of the TLS listener.
         public var certificate: String?
         public var key: String?
-        /// The authority that clients' certificates must be of, if they must have one. Their names are logged.
+        /// The authority that must have signed clients' certificates, if clients need one. Their names are logged.
         public var clientAuthority: String?
 
         public init() {}
@@ -98,7 +98,7 @@ public actor LabServer: LabBroker {
         process = nil
     }
 
-    /// It does not run, and does not know it, until `resume`; its kernel goes on for it.
+    /// Stops the process without its noticing, until `resume`; its kernel goes on for it.
     public func pause() async {
         await process?.signal(SIGSTOP)
     }
@@ -107,15 +107,15 @@ public actor LabServer: LabBroker {
         await process?.signal(SIGCONT)
     }
 
-    /// Lets a user in with another password from the next start on.
+    /// Changes a user's password from the next start on.
     public func change(password: String, of user: String) async throws {
         try await lab.server.run(["mosquitto_passwd", "-b", "\(folder)/passwords", user, password])
     }
 
-    /// What it has logged since it was started last.
+    /// What it has logged since its last start.
     public var log: String { process?.errors ?? "" }
 
-    /// Waits until its persistence on disk names a client.
+    /// Waits until its database on disk contains the text.
     public func hasPersisted(_ text: String) async throws {
         let file = "\(folder)/mosquitto.db"
         try await until("\(text) is in mosquitto.db") {
@@ -123,12 +123,12 @@ public actor LabServer: LabBroker {
         }
     }
 
-    /// Deletes what it has persisted.
+    /// Deletes its database.
     public func forget() {
         unlink("\(folder)/mosquitto.db")
     }
 
-    /// Publishes as another client, near the server.
+    /// Publishes as another client, beside the server.
     public func publish(_ payload: String, to topic: String, qos: Int = 1) async throws {
         try await LabClient(lab, port: options.port).publish(payload, to: topic, qos: qos)
     }

@@ -1,6 +1,6 @@
 import Foundation
 
-/// The far end: a client near the server that writes down everything it gets.
+/// The far end: a client beside the server that records everything it receives.
 public struct LabSubscriber: Sendable {
     /// A message that arrived.
     public struct Message: Hashable, Sendable {
@@ -12,9 +12,9 @@ public struct LabSubscriber: Sendable {
 
     /// Subscribes, and returns when the server has acknowledged it.
     ///
-    /// With QoS 0: over the loopback nothing is lost, the order is the server's, and what comes twice the server got
-    /// twice. With QoS 2, a stream of thousands ends after a while with a protocol error between this mosquitto and its
-    /// own mosquitto_sub (2.0.11).
+    /// It uses QoS 0: over the loopback nothing is lost, the order is the server's, and what arrives twice reached the
+    /// server twice. With QoS 2, a stream of thousands ends after a while with a protocol error between this mosquitto
+    /// and its own mosquitto_sub (2.0.11).
     public init(_ lab: Lab, port: Int = 1883, filter: String) async throws {
         try await self.init(LabClient(lab, port: port), filter: filter)
     }
@@ -30,7 +30,7 @@ public struct LabSubscriber: Sendable {
         }
     }
 
-    /// Everything until now, in the order of arrival.
+    /// Everything so far, in the order of arrival.
     public var messages: [Message] {
         process.output.split(separator: "\n").compactMap { line in
             let words = line.split(separator: " ", maxSplits: 2, omittingEmptySubsequences: false)
@@ -39,7 +39,7 @@ public struct LabSubscriber: Sendable {
         }
     }
 
-    /// Waits until what has arrived is enough.
+    /// Waits until enough messages have arrived.
     @discardableResult
     public func received(_ what: String, _ isEnough: ([Message]) -> Bool) async throws -> [Message] {
         var seen: [Message] = []

@@ -1,10 +1,10 @@
 import Glibc
 
-/// A tunnel in a namespace, as a VPN makes one, that swallows what it is given. It is gone with its last reference.
+/// A tunnel in a namespace, like a VPN's, that swallows what it is given. It is removed with its last reference.
 public final class LabTunnel: Sendable {
     private let descriptor: CInt
 
-    /// Makes it, sets it up and gives it an address.
+    /// Creates it, sets it up and gives it an address.
     ///
     /// - Parameter address: with prefix length, for example `10.50.0.1/24`.
     public init(_ name: String, address: String, in namespace: Namespace) async throws {

@@ -3,8 +3,8 @@ public import MQTT
 public import NIOCore
 import NIOPosix
 
-/// A small MQTT 5 and 3.1.1 server on a port of 127.0.0.1, for tests that need real connections and exact control over what the
-/// server says. It keeps one session, answers as its behaviour says, and tells everything that it receives.
+/// A small MQTT 5 and 3.1.1 server on a port of 127.0.0.1, for tests that need real connections and exact control over
+/// what the server says. It keeps one session, answers as its behaviour says, and reports everything that it receives.
 public actor LoopbackServer {
     /// How the server answers.
     public struct Behaviour: Sendable {
@@ -16,13 +16,13 @@ public actor LoopbackServer {
         public var answersSubscribe = true
         /// What PUBACK and PUBREC answer to messages of these topics.
         public var refusedTopics: [String: ReasonCode] = [:]
-        /// How the connection ends at messages of these topics: with this code, or without a word.
+        /// How the connection ends when a message of these topics arrives: with this code, or without a word.
         public var endings: [String: ReasonCode?] = [:]
-        /// The connection is reset when these bytes have arrived, in the middle of whatever they are in.
+        /// The connection is reset when these bytes arrive, wherever they occur.
         public var poison: ByteBuffer?
-        /// What SUBACK answers to these filters; else what is asked for is granted.
+        /// What SUBACK answers to these filters; all others are granted what they ask for.
         public var refusedFilters: [String: ReasonCode] = [:]
-        /// The password of everybody; clients must then authenticate by SCRAM-SHA-256.
+        /// Everybody's password; clients must then authenticate by SCRAM-SHA-256.
         public var scramPassword: String?
         /// Whether the server's own proof is wrong.
         public var spoilsProof = false
@@ -30,11 +30,11 @@ public actor LoopbackServer {
         public var answersAuth = true
         /// Sent instead of CONNACK.
         public var greeting: ByteBuffer?
-        /// What a server does that does not speak a version of MQTT.
+        /// What the server does with versions of MQTT that it does not speak.
         public var refusals: [ProtocolVersion: Refusal] = [:]
 
         public enum Refusal: Sendable {
-            /// CONNACK with return code 1, as the standard of MQTT 3.1.1 wants it.
+            /// CONNACK with return code 1, as the MQTT 3.1.1 standard requires.
             case inWords
             /// The connection is closed.
             case bySilence
@@ -56,11 +56,11 @@ public actor LoopbackServer {
     public private(set) var port = 0
     public private(set) var hasSession = false
     public let events: Arrivals<Event>
-    /// That of the present connection, or of the last one.
+    /// The version of the present connection, or of the last one.
     public private(set) var version = ProtocolVersion.five
     private var behaviour = Behaviour()
     private var listener: (any Channel)?
-    /// While the server is stopped, nobody else gets its port.
+    /// Keeps the port from everybody else while the server is stopped.
     private var place: TakenPort?
     private var channel: (any Channel)?
     private var lastID: UInt16 = 0
@@ -73,7 +73,7 @@ public actor LoopbackServer {
         events = Arrivals(eventLoop: eventLoop)
     }
 
-    /// Listens, on the port of the last time if there was one.
+    /// Starts to listen, on the same port as the last time if there was one.
     public func start() async throws {
         let place = try self.place ?? TakenPort()
         self.place = place
@@ -92,7 +92,7 @@ public actor LoopbackServer {
             .get()
     }
 
-    /// Accepts no more connections and drops the one that there is.
+    /// Stops listening and drops the present connection.
     public func stop() async throws {
         try await listener?.close()
         listener = nil
@@ -103,12 +103,12 @@ public actor LoopbackServer {
         change(&behaviour)
     }
 
-    /// Has a session before the client has.
+    /// Makes the server have a session before the client connects.
     public func beginSession() {
         hasSession = true
     }
 
-    /// Forgets the session, as a server does that has lost its disk.
+    /// Forgets the session, like a server that has lost its disk.
     public func loseSession() {
         hasSession = false
     }
@@ -119,7 +119,7 @@ public actor LoopbackServer {
         channel = nil
     }
 
-    /// Leaves what the client sends in the socket. A connection that is closed then is reset.
+    /// Leaves what the client sends in the socket. If the connection is closed after that, it is reset.
     public func stopReading() {
         channel?.setOption(.autoRead, value: false).whenComplete { _ in }
     }
@@ -134,7 +134,7 @@ public actor LoopbackServer {
         channel?.writeAndFlush(bytes, promise: nil)
     }
 
-    /// Ends the connection as a server does that says why; with MQTT 3.1.1 it cannot.
+    /// Ends the connection and says why; with MQTT 3.1.1 a server cannot.
     public func disconnect(_ code: ReasonCode, _ properties: Disconnect.Properties = .init()) {
         if version == .five { send(.disconnect(Disconnect(reasonCode: code, properties: properties))) }
         drop()
@@ -149,7 +149,7 @@ public actor LoopbackServer {
         send(.publish(publish))
     }
 
-    /// The next packet from the client that `match` takes.
+    /// Waits for the next packet from the client that `match` accepts.
     public nonisolated func packet<Value: Sendable>(
         _ match: @escaping @Sendable (Packet) -> Value?
     ) async throws -> Value {
@@ -162,7 +162,7 @@ public actor LoopbackServer {
         try await packet { if case .connect(let connect) = $0 { connect } else { nil } }
     }
 
-    /// The next message from the client.
+    /// Waits for the next message from the client.
     public nonisolated func message() async throws -> Publish {
         try await packet { if case .publish(let publish) = $0 { publish } else { nil } }
     }
@@ -183,7 +183,7 @@ public actor LoopbackServer {
         note(.closed)
     }
 
-    /// Whether what was read so far of the next packet has what the server cannot read on at.
+    /// Whether the bytes contain those that make the server reset the connection.
     fileprivate func isPoisoned(_ bytes: ByteBuffer) -> Bool {
         guard let poison = behaviour.poison else { return false }
         return bytes.readableBytesView.firstRange(of: poison.readableBytesView) != nil
@@ -321,7 +321,7 @@ private final class PacketHandler: ChannelInboundHandler {
     func channelRead(context: ChannelHandlerContext, data: NIOAny) {
         let bytes = unwrapInboundIn(data)
         guard !server.assumeIsolated({ $0.isPoisoned(bytes) }) else {
-            // What is not read makes a reset of the close, and without waiting it is one in any case.
+            // Unread bytes make the close a reset; with a linger of zero it is one in any case.
             (context.channel as? any SocketOptionProvider)?.setSoLinger(linger(l_onoff: 1, l_linger: 0))
                 .whenComplete { _ in }
             return context.close(promise: nil)

@@ -1,7 +1,7 @@
 import Foundation
 import Glibc
 
-/// A message bus of a test's own: Debian's dbus-daemon, on a socket in a directory of its own.
+/// A message bus for one test: Debian's dbus-daemon, on a socket in its own directory.
 public final class MessageBus {
     private static let program = "/usr/bin/dbus-daemon"
     public static var isAvailable: Bool { LabRequirements.isAllRequired || access(program, X_OK) == 0 }
@@ -14,7 +14,7 @@ public final class MessageBus {
         }
     }
 
-    /// What clients connect to, whether it runs or not.
+    /// What clients connect to, whether or not it is running.
     public var address: String { "unix:path=\(directory)/bus" }
 
     private let directory: String
@@ -27,7 +27,7 @@ public final class MessageBus {
         directory = String(cString: path)
     }
 
-    /// Returns when clients can connect.
+    /// Starts it, and returns when clients can connect.
     public func start() async throws {
         let configuration = """
             <!DOCTYPE busconfig PUBLIC "-//freedesktop//DTD D-Bus Bus Configuration 1.0//EN"
@@ -49,7 +49,7 @@ public final class MessageBus {
         }
     }
 
-    /// Ends the bus, as when it crashes: its socket stays. Its end is not waited for.
+    /// Kills the bus, as if it crashed: its socket stays. Does not wait for its end.
     public func stop() {
         guard let process else { return }
         kill(process.pid, SIGKILL)

@@ -1,11 +1,11 @@
 public import MQTT
 public import NIOCore
 
-/// An MQTT 5 and 3.1.1 server for many clients, as a value: sessions that outlive connections until they expire, take-over, wills
-/// with their delay, retained messages, and every QoS both ways.
+/// An MQTT 5 and 3.1.1 server for many clients, as a value: sessions that outlive connections until they expire,
+/// take-over, wills with their delay, retained messages, and every QoS both ways.
 ///
-/// It is given bytes and the time and answers with what it does, so that a test decides when and whether that arrives.
-/// It is friendly: what a client does wrong is noted and answered by closing the connection.
+/// It takes bytes and the time and returns what it does, so that a test decides when and whether that arrives. It is
+/// lenient: a client's mistake is recorded and answered by closing the connection.
 public struct ModelBroker: Sendable {
     public struct ConnectionID: Hashable, Sendable {
         public let rawValue: Int
@@ -13,17 +13,17 @@ public struct ModelBroker: Sendable {
 
     public enum Action: Sendable {
         case send(ConnectionID, ByteBuffer)
-        /// After what was sent before.
+        /// Closes the connection after what was sent before.
         case close(ConnectionID)
     }
 
-    /// Milliseconds on a clock of the test's.
+    /// Milliseconds on the test's own clock.
     public typealias Time = Int64
 
     private struct Session {
         var subscriptions: [TopicFilter: Subscription] = [:]
         var identifiers: [TopicFilter: UInt32] = [:]
-        /// QoS 2 identifiers of the client between PUBLISH and PUBREL.
+        /// The client's QoS 2 identifiers between PUBLISH and PUBREL.
         var received: Set<PacketID> = []
         var outgoing: [Outgoing] = []
         var lastID: UInt16 = 0
@@ -32,9 +32,9 @@ public struct ModelBroker: Sendable {
         var endsAt: Time?
         var will: (will: Will, at: Time)?
         var connection: ConnectionID?
-        /// Counts the sessions of all clients: exactly once can be promised within one only.
+        /// Counts the sessions of all clients: exactly once can be promised only within one of them.
         var epoch = 0
-        /// It counts exchanges that were finished, as many as it allows.
+        /// Whether finished exchanges still count, as many as the server allows.
         var isFull = false
     }
 
@@ -52,77 +52,78 @@ public struct ModelBroker: Sendable {
         var will: Will?
         var keepAlive: UInt16 = 0
         var heardAt: Time
-        /// The client's Receive Maximum, and what it was told of the server's.
+        /// The client's Receive Maximum, and the server's as the client was told.
         var window = Int(UInt16.max)
         var limit = Int(UInt16.max)
-        /// What the client was told that the server does not do.
+        /// The limits of the server that the client was told.
         var told = Connack.Properties()
-        /// Identifiers of the client that were not answered for good on this connection.
+        /// The client's identifiers whose exchange has not ended on this connection.
         var busy: Set<PacketID> = []
-        /// Why nothing but a goodbye may come any more.
+        /// Why only DISCONNECT may follow; `nil` while anything may.
         var mustEnd: String?
-        /// Enhanced authentication under way, and the CONNECT that began it, if one did.
+        /// The enhanced authentication under way, and the CONNECT that began it, if one did.
         var exchange: SCRAMServer?
         var greeted: Connect?
     }
 
-    /// What a test may follow, in order.
+    /// What a test can follow, in order.
     public enum Fact: Sendable {
         /// A message arrived for the first time in this session of the client's.
         case arrived(client: String, epoch: Int, Publish)
-        /// The client took over a message: PUBACK, or PUBREC, on this connection.
+        /// The client accepted a message, with PUBACK or PUBREC, on this connection.
         case taken(client: String, Publish, ConnectionID)
         /// A message was sent to a client, with the number of its session.
         case sent(client: String, epoch: Int, Publish)
-        /// The server has welcomed the client, and may have thrown an older connection of it out for that.
+        /// The server has accepted the client, and may have displaced an older connection of the same client.
         case accepted(client: String, resumed: Bool, ConnectionID, displaced: ConnectionID?)
-        /// A message of the client is there, for the first time or again; a server that refuses it forgets that it had it.
+        /// A message of the client has arrived, for the first time or again. A server that refuses it forgets that it
+        /// had it.
         case received(client: String, epoch: Int, Publish, isRefused: Bool)
-        /// The answer to a message of the client is on its way: it is the server's, or refused.
+        /// The answer to a message of the client is on its way: the server has taken the message over, or refused it.
         case answered(client: String, Publish, ReasonCode)
     }
 
-    // MARK: What a test may set
+    // MARK: What a test can set
 
-    /// What CONNACK says to a client instead of welcoming it.
+    /// What CONNACK says to a client instead of accepting it.
     public var refusals: [String: ReasonCode] = [:]
-    /// What every client has to present; `nil` if nothing.
+    /// The password that every client must present; `nil` if none.
     public var password: String?
-    /// The password of everybody; clients must then authenticate by SCRAM-SHA-256.
+    /// Everybody's password; clients must then authenticate by SCRAM-SHA-256.
     public var scramPassword: String?
     /// Whether AUTH is answered.
     public var answersAuth = true
-    /// What SUBACK answers to these filters; else what is asked for is granted.
+    /// What SUBACK answers to these filters; all others are granted what they ask for.
     public var refusedFilters: [String: ReasonCode] = [:]
     /// What PUBACK and PUBREC answer to messages of these topics.
     public var refusedTopics: [String: ReasonCode] = [:]
     public var connackProperties = Connack.Properties()
-    /// Closes the older connection of a client without a word, as mosquitto 2.0.11 does.
+    /// Whether the older connection of a client is closed without a word, as mosquitto 2.0.11 does.
     public var takesOverSilently = false
-    /// Says that it has the session, whatever is true.
+    /// Whether CONNACK says that the session is present, true or not.
     public var claimsSession = false
-    /// Welcomes clients and closes the connection after that.
+    /// Whether clients are accepted and then disconnected.
     public var closesAfterConnack = false
-    /// Keeps its answers to messages to itself, until `releaseAnswers`.
+    /// Whether answers to messages are held back until `releaseAnswers`.
     public var holdsAnswers = false {
         didSet { if !holdsAnswers { releaseAnswers(.max) } }
     }
-    /// What the next messages of QoS 1 or 2 that arrive for the first time are to the server from then on, wherever they come
-    /// from: ones that it cannot bear.
+    /// How the server takes the next QoS 1 or 2 messages that arrive for the first time, one each, from any client. It
+    /// takes the same message in the same way from then on.
     public var dislikesNext: [Dislike] = []
-    /// Of which topics that is.
+    /// The topics that this applies to.
     public var isDisliked: @Sendable (String) -> Bool = { _ in true }
-    /// Messages that the server cannot bear, and what it does when it is sent one.
+    /// The messages that the server cannot bear, and what it does when it is sent one.
     public private(set) var disliked: [DislikedMessage: Dislike] = [:]
-    /// The same for what is subscribed to.
+    /// The same for the filters of subscriptions.
     public var dislikedFilters: [String: Dislike] = [:]
     /// Whether `takeFacts` will be called.
     public var recordsFacts = false
-    /// What a server does that speaks MQTT 3.1.1 only; `nil` speaks both.
+    /// What a server does that only speaks MQTT 3.1.1; `nil` speaks both versions.
     public var refusalOfFive: RefusalOfFive?
 
     public enum RefusalOfFive: Sendable {
-        /// CONNACK with return code 1, as the standard of MQTT 3.1.1 wants it.
+        /// CONNACK with return code 1, as the MQTT 3.1.1 standard requires.
         case inWords
         /// The connection is closed.
         case bySilence
@@ -132,13 +133,13 @@ public struct ModelBroker: Sendable {
     public enum Dislike: Hashable, Sendable {
         /// It ends the connection, with this code or without a word.
         case ends(ReasonCode?)
-        /// It never answers, and goes on with what is behind it.
+        /// It never answers, and goes on with what follows.
         case ignores
-        /// It does what it is asked, and says so after minutes only. For subscriptions; to messages it says nothing.
+        /// It does what it is asked, and says so only minutes later. For subscriptions; messages are never answered.
         case answersLate
     }
 
-    /// How late that is: longer than anybody waits for an answer.
+    /// How late that is: longer than anyone waits for an answer.
     private static let lateness: Time = 150_000
 
     public struct DislikedMessage: Hashable, Sendable {
@@ -146,13 +147,13 @@ public struct ModelBroker: Sendable {
         public var payload: ByteBuffer
     }
 
-    // MARK: What a test may look at
+    // MARK: What a test can look at
 
     public private(set) var connects: [Connect] = []
-    /// Everything that was published, in the order of arrival, QoS 2 once; wills too.
+    /// Everything that was published, in order of arrival, QoS 2 once; also wills.
     public private(set) var published: [Publish] = []
     public private(set) var retained: [String: Publish] = [:]
-    /// What clients did wrong; empty if nothing.
+    /// The clients' mistakes; empty if there were none.
     public private(set) var violations: [String] = []
 
     private var sessions: [String: Session] = [:]
@@ -182,11 +183,11 @@ public struct ModelBroker: Sendable {
         return facts
     }
 
-    /// How many messages to the client are not acknowledged.
+    /// The number of messages to the client that are not acknowledged.
     public func outgoingCount(of client: String) -> Int { sessions[client]?.outgoing.count ?? 0 }
     public func epoch(of client: String) -> Int? { sessions[client]?.epoch }
 
-    /// Sends so many of the answers that were held.
+    /// Sends this many of the answers that were held back.
     public mutating func releaseAnswers(_ count: Int) {
         for _ in 0..<min(count, held.count) {
             let (id, packet, fact) = held.removeFirst()
@@ -194,18 +195,18 @@ public struct ModelBroker: Sendable {
         }
     }
 
-    /// What the server says when it ends a connection for something that it cannot bear.
+    /// What the server says when it ends a connection because of something that it cannot bear.
     public static let grudgeWords = "this cannot be borne"
     private static let grudge = Disconnect.Properties(reasonString: grudgeWords)
 
-    /// The server bears these topics from now on.
+    /// Makes the server bear these topics from now on.
     public mutating func forgetDislikes(where isForgotten: (String) -> Bool) {
         dislikesNext = []
         dislikedFilters = [:]
         disliked = disliked.filter { !isForgotten($0.key.topic) }
     }
 
-    /// Whether the server was sent this message, and has not answered.
+    /// Whether the server was sent this message and does not answer it.
     public func hasLeftOut(_ publish: Publish) -> Bool {
         switch disliked[DislikedMessage(topic: publish.topic, payload: publish.payload)] {
         case .ignores?, .answersLate?: true
@@ -213,11 +214,11 @@ public struct ModelBroker: Sendable {
         }
     }
 
-    /// Whether the server can bear this message. Answers what it does if not.
+    /// What the server does with this message if it cannot bear it; `nil` if it can.
     private mutating func dislike(of publish: Publish, in session: Session?) -> Dislike? {
         guard let packetID = publish.packetID else { return nil }
         let message = DislikedMessage(topic: publish.topic, payload: publish.payload)
-        // What it has taken already is borne for ever.
+        // What it has taken over once, it always bears.
         if let next = dislikesNext.first, isDisliked(publish.topic), !publish.duplicate,
             session?.received.contains(packetID) == false,
             !published.contains(where: { $0.topic == publish.topic && $0.payload == publish.payload })
@@ -228,7 +229,7 @@ public struct ModelBroker: Sendable {
         return disliked[message]
     }
 
-    /// What is spoken on the client's connection; `nil` if it has none.
+    /// The version that is spoken on the client's connection; `nil` if it has none.
     public func version(of client: String) -> ProtocolVersion? {
         sessions[client]?.connection.flatMap { connections[$0]?.decoder.version }
     }
@@ -238,19 +239,19 @@ public struct ModelBroker: Sendable {
         if let id = sessions[client]?.connection { send(packet, to: id) }
     }
 
-    /// Sends bytes that are no packet.
+    /// Sends bytes that are not a packet.
     public mutating func say(_ bytes: ByteBuffer, to client: String) {
         if let id = sessions[client]?.connection { actions.append(.send(id, bytes)) }
     }
 
-    /// Sends the answer of QoS 1 to a message of QoS 2 that waits for its own, or the other way round.
+    /// Answers a QoS 2 message that waits for its answer as if it were QoS 1, or the other way round.
     public mutating func answerWrongly(_ client: String) {
         guard let id = sessions[client]?.connection else { return }
         for (other, packet, fact) in held where other == id {
             switch packet {
             case .puback(let answer): return send(.pubrec(answer), to: id)
             case .pubrec(let answer):
-                // With MQTT 3.1.1 that is a server's way to take a message with a lower QoS.
+                // In MQTT 3.1.1 that is how a server accepts a message with a lower QoS.
                 if let fact, recordsFacts, connections[id]?.decoder.version == .threeOneOne { facts.append(fact) }
                 return send(.puback(answer), to: id)
             default: continue
@@ -258,7 +259,7 @@ public struct ModelBroker: Sendable {
         }
     }
 
-    /// Sends the oldest message that the client has not acknowledged once more, although the connection is the same.
+    /// Sends the oldest message that the client has not acknowledged a second time on the same connection.
     public mutating func sendAgain(to client: String) {
         guard let session = sessions[client], let id = session.connection,
             let outgoing = session.outgoing.first(where: { $0.isOnWire && !$0.isReleased })
@@ -277,7 +278,7 @@ public struct ModelBroker: Sendable {
         return id
     }
 
-    /// The connection is gone; without DISCONNECT before, the will is due.
+    /// Ends the connection; without DISCONNECT before, the will is due.
     public mutating func closed(_ id: ConnectionID, at now: Time) {
         held.removeAll { $0.id == id }
         late.removeAll { $0.id == id }
@@ -297,7 +298,7 @@ public struct ModelBroker: Sendable {
         timeReached(at: now)
     }
 
-    /// The server says goodbye to a client, or just closes.
+    /// Ends the client's connection, with DISCONNECT or by just closing it.
     public mutating func disconnect(
         _ client: String, _ reason: ReasonCode?, _ properties: Disconnect.Properties = .init(), at now: Time
     ) {
@@ -315,7 +316,7 @@ public struct ModelBroker: Sendable {
         closed(id, at: now)
     }
 
-    /// The server dies; a persistent one knows its sessions and retained messages afterwards.
+    /// Makes the server crash; a persistent one knows its sessions and retained messages afterwards.
     public mutating func crash(keepingState: Bool, at now: Time) {
         connections = [:]
         actions = []
@@ -332,8 +333,8 @@ public struct ModelBroker: Sendable {
         }
     }
 
-    /// From now on, until the session ends, every message of QoS 1 and 2 is refused with 0x97 and the connection closed, as
-    /// mosquitto 2.0 does that has restored finished exchanges from its disk.
+    /// Refuses every QoS 1 and 2 message with 0x97 and closes the connection, until the session ends. mosquitto 2.0
+    /// does that after it has restored finished exchanges from its disk.
     public mutating func fill(_ client: String) {
         sessions[client]?.isFull = true
     }
@@ -344,7 +345,7 @@ public struct ModelBroker: Sendable {
 
     // MARK: Time
 
-    /// When `timeReached` is due.
+    /// When `timeReached` must be called.
     public var nextDeadline: Time? {
         let ofSessions = sessions.values.flatMap { [$0.will?.at, $0.endsAt].compactMap(\.self) }
         let ofConnections = connections.values.compactMap { $0.keepAlive == 0 ? nil : $0.heardAt + Self.limit($0) }
@@ -484,7 +485,7 @@ public struct ModelBroker: Sendable {
         connections[id] = nil
     }
 
-    /// - Parameter proof: the server's, where the client has just shown its own.
+    /// - Parameter proof: the server's proof, if the client has just given its own.
     private mutating func accept(
         _ connect: Connect, proof: String? = nil, on id: ConnectionID, at now: Time
     ) {
@@ -531,7 +532,7 @@ public struct ModelBroker: Sendable {
         if version == .five { connections[id]?.limit = Int(connackProperties.receiveMaximum ?? .max) }
         if version == .five { connections[id]?.told = connackProperties }
         let claimed = isPresent || claimsSession
-        // A look at the presence has no session, and takes none up.
+        // A look into the room has no session, and takes none up.
         if claimed, connect.cleanStart, session.expiry > 0 {
             connections[id]?.mustEnd = "the server claims a session after Clean Start"
         }
@@ -552,7 +553,7 @@ public struct ModelBroker: Sendable {
         sendOutgoing(to: client)
     }
 
-    /// As much of what waits for the client as its Receive Maximum allows, in order.
+    /// Sends as much of what waits for the client as its Receive Maximum allows, in order.
     private mutating func sendOutgoing(to client: String) {
         guard var session = sessions[client], let id = session.connection, let window = connections[id]?.window else {
             return
@@ -570,9 +571,9 @@ public struct ModelBroker: Sendable {
         sessions[client] = session
     }
 
-    // MARK: What the client owes
+    // MARK: The client's duties
 
-    /// PUBACK, and PUBREC, come in the order in which the messages were sent [MQTT-4.6.0-2].
+    /// Checks that PUBACKs, and PUBRECs, come in the order in which the messages were sent [MQTT-4.6.0-2].
     private mutating func noteTaken(
         _ packetID: PacketID, _ qos: QoS, by client: String, on id: ConnectionID
     ) {
@@ -628,7 +629,7 @@ public struct ModelBroker: Sendable {
             return
         }
         let isFull = sessions[client]?.isFull ?? false
-        // MQTT 3.1.1 has no way to say so.
+        // MQTT 3.1.1 cannot say so.
         let refused = connections[id]?.decoder.version == .five ? refusedTopics[publish.topic] : nil
         let refusal = isFull ? .quotaExceeded : refused
         guard let packetID = publish.packetID else {
@@ -647,7 +648,7 @@ public struct ModelBroker: Sendable {
             hold(.puback(answer), to: id, fact)
         } else {
             if refusal != nil {
-                // Whatever it was before: the next one with this identifier is a new message (4.3.3).
+                // Even if it was known before: the next message with this identifier is a new one (4.3.3).
                 sessions[client]?.received.remove(packetID)
             } else if sessions[client]?.received.insert(packetID).inserted == true {
                 arrived(publish, of: client)
@@ -711,10 +712,10 @@ public struct ModelBroker: Sendable {
 
     // MARK: Messages
 
-    /// The same with content that nobody may send, which the server does not look at.
+    /// Publishes a message whose content may be invalid; the server does not look at it.
     public mutating func publish(_ publish: Publish) { spread(publish) }
 
-    /// A message from a client that the test does not model.
+    /// Publishes a message from a client that the test does not model.
     public mutating func publish(_ topic: String, _ payload: String, qos: QoS = .atLeastOnce, retain: Bool = false) {
         spread(Publish(topic: topic, payload: ByteBuffer(string: payload), qos: qos, retain: retain))
     }
@@ -726,7 +727,7 @@ public struct ModelBroker: Sendable {
         }
         for client in sessions.keys.sorted() {
             let filters = sessions[client]?.subscriptions.keys.filter { $0.matches(topic: publish.topic) } ?? []
-            // One copy for each, as mosquitto and EMQX have it.
+            // One copy for each filter, as with mosquitto and EMQX.
             for filter in filters.sorted(by: { $0.string < $1.string }) {
                 deliver(publish, to: client, for: filter, isRetained: false)
             }

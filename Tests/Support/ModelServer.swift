@@ -1,17 +1,19 @@
 public import MQTT
 public import NIOCore
 
-/// A small MQTT 5 and 3.1.1 server for one client: what the standard asks of a server, strict about what it asks of the client.
+/// A small MQTT 5 and 3.1.1 server for one client: it does what the standard asks of a server, and is strict about what
+/// the standard asks of the client.
 ///
-/// Bytes go in with `receive`, packets are worked on one by one with `answerNext` (so that a test can cut the connection
-/// between any two), and `takeOutput` has what the server sends. The session survives the connection until it is lost.
+/// Bytes go in with `receive`, packets are processed one by one with `answerNext` (so that a test can cut the
+/// connection between any two), and `takeOutput` returns what the server sends. The session outlives the connection
+/// until it is lost.
 public struct ModelServer {
     /// A message that the server took over from the client.
     public struct Delivery: Hashable {
         public var topic: String
         public var payload: String
         public var qos: QoS
-        /// Counts the server's sessions: exactly once can be promised within one only.
+        /// Counts the server's sessions: exactly once can be promised only within one of them.
         public var epoch: Int
     }
 
@@ -27,13 +29,13 @@ public struct ModelServer {
 
     private struct Session {
         var subscriptions: [TopicFilter: Subscription] = [:]
-        /// QoS 2 identifiers of the client between PUBLISH and PUBREL.
+        /// The client's QoS 2 identifiers between PUBLISH and PUBREL.
         var received: Set<PacketID> = []
         var outgoing: [Outgoing] = []
         var lastID: UInt16 = 0
-        /// QoS 2 exchanges that both sides had finished, and that the server counts all the same.
+        /// QoS 2 exchanges that both sides had finished, but that the server still counts.
         var ghosts = 0
-        /// In MQTT 3.1.1, Clean Session: it ends with its connection.
+        /// Clean Session of MQTT 3.1.1: the session ends with its connection.
         var endsWithConnection = false
     }
 
@@ -41,16 +43,17 @@ public struct ModelServer {
     public var properties = Connack.Properties()
     /// Topics that PUBACK and PUBREC refuse; not in MQTT 3.1.1.
     public var refusals: [String: ReasonCode] = [:]
-    /// QoS 2 exchanges that the server keeps; with as many it refuses every message of QoS 1 and 2 and closes.
+    /// How many QoS 2 exchanges the server keeps. When it has that many, it refuses every QoS 1 and 2 message and
+    /// closes.
     public var maximumExchanges = Int.max
-    /// The identifier for clients that have none.
+    /// The identifier that clients without one are assigned.
     public var assignedClientID = "assigned"
 
     public private(set) var deliveries: [Delivery] = []
-    /// What the client did wrong; empty if nothing.
+    /// The client's mistakes; empty if there were none.
     public private(set) var violations: [String] = []
     public private(set) var epoch = 0
-    /// Whether the server has ended the connection: nothing that arrives is worked on any more.
+    /// Whether the server has ended the connection: nothing that arrives is processed any more.
     public private(set) var wantsClose = false
     public private(set) var connects: [Connect] = []
 
@@ -63,7 +66,7 @@ public struct ModelServer {
     private var hasAccepted = false
     private var hasLeft = false
     private var clientWindow = 0
-    /// Identifiers of the client that are in use on this connection.
+    /// The client's identifiers that are in use on this connection.
     private var busy: Set<PacketID> = []
     private var window: Set<PacketID> = []
 
@@ -72,7 +75,7 @@ public struct ModelServer {
     public var hasSession: Bool { session != nil }
     public var subscriptions: Set<TopicFilter> { Set(session.map { Array($0.subscriptions.keys) } ?? []) }
     public var unansweredCount: Int { unanswered.count }
-    /// Messages to the client that are not finished.
+    /// The number of messages to the client that are not finished.
     public var outgoingCount: Int { session?.outgoing.count ?? 0 }
 
     // MARK: Connection
@@ -87,7 +90,7 @@ public struct ModelServer {
         window = []
     }
 
-    /// - Parameter answering: how many of the packets that have arrived are still worked on.
+    /// - Parameter answering: how many of the packets that have arrived are still processed.
     public mutating func connectionClosed(answering: Int = 0) {
         for _ in 0..<answering { answerNext() }
         isConnected = false
@@ -99,12 +102,12 @@ public struct ModelServer {
         }
     }
 
-    /// As a server does that has lost its disk.
+    /// Loses the session, like a server that has lost its disk.
     public mutating func loseSession() {
         session = nil
     }
 
-    /// As a server does that was killed and has restored from its disk what it had finished since.
+    /// Restores exchanges that were finished, like a server that was killed and reads an older state from its disk.
     public mutating func restoreFinished(_ count: Int) {
         session?.ghosts += count
     }
@@ -116,7 +119,7 @@ public struct ModelServer {
         return output
     }
 
-    /// Bytes from the client.
+    /// Takes bytes from the client.
     public mutating func receive(_ bytes: ByteBuffer) {
         decoder.append(bytes)
         do {
@@ -126,7 +129,7 @@ public struct ModelServer {
         }
     }
 
-    /// A message to the client, whatever it has subscribed to. Answers whether there is a session to keep it.
+    /// Sends a message to the client, whatever it has subscribed to. Returns whether there is a session to keep it.
     public mutating func publish(_ payload: String, qos: QoS, topic: String = "to/client") -> Bool {
         guard var session else { return false }
         repeat {
@@ -172,7 +175,7 @@ public struct ModelServer {
         if !busy.insert(id).inserted { violations.append("identifier \(id) was used twice at once") }
     }
 
-    /// PUBACK, and PUBREC, come in the order in which the messages were sent [MQTT-4.6.0-2].
+    /// Checks that PUBACKs, and PUBRECs, come in the order in which the messages were sent [MQTT-4.6.0-2].
     private mutating func checkTurn(of id: PacketID, _ qos: QoS) {
         guard let outgoing = session?.outgoing, outgoing.contains(where: { $0.id == id && $0.isOnWire }) else {
             violations.append("\(id) was acknowledged and is not on the wire")
@@ -184,7 +187,7 @@ public struct ModelServer {
 
     // MARK: Answering
 
-    /// Works on the next packet that has arrived.
+    /// Processes the next packet that has arrived.
     public mutating func answerNext() {
         guard !unanswered.isEmpty, !wantsClose else { return }
         let packet = unanswered.removeFirst()

@@ -1,9 +1,10 @@
 public import MQTT
 
-/// The durable state of one session's protocol in memory, with what the real store promises: commits are atomic and in order, loads
-/// see every commit that was issued before, and after a crash there is what was committed and nothing else.
+/// The durable state of one session's protocol, in memory, with the promises of the real store: commits are atomic and
+/// in order, loads see every commit that was issued before, and after a crash there is what was committed and nothing
+/// else.
 ///
-/// It checks on the way that each change is possible.
+/// It also checks that each change is possible.
 public struct ModelStore: Sendable {
     public private(set) var messages: [MessageSequence: StoredMessage] = [:]
     public private(set) var established = false
@@ -18,21 +19,21 @@ public struct ModelStore: Sendable {
         [:]
     public private(set) var clientID: String?
     public private(set) var missed: [ConsumerName: Int] = [:]
-    /// Whether something was reserved since this was asked last: then the disk is flushed.
+    /// Whether something was reserved since `flushed`, so that the disk must be flushed.
     public private(set) var mustFlush = false
     public private(set) var rememberedSubscriptions: Set<TopicFilter> = []
-    /// What waits for each durable consumer, in order.
+    /// The messages that wait for each durable consumer, in order.
     public private(set) var inboxes: [ConsumerName: [CollectedMessage]] = [:]
     public private(set) var consumers: [ConsumerName: DurableConsumer] = [:]
     public private(set) var nextInboxSequence = InboxSequence(rawValue: 1)
     public private(set) var nextSequence = MessageSequence(rawValue: 1)
-    /// What was wrong with the changes; empty if nothing.
+    /// What was wrong with the changes; empty if nothing was.
     public private(set) var violations: [String] = []
 
     public init() {}
 
     /// Carries out one commit.
-    /// - Parameter refusingInserts: there is no room for new messages.
+    /// - Parameter refusingInserts: whether there is no room for new messages.
     public mutating func commit(_ changes: [DurableChange], refusingInserts: Bool = false) {
         for change in changes {
             switch change {
@@ -154,11 +155,11 @@ public struct ModelStore: Sendable {
         mustFlush = true
     }
 
-    /// What was written is on the disk for certain.
+    /// Notes that everything written is on the disk for certain.
     public mutating func flushed() { mustFlush = false }
 
-    /// Every third message of the outbox and of each inbox cannot be read any more: what is left goes on, no number is given out
-    /// again, and no session at a server is taken for the one that was known.
+    /// Makes every third message of the outbox and of each inbox unreadable: what is left goes on, no number is used
+    /// again, and no session at a server is mistaken for the one that was known.
     public mutating func loseRows() {
         messages = messages.filter { $0.key.rawValue % 3 != 0 }
         inboxes = inboxes.mapValues { $0.filter { $0.sequence.rawValue % 3 != 0 } }
@@ -168,7 +169,7 @@ public struct ModelStore: Sendable {
             rawValue: max(nextInboxSequence.rawValue, reservedInboxSequence) + ReservedSequence.block)
     }
 
-    /// A daemon starts that was not stopped in order the last time.
+    /// Prepares the state for a daemon that starts after one that was not stopped properly.
     public mutating func takeUp() {
         if reservedSequence >= nextSequence.rawValue { nextSequence = .init(rawValue: reservedSequence + 1) }
         if reservedInboxSequence >= nextInboxSequence.rawValue {
@@ -184,7 +185,7 @@ public struct ModelStore: Sendable {
         window = IdentifierWindow()
     }
 
-    /// What is remembered of a message that was published with a key.
+    /// Returns what is remembered of a message that was published with a key.
     public func keyed(_ key: PublishKey, now: Timestamp) -> KeyedMessage? {
         guard let entry = keys[key], entry.at.rawValue > now.rawValue - PublishKey.lifetime else { return nil }
         let state: KeyedMessage.State
@@ -202,7 +203,7 @@ public struct ModelStore: Sendable {
         _ sequence: MessageSequence, to state: StoredMessage.State, if isAllowed: (StoredMessage.State) -> Bool
     ) {
         guard let old = messages[sequence]?.state, isAllowed(old) else {
-            // No row: its insert was refused, or somebody has lost it; the caller's invariants tell which.
+            // There is no row if its insert was refused or its row was lost; the caller's invariants tell which.
             if let old = messages[sequence]?.state { violations.append("\(sequence): \(old) became \(state)") }
             return
         }
@@ -219,11 +220,11 @@ public struct ModelStore: Sendable {
         if isUsed { violations.append("packet identifier \(id) was assigned twice") }
     }
 
-    /// The answer to the machine's `load`.
+    /// Answers the machine's `load`.
     public func load(after: MessageSequence, messages limit: Int, bytes: Int) -> [StoredMessage] {
         var result: [StoredMessage] = []
         var total = 0
-        // The numbers are sorted, not the messages: it is done again and again in every walk.
+        // The numbers are sorted, not the messages: every walk does this again and again.
         for sequence in messages.keys.filter({ $0 > after }).sorted() {
             guard let stored = messages[sequence], stored.state == .queued else { continue }
             total += stored.message.size
@@ -233,7 +234,7 @@ public struct ModelStore: Sendable {
         return result
     }
 
-    /// What a machine that starts now is given.
+    /// The state that a machine is given when it starts now.
     public var session: DurableSession {
         let consumers = consumers.values.sorted { $0.name < $1.name }.map { consumer in
             var consumer = consumer

@@ -4,10 +4,11 @@ import Glibc
 /// A network namespace that a test made, by its name under /run/netns.
 public struct Namespace: Hashable, Sendable {
     public let name: String
-    /// Where the output of the commands goes while they run.
+    /// The directory for the output of commands while they run.
     let scratch: String
 
-    /// Makes one with the loopback interface up and without IPv6, whose duplicate address detection takes seconds.
+    /// Makes a namespace with the loopback interface up and without IPv6, whose duplicate address detection takes
+    /// seconds.
     static func make(_ name: String, scratch: String) async throws -> Namespace {
         let namespace = Namespace(name: name, scratch: scratch)
         try await namespace.command(["ip", "netns", "add", name])
@@ -24,15 +25,15 @@ public struct Namespace: Hashable, Sendable {
         try? FileManager.default.removeItem(atPath: "/etc/netns/\(name)")
     }
 
-    /// Gives the programs that are started in the namespace from now on an /etc/hosts of their own. Written again, it
-    /// changes for those that run, too.
+    /// Gives the programs that are started in the namespace from now on their own /etc/hosts. Writing it again changes
+    /// it for running programs too.
     ///
-    /// - Parameter lines: an address and its names each.
+    /// - Parameter lines: an address with its names each.
     public func hosts(_ lines: String...) throws {
         try configuration("hosts", lines)
     }
 
-    /// The same with /etc/resolv.conf.
+    /// Does the same with /etc/resolv.conf.
     public func resolver(_ lines: String...) throws {
         try configuration("resolv.conf", lines)
     }
@@ -40,11 +41,11 @@ public struct Namespace: Hashable, Sendable {
     private func configuration(_ file: String, _ lines: [String]) throws {
         let folder = "/etc/netns/\(name)"
         try FileManager.default.createDirectory(atPath: folder, withIntermediateDirectories: true)
-        // In place: what `ip netns exec` has mounted is the file, not its name.
+        // In place: `ip netns exec` has mounted the file, not its name.
         try lines.map { $0 + "\n" }.joined().write(toFile: "\(folder)/\(file)", atomically: false, encoding: .utf8)
     }
 
-    /// The command that runs `words` in the namespace; the process keeps its id.
+    /// Returns the command that runs `words` in the namespace; the process keeps its id.
     public func inside(_ words: [String]) -> [String] { ["ip", "netns", "exec", name] + words }
 
     /// Runs `ip` with one or more lines of arguments.
@@ -65,7 +66,7 @@ public struct Namespace: Hashable, Sendable {
         return try await command(["ip", "-n", name, "-batch", file])
     }
 
-    /// Loads rules of nftables.
+    /// Loads nftables rules.
     public func nft(_ rules: String) async throws {
         try await run(["nft", rules])
     }
@@ -87,8 +88,8 @@ public struct Namespace: Hashable, Sendable {
 extension Namespace {
     static let prefix = "hfe"
 
-    /// Removes what a test process left that was killed: namespaces and directories with the number of a process that is
-    /// no more. (Its programs the kernel has killed.)
+    /// Removes what a killed test process left behind: namespaces and directories with the id of a process that no
+    /// longer exists. (The kernel has killed its programs.)
     static func sweep(scratch: String) async {
         for name in leftovers(in: "/run/netns") + leftovers(in: "/etc/netns") {
             await Namespace(name: name, scratch: scratch).remove()
@@ -110,18 +111,18 @@ extension Namespace {
 // MARK: Inside this process
 
 extension Namespace {
-    /// Moves the calling thread into the namespace; the sockets that it makes from then on belong there.
+    /// Moves the calling thread into the namespace; sockets that it makes from then on belong there.
     func enter() throws {
         let file = open("/run/netns/\(name)", O_RDONLY | O_CLOEXEC)
         defer { close(file) }
-        // setns(2), which glibc's headers show to C programs only when _GNU_SOURCE is defined.
+        // setns(2), which glibc's headers declare for C programs only if _GNU_SOURCE is defined.
         guard file >= 0, let symbol = dlsym(nil, "setns"),
             unsafeBitCast(symbol, to: (@convention(c) (Int32, Int32) -> Int32).self)(file, 0x4000_0000) == 0
         else { throw Lab.Failure("\(name) cannot be entered: errno \(errno)") }
     }
 
-    /// Adds a default route with a gateway, and says when the kernel did: not before the time that is returned, in
-    /// seconds since 1970, and a few microseconds after it.
+    /// Adds a default route with a gateway, and returns when the kernel did it, in seconds since 1970: a few
+    /// microseconds after that time, and not before it.
     public func addDefaultRoute(via gateway: (UInt8, UInt8, UInt8, UInt8)) async throws -> Double {
         let namespace = self
         // nlmsghdr: 36 bytes, RTM_NEWROUTE, REQUEST | ACK | EXCL | CREATE; rtmsg: AF_INET, main, boot, universe, unicast;
@@ -149,7 +150,7 @@ extension Namespace {
     }
 }
 
-/// Runs what blocks on a thread of its own: those of Swift's pool are few.
+/// Runs blocking work on its own thread: Swift's pool has only a few.
 public func onThread<Value: Sendable>(_ work: @escaping @Sendable () throws -> Value) async throws -> Value {
     try await withCheckedThrowingContinuation { continuation in
         Thread.detachNewThread { continuation.resume(with: Result { try work() }) }

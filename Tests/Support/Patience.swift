@@ -1,5 +1,6 @@
-/// How long a test waits before it gives up, in seconds in which it ran itself: each is slept by itself, so that a machine
-/// that is too busy to run the test, and so the programs that it waits for, has more time, and a stopped one all of it.
+/// How long a test waits before it gives up, in seconds in which it ran itself. Each second is slept separately, so
+/// that a test on a machine that is too busy to run it, or the programs that it waits for, has more time, and on a
+/// stopped machine loses none.
 public enum Patience {
     /// Returns after the limit.
     public static func last(_ limit: Duration) async throws {

@@ -1,10 +1,10 @@
 import Foundation
 import Glibc
 
-/// podman, for one test: with storage of its own, and in namespaces of its own, with which everything ends that it started.
-/// A container with `--network host` is in the network of the lab's namespace.
+/// podman, for one test: with its own storage, and in its own namespaces; everything that it started ends with these. A
+/// container with `--network host` is in the network of the lab's namespace.
 public struct Podman: Sendable {
-    /// Why there can be none here; `nil` when there can.
+    /// Why podman cannot be used here; `nil` when it can.
     public static var obstacle: String? {
         let missing = ["podman", "crun", "conmon"].filter { access("/usr/bin/\($0)", X_OK) != 0 }
         return missing.isEmpty
@@ -13,14 +13,14 @@ public struct Podman: Sendable {
 
     private let lab: Lab
     private let storage: String
-    /// The first process in the namespaces, as the host counts.
+    /// The first process in the namespaces, by its id on the host.
     private let first: pid_t
 
     public init(_ lab: Lab, in namespace: Namespace) async throws {
         if let obstacle = Self.obstacle { throw Lab.Failure(obstacle) }
         self.lab = lab
         storage = "\(lab.directory)/podman"
-        // What podman keeps outside of its storage stays in here. crun refuses cgroups of two versions beside each other.
+        // This contains what podman keeps outside of its storage. crun refuses cgroups of both versions side by side.
         let prepare = """
             umount /sys/fs/cgroup/unified 2>/dev/null
             mkdir -p /var/lib/containers
@@ -45,7 +45,7 @@ public struct Podman: Sendable {
         first = child
     }
 
-    /// Runs podman; any ending is right.
+    /// Runs podman; any ending is fine.
     public func finish(
         _ words: [String]
     ) async throws -> (ending: LabProcess.Ending, output: String, errors: String) {
@@ -58,7 +58,7 @@ public struct Podman: Sendable {
         return try await lab.finish(engine + words, in: nil)
     }
 
-    /// Runs podman, which must end with 0.
+    /// Runs podman, which must exit with 0.
     ///
     /// - Returns: its standard output.
     @discardableResult
@@ -70,7 +70,7 @@ public struct Podman: Sendable {
         return output
     }
 
-    /// podman asks for more than this process may have, unless it is told.
+    /// The limits to pass to podman, which otherwise asks for more than this process may have.
     public static let limits: [String] = {
         var files = rlimit()
         getrlimit(__rlimit_resource_t(RLIMIT_NOFILE.rawValue), &files)
@@ -88,7 +88,7 @@ public struct Podman: Sendable {
         unlink(file)
     }
 
-    /// Builds an image of a recipe; nothing can be fetched from elsewhere.
+    /// Builds an image from a recipe; nothing can be fetched from elsewhere.
     public func build(_ name: String, recipe: String, base: String, context: String) async throws {
         let result = try await finish(
             ["build", "--format", "docker", "--network", "host", "--build-arg", "BASE=\(base)", "--file", recipe]

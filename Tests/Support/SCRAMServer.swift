@@ -2,7 +2,7 @@ import MQTT
 
 /// The server's side of SCRAM-SHA-256 for one exchange, with a fixed salt.
 package struct SCRAMServer: Sendable {
-    /// RFC 7677, 4: not fewer.
+    /// RFC 7677, 4, requires at least 4096 iterations.
     private static let challenge = SCRAMClient.Challenge(salt: Array("salt of a test".utf8), iterations: 4096)
 
     private let salted: [UInt8]
@@ -14,7 +14,7 @@ package struct SCRAMServer: Sendable {
             Array(password.utf8), salt: Self.challenge.salt, iterations: Self.challenge.iterations)
     }
 
-    /// Takes client-first and answers server-first.
+    /// Takes client-first and returns server-first.
     package mutating func greet(_ clientFirst: String) -> String {
         let bare = String(clientFirst.dropFirst("n,,".count))
         nonce = (bare.split(separator: ",").last.map { String($0.dropFirst("r=".count)) } ?? "") + "server"
@@ -24,7 +24,7 @@ package struct SCRAMServer: Sendable {
         return serverFirst
     }
 
-    /// Takes client-final and answers server-final; `nil` if the client does not know the password.
+    /// Takes client-final and returns server-final; `nil` if the client does not know the password.
     package mutating func finish(_ clientFinal: String) -> String? {
         let withoutProof = "c=biws,r=\(nonce)"
         let message = Array((messages + [withoutProof]).joined(separator: ",").utf8)

@@ -1,6 +1,6 @@
 import Glibc
 
-/// The sanitizer that the tests were built with, if any; `make sanitize` says which.
+/// The sanitizer that the tests were built with, if any; `make sanitize` sets it.
 public enum Sanitizer: String, Sendable {
     case address, thread
 

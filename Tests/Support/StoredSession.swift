@@ -2,7 +2,7 @@ package import MQTT
 package import Session
 
 extension StoredSession {
-    /// What the store should make of a change, but for the protocol's part, which has a model of its own.
+    /// Applies a change as the store should, except for the protocol's part, which has its own model.
     ///
     /// - Returns: the change of the protocol's part, if it is one.
     package mutating func apply(_ change: SessionChange) -> DurableChange? {

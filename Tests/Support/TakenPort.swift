@@ -1,8 +1,8 @@
 import Glibc
 import NIOCore
 
-/// A port of this host, IPv4 and IPv6, that refuses connections: it is taken, so that nobody else can listen there, and
-/// nobody listens, unless it is somebody with SO_REUSEPORT who knows of it.
+/// A port of this host, IPv4 and IPv6, that refuses connections. It is bound, so that nobody else can listen there
+/// except with SO_REUSEPORT and knowing of it, but nothing listens.
 public final class TakenPort: Sendable {
     public let port: Int
     private let socket: CInt
@@ -13,7 +13,7 @@ public final class TakenPort: Sendable {
             withUnsafeBytes(of: value) { _ = setsockopt(socket, level, option, $0.baseAddress, socklen_t($0.count)) }
         }
         let anywhere = try SocketAddress(ipAddress: "::", port: 0)
-        // The port is behind the family, most significant byte first, whatever the family.
+        // The port follows the family, most significant byte first, in both families.
         var bound = [UInt8](repeating: 0, count: MemoryLayout<sockaddr_storage>.size)
         let isBound = bound.withUnsafeMutableBytes { bytes in
             var length = socklen_t(bytes.count)

@@ -14,7 +14,7 @@ public struct TemporaryDirectory: Sendable {
         guard mkdir("\(path)/\(name)", 0o700) == 0 else { throw Failure() }
     }
 
-    /// Replaces the file at once: a program that reads it at the same time must not see half of it.
+    /// Replaces the file atomically: a program that reads it at the same time must not see half of it.
     ///
     /// - Parameter name: relative to the directory.
     public func write(_ name: String, _ bytes: [UInt8], mode: UInt32 = 0o600) throws {
@@ -37,7 +37,7 @@ public struct TemporaryDirectory: Sendable {
 
     /// Removes a file, or a directory with everything in it.
     public static func remove(_ path: String) {
-        // What a symbolic link leads to is not ours.
+        // The target of a symbolic link is not ours.
         var status = stat()
         if lstat(path, &status) == 0, status.st_mode & S_IFMT == S_IFDIR, let stream = opendir(path) {
             while let entry = readdir(stream) {

@@ -3,38 +3,38 @@ import Foundation
 public import NIOCore
 import Synchronization
 
-/// An event loop whose time is virtual: it goes on only when nothing is left to be done now, and then at once to the next
-/// timer. Twenty minutes of outage take milliseconds, and the same run is the same to the last step.
+/// An event loop whose time is virtual: it advances only when nothing is left to be done now, and then at once to the
+/// next timer. Twenty minutes of outage take milliseconds, and the same run is the same to the last step.
 ///
-/// Everything that takes part has to run on it: actors take it as their executor, and what would wait elsewhere (the disk,
-/// the network, a thread pool) is replaced by something that lives here. It has a thread of its own, so that a test's
-/// body can be one of its actors.
+/// Everything that takes part must run on it: actors use it as their executor, and what would wait elsewhere (the disk,
+/// the network, a thread pool) is replaced by something that lives here. It has its own thread, so that a test's body
+/// can be one of its actors.
 public final class VirtualLoop: NIOSerialEventLoopExecutor, TaskExecutor, @unchecked Sendable {
     private struct Timer {
         var deadline: NIODeadline
         var id: UInt64
         var task: @Sendable () -> Void
-        /// Whoever waits for it is told when it never happens.
+        /// Called when the task will never run, so that those who wait for it learn that.
         var drop: @Sendable () -> Void
     }
 
-    // All of it under the condition: jobs may come from outside, when a test begins.
+    // All of it is protected by the condition: when a test begins, jobs may come from outside.
     private let condition = NSCondition()
     private var ready: [@Sendable () -> Void] = []
-    /// The earliest last.
+    /// Sorted, the earliest last.
     private var timers: [Timer] = []
     private var lastTimer: UInt64 = 0
     private var isStopped = false
     /// The loop's thread; 0 before it runs.
     private let owner = Atomic<UInt>(0)
     private var time: NIODeadline
-    /// How many timers were due until now.
+    /// The number of timers that have fired.
     public private(set) var firedTimers = 0
-    /// How often somebody came from another thread. While somebody is there, the time may go on without waiting for them:
-    /// a test whose participants do that is not the same each time.
+    /// The number of jobs from other threads. Time may advance without waiting for such a thread, so a test with one is
+    /// not the same each time.
     public private(set) var jobsFromOutside = 0
 
-    /// - Parameter uptime: what the loop's clock shows at first.
+    /// - Parameter uptime: the time that the loop's clock shows at first.
     public init(uptime: TimeAmount = .hours(1)) {
         time = .uptimeNanoseconds(UInt64(uptime.nanoseconds))
         let thread = Thread { [self] in run() }
@@ -42,7 +42,7 @@ public final class VirtualLoop: NIOSerialEventLoopExecutor, TaskExecutor, @unche
         thread.start()
     }
 
-    /// Ends the thread when the present job is over. What was left to do is never done.
+    /// Ends the thread when the present job is over. What is left to be done is never done.
     public func stop() {
         condition.withLock {
             isStopped = true
@@ -112,7 +112,7 @@ public final class VirtualLoop: NIOSerialEventLoopExecutor, TaskExecutor, @unche
             } drop: {
                 promise.fail(EventLoopError.shutdown)
             }
-            // Of two with the same deadline, the one that was scheduled first.
+            // Of two with the same deadline, the one that was scheduled first runs first.
             let index = timers.firstIndex { $0.deadline <= deadline } ?? timers.endIndex
             timers.insert(timer, at: index)
             condition.signal()
@@ -144,7 +144,7 @@ public final class VirtualLoop: NIOSerialEventLoopExecutor, TaskExecutor, @unche
     /// When the next timer is due.
     public var nextTimer: NIODeadline? { condition.withLock { timers.last?.deadline } }
 
-    /// The time goes on by so much at once, and every timer is that much later: as on a host that sleeps, whose timers do not
+    /// Advances the time at once, and makes every timer later by as much: as on a host that sleeps, whose timers do not
     /// count that time.
     public func sleepThrough(_ amount: TimeAmount) {
         condition.withLock {
@@ -155,17 +155,17 @@ public final class VirtualLoop: NIOSerialEventLoopExecutor, TaskExecutor, @unche
         }
     }
 
-    // When the loop ends, those who wait are forgotten.
+    // When the loop ends, those who wait below are never resumed.
 
-    /// Returns when what is to be done already was begun.
+    /// Returns when everything that is ready now has been started.
     public func turn() async {
         await withUnsafeContinuation { continuation in execute { continuation.resume() } }
     }
 
-    /// Returns when nothing is left to be done before the time goes on.
+    /// Returns when nothing is left to be done before time advances.
     public func settle() async { await sleep(until: now) }
 
-    /// Returns when the virtual time has come.
+    /// Returns when the virtual time has reached the deadline.
     public func sleep(until deadline: NIODeadline) async {
         await withUnsafeContinuation { continuation in
             _ = scheduleTask(deadline: deadline) { continuation.resume() }
@@ -173,8 +173,8 @@ public final class VirtualLoop: NIOSerialEventLoopExecutor, TaskExecutor, @unche
     }
 }
 
-/// What begins on the thread of a virtual loop stays there. Who waits for a continuation in an unstructured task, as the
-/// daemon does, would otherwise be woken on another thread first, and come back from there at any time.
+/// Keeps what begins on the thread of a virtual loop on that thread. A continuation awaited in an unstructured task, as
+/// in the daemon, would otherwise be resumed on another thread first, and return from there at any time.
 private enum ThreadOfLoop {
     private typealias Original = @convention(thin) (UnownedJob) -> Void
     private typealias Hook = @convention(thin) (UnownedJob, Original) -> Void
@@ -182,12 +182,12 @@ private enum ThreadOfLoop {
     private static let key: pthread_key_t = {
         var key = pthread_key_t()
         guard pthread_key_create(&key, nil) == 0 else { fatalError("there is no room for one more key of threads") }
-        // The runtime's own door for this; it is asked with every job that has no executor of its own.
+        // The runtime's own hook for this: it is called for every job without an executor of its own.
         guard let address = dlsym(dlopen(nil, RTLD_LAZY), "swift_task_enqueueGlobal_hook") else {
             fatalError("this runtime has no hook for jobs without an executor")
         }
         address.assumingMemoryBound(to: Hook?.self).pointee = { job, original in
-            // Who goes on after the end of the loop does not belong to it any more.
+            // A job that continues after the loop has ended no longer belongs to it.
             guard let loop = ThreadOfLoop.present, !loop.hasEnded else { return original(job) }
             loop.execute { job.runSynchronously(on: loop.asUnownedSerialExecutor()) }
         }

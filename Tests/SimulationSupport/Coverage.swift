@@ -1,6 +1,6 @@
 import ControlAPI
 
-/// What runs have met: which states, for which reasons, under which faults, so that it is seen that they go everywhere.
+/// What runs have met: which states, for which reasons, under which faults. It shows whether they go everywhere.
 public struct Coverage: Sendable {
     public private(set) var counts: [String: [String: Int]] = [:]
     public init() {}
@@ -11,7 +11,7 @@ public struct Coverage: Sendable {
 
     mutating func count(_ step: Step) { count("steps", step.what.rawValue) }
 
-    /// - Parameter faults: what is wrong at the moment around the session that it is about.
+    /// - Parameter faults: what is wrong at the moment around the event's session.
     mutating func count(_ event: SessionEvent, under faults: [String]) {
         let state = event.state?.rawValue ?? "?"
         let phase = event.phase.map { "/\($0.rawValue)" } ?? ""
@@ -33,7 +33,7 @@ public struct Coverage: Sendable {
         }
     }
 
-    /// A line for each group of a few, a table for states and faults.
+    /// One line for each group of counts, and a table of states and faults.
     public var report: String {
         var lines: [String] = []
         for group in ["steps", "states", "transitions", "reasons", "server codes", "connections", "refused", "ends"] {

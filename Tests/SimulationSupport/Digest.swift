@@ -1,7 +1,7 @@
 import NIOCore
 import SessionCore
 
-/// Everything that happened, in one number (FNV-1a): two runs are the same if theirs is.
+/// Everything that happened, as one number (FNV-1a): two runs are the same if their numbers are.
 struct Digest: Hashable {
     private(set) var value: UInt64 = 0xcbf2_9ce4_8422_2325
 

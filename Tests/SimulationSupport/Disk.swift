@@ -9,7 +9,7 @@ import Support
 
 /// The disk of a host: what is durable on it, and what is wrong with it.
 ///
-/// What is durable is known to a model, whether or not there is a real store as well: a test looks at it at any moment.
+/// A model knows what is durable, whether or not there is a real store as well: a test can look at it at any moment.
 actor Disk {
     enum Fault: Int, CaseIterable {
         /// There is no room for anything new.
@@ -30,16 +30,16 @@ actor Disk {
     private(set) var sessions: [SessionName: ModelSession] = [:]
     var newest: [SessionName: HistoryEntry] = [:]
     var fault: Fault?
-    /// How long everything takes.
+    /// How long every access takes.
     var delay: TimeAmount = .zero
     private(set) var commits = 0
-    /// Called before a change is made, with the message that it is about.
+    /// Called before a change is made, with the message that it concerns.
     var onChange: (SessionName, SessionChange, StoredMessage?) -> Void = { _, _, _ in }
 
     init(_ loop: VirtualLoop) { self.loop = loop }
 
-    /// What was on the disk when it was flushed last, and what was written since: after a loss of power there is any part
-    /// of that.
+    /// What was on the disk when it was last flushed, and what was written since. After a power loss, any number of the
+    /// first of those writes are there.
     private var flushedSessions: [SessionName: ModelSession] = [:]
     private var unflushed: [[(session: SessionName, changes: [SessionChange])]] = []
 
@@ -61,7 +61,7 @@ actor Disk {
         unflushed = []
     }
 
-    /// The power fails, and what was written since the last flush is lost, or some of it.
+    /// Loses what was written since the last flush, or the later part of it, as when the power fails.
     func losePower(_ number: Int) {
         guard !unflushed.isEmpty else { return }
         sessions = flushedSessions
@@ -73,13 +73,13 @@ actor Disk {
         flushed()
     }
 
-    /// The file is damaged, and some rows of it cannot be read.
+    /// Loses some of the rows, as when the file is damaged.
     func loseRows() {
         for name in sessions.keys { sessions[name]?.loseRows() }
         flushed()
     }
 
-    /// A daemon starts that does not know whether it was stopped in order.
+    /// Prepares the disk for a daemon that does not know whether the last one was stopped properly.
     func takeUp() {
         for name in sessions.keys { sessions[name]?.takeUp() }
         flushed()
@@ -88,16 +88,16 @@ actor Disk {
     func model(_ session: SessionName) -> ModelSession { sessions[session] ?? ModelSession() }
 }
 
-/// What one daemon has of the disk. When the daemon is killed, what it still asks for is nothing.
+/// One daemon's access to the disk. Once the daemon is killed, its requests do nothing.
 actor DiskAccess: SessionStore {
     nonisolated let disk: Disk
-    /// The real thing behind the faults; without it the model is all there is.
+    /// The real store behind the faults; without it the model is all there is.
     nonisolated let real: DurableStore?
     nonisolated var unownedExecutor: UnownedSerialExecutor { disk.loop.asUnownedSerialExecutor() }
     nonisolated var openReport: OpenReport { real?.openReport ?? OpenReport(isNew: false) }
 
     private var isDead = false
-    /// Whether the daemon lives to ask for what it asks for.
+    /// Whether the daemon is alive for the request that it makes.
     private let acts: @Sendable () -> Bool
     /// What the disk is writing.
     private var writing: [[(session: SessionName, changes: [SessionChange])]] = []
@@ -121,8 +121,8 @@ actor DiskAccess: SessionStore {
         writing = []
     }
 
-    /// Takes the time that the disk takes.
-    /// - Returns: whether the daemon lives still.
+    /// Takes as long as the disk does.
+    /// - Returns: whether the daemon is still alive.
     private func reach(writing batch: [(session: SessionName, changes: [SessionChange])] = []) async -> Bool {
         guard !isDead, acts() else { return false }
         let delay = disk.here { $0.delay }
@@ -162,7 +162,7 @@ actor DiskAccess: SessionStore {
         try check(isFor: inserts ? .inserting : .writing)
         if isRefused, disk.here({ $0.fault }) == .choosy { throw .inconsistent("the model says so") }
         try await real?.commit(batch)
-        // A killed daemon writes nothing any more.
+        // A killed daemon does not write any more.
         guard real != nil || !isDead else { return }
         disk.here { $0.apply(batch) }
     }
@@ -277,7 +277,7 @@ actor DiskAccess: SessionStore {
 }
 
 extension SessionChange {
-    /// The message that it is about.
+    /// The message that the change concerns.
     var sequence: MessageSequence? {
         guard case .mqtt(let change) = self else { return nil }
         return switch change {
@@ -289,7 +289,7 @@ extension SessionChange {
         }
     }
 
-    /// A row that a disk in a certain mood does not take.
+    /// Whether the change writes the kind of row that a `choosy` disk does not take.
     fileprivate var doesNotFit: Bool {
         if case .mqtt(.insert(let stored)) = self { stored.message.topic == "out/1" } else { false }
     }

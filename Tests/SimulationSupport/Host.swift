@@ -30,16 +30,16 @@ actor Host {
     private(set) var life = 0
     nonisolated let disk: Disk
     nonisolated let isDiskModelled: Bool
-    /// Instead of the files.
+    /// Used instead of the files.
     private var configurations: [SessionName: Result<SessionConfiguration, ConfigurationErrors>]?
-    /// After so many more actions the daemon is dead.
+    /// After this many more actions the daemon is dead.
     private var fuse: (actions: Int, landing: Bool)?
     private var onDeath: () -> Void = {}
     private var onEvent: (SessionEvent) -> Void = { _ in }
     private var logger = Logger(label: "scenario") { _ in SwiftLogNoOpLogHandler() }
     private var paths: ScenarioPaths
     private var tokens: TokenService?
-    /// By how much somebody has set the wall clock.
+    /// By how much the wall clock was set.
     private var clockOffset = Duration.zero
 
     private var events: [(at: Instant, event: SessionEvent)] = []
@@ -74,8 +74,8 @@ actor Host {
     }
 
     /// - Parameters:
-    ///   - configurations: of the sessions, instead of what is in the files.
-    ///   - onDeath: called when a burning fuse has killed the daemon.
+    ///   - configurations: the sessions, instead of what is in the files.
+    ///   - onDeath: called when the fuse has killed the daemon.
     ///   - onEvent: takes the events, which are not kept then.
     func prepare(
         _ configurations: [SessionName: SessionConfiguration], logger: Logger,
@@ -96,7 +96,7 @@ actor Host {
         }
         if isDiskModelled { disk.here { $0.takeUp() } }
         fuse = nil
-        // A daemon that was killed while it stopped still forgets its own.
+        // A daemon that was killed while it stopped still forgets its own paths.
         paths = ScenarioPaths(host: name, scenario: scenario)
         let store = DiskAccess(disk, to: real) { [weak self] in self?.here { $0.acts(in: life) } ?? false }
         let registry = SessionRegistry(
@@ -113,7 +113,7 @@ actor Host {
                 }), store: store,
             commits: CommitQueue(store: store, eventLoop: loop) { _ in }, paths: paths,
             dial: { [weak self] endpoint, options, _, onEvent in
-                // A daemon that was killed is only a memory: what it still does reaches nobody.
+                // A killed daemon goes on in memory only: what it still does reaches nobody.
                 let isAlive = self?.assumeIsolated { $0.acts(in: life) } ?? false
                 nonisolated(unsafe) let onEvent = onEvent
                 return ScenarioConnection(
@@ -134,14 +134,14 @@ actor Host {
             configurations ?? ConfigurationLoader.load(directory: directory).sessions, in: surroundings)
     }
 
-    /// 2026-01-01, and then as the hours pass.
+    /// 2026-01-01 plus the virtual time.
     private nonisolated static func wallClock(_ now: Instant) -> RFC3339 {
         RFC3339(milliseconds: 1_767_225_600_000 + now.nanoseconds / 1_000_000)
     }
 
-    /// Killed with SIGKILL: the kernel closes its connections, and nothing else is done.
-    /// - Parameter landing: whether what the disk was asked for still gets there.
-    /// - Parameter silently: the servers are not told, as when the power fails.
+    /// Kills the daemon with SIGKILL: the kernel closes its connections, and nothing else is done.
+    /// - Parameter landing: whether what the disk was asked to write still gets there.
+    /// - Parameter silently: whether the servers are not told, as when the power fails.
     func kill(landing: Bool = false, silently: Bool = false) async {
         life += 1
         fuse = nil
@@ -150,18 +150,18 @@ actor Host {
         daemon = nil
     }
 
-    /// The daemon is killed between two of its actions: dials, what it sends, ends of connections, what it has written.
-    /// - Parameter actions: how many it still does.
+    /// Kills the daemon between two of its actions: dials, sends, ends of connections, writes.
+    /// - Parameter actions: how many more actions it takes.
     func kill(after actions: Int, landing: Bool) {
-        // A real store cannot be let go in the middle of what it does.
+        // A real store cannot be released in the middle of what it does.
         guard isDiskModelled, daemon != nil else { return }
         fuse = (actions, landing)
     }
 
-    /// It lives on.
+    /// Ends `kill(after:landing:)`: the daemon lives on.
     func spare() { fuse = nil }
 
-    /// Whether the daemon of this life lives to do what it is about to do.
+    /// Whether the daemon of this life is alive for what it is about to do.
     private func acts(in life: Int) -> Bool {
         guard self.life == life else { return false }
         guard let fuse else { return true }
@@ -171,7 +171,7 @@ actor Host {
         self.life += 1
         scenario.here { $0.dropConnections(of: name, tellingServers: true) }
         daemon?.store.here { $0.dieAtOnce(landing: fuse.landing) }
-        // It is in the middle of something, and is let go when that is over.
+        // It is in the middle of something, and is released when that is over.
         let last = daemon
         scenario.loop.execute { _ = last }
         daemon = nil
@@ -179,7 +179,7 @@ actor Host {
         return false
     }
 
-    /// Stopped as the service manager does it.
+    /// Stops the daemon as the service manager does.
     func stop() async {
         await daemon?.registry.stop()
         await kill()
@@ -199,12 +199,12 @@ actor Host {
         }
     }
 
-    /// Somebody, or the time service, sets the wall clock.
+    /// Sets the wall clock, as a person or the time service does.
     func setClock(by offset: Duration) {
         clockOffset += offset
     }
 
-    /// The host sleeps: nothing on it runs, and what is sent to it is not heard.
+    /// Makes the host sleep: nothing reaches it, and nothing leaves it. Its daemon runs on.
     func sleep(for duration: Duration, announced: Bool = true) async throws {
         if announced { await daemon?.registry.hostWillSleep() }
         await scenario.silence(self)
@@ -216,21 +216,21 @@ actor Host {
     var isRunning: Bool { daemon != nil }
     var runningRegistry: SessionRegistry? { daemon?.registry }
 
-    /// The driver of a session that runs.
+    /// The driver of a session that is running.
     func driver(_ session: String = "main") -> SessionDriver? {
         guard let registry = daemon?.registry else { return nil }
         return registry.assumeIsolated { try? $0.runningDriver(session) }
     }
 
-    /// As if there were less memory for what waits for the inbox.
+    /// Limits the memory for messages that wait for the inbox.
     func limitWaiting(to bytes: Int) {
         guard let driver = driver() else { return }
         driver.assumeIsolated { $0.ask { $0.mqtt.configuration.maximumWaitingBytes = bytes } }
     }
 
-    // MARK: What a program asks
+    // MARK: What a program does
 
-    /// The sessions' credentials come from there, whatever their files name.
+    /// Makes the sessions get their credentials from this service, whatever their files name.
     func use(_ service: TokenService) {
         tokens = service
     }
@@ -245,12 +245,12 @@ actor Host {
         return daemon.registry
     }
 
-    /// Somebody else writes to the state file.
+    /// Writes to the state file as another program.
     func executeInStore(_ statements: String) throws {
         try Database(path: "\(directory)/state/holdfast.db").execute(statements)
     }
 
-    /// As the files are now.
+    /// What the files say now.
     func configuration() -> LoadedConfiguration { ConfigurationLoader.load(directory: directory) }
 
     func status(_ session: String = "main") async throws -> SessionStatus { try await registry().status(session) }
@@ -287,7 +287,7 @@ actor Host {
         ).id
     }
 
-    /// What arrives is in `received`.
+    /// Subscribes; what arrives is in `received`.
     @discardableResult
     func subscribe(
         _ filter: String, qos: QoS = .atLeastOnce, _ session: String = "main"
@@ -302,7 +302,7 @@ actor Host {
         return consumer.id
     }
 
-    /// A program attaches to a durable consumer. What it is given is in `given`; it acknowledges nothing by itself.
+    /// Attaches a program to a durable consumer. What it is given is in `given`; it acknowledges nothing on its own.
     @discardableResult
     func consume(
         _ consumer: String, _ filter: String, qos: QoS = .exactlyOnce, _ session: String = "main"
@@ -325,7 +325,7 @@ actor Host {
             InboxSequence(rawValue: id), upTo: upTo, by: subscription)
     }
 
-    /// The program of a durable consumer ends.
+    /// Ends the program of a durable consumer.
     func detach(_ id: SubscriptionID, _ session: String = "main") async throws {
         guard let name = SessionName(session) else { return }
         try await registry().detach(id, from: name)
@@ -336,8 +336,8 @@ actor Host {
         try await registry().driver(session).endConsumer(consumer)
     }
 
-    /// What the programs of durable consumers were given since this was asked last, as `text`, with `*` if it may be the
-    /// second time.
+    /// Returns what the programs of durable consumers were given since the last call, as `text`, with `*` if it may be
+    /// the second time.
     func takeGiven() -> [String] {
         defer { given = [] }
         lastGiven = given.last?.id ?? lastGiven
@@ -349,7 +349,7 @@ actor Host {
         try await registry().unsubscribe(id, from: name)
     }
 
-    // MARK: What it is told
+    // MARK: What it reports
 
     private func take(_ event: SessionEvent) {
         onEvent(event)
@@ -360,7 +360,7 @@ actor Host {
         waiter.continuation.resume(returning: found)
     }
 
-    /// Passes over what does not fit, and never goes back.
+    /// Skips what does not fit, and never goes back.
     private func next(_ isWanted: (SessionEvent) -> Bool) -> SessionEvent? {
         while position < events.count {
             defer { position += 1 }
@@ -369,7 +369,7 @@ actor Host {
         return nil
     }
 
-    /// The next event that fits, at the latest after this virtual time.
+    /// Waits for the next event that fits, at most for this virtual time.
     @discardableResult
     func until(
         _ what: String, within limit: Duration = .seconds(3 * 3600),
@@ -403,12 +403,12 @@ actor Host {
         try await until("event \(kind.rawValue)", within: limit) { $0.event == kind }
     }
 
-    /// Everything of these kinds until now, or simply everything, in order.
+    /// All events of these kinds so far, or simply all events, in order.
     func told(_ kinds: SessionEvent.Kind...) -> [SessionEvent] {
         events.map(\.event).filter { kinds.isEmpty || kinds.contains($0.event) }
     }
 
-    /// Forgets what was told until now.
+    /// Forgets the events so far.
     func forget() {
         position = events.count
         events.removeAll()

@@ -2,13 +2,13 @@ import MQTT
 import Session
 import Support
 
-/// All that is durable of one session, in memory: the protocol's part of it, and the rest.
+/// The durable state of one session, in memory: the protocol's part, and the rest.
 struct ModelSession {
     private(set) var mqtt = ModelStore()
-    /// Without the protocol's part.
+    /// Everything but the protocol's part.
     private var rest = StoredSession()
 
-    /// What a daemon that starts now is given.
+    /// What a daemon is given when it starts now.
     var stored: StoredSession {
         var stored = rest
         stored.mqtt = mqtt.session

@@ -1,7 +1,7 @@
 import Glibc
 
-/// Bytes that must not be found. Everything that is told and logged is searched for them, so it is done byte by byte: Swift's
-/// own search of strings took a third of a run's time.
+/// Bytes that must not be found. Everything that is reported and logged is searched for them, so the search goes byte
+/// by byte: Swift's own search of strings took a third of a run's time.
 struct Needle: Sendable {
     private let bytes: [UInt8]
 

@@ -7,7 +7,7 @@ import Vocabulary
 @testable import Agent
 @testable import Transport
 
-// The network between hosts and servers: TCP as both ends see it, and what can be wrong with it.
+// The network between hosts and servers: TCP as both ends see it, and its faults.
 
 extension Scenario {
     func put(_ item: Wire.Item, on id: Int, toServer: Bool) {
@@ -24,7 +24,7 @@ extension Scenario {
         }
     }
 
-    /// The first of what is on its way.
+    /// Delivers the first item that is on its way.
     func arrive(on id: Int, _ direction: Direction) {
         guard var wire = wires[id], let uplink = uplinks[wire.host] else { return }
         guard uplink.carries(direction), !wire.isStranded else {
@@ -61,7 +61,7 @@ extension Scenario {
 
     func arriveAtServer(_ item: Wire.Item, on id: Int, _ wire: Wire) {
         guard let connection = wire.broker, servers[wire.server]?.isUp == true else {
-            // Nobody knows the connection any more.
+            // The server does not know the connection any more.
             put(.close, on: id, toServer: false)
             return
         }
@@ -101,7 +101,7 @@ extension Scenario {
         }
     }
 
-    /// - Parameter tellingServer: otherwise the server finds out by its Keep Alive, or never.
+    /// - Parameter tellingServer: whether the server is told; otherwise it finds out by its Keep Alive, or never.
     func forget(_ id: Int, tellingServer: Bool) {
         guard let wire = wires[id] else { return }
         wires[id]?.isOpenAtHost = false
@@ -182,7 +182,7 @@ extension Scenario {
         wire.onEvent(.opened(Opened(peer: peer, local: local, tlsVersion: nil)))
     }
 
-    /// An attempt goes on with the connection of a look.
+    /// Turns the connection of a knock into that of an attempt.
     func proceed(_ id: Int, onEvent: @escaping (ConnectionEvent) -> Void) -> Bool {
         guard let wire = wires[id], wire.isKnock, wire.isOpenAtHost else { return false }
         dials[wire.host, default: []].append(now)
@@ -216,7 +216,7 @@ extension Scenario {
         put(.bytes(bytes), on: id, toServer: true)
     }
 
-    /// The host reads its connection, or lets the server wait.
+    /// Makes the host read its connection, or makes the server wait.
     func read(_ id: Int, _ isReading: Bool) {
         wires[id]?.isReading = isReading
         guard isReading, let unread = wires[id]?.unread, !unread.isEmpty else { return }
@@ -233,14 +233,14 @@ extension Scenario {
         !wires.values.contains { $0.host == host && $0.isOpenAtHost && !$0.isReading }
     }
 
-    /// A server sends bytes of its own making to a host.
+    /// Sends bytes to a host as if a server had sent them.
     func inject(_ bytes: ByteBuffer, to host: String) {
         guard let id = wires.first(where: { $0.value.host == host && !$0.value.isKnock && $0.value.isOpenAtHost })?.key
         else { return }
         put(.bytes(bytes), on: id, toServer: false)
     }
 
-    /// From now on a host's connection brings nothing but a packet that is never finished, a byte a second.
+    /// Makes a host's connections bring nothing from now on but a packet that is never finished, one byte a second.
     func drip(_ host: Host) {
         for id in wires.keys.sorted() {
             guard let wire = wires[id], wire.host == host.name, wire.isOpenAtHost, !wire.isKnock, !wire.isDripping
@@ -257,7 +257,7 @@ extension Scenario {
         _ = loop.scheduleTask(in: .seconds(Int64(seconds))) { [weak self] in
             self?.assumeIsolated { scenario in
                 guard let wire = scenario.wires[id], wire.isOpenAtHost, wire.isReading else { return }
-                // Only the length has its own bytes; the content goes on for ever.
+                // Only the first bytes differ; the content goes on forever.
                 if byte == 0x7F || byte == 0x20 { scenario.drip(0x20, on: id, in: 1) }
                 wire.onEvent(.received(ByteBuffer(bytes: [byte])))
             }
@@ -271,13 +271,14 @@ extension Scenario {
         loop.execute(boxed { onEvent(.closed(.closedLocally)) })
     }
 
-    /// Everything is on one loop: what is not Sendable never leaves it.
+    /// Everything is on one loop, so what is not Sendable never leaves it.
     func boxed(_ action: @escaping () -> Void) -> @Sendable () -> Void {
         nonisolated(unsafe) let action = action
         return { action() }
     }
 
-    /// The host lost its power, or the daemon was killed: the kernel closes its connections, or nobody does.
+    /// Drops a host's connections: the kernel closes them if the daemon was killed, and nobody does if the power was
+    /// lost.
     func dropConnections(of host: String, tellingServers: Bool) {
         for (id, wire) in wires.sorted(by: { $0.key < $1.key }) where wire.host == host {
             forget(id, tellingServer: tellingServers)
@@ -292,6 +293,6 @@ extension Scenario {
         return wire.heardAt
     }
 
-    /// Whether a host has anything to do with a server, be it only to look whether it is there.
+    /// Whether a host has any connection to a server, even if it only knocks.
     func hasConnection(_ host: String) -> Bool { wires.values.contains { $0.host == host && $0.isOpenAtHost } }
 }

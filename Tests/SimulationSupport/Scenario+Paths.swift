@@ -1,10 +1,10 @@
 import NIOCore
 import SessionCore
 
-// What happens to the paths of hosts, and what the kernel says of it.
+// What happens to the paths of hosts, and what the kernel reports of it.
 
 extension Scenario {
-    /// The kernel says that there is no path any more.
+    /// Takes the path away; the kernel reports it.
     func cut(_ host: Host) async {
         let old = uplinks[host.name]?.path
         unnoticed.removeValue(forKey: host.name)
@@ -13,7 +13,7 @@ extension Scenario {
         await host.pathChanged(.lost, from: old, to: nil)
     }
 
-    /// The kernel says that there is a path again.
+    /// Restores the path; the kernel reports it.
     func mend(_ host: Host) async {
         unnoticed.removeValue(forKey: host.name)
         take(Self.path(), on: host.name)
@@ -22,7 +22,7 @@ extension Scenario {
         await host.pathChanged(.gained, from: nil, to: Self.path())
     }
 
-    /// From one network to another; the old addresses are gone, and with them all connections.
+    /// Moves the host from one network to another. The old addresses are gone, and with them all connections.
     func move(_ host: Host) async {
         let old = uplinks[host.name]?.path
         let new = Self.path(interface: old?.interface == "wlan0" ? "eth0" : "wlan0", source: "203.0.113.40")
@@ -31,19 +31,20 @@ extension Scenario {
         let left = uplinks[host.name]?.left ?? []
         uplinks[host.name]?.left = []
         for (id, wire) in wires.sorted(by: { $0.key < $1.key }) where wire.host == host.name {
-            // One that was made from where the host is now again has lost nothing.
+            // A connection that was made from the host's new address has lost nothing.
             if wire.path?.sharesSource(with: new) != true { forget(id, tellingServer: false) }
         }
-        // Who was not told of the way there and back has seen nothing.
+        // A daemon that was not told of the way there and back has seen nothing.
         if believed?.leadsLike(new) != true { await host.pathChanged(.movedSourceGone, from: believed, to: new) }
         for path in left where path != believed { await host.pathChanged(.movedSourceGone, from: path, to: new) }
     }
 
-    /// The default route moves to another uplink, and the address that was used before stays.
+    /// Moves the default route to another uplink; the address that was used before stays.
     ///
     /// - Parameters:
-    ///   - strands: the network there takes nothing from the old address, so what is connected is dead.
-    ///   - dialing: what becomes of connections over the new path.
+    ///   - strands: whether the network there drops what comes from the old address, so that present connections are
+    ///     dead.
+    ///   - dialing: what happens to connections over the new path.
     func shift(
         _ host: Host, to interface: String? = nil, strands: Bool = false, _ dialing: Dialing = .works,
         latency: TimeAmount = Scenario.latency
@@ -64,7 +65,7 @@ extension Scenario {
         await host.pathChanged(.movedSourceKept, from: old, to: new)
     }
 
-    /// From one network to another, and the daemon has not been told yet: the kernel's message is still to be read.
+    /// Moves the host from one network to another without the daemon's knowing: the kernel's message is not read yet.
     func moveUnnoticed(_ host: Host) {
         let old = uplinks[host.name]?.path
         let new = Self.path(interface: old?.interface == "wlan0" ? "eth0" : "wlan0", source: "203.0.113.41")
@@ -72,7 +73,7 @@ extension Scenario {
         unnoticed[host.name] = unnoticed[host.name] ?? old
     }
 
-    /// The host is on this path now, and has the address of the one before as well.
+    /// Puts the host on this path; it keeps the address of the one before as well.
     private func take(_ path: Path, on host: String) {
         guard var uplink = uplinks[host] else { return }
         if let old = uplink.path { uplink.left.append(old) }
@@ -81,10 +82,10 @@ extension Scenario {
         uplinks[host] = uplink
     }
 
-    /// An address that the host had kept from an earlier path leaves it, and takes all connections with it that were made
-    /// from there. Where there is no path, nobody asks.
+    /// Removes an address that the host had kept from an earlier path, with all connections that were made from it.
+    /// Does nothing while there is no path, because then nobody asks about old addresses.
     ///
-    /// - Parameter number: of those that there are, the oldest first.
+    /// - Parameter number: which of the kept addresses, the oldest first.
     /// - Returns: the path that had the address; `nil` if there is none.
     @discardableResult
     func dropOldAddress(of host: Host, _ number: Int = 0) async -> Path? {
@@ -94,7 +95,7 @@ extension Scenario {
         for (id, wire) in wires.sorted(by: { $0.key < $1.key }) where wire.host == host.name {
             if wire.path?.sharesSource(with: departed) == true { forget(id, tellingServer: false) }
         }
-        // Whoever looks now finds all of it.
+        // A daemon that looks now finds all of it.
         if unnoticed[host.name]??.sharesSource(with: departed) == true {
             unnoticed.removeValue(forKey: host.name)
         } else {

@@ -13,17 +13,17 @@ import Support
 ///     host "B" ── session ──┼── 5 ms each way ─────┤
 ///      …                    ┘                      └── server "two" (192.0.2.2)
 ///
-/// The daemons are the real ones, from the configuration file to the disk: the same registry, drivers and machines. What
-/// is a model is the server, the network and the clock. Everything runs on one virtual loop, this actor and the body of
-/// the test as well, so that between two `await`s of a test nothing happens.
+/// The daemons are the real ones, from the configuration file to the disk: the same registry, drivers and machines. The
+/// servers, the network and the clock are models. Everything runs on one virtual loop, including this actor and the
+/// body of the test, so nothing happens between two `await`s of a test.
 actor Scenario {
     nonisolated let loop: VirtualLoop
     nonisolated var unownedExecutor: UnownedSerialExecutor { loop.asUnownedSerialExecutor() }
 
-    /// One way.
+    /// The latency in one direction.
     static let latency = TimeAmount.milliseconds(5)
 
-    /// By how much every other connection is slower, where a network reorders.
+    /// By how much every other connection is slower if a network reorders.
     static let detour = TimeAmount.milliseconds(130)
 
     /// One TCP connection, as its two ends see it.
@@ -39,27 +39,27 @@ actor Scenario {
         let server: ServerName
         var broker: ModelBroker.ConnectionID?
         var isOpenAtHost = true
-        /// What is on its way, each direction in order.
+        /// What is on its way, in order for each direction.
         var toServer: [Item] = []
         var toHost: [Item] = []
-        /// When anything arrived at the host last.
+        /// When anything last arrived at the host.
         var heardAt: Instant?
-        /// How many arrivals the network swallowed: TCP sends again when it works.
+        /// The arrivals that the network swallowed: TCP sends again when it works.
         var swallowed: [Direction] = []
-        /// A look: the connection stops where the server has answered.
+        /// A knock: the connection stops where the server has answered.
         var isKnock = false
-        /// Whether it is the proxy that answers the look, wherever the server is.
+        /// Whether the proxy answers the knock, wherever the server is.
         var isAnsweredByProxy = false
-        /// One way, where the host is on another path by now than the connection was made on.
+        /// The latency in one direction, if the host has left the path that the connection was made on.
         var latency: TimeAmount?
         /// The path that it was made on; `nil` if the host had none.
         var path: Path?
         /// Whether the host reads; what it does not read waits in `unread`.
         var isReading = true
         var unread: [Item] = []
-        /// The server sends nothing any more but a packet that is never finished, byte by byte.
+        /// Whether the server sends nothing more but a packet that is never finished, byte by byte.
         var isDripping = false
-        /// The network does not take its packets any more.
+        /// Whether the network no longer accepts its packets.
         var isStranded = false
         var onEvent: (ConnectionEvent) -> Void
     }
@@ -71,23 +71,23 @@ actor Scenario {
     /// Where a host's network is, and what is wrong with it.
     struct Uplink {
         var path: Path?
-        /// The paths of before whose addresses the host still has, the oldest first.
+        /// Earlier paths whose addresses the host still has, the oldest first.
         var left: [Path] = []
-        /// The path looks fine, and nothing gets through in these directions.
+        /// The directions in which nothing gets through although the path looks fine.
         var swallows: Set<Direction> = []
-        /// One way.
+        /// The latency in one direction.
         var latency = Scenario.latency
-        /// TCP hands over so many bytes at once at most.
+        /// The most bytes that TCP delivers at once.
         var piece: Int?
-        /// After so many bytes the connection that carries them is reset.
+        /// After how many bytes the connection that carries them is reset.
         var resetAfter: [Direction: Int] = [:]
-        /// What becomes of the next dial.
+        /// What happens to the next dial.
         var dialFault: DialFault?
-        /// What becomes of all of them.
+        /// What happens to all dials.
         var dialing = Dialing.works
-        /// What was sent before an abort is lost with the connection.
+        /// Whether what was sent before an abort is lost with the connection.
         var abortLoses = false
-        /// What happens on a connection may be known later than what happens on a younger one.
+        /// Whether events of a connection may be known later than those of a younger one.
         var reorders = false
 
         var works: Bool { path != nil && swallows.isEmpty }
@@ -100,7 +100,7 @@ actor Scenario {
 
     enum DialFault: Int, CaseIterable {
         case dnsFailed, unreachable, refused, reset, dialTimeout, tlsTimeout, tlsFailed
-        /// Nothing is ever heard of it.
+        /// Nothing is ever heard of the dial.
         case none
         case certificateExpired, certificateInvalid, proxyFailed, webSocketFailed, ioError
 
@@ -133,7 +133,7 @@ actor Scenario {
     struct Server {
         var broker = ModelBroker()
         var isUp = true
-        /// It takes bytes and does nothing with them, until it goes on.
+        /// Whether it takes bytes and does nothing with them, until it goes on.
         var isHung = false
         var unread: [(item: Wire.Item, wire: Int)] = []
     }
@@ -143,20 +143,20 @@ actor Scenario {
     var wires: [Int: Wire] = [:]
     var lastWire = 0
     var brokerTimers: [ServerName: Scheduled<Void>] = [:]
-    /// When each host began an attempt's connection.
+    /// When each host dialed for an attempt.
     var dials: [String: [Instant]] = [:]
-    /// When each host looked whether a server answers.
+    /// When each host knocked.
     var knocks: [String: [Instant]] = [:]
     var hosts: [Host] = []
-    /// The paths that the daemons of these hosts believe in still.
+    /// The paths that the daemons of these hosts still believe in.
     var unnoticed: [String: Path?] = [:]
     /// Called with what a server did and heard.
     var onFact: (ServerName, ModelBroker.Fact) -> Void = { _, _ in }
-    /// Nothing that hosts send leaves them.
+    /// Whether hosts are never told that what they sent was flushed.
     var holdsFlushes = false
-    /// Called with a host and its connection when bytes have arrived, and what came of them at once is done.
+    /// Called with a host, its connection, and bytes that have arrived, once their immediate effects are done.
     var onArrival: (String, Int, ByteBuffer) -> Void = { _, _, _ in }
-    /// Called with the name of a host that dials, and whether it is only to look whether a server answers.
+    /// Called with the name of a host that dials, and whether it only knocks.
     var onDial: (String, Bool) -> Void = { _, _ in }
     /// Everything that happened, in one number.
     var digest = Digest()
@@ -165,10 +165,10 @@ actor Scenario {
         self.loop = loop
     }
 
-    /// Each has a thread of its own that never waits.
+    /// Each scenario has its own thread, which never waits.
     private static let capacity = Capacity(Capacity.processors)
 
-    /// Runs a story from its beginning to its end, as soon as there is a processor for it.
+    /// Runs a scenario from beginning to end, as soon as there is a processor for it.
     static func run<Value: Sendable>(
         _ body: @Sendable (isolated Scenario) async throws -> Value
     ) async throws -> Value {
@@ -188,7 +188,7 @@ actor Scenario {
         let result: Result<Value, any Error>
         do {
             let value = try await body(self)
-            // The beginning, and nothing else: otherwise the run would depend on the machine's mood.
+            // Only the start comes from outside: otherwise the run would depend on the machine's mood.
             guard loop.jobsFromOutside == 1 else {
                 throw Host.Failure(description: "\(loop.jobsFromOutside - 1) jobs came from other threads")
             }
@@ -197,7 +197,7 @@ actor Scenario {
             result = .failure(error)
         }
         for host in hosts { await host.end() }
-        // They know the scenario, and would keep it for ever.
+        // These refer to the scenario, and would keep it forever.
         hosts = []
         wires = [:]
         (onFact, onDial, onArrival) = ({ _, _ in }, { _, _ in }, { _, _, _ in })
@@ -216,7 +216,7 @@ actor Scenario {
 
     // MARK: Hosts
 
-    /// A host with a daemon that has the session `main`; more of the session's file in `extra`.
+    /// Adds a host with a daemon that has the session `main`; `extra` is appended to the session's file.
     func host(_ name: String, _ extra: String = "", endpoints: [ServerName] = [.one], user: String? = nil) async throws
         -> Host
     {
@@ -225,7 +225,7 @@ actor Scenario {
             name, sessions: ["main": "endpoints = [\(list)]\nuser = \"\(user ?? name.lowercased())\"\n\(extra)\n"])
     }
 
-    /// A host whose sessions have these files.
+    /// Adds a host whose sessions have these files.
     func host(_ name: String, sessions: [String: String]) async throws -> Host {
         let host = try addHost(name)
         for (session, text) in sessions { try await host.write(session, text) }
@@ -233,7 +233,7 @@ actor Scenario {
         return host
     }
 
-    /// A host whose daemon is not started yet.
+    /// Adds a host whose daemon is not started yet.
     func addHost(_ name: String, modelsDisk: Bool = false) throws -> Host {
         uplinks[name] = Uplink(path: Self.path())
         let host = try Host(name, in: self, modelsDisk: modelsDisk)
@@ -251,7 +251,7 @@ actor Scenario {
 
     // MARK: What happens to the network; to paths: see Scenario+Paths.swift
 
-    /// Nothing gets through, and the kernel does not know.
+    /// Lets nothing through, without the kernel's knowing.
     func silence(_ host: Host, _ directions: Set<Direction> = Set(Direction.allCases)) {
         uplinks[host.name]?.swallows.formUnion(directions)
     }
@@ -270,12 +270,12 @@ actor Scenario {
 
     func uplink(_ host: Host) -> Uplink { uplinks[host.name] ?? Uplink() }
 
-    /// The present connections of a host break, and both sides are told.
+    /// Breaks the present connections of a host; both sides are told.
     func reset(_ host: Host) {
         for id in wires.keys.sorted() where wires[id]?.host == host.name { reset(id) }
     }
 
-    /// The host's oldest connection is reset, by whatever is between it and the server.
+    /// Resets the host's oldest connection, as something between it and the server does.
     func resetOldest(_ host: Host) {
         let open = wires.filter { $0.value.host == host.name && $0.value.isOpenAtHost && $0.value.broker != nil }
         guard let (id, wire) = open.min(by: { $0.key < $1.key }) else { return }
@@ -307,13 +307,13 @@ actor Scenario {
         _ server: ServerName = .one, _ change: (inout ModelBroker, ModelBroker.Time) throws -> Result
     ) rethrows -> Result {
         defer { carryOut(server) }
-        // In its place: a copy would copy everything that the server has ever been sent.
+        // In place: a copy would copy everything that the server has ever been sent.
         return try change(&servers[server, default: Server()].broker, milliseconds)
     }
 
     func broker(_ server: ServerName = .one) -> ModelBroker { servers[server]?.broker ?? ModelBroker() }
 
-    /// Killed: its connections break, and nobody listens.
+    /// Kills a server: its connections break, and nothing listens.
     func stop(_ server: ServerName = .one, keepingState: Bool = true) {
         servers[server]?.isUp = false
         servers[server]?.isHung = false
@@ -333,7 +333,7 @@ actor Scenario {
 
     func isUp(_ server: ServerName) -> Bool { servers[server]?.isUp ?? false }
 
-    /// The server does not do anything any more, and its connections stay open.
+    /// Makes a server do nothing any more; its connections stay open.
     func hang(_ server: ServerName) {
         guard servers[server]?.isUp == true else { return }
         servers[server]?.isHung = true
@@ -352,7 +352,7 @@ actor Scenario {
         carryOut(server)
     }
 
-    /// All hosts sleep, and nothing on them runs; for the servers it is late when that is over.
+    /// Makes all hosts sleep, with nothing running on them; for the servers, time goes on.
     func freeze(for amount: TimeAmount) {
         loop.sleepThrough(amount)
         for server in ServerName.allCases { carryOut(server) }
@@ -382,7 +382,8 @@ actor Scenario {
         }
     }
 
-    /// Whose connection it is; `nil` if it is of nobody's that is modelled, or was given up there.
+    /// Returns the host that the connection belongs to; `nil` if it is not a modelled one, or has given the connection
+    /// up.
     func host(of connection: ModelBroker.ConnectionID, at server: ServerName) -> String? {
         guard let id = wire(of: connection, at: server), let wire = wires[id], wire.isOpenAtHost else { return nil }
         return wire.host

@@ -11,7 +11,7 @@ import Transport
 final class ScenarioConnection: TransportConnection, Sendable {
     let wire: Int
     private let scenario: Scenario
-    /// Whether the daemon lives to do it.
+    /// Whether the daemon is alive for its next action.
     private let acts: @Sendable () -> Bool
 
     init(wire: Int, scenario: Scenario, acts: @escaping @Sendable () -> Bool) {
@@ -22,7 +22,7 @@ final class ScenarioConnection: TransportConnection, Sendable {
         guard acts() else { return }
         scenario.assumeIsolated { $0.send(buffer, on: wire) }
         guard let flushed, !scenario.assumeIsolated({ $0.holdsFlushes }) else { return }
-        // It never leaves the loop.
+        // The callback never leaves the loop.
         nonisolated(unsafe) let callback = flushed
         scenario.loop.execute { callback() }
     }

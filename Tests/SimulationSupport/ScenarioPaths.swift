@@ -6,7 +6,7 @@ import Transport
 
 @testable import Agent
 
-/// The paths of a host, which are the same to all servers.
+/// The paths of a host, which are the same for all servers.
 final class ScenarioPaths: PathSource {
     private let host: String
     private let scenario: Scenario
@@ -34,7 +34,7 @@ final class ScenarioPaths: PathSource {
         return hosts.map { _ in path }
     }
 
-    /// Like the real one, it looks, and tells at once what it finds.
+    /// Like the real one, it looks, and reports at once what it finds.
     func resolved(
         _ endpoint: EndpointIndex, of session: SessionName, to addresses: [SocketAddress], origin: AddressOrigin
     ) -> Path? {

@@ -2,8 +2,8 @@ import Vocabulary
 
 @testable import SessionCore
 
-/// One thing that happens in a run. Its numbers are small, and any numbers mean something: what a schedule is left with
-/// when parts of it are taken away is a schedule.
+/// One thing that happens in a run. Its numbers are small, and any numbers are valid, so that a schedule with parts
+/// removed is still a schedule.
 public struct Step: Hashable, Sendable {
     public enum What: String, CaseIterable, Sendable {
         // Time.
@@ -11,7 +11,7 @@ public struct Step: Hashable, Sendable {
         case settle
         /// One round of what can happen now.
         case turn
-        /// Time passes to the next event, so many times.
+        /// Time passes to the next event, once more than the number says.
         case next
         case pass
 
@@ -106,10 +106,10 @@ public struct Step: Hashable, Sendable {
 
     public init(_ what: What, _ numbers: Int...) { (self.what, self.numbers) = (what, numbers) }
 
-    /// The number at this place; 0 when there are not so many.
+    /// The number at this place; 0 if there are fewer.
     func number(_ index: Int) -> Int { index < numbers.count ? numbers[index] : 0 }
 
-    /// How often each happens, and the ranges of its numbers.
+    /// How often each kind of step is drawn, and the ranges of its numbers.
     static let table: [(what: What, weight: Int, ranges: [ClosedRange<Int>])] = [
         (.settle, 60, []), (.turn, 80, []), (.next, 220, [0...6]), (.pass, 200, [0...11]),
 
@@ -151,7 +151,7 @@ public struct Step: Hashable, Sendable {
 
     private static let total = table.reduce(0) { $0 + $1.weight }
 
-    /// Every kind, as often as its weight is, so that drawing is one look.
+    /// Each kind as often as its weight, so that drawing is one lookup.
     private static let urn: [Int] = table.indices.flatMap { Array(repeating: $0, count: table[$0].weight) }
 
     init(_ random: inout SplitMix64) {
@@ -177,7 +177,7 @@ extension Step: LosslessStringConvertible {
 public struct Schedule: Hashable, Sendable {
     public var world: World
     public var steps: [Step]
-    /// Where the daemons' own random numbers begin.
+    /// The seed of the daemons' own random numbers.
     public var seed: UInt64
 
     public init(world: World, steps: [Step], seed: UInt64) {
@@ -198,7 +198,7 @@ extension Schedule: LosslessStringConvertible {
         (["world \(world)", "seed \(seed)"] + steps.map(\.description)).joined(separator: "\n") + "\n"
     }
 
-    /// Empty lines, and those that begin with `#`, are passed over.
+    /// Skips empty lines, and those that begin with `#`.
     public init?(_ text: String) {
         self.init(world: World(), steps: [], seed: 0)
         for line in text.split(separator: "\n") where !line.hasPrefix("#") {

@@ -7,14 +7,15 @@ import Support
 @testable import MQTT
 @testable import SessionCore
 
-// What must be true after each step, of each session by itself: invariants 5 to 8.
+// What must be true of each session after each step: invariants 5 to 8.
 
 extension Simulation {
-    /// As many dials in so short a time are an attack, whatever the server does.
+    /// More dials than this in so short a time are an attack, whatever the server does.
     static let dialWindow: Duration = .seconds(30)
     static let dialsPerWindow = 24
-    /// How often hosts with one identity may throw each other out without anybody's doing. Who is slow is seen in the room
-    /// only when the other one waits for longer than that, so far in its table.
+    /// How often hosts with the same identity may displace each other while nothing else happens. A slow host is seen
+    /// in the room only once the other one has reached a delay, further down its table, that is longer than the slow
+    /// host takes.
     static let mostDisplacements = 20
 
     func noteContext(of step: Step) {
@@ -24,28 +25,28 @@ extension Simulation {
         for index in residents.indices { residents[index].watch.disturbed() }
     }
 
-    /// What is looked at.
+    /// What is checked of a session.
     private struct View {
         var status: SessionMachine.Status
         var heartbeat: Duration?
         var timeout: Duration
         var deadline: Instant?
         var hasPath: Bool
-        /// A second client says goodbye for a session that cannot do that itself any more.
+        /// Whether a second client says goodbye for a session that cannot do that itself any more.
         var isSayingGoodbye: Bool
         /// The session's own connection.
         var wire: Int?
-        /// What came on it before it ended is being read, share by share.
+        /// Whether the last bytes that arrived on it before it ended are being read, share by share.
         var isReadingLastWords: Bool
         var counts: MQTTClientMachine.Counts
         var inbox: MQTTClientMachine.InboxCounts
         /// Messages that wait for each durable consumer.
         var backlogs: [Int]
-        /// Whether acknowledgements are withheld for want of room.
+        /// Whether acknowledgements are withheld because there is no room.
         var isInboxFull: Bool
-        /// Messages that are not durable yet, and take nobody's place before they are.
+        /// Messages that are not durable yet; until they are, they take no other message's place.
         var undecided: Int
-        /// What has to go is in the store only, and is being read.
+        /// Whether the messages that must go are only in the store, and are being read.
         var isReadingHead: Bool
         var readAhead: Int
         var subscriptions: [SessionStatus.Subscription]
@@ -90,7 +91,7 @@ extension Simulation {
         checkBounds(view, resident)
         checkOffline(view, index)
         checkPace(index)
-        // Writing it all down takes longer than most steps.
+        // Encoding all of it takes longer than most steps.
         if world[.password] == 1, position % 32 == 0 { searchForSecret(driver.here { $0.status() }) }
     }
 
@@ -113,7 +114,7 @@ extension Simulation {
         }
     }
 
-    /// What the server has made of each filter was told.
+    /// Checks that the server's answer to each filter was reported.
     private func checkSubscriptions(_ view: View, _ resident: Resident) {
         for subscription in view.subscriptions where subscription.state != .pending {
             let told = resident.watch.subscriptions[subscription.filter]
@@ -126,11 +127,11 @@ extension Simulation {
         }
     }
 
-    /// What is to be done at some time is done then, and nobody waits for what is there.
+    /// Checks that nothing is late, and that nothing waits for what is there.
     private func checkTimers(_ view: View, _ index: Int) {
         let (name, now) = (residents[index].host.name, scenario.now)
         if let deadline = view.deadline, deadline.advanced(by: .seconds(1)) < now {
-            // What became due by what has just happened is done in this moment.
+            // What became due because of what has just happened is done in this moment.
             if let since = residents[index].watch.isLateSince, since < now {
                 note(.heals, "\(name) (\(view.status.state)) wanted to be woken \(deadline.duration(to: now)) ago")
             }
@@ -146,7 +147,7 @@ extension Simulation {
         }
     }
 
-    /// "Connected" means that something was heard within the heartbeat's bound, or that there is doubt.
+    /// Checks that "connected" means that something was heard within the heartbeat's bound, or that there is doubt.
     private func checkConnected(_ view: View, _ heard: Instant?, _ resident: Resident) {
         let name = resident.host.name
         guard let heard else {
@@ -156,19 +157,19 @@ extension Simulation {
         }
         guard let interval = view.heartbeat else { return }
         let silence = heard.duration(to: scenario.now)
-        // A sleep that was short raises no doubt.
+        // A short sleep raises no doubt.
         let awake = max(heard, resident.wokeAt ?? heard).duration(to: scenario.now)
         let slept = min(silence - awake, SessionMachine.shortSleep(interval))
         if view.status.doubt == nil, silence > interval + view.timeout + slept + .seconds(1) {
             note(.statusIsTrue, "\(name) is connected and has heard nothing for \(silence)")
         }
-        // A doubt has an end: that of a question, or of the hold.
+        // A doubt ends, with the probe's deadline or with the hold.
         if awake > interval + view.timeout * 2 + .seconds(6) {
             note(.statusIsTrue, "\(name) is connected, doubts it, and has heard nothing for \(silence)")
         }
     }
 
-    /// A connection does not outlive the address that it was made from.
+    /// Checks that a connection does not outlive the address that it was made from.
     func checkSource(of host: Host, without departed: Path) {
         let isConnected = host.here({ $0.driver() })?.here { driver in
             guard case .connected(let connected) = driver.session.machine.state else { return false }
@@ -185,7 +186,8 @@ extension Simulation {
             note(.bounded, "\(name) counts \(counts)")
         }
         let waiting = outbox.whenFull == .dropOldest ? counts.queued - view.undecided : counts.queued + counts.inFlight
-        // Who was killed between accepting a message and dropping the oldest one for it drops it when it has read it.
+        // A daemon that was killed after accepting a message, but before dropping the oldest one for it, drops that
+        // once it has read it.
         let tolerance = outbox.whenFull == .dropOldest && view.isReadingHead ? view.readAhead : 0
         if waiting > outbox.maxMessages + tolerance {
             note(.bounded, "\(name) has \(waiting) messages in an outbox for \(outbox.maxMessages)")
@@ -205,8 +207,8 @@ extension Simulation {
         }
     }
 
-    /// Without a path there is the end of the hold, the report of the loss, the end of the budget, and one attempt in
-    /// five minutes.
+    /// Checks what happens without a path: the end of the hold, the report of the loss, the end of the budget, and one
+    /// attempt every five minutes.
     private func checkOffline(_ view: View, _ index: Int) {
         let (host, now) = (residents[index].host, scenario.now)
         guard !view.hasPath else {
@@ -234,11 +236,12 @@ extension Simulation {
         }
     }
 
-    /// Nobody hammers, and after a long time without a network the table begins at its start.
+    /// Checks that dials are not too frequent, and that the table of delays starts from its beginning after a long time
+    /// without a network.
     private func checkPace(_ index: Int) {
         let resident = residents[index]
         let dials = resident.watch.dials(within: Self.dialWindow, of: scenario.now)
-        // In a room each attempt may have a look before it.
+        // In a room, each attempt may be preceded by a look.
         if dials > Self.dialsPerWindow * (world.isInRoom ? 2 : 1) {
             note(.heals, "\(resident.host.name) dialed \(dials) times in \(Self.dialWindow)")
         }
@@ -255,16 +258,16 @@ extension Simulation {
         }
     }
 
-    /// Two with one identity do not fight for it.
+    /// Checks that two hosts with the same identity do not fight for it.
     func checkPeace() {
-        // Who is not told, and cannot look, can only be slow.
+        // A session that is not told, and cannot look, can only be slow.
         guard world.sharesIdentity, world.isInRoom || (world[.silentTakeOver] == 0 && world[.version] != 2) else {
             return
         }
         let rooms = residents.compactMap { resident in
             resident.host.here { $0.driver() }?.here { $0.session.rooms.membership?.room }
         }
-        // Who switched to another room than the other one cannot see it there: that can only be slow, too.
+        // A session that switched to another room than the other one cannot see it there, and can only be slow, too.
         guard Set(rooms).count < 2 else {
             displacements = [:]
             return
@@ -276,7 +279,7 @@ extension Simulation {
 }
 
 extension Step {
-    /// Whether sessions may answer it with attempts, so that it is no wonder if there are many.
+    /// Whether sessions may answer it with attempts, so that many attempts are no surprise.
     var disturbs: Bool {
         switch what {
         case .settle, .turn, .next, .pass, .publish, .send, .acknowledge, .attach, .detach, .foreign, .subscribe,

@@ -46,7 +46,7 @@ extension Simulation {
                 if !scenario.isUp(server) { scenario.start(server) }
                 scenario.with(server) { broker, _ in
                     (broker.refusals, broker.refusedTopics, broker.refusedFilters) = ([:], [:], [:])
-                    // A message that it cannot bear stays one, and the others must arrive all the same.
+                    // A message that it cannot bear stays one; the others must arrive all the same.
                     broker.forgetDislikes { !$0.hasPrefix("out/") }
                     broker.connackProperties = usual
                     (broker.closesAfterConnack, broker.claimsSession, broker.holdsAnswers) = (false, false, false)
@@ -56,17 +56,17 @@ extension Simulation {
         mendToken()
         endLies()
         noteContext(of: Step(.welcome))
-        // What was said last is still on its way, and may be the end.
+        // What servers said last is still on its way, and may be the end of a connection.
         await pass(.seconds(60))
         finish()
         guard violations.isEmpty else { return }
-        // A person looks, and connects what was disconnected or has failed. The others have to come back by themselves.
+        // A person looks, and connects what was disconnected or has failed. The others must come back on their own.
         noteContext(of: Step(.connect))
         for index in mustConnect where isDown(index) { connect(index) }
         drain()
         await pass(.nanoseconds(Self.bound.nanoseconds))
-        // What was refused is asked for again in ten minutes, when a heartbeat is due; after an hour where it was taken for
-        // the reason that a connection ended.
+        // A refused filter is requested again after ten minutes, when a heartbeat is due; after an hour if it was taken
+        // for the reason why a connection ended.
         if residents.contains(where: hasRefusals) { await pass(.minutes(11)) }
         if residents.contains(where: hasRefusals) { await pass(.minutes(61)) }
         await waitForDisliked()
@@ -75,8 +75,8 @@ extension Simulation {
         await publishKeysAgain()
     }
 
-    /// A day is added to the clock when nothing is under way, and what was published with a key is published with it again:
-    /// the message stays one.
+    /// Sets the clock a day ahead when nothing is under way, and publishes everything that was published with a key
+    /// again: each message must stay one.
     private func publishKeysAgain() async {
         for index in residents.indices { setClock(index, by: 86_400) }
         await pass(.seconds(1))
@@ -87,12 +87,13 @@ extension Simulation {
         finish()
     }
 
-    /// What a server cannot bear is found at the end of a few connections, each of which waits its time.
+    /// Waits until what a server cannot bear has been found, which takes the ends of a few connections and the delays
+    /// after them.
     private func waitForDisliked() async {
         let count = scenario.here { scenario in
             Scenario.ServerName.allCases.reduce(0) { $0 + scenario.broker($1).disliked.count }
         }
-        // Programs go on publishing: a server that answers nothing at all has no message to blame.
+        // Programs go on publishing: while a server answers nothing at all, no message can be blamed.
         for minute in 0..<20 * count where residents.contains(where: isSending) {
             for index in residents.indices where minute % 2 == 0 && minute < 20 * count - 5 {
                 if isSending(residents[index]) { publish(on: index, 0, 1) }
@@ -114,11 +115,11 @@ extension Simulation {
         } ?? false
     }
 
-    /// With one identity there is only one that can be connected.
+    /// Of two hosts with the same identity, only one can be connected.
     private var mustConnect: Range<Int> { world.sharesIdentity ? 0..<1 : residents.indices }
 
-    /// Who was told of a session that was not there believes in what that would have had, until it begins anew; and who was
-    /// told of limits holds to them.
+    /// Ends what servers claimed. A client that was told of a session that did not exist believes in what that would
+    /// have had, until a new one begins; and a client that was told of limits observes them.
     private func endLies() {
         let (liars, limiters, clients) = (liars, limiters, Set(residents.map(\.clientID)).sorted())
         scenario.here { scenario in
@@ -136,7 +137,7 @@ extension Simulation {
         (self.liars, self.limiters) = ([], [])
     }
 
-    /// Programs come for everything that waits for them.
+    /// Attaches a program for everything that waits for one.
     private func drain() {
         guard !world.sharesIdentity else { return }
         isDraining = true
@@ -150,18 +151,19 @@ extension Simulation {
         }
     }
 
-    /// An hour without a network, in which nobody does anything: it costs an attempt in five minutes, and next to no timers.
+    /// Spends an hour without a network, in which nobody does anything: it costs one attempt every five minutes, and
+    /// next to no timers.
     private func restOffline() async {
         for resident in residents { await cut(resident.host) }
         await pass(.minutes(2))
         let (dials, timers) = (countDials(), scenario.loop.firedTimers)
         await pass(.hours(1))
-        // A room is looked into before each attempt.
+        // In a room, each attempt may be preceded by a look.
         for (host, count) in countDials() where count - (dials[host] ?? 0) > 13 * 2 {
             note(.offlineIsFree, "\(host) dialed \(count - (dials[host] ?? 0)) times in an hour offline")
         }
         let fired = scenario.loop.firedTimers - timers
-        // What a daemon that was killed still does reaches nobody, but its timers are on the same loop.
+        // What a killed daemon still does reaches nobody, but its timers are on the same loop.
         let onlyLives = residents.allSatisfy { $0.host.here { $0.life } <= 1 }
         if onlyLives, fired > 100 * residents.count { note(.offlineIsFree, "\(fired) timers in an hour offline") }
         coverage.count("ends", "an hour offline")
@@ -230,7 +232,7 @@ extension Simulation {
                 let name = Scenario.ServerName(rawValue: server)
             else { return nil }
             let broker = scenario.here { $0.broker(name) }
-            // What is still to be sent waits for the client to come there again.
+            // What is still to be sent waits for the client to come back to this server.
             return broker.outgoingCount(of: resident.clientID) == 0 ? broker.epoch(of: resident.clientID) : nil
         }
         finish()
@@ -238,17 +240,17 @@ extension Simulation {
 
     /// What a session has set up at the server that it is connected to.
     private struct Setup {
-        /// What it wants, and what of it the server has granted.
+        /// The filters that it wants, and those that the server has granted.
         var wanted: Set<String>
         var granted: Set<String>
-        /// What it waits for, and what the server refuses as far as it knows.
+        /// The filters that it waits for, and those that the server refuses as far as it knows.
         var pending: Set<String>
         var refused: Set<String>
         var presence: String?
         var publications: [Publications.Entry]
-        /// Topics that it has published on, and may have to clear.
+        /// Topics that it has published on and may have to clear.
         var retained: Set<String>
-        /// The server still holds to what was said when the connection was made.
+        /// Whether the limits that were announced for this connection differ from the present ones.
         var isLimited: Bool
 
         init(_ driver: isolated SessionDriver, _ usual: Connack.Properties) {
@@ -267,7 +269,7 @@ extension Simulation {
         }
     }
 
-    /// What the session says that is there is there, and nothing else.
+    /// Checks that the server has what the session reports, and nothing else.
     private func checkServers(of index: Int, _ driver: SessionDriver) {
         let usual = world.serverLimits
         let (resident, setup) = (residents[index], driver.here { Setup($0, usual) })
@@ -291,7 +293,7 @@ extension Simulation {
         for filter in setup.granted.intersection(setup.wanted).subtracting(there).sorted() {
             note(.heals, "\(name) is not subscribed to \(filter), and believes it is")
         }
-        // What was asked for in moments that were lost stays there until the session ends.
+        // What was subscribed to in moments that were lost stays there until the session ends.
         let hasForgotten = rolledBack.contains(resident.clientID)
         for filter in there.subtracting(setup.wanted).sorted() where !isMisled && !hasForgotten {
             note(.heals, "\(name) is subscribed to \(filter), which nobody wants")

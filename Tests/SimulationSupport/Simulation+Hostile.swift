@@ -8,11 +8,12 @@ import Support
 @testable import Agent
 @testable import DurableStore
 
-// What comes from outside and means no good, or makes no sense: other publishers, servers that cannot bear something and do
-// not say what, programs that ask too much, files that are damaged.
+// What comes from outside and is malicious, or makes no sense: other publishers, servers that cannot bear something and
+// do not say what, programs that ask too much, damaged files.
 
 extension Simulation {
-    /// A server ends the connection, or says nothing, whenever it is sent a certain thing.
+    /// Returns how a server takes a certain thing whenever it is sent it: it ends the connection, says nothing, or
+    /// answers late.
     static func dislike(_ number: Int) -> ModelBroker.Dislike {
         switch number % 9 {
         case 0: .ends(nil)
@@ -27,7 +28,7 @@ extension Simulation {
         }
     }
 
-    /// Somebody else publishes what cannot be used. MQTT 3.1.1 says only the topic of it.
+    /// Publishes, as somebody else, what cannot be used. In MQTT 3.1.1 only the topic can be wrong.
     func publishFlawed(_ server: Scenario.ServerName, _ kind: Int, _ qos: Int) {
         foreignCount += 1
         var publish = Publish(
@@ -45,7 +46,7 @@ extension Simulation {
         if isUp { scenario.here { $0.with(server) { broker, _ in broker.publish(publish) } } }
     }
 
-    /// A server sends as many packets as it can, which nobody asked for.
+    /// Sends many packets from the servers that nobody asked for.
     func flood(_ index: Int, _ kind: Int, _ count: Int) {
         var bytes = ByteBuffer()
         let packet: Packet
@@ -68,7 +69,8 @@ extension Simulation {
         }
     }
 
-    /// Bytes have arrived at a host: what its machine has made of them before somebody else had a turn is a share of them.
+    /// Checks that, of the bytes that have arrived at a host, its machine has handled only a share before others get
+    /// their turn.
     func checkShare(of bytes: ByteBuffer, on wire: Int, at host: String) {
         guard bytes.readableBytes > 2 * Self.largestShare, Self.packets(in: bytes) > Self.largestShare,
             let driver = residents.first(where: { $0.host.name == host })?.host.here({ $0.driver() })
@@ -81,10 +83,10 @@ extension Simulation {
         if isWhole { note(.bounded, "\(host) handled \(bytes.readableBytes) bytes of small packets in one turn") }
     }
 
-    /// More than one input may work on.
+    /// The most that may be handled in one turn.
     private static let largestShare = 3 * 256
 
-    /// How many packets begin and end in these bytes; none if they do not begin with one.
+    /// The number of packets in these bytes; 0 if they are not whole packets only.
     private static func packets(in bytes: ByteBuffer) -> Int {
         var (rest, count) = (bytes, 0)
         while rest.readInteger(as: UInt8.self) != nil {
@@ -101,11 +103,11 @@ extension Simulation {
         return count
     }
 
-    /// Counts what comes of a server's packets until somebody else has had a turn.
+    /// Counts what a server's packets lead to until others get their turn.
     func countHandled(on index: Int) {
         residents[index].handled += 1
         let host = residents[index].host.name
-        // The share of one input, of the one that was handled before in the same turn, and what both were behind.
+        // The share of one input, that of the input before it in the same turn, and what both were waiting behind.
         if residents[index].handled > Self.largestShare {
             note(.bounded, "\(host) handled \(residents[index].handled) messages, and nobody else had a turn")
             residents[index].handled = 0
@@ -114,7 +116,7 @@ extension Simulation {
         scenario.loop.execute { [weak self] in self?.here { $0.residents[index].handled = 0 } }
     }
 
-    /// A program asks much, and all at once.
+    /// Asks for much, all at once, as a program.
     func hog(_ index: Int, _ count: Int) {
         guard let driver = residents[index].host.here({ $0.driver() }) else { return }
         for _ in 0..<count {
@@ -122,7 +124,7 @@ extension Simulation {
         }
     }
 
-    /// A program publishes with a key, and whenever it has had no answer it does so again.
+    /// Publishes with a key, as a program that does so again whenever it has had no answer.
     func publishWithKey(on index: Int, _ key: Int, _ qos: Int) {
         let host = residents[index].host
         guard let driver = host.here({ $0.driver() }) else { return }
@@ -140,10 +142,10 @@ extension Simulation {
         }
     }
 
-    /// As many keys has each host.
+    /// The number of keys of each host.
     static let keys = 6
 
-    /// A key is remembered for 24 hours; this one is another one before that.
+    /// A key is remembered for 24 hours; its name changes before that.
     private func nameOfKey(_ key: Int, of index: Int) -> String {
         let halfDays = scenario.now.nanoseconds / 43_200_000_000_000
         return "\(residents[index].host.name)-\(residents[index].keyGeneration)-\(halfDays)-\(key)"
@@ -151,11 +153,11 @@ extension Simulation {
 
     func isKeyKnown(_ key: Int, of index: Int) -> Bool { ledger.keyed[nameOfKey(key, of: index)] != nil }
 
-    /// What was remembered of keys may be gone, or has another age.
+    /// Uses other keys from now on: what is remembered of the present ones may be gone, or have another age.
     func forgetKeys(of index: Int) { residents[index].keyGeneration += 1 }
 
-    /// The file with the durable state is damaged. What of it can be read goes on in a new one: everything, while the daemon
-    /// runs; or a part, found at the next start.
+    /// Damages the file with the durable state. What can be read of it goes on in a new one: everything, while the
+    /// daemon runs; or a part, found at the next start.
     func damage(_ index: Int, isWhole: Bool) async throws {
         let host = residents[index].host
         let fault = host.disk.here { $0.fault }

@@ -7,7 +7,7 @@ import Support
 
 @testable import Agent
 
-// What programs and people ask of a daemon. Nobody waits for the answers: they come when they come, or never.
+// What programs and people ask of a daemon. Nothing waits for the answers: they come when they come, or never.
 
 extension Simulation {
     static let topics = ["out/0", "out/1", "out/2", "out/big"]
@@ -143,7 +143,7 @@ extension Simulation {
         "pub/\(residents[index].host.name.lowercased())/\(number)"
     }
 
-    /// A person decides about what is in quarantine, or waits.
+    /// Decides about the quarantined messages, like a person: all are retried, or dropped.
     func decide(retry: Bool, on index: Int) {
         guard let driver = residents[index].host.here({ $0.driver() }) else { return }
         if retry {
@@ -157,7 +157,7 @@ extension Simulation {
         }
     }
 
-    /// A person has enough of messages that are on their way, the oldest first.
+    /// Drops messages that are in flight, the oldest first, like a person who has enough of them.
     func dropInFlight(_ count: Int, on index: Int) {
         let host = residents[index].host
         let ids = host.disk.here { disk in
@@ -176,7 +176,7 @@ extension Simulation {
 
     // MARK: Commands
 
-    /// What a call is called by which somebody makes a session try.
+    /// The name of the calls that make a session try to connect.
     static let connecting = "connect"
 
     func connect(_ index: Int) { command(index) { driver in _ = try await driver.connect() } }

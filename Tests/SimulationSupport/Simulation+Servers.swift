@@ -7,7 +7,7 @@ import Support
 // What happens to servers, and what they do.
 
 extension Simulation {
-    /// The code for a number of a step: every one of the standard, and the frequent ones more often.
+    /// Returns the code for a step's number: every code of the standard, and the frequent ones more often.
     static func code(_ number: Int) -> ReasonCode? {
         switch number {
         case ...0: nil
@@ -27,7 +27,7 @@ extension Simulation {
         let client = residents[first % residents.count].clientID
         let what = step.what
         if what == .lie { liars.insert(server) }
-        // The session that it begins is another one, and the server calls it the client's.
+        // The session that the intruder begins is a new one, and the server calls it the client's.
         let beginsAnother = what == .intrude && scenario.here { !$0.broker(server).hasSession(client) }
         if beginsAnother { liars.insert(server) }
         if what == .limits { limiters.insert(server) }
@@ -92,7 +92,7 @@ extension Simulation {
         }
     }
 
-    /// Another device comes with the client's identity.
+    /// Connects as another device with the client's identity.
     private static func intrude(_ broker: inout ModelBroker, _ client: String, at now: ModelBroker.Time) {
         let id = broker.opened(at: now)
         var connect = Connect(clientID: client, cleanStart: false)
@@ -126,10 +126,10 @@ extension Simulation {
         return limits
     }
 
-    /// What would be more than read on a terminal, and fill a journal.
+    /// A text that would do more on a terminal than be read, and would fill a journal.
     private static let forgedWords = "bad\n<0>holdfast: main: failed\u{1B}[2J" + String(repeating: "x", count: 2000)
 
-    /// What nobody asked for, and what it does to no message of ours.
+    /// A packet that nobody asked for, and that affects none of our messages.
     static func nonsense(_ number: Int) -> Packet {
         guard let id = PacketID(rawValue: 60_001) else { return .pingresp }
         let answer = Acknowledgement(packetID: id)
@@ -147,14 +147,14 @@ extension Simulation {
         }
     }
 
-    /// What is no MQTT at all.
+    /// Bytes that are not MQTT at all.
     static func garbage(_ number: Int) -> ByteBuffer {
         let bytes: [UInt8] =
             switch number {
-            // Packet types that there are not, or not from a server.
+            // Packet types that do not exist, or do not come from a server.
             case 0: [0x00, 0x00]
             case 1: [0xC0, 0x00]
-            // Flags, a length of five bytes, a length that is too large for anything.
+            // Wrong flags, a length of five bytes, a length that is too large for anything.
             case 2: [0x41, 0x02, 0x00, 0x01]
             case 3: [0xD0, 0xFF, 0xFF, 0xFF, 0xFF, 0x7F]
             case 4: [0x40, 0xFF, 0xFF, 0xFF, 0x7F]
@@ -169,11 +169,11 @@ extension Simulation {
         return ByteBuffer(bytes: bytes)
     }
 
-    /// What the servers want for a password, and what the hosts get for one.
+    /// Changes the password that the servers require, or the one that the hosts get.
     func changeToken(_ number: Int) {
         guard world[.password] == 1 else { return }
         tokenCount += 1
-        // The search for secrets finds it, whichever it is.
+        // Whichever it is, the search for secrets finds it.
         let new = "\(World.secret)-\(tokenCount)"
         switch number % 10 {
         case 0: setPassword(new)
@@ -195,7 +195,7 @@ extension Simulation {
         }
     }
 
-    /// What the hosts get is right again.
+    /// Makes the hosts get the right password again.
     func mendToken() {
         let right = scenario.here { $0.broker(.one).password } ?? World.secret
         tokens.here { tokens in
@@ -205,7 +205,7 @@ extension Simulation {
         }
     }
 
-    /// Somebody else publishes.
+    /// Publishes a message as somebody else.
     func foreign(_ server: Scenario.ServerName, _ topic: Int, _ qos: Int) {
         foreignCount += 1
         let (payload, qos) = ("i\(foreignCount)", QoS(rawValue: UInt8(qos % 3)) ?? .atLeastOnce)

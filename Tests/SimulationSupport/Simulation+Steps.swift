@@ -74,7 +74,7 @@ extension Simulation {
         await scenario.loop.sleep(until: scenario.loop.now + duration)
     }
 
-    /// At most ten minutes, when nothing is planned.
+    /// Lets time pass to the next event; ten minutes if nothing is planned before.
     private func passToNextEvent() async {
         let limit = scenario.loop.now + .minutes(10)
         await scenario.loop.sleep(until: min(scenario.loop.nextTimer ?? limit, limit))
@@ -94,7 +94,7 @@ extension Simulation {
         forgetPrograms(index)
     }
 
-    /// What a daemon that is gone knew, and what of it must be known to the next one.
+    /// Forgets what a daemon that is gone knew, except what the next one must know.
     func forgetPrograms(_ index: Int) {
         let resident = residents[index]
         residents[index].live = nil
@@ -103,13 +103,13 @@ extension Simulation {
         residents[index].openCalls = [:]
         residents[index].watch = Watch()
         (residents[index].unusable, residents[index].toldUnusable) = ([], 0)
-        // That it was may not be durable.
+        // It may not be durable that the clock was set.
         if residents[index].clockWasSet { forgetKeys(of: index) }
         residents[index].clockWasSet = false
         ledger.unsubscribed(resident.host.name)
         let boot = bootID(of: resident)
         let isRemembered = resident.host.disk.here { $0.sessions.values.contains { $0.stored.verdict?.bootID == boot } }
-        // A disk that could not be written could not remember; what a person was told was logged as such.
+        // A disk that could not be written does not remember the verdict; what people were told is in the log.
         if !isRemembered { residents[index].rest = nil }
     }
 
@@ -121,14 +121,14 @@ extension Simulation {
         try await residents[index].host.start(bootID: bootID(of: residents[index]), seed: seed)
     }
 
-    /// A person sees that a session has given up, and does not leave it so.
+    /// Connects a session that has given up, as a person would who sees that.
     private func connectAgain(_ index: Int) {
         if residents[index].rest == .failed(Reason.Code.retryTimeout.rawValue) { connect(index) }
     }
 
     private func bootID(of resident: Resident) -> String { "boot \(resident.boots)" }
 
-    /// As the service manager does it, whose patience ends.
+    /// Restarts the daemon as the service manager does, which does not wait forever.
     private func restart(_ index: Int) async throws {
         guard isRunning(index), let registry = residents[index].host.here({ $0.runningRegistry }) else {
             return
@@ -139,14 +139,14 @@ extension Simulation {
             residents[index].isStopping = false
         }
         for _ in 0..<50 where residents[index].isStopping { await pass(.milliseconds(200)) }
-        // What it still has to write, it waits for.
+        // The daemon waits for what it still has to write.
         let canWrite = residents[index].host.disk.here { $0.fault == nil && $0.delay < .milliseconds(100) }
         if residents[index].isStopping, canWrite { note(.heals, "\(residents[index].host.name) does not stop") }
         await kill(index, landing: true)
         try await start(index)
     }
 
-    /// What was not flushed to the disk is lost. From then on everything must be well again.
+    /// Makes the host lose what was not flushed to its disk. From then on everything must be well again.
     private func losePower(_ index: Int, _ number: Int) async throws {
         let host = residents[index].host
         guard host.here({ $0.isDiskModelled }), host.disk.here({ $0.fault }) == nil else { return }
@@ -158,7 +158,7 @@ extension Simulation {
         try await start(index)
     }
 
-    /// What was durable a moment ago is not, or not all of it.
+    /// Notes that what was durable a moment ago is lost, or a part of it.
     func noteLost(_ index: Int) {
         let host = residents[index].host
         let kept = host.disk.here { Set($0.sessions.values.flatMap(\.mqtt.consumers.keys).map(\.description)) }
@@ -174,8 +174,8 @@ extension Simulation {
         try await start(index)
     }
 
-    /// - Parameter isFrozen: nothing runs, as in a real sleep, on no host. Otherwise the host hears nothing, and what it does
-    ///   reaches nobody.
+    /// - Parameter isFrozen: whether nothing runs on any host, as in a real sleep. Otherwise this host hears nothing,
+    ///   and nobody hears it.
     private func sleep(_ index: Int, _ milliseconds: Int64, announced: Bool, isFrozen: Bool) async {
         let host = residents[index].host
         guard let registry = host.here({ $0.runningRegistry }) else { return }
@@ -207,7 +207,7 @@ extension Simulation {
 
     func setClock(_ index: Int, by seconds: Int) {
         let host = residents[index].host
-        // A daemon that runs sees that the clock was set; for one that does not the time has passed.
+        // A running daemon sees that the clock was set; for one that does not run, the time has passed.
         if isRunning(index) { residents[index].clockWasSet = true } else { forgetKeys(of: index) }
         host.here { host in
             host.setClock(by: .seconds(seconds))

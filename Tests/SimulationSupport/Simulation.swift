@@ -10,17 +10,17 @@ import Vocabulary
 @testable import Agent
 @testable import SessionCore
 
-/// One run: daemons, servers, networks and disks of a world, to which the steps of a schedule happen. After each step
-/// everything that must be true is looked at.
+/// One run: the daemons, servers, networks and disks of a world, and the steps of a schedule that happen to them. After
+/// each step, everything that must be true is checked.
 actor Simulation {
     nonisolated let scenario: Scenario
     nonisolated var unownedExecutor: UnownedSerialExecutor { scenario.loop.asUnownedSerialExecutor() }
     let world: World
     let seed: UInt64
-    /// Of all hosts.
+    /// Shared by all hosts.
     nonisolated let tokens: TokenService
 
-    /// A host, with what its programs have done, and what is expected of its session.
+    /// A host, what its programs have done, and what is expected of its session.
     struct Resident {
         /// Why the session must not try to connect.
         enum Rest: Hashable {
@@ -31,27 +31,27 @@ actor Simulation {
         let host: Host
         let configuration: SessionConfiguration
         var rest: Rest?
-        /// Counts what was asked, so that late answers are known as such.
+        /// Counts commands, so that late answers are recognized.
         var commands = 0
         var boots = 1
         var isStopping = false
-        /// When the host woke up last.
+        /// When the host last woke up.
         var wokeAt: Instant?
-        /// What programs and people have asked for, and nobody has answered yet.
+        /// Requests of programs and people that have not been answered yet.
         var openCalls: [Int: String] = [:]
         var live: SubscriptionID?
         var attached: [String: SubscriptionID] = [:]
-        /// What programs were given and have not acknowledged.
+        /// Messages that programs were given and have not acknowledged.
         var given: [String: [Int64]] = [:]
         var state = SessionState.disconnected
         var watch = Watch()
-        /// What came of a server's packets in this turn of the loop.
+        /// How many messages a server's packets have led to in this turn of the loop.
         var handled = 0
-        /// Unusable messages of QoS 1 that this daemon has told a server are taken.
+        /// Unusable QoS 1 messages that this daemon has acknowledged to a server.
         var unusable: Set<ByteBuffer> = []
-        /// How often this daemon has told of an unusable message.
+        /// How often this daemon has reported an unusable message.
         var toldUnusable = 0
-        /// A key of another generation is another key.
+        /// Part of the names of keys: a key of another generation is another key.
         var keyGeneration = 0
         /// Whether the clock was set since the daemon was started.
         var clockWasSet = false
@@ -65,31 +65,31 @@ actor Simulation {
     var position = 0
     var foreignCount = 0
     var tokenCount = 0
-    /// Servers that have claimed a session that they did not have, or may have.
+    /// Servers that have claimed a session that they did not have, or that may have done so.
     var liars: Set<Scenario.ServerName> = []
-    /// Such a server was believed, by a client that has another one.
+    /// Whether such a server was believed, by a client that has another server as well.
     var wasLiedTo = false
-    /// Servers that have told somebody of limits.
+    /// Servers that have announced limits to somebody.
     var limiters: Set<Scenario.ServerName> = []
-    /// A server has resumed a session of which its client had never heard, because the answer to an earlier CONNECT was lost
-    /// or another device was there. Of two servers that looks as if they had their sessions in common, as those of a
-    /// cluster have; so the one that was there before is believed to know everything, and does not.
+    /// Whether a server has resumed a session that its client had never heard of, because the answer to an earlier
+    /// CONNECT was lost or another device was there. With two servers that looks as if they shared their sessions, as
+    /// the servers of a cluster do. So the earlier server is believed to know everything, which it does not.
     var isMisled = false
-    /// Clients that have lost what they knew of the server's session last.
+    /// Clients that have lost the latest of what they knew about the server's session.
     var rolledBack: Set<String> = []
-    /// Clients whose session a CONNECT began anew that a killed daemon had sent, and that was late.
+    /// Clients whose session was replaced by a new one because of a late CONNECT from a daemon that was killed.
     var overtaken: Set<String> = []
     var lastSubscription = 0
     private var lastCall = 0
-    /// Whether the durable consumers' programs acknowledge whatever they are given, at once.
+    /// Whether the durable consumers' programs acknowledge everything that they are given, at once.
     var isDraining = false
     private(set) var violations: [Violation] = []
-    /// When something happened last that a session may answer with an attempt.
+    /// When something last happened that a session may answer with an attempt.
     var disturbedAt: Instant
-    /// How often since then one host was thrown out by another one, of each client.
+    /// How often since then one host has displaced another, for each client.
     var displacements: [String: Int] = [:]
     private var checkedViolations: [Scenario.ServerName: Int] = [:]
-    /// What is told of a run that is replayed.
+    /// What happens, as lines, in a run that is replayed.
     var trace: [String]?
 
     init(_ schedule: Schedule, in scenario: Scenario, traces: Bool) {
@@ -132,7 +132,7 @@ actor Simulation {
                 LogReader { [weak self] line in
                     self?.here { $0.ledger.note(.secretsStaySecret, "in the log: \(line)") }
                 } couldNotLook: { [weak self] in
-                    // Who cannot see the other device can only be slow.
+                    // A session that cannot see the other device can only be slow.
                     self?.here { $0.displacements = [:] }
                 }
             }
@@ -152,7 +152,7 @@ actor Simulation {
         }
     }
 
-    // MARK: The course
+    // MARK: The run
 
     /// - Returns: whether the run may go on.
     func run(_ step: Step) async throws -> Bool {
@@ -167,7 +167,7 @@ actor Simulation {
 
     func mix(_ number: UInt64) { scenario.here { $0.digest.mix(number) } }
 
-    // MARK: What is told
+    // MARK: What is reported
 
     private func take(_ event: SessionEvent, of index: Int) {
         let resident = residents[index]
@@ -199,7 +199,7 @@ actor Simulation {
         }
     }
 
-    /// The secret is in no part of what people and programs see.
+    /// Checks that the secret is not in anything that people and programs see.
     func searchForSecret(_ value: some Encodable) {
         guard let line = OutgoingLine.encode(value) else {
             return note(.standard, "\(value) cannot be written as JSON")
@@ -209,7 +209,7 @@ actor Simulation {
         }
     }
 
-    /// What is wrong at the moment with the network, the servers, the disk and the credential of a host.
+    /// What is wrong at the moment with a host's network, servers, disk and credential.
     private func faults(around index: Int) -> [String] {
         let resident = residents[index]
         let (fault, delay) = resident.host.disk.here { ($0.fault, $0.delay) }
@@ -236,7 +236,8 @@ actor Simulation {
 
     private func noteFailed(_ index: Int, _ reason: SessionStatus.Reason?) {
         residents[index].rest = .failed(reason?.code ?? "")
-        // A limit of time may be reached at any end if something else used it up: the search takes a few ends only.
+        // A time limit may run out at the end of any connection if something else used it up: the search takes only a
+        // few.
         let isOutOfTime =
             reason?.code == Reason.Code.retryTimeout.rawValue
             && residents[index].configuration.reconnect.giveUpAfter != nil && residents[index].watch.otherEnds > 0
@@ -244,7 +245,7 @@ actor Simulation {
             note(.heals, "\(residents[index].host.name) failed because of one message: \(reason.message)")
         }
         let code = reason.flatMap { Reason.Code(rawValue: $0.code) }
-        // What happens again at once is given up, too.
+        // What repeats at once is given up as well.
         let isRepeated = code == .protocolError
         if code?.isTerminal != true, !isRepeated {
             note(.heals, "\(residents[index].host.name) failed for good because of \(reason?.code ?? "nothing")")
@@ -267,7 +268,7 @@ actor Simulation {
     private func changing(_ change: SessionChange, _ before: StoredMessage?, of index: Int) {
         trace?.append("        \(scenario.now.nanoseconds / 1_000_000) \(residents[index].host.name) commits \(change)")
         scenario.here { $0.digest.mix(4, UInt64(bitPattern: change.sequence?.rawValue ?? 0), at: $0.now) }
-        // With one identity, each of two hosts goes on with what the other has begun: nothing of this can be promised.
+        // Two hosts with the same identity each go on with what the other has begun: none of this can be promised.
         guard !world.sharesIdentity else { return }
         if case .setHomes(let addresses) = change { noteConnected(index, addresses.first) }
         if case .mqtt(let change) = change { ledger.changing(change, before, on: residents[index].host.name) }
@@ -276,7 +277,8 @@ actor Simulation {
     private func take(_ fact: ModelBroker.Fact, _ server: Scenario.ServerName) {
         switch fact {
         case .accepted(let client, let resumed, let connection, let displaced):
-            // Who is told of a session that is not there cannot stay, and does not come as far as being seen in the room.
+            // A client that is told of a session that does not exist cannot stay, and ends before it is seen in the
+            // room.
             let isFight = scenario.here { scenario in
                 guard !scenario.broker(server).claimsSession, let displaced,
                     let old = scenario.host(of: displaced, at: server),
@@ -300,7 +302,8 @@ actor Simulation {
             if !world.sharesIdentity, resident(client) != nil { ledger.answered(publish, code) }
         case .arrived(let client, let epoch, let publish):
             if !world.sharesIdentity, resident(client) != nil {
-                // What one server has left out, while it took what was behind it, comes late to another one.
+                // A message that one server never answered, while it took those behind it, arrives late at another
+                // server.
                 let wasLeftOut = scenario.here { scenario in
                     Scenario.ServerName.allCases.contains { scenario.broker($0).hasLeftOut(publish) }
                 }
@@ -315,14 +318,15 @@ actor Simulation {
             guard !world.sharesIdentity, let index = resident(client) else { return }
             let host = residents[index].host
             let life = host.here { $0.life }
-            // Who took two servers for a cluster, because one of them claimed the other's session, has identifiers open that
-            // mean another message there.
+            // A client that took two servers for a cluster, because one of them claimed the other's session, has
+            // exchanges open whose identifiers mean other messages there.
             guard publish.qos != .exactlyOnce || !wasLiedTo else { return }
             ledger.taken(publish, by: host.name, life: life, atServer: server.rawValue)
         }
     }
 
-    /// Who acknowledges a message that cannot be used has told of it before. With QoS 2 that may have been an earlier daemon.
+    /// Checks that a client has reported an unusable message before it acknowledges it. With QoS 2 an earlier daemon
+    /// may have reported it.
     private func noteUnusable(
         _ publish: Publish, on connection: ModelBroker.ConnectionID, at server: Scenario.ServerName
     ) {
@@ -346,8 +350,8 @@ actor Simulation {
             && (publish.topic.hasSuffix("\n") || isFive)
     }
 
-    /// A new daemon cannot know what a killed one had sent without an answer: the session that it resumes after that has
-    /// nothing of what it had set up.
+    /// Notes whether a client's new session comes from a killed daemon. The next daemon cannot know of packets that
+    /// this one sent without an answer: the session that it resumes after that has nothing of what it had set up.
     private func noteOvertaken(
         _ client: String, resumed: Bool, by connection: ModelBroker.ConnectionID, at server: Scenario.ServerName
     ) {
@@ -371,13 +375,14 @@ actor Simulation {
     private func dialed(_ host: String, _ isKnock: Bool) {
         guard let index = residents.firstIndex(where: { $0.host.name == host }) else { return }
         if residents[index].rest != nil {
-            // What it dials for is known when it has dialed.
+            // The purpose of the dial is known only after it.
             scenario.loop.execute { [weak self] in self?.assumeIsolated { $0.checkDial(of: index) } }
         }
         residents[index].watch.dialed(at: scenario.now, isKnock: isKnock)
     }
 
-    /// Only a second client may come, to say goodbye in the room for a session that was displaced.
+    /// Checks a dial of a session that must not try to connect. Only a second client may dial, to say goodbye in the
+    /// room for a session that was displaced.
     private func checkDial(of index: Int) {
         let host = residents[index].host
         guard let rest = residents[index].rest, !residents[index].openCalls.values.contains(Self.connecting),
@@ -389,9 +394,9 @@ actor Simulation {
 
     // MARK: Calls
 
-    /// A program asks for something, and waits for the answer, which it never gets from a daemon that is gone.
+    /// Asks for something as a program, and waits for the answer, which never comes from a daemon that is gone.
     ///
-    /// - Parameter answered: what to do with the answer, or the error, of a daemon that lives still.
+    /// - Parameter answered: what to do with the answer, or the error, of a daemon that is still alive.
     func ask<Answer>(
         _ name: String, of index: Int, _ question: @escaping @Sendable () async throws -> Answer,
         answered: @escaping (Result<Answer, any Error>) -> Void = { _ in }
@@ -411,16 +416,16 @@ actor Simulation {
         }
     }
 
-    // MARK: Looking
+    // MARK: Checking
 
-    /// After each step.
+    /// Checks everything after a step.
     private func check() {
         for index in residents.indices { checkStatus(of: index) }
         checkPeace()
         for server in Scenario.ServerName.allCases where !world.sharesIdentity {
             let found = scenario.here { $0.servers[server]?.broker.violations ?? [] }
             for sentence in found.dropFirst(checkedViolations[server] ?? 0) {
-                // In an old copy that is resumed, an identifier may mean something else.
+                // In an old copy of a session that is resumed, an identifier may mean something else.
                 if isMisled, sentence.contains("used again before PUBREL") { continue }
                 ledger.note(.standard, "server \(server.rawValue): \(sentence)")
             }
@@ -439,7 +444,7 @@ actor Simulation {
     }
 }
 
-/// Looks for the secret in everything that is logged, and for what a session could not do.
+/// Searches everything that is logged for the secret, and notices when a session could not look into its room.
 struct LogReader: LogHandler {
     let found: @Sendable (String) -> Void
     let couldNotLook: @Sendable () -> Void

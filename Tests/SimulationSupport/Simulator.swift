@@ -2,22 +2,22 @@ import Support
 
 /// Runs schedules.
 public enum Simulator {
-    /// What came of one run.
+    /// The outcome of one run.
     public struct Outcome: Sendable {
-        /// The first that was seen; `nil` if all went well.
+        /// The first one that was found; `nil` if all went well.
         public var violation: Violation?
-        /// How many steps were made.
+        /// The number of steps that were carried out.
         public var steps: Int
         public var coverage: Coverage
-        /// Everything that happened, in one number.
+        /// Everything that happened, as one number.
         public var digest: UInt64
-        /// What happened, if that was asked for.
+        /// What happened, as lines, if that was requested.
         public var trace: [String]
     }
 
     /// - Parameters:
-    ///   - modelsDisk: whether the disk is a model; else it is the real store.
-    ///   - traces: whether what happens is told.
+    ///   - modelsDisk: whether the disk is a model; otherwise it is the real store.
+    ///   - traces: whether to record what happens.
     public static func run(_ schedule: Schedule, modelsDisk: Bool = true, traces: Bool = false) async throws -> Outcome
     {
         try await Scenario.run { scenario in
@@ -36,9 +36,9 @@ public enum Simulator {
         }
     }
 
-    /// The same schedule without what does not matter: parts are left away as long as the same invariant is violated.
+    /// Returns the schedule without what does not matter: parts are omitted as long as the same invariant is violated.
     ///
-    /// - Parameter limit: how many runs that may take.
+    /// - Parameter limit: how many runs that may take for the steps; each trait of the world may take one more.
     public static func shrink(
         _ schedule: Schedule, _ violation: Violation, limit: Int = 600, modelsDisk: Bool = true
     ) async -> Schedule {

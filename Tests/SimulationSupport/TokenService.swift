@@ -5,12 +5,12 @@ import Support
 
 @testable import Agent
 
-/// Where the sessions of a host get their tokens: what it says, and how often it was asked.
+/// The service where the sessions of a host get their tokens: its answers, and how often it was asked.
 actor TokenService {
     nonisolated let loop: VirtualLoop
     nonisolated var unownedExecutor: UnownedSerialExecutor { loop.asUnownedSerialExecutor() }
     var token: String
-    /// From the moment on that it is fetched.
+    /// Counted from the moment when the token is fetched.
     var lifetime: Duration?
     var failure: String?
     var hangs = false
@@ -24,7 +24,7 @@ actor TokenService {
 
     func fetch(at now: Instant) async throws(Credential.Failure) -> SessionCredential {
         asked += 1
-        // As long as the scenario lasts.
+        // Until the scenario ends.
         if hangs { await loop.sleep(until: .distantFuture) }
         if let failure { throw Credential.Failure(description: failure) }
         return SessionCredential(

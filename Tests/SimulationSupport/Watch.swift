@@ -2,7 +2,7 @@ import ControlAPI
 
 @testable import SessionCore
 
-/// What is seen of one session over time, as far as it tells whether the session keeps to its policy.
+/// What is observed of one session over time, to tell whether the session keeps to its policy.
 struct Watch {
     private(set) var dials: [Instant] = []
     /// Since when there has been no path; `nil` while there is one.
@@ -10,24 +10,25 @@ struct Watch {
     /// The deadlines for which the session asked to be woken while it was offline.
     var deadlines: Set<Instant> = []
     var dialsOffline = 0
-    /// Since when it has been seen that the session was not woken in time.
+    /// Since when the session has been overdue to be woken; `nil` if it is not.
     var isLateSince: Instant?
-    /// The path was gained after a long time without one, and nothing has gone wrong since.
+    /// Whether the path was gained after a long time without one, and nothing has gone wrong since.
     var isFresh = false
     /// The first wait after that, in seconds.
     var firstWait: (seconds: Double, reason: String)?
 
-    /// Ends since the session was connected last that had another reason than something that the server cannot bear.
+    /// Failed attempts and connections since the session was last connected, without those that the server ended for
+    /// something that it cannot bear.
     private(set) var otherEnds = 0
 
-    /// What was told of each subscription last.
+    /// The last reported state of each subscription.
     private(set) var subscriptions: [String: SessionStatus.Subscription.State] = [:]
 
     mutating func told(_ subscription: SessionStatus.Subscription) {
         subscriptions[subscription.filter] = subscription.state
     }
 
-    /// - Parameter isKnock: it was only to look whether a server answers, which may be done as often as the policy says.
+    /// - Parameter isKnock: whether it only knocks, which may happen as often as the policy says.
     mutating func dialed(at now: Instant, isKnock: Bool) {
         if !isKnock { dials.append(now) }
         if offlineSince != nil { dialsOffline += 1 }
@@ -46,10 +47,10 @@ struct Watch {
         firstWait = (retryIn, event.reason?.code ?? "")
     }
 
-    /// Since something happened that the session may answer with attempts.
+    /// Starts to count dials again, because something happened that the session may answer with attempts.
     mutating func disturbed() { dials.removeAll(keepingCapacity: true) }
 
-    /// How many dials there were in the time before now.
+    /// The number of dials in the time before now.
     func dials(within duration: Duration, of now: Instant) -> Int {
         dials.reversed().prefix { $0.duration(to: now) <= duration }.count
     }

@@ -5,11 +5,11 @@ import Vocabulary
 @testable import Configuration
 @testable import SessionCore
 
-/// What is the same throughout a run: hosts, servers and configurations, drawn from the run's seed.
+/// What stays the same throughout a run: hosts, servers and configurations, drawn from the run's seed.
 public struct World: Hashable, Sendable {
-    /// What can be chosen, with how many possibilities.
+    /// What varies between worlds.
     public enum Trait: String, CaseIterable, Sendable {
-        /// A second host: none, in the same room under a name of its own, or with the same identity.
+        /// A second host: none, in the same room under its own name, or with the same identity.
         case second
         case endpoints
         /// Whether the session may be sent to the second server.
@@ -38,7 +38,7 @@ public struct World: Hashable, Sendable {
             }
         }
 
-        /// How often the first choice is made rather than any other, in a hundred.
+        /// How often the first choice is made rather than any other, in percent.
         var usually: Int {
             switch self {
             case .second: 60
@@ -69,10 +69,11 @@ public struct World: Hashable, Sendable {
 
     var hosts: [String] { self[.second] == 0 ? ["A"] : ["A", "B"] }
     var sharesIdentity: Bool { self[.second] == 2 }
-    /// Two with one identity in a room, or with a server that tells them, must not fight.
+    /// Whether the sessions are in a room. Two with the same identity must not fight there, nor with a server that
+    /// tells them of each other.
     var isInRoom: Bool { self[.room] == 1 || self[.second] == 1 }
 
-    /// What nobody but the server may ever see.
+    /// The password, which nobody but the server may ever see.
     static let secret = "open-sesame-4711"
     static let secretBytes = Needle(secret)
 
@@ -115,7 +116,7 @@ public struct World: Hashable, Sendable {
         return lines.joined(separator: "\n") + "\n"
     }
 
-    /// What the servers say of themselves, unless something happens to them.
+    /// What the servers announce, unless a step changes it.
     var serverLimits: Connack.Properties {
         var limits = Connack.Properties()
         limits.receiveMaximum = [nil, 1, 3][self[.serverWindow]]

@@ -1,7 +1,7 @@
 public import MQTT
 public import SessionCore
 
-// The history of the sessions. Unlike everything else in the store, it is kept only as far as that is easy: it never
+// The history of the sessions. Unlike everything else in the store, it is kept on a best-effort basis: it never
 // takes a message's room, and never makes a commit wait for a flush.
 
 extension DurableStore {

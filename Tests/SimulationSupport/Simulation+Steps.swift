@@ -109,7 +109,7 @@ extension Simulation {
         ledger.unsubscribed(resident.host.name)
         let boot = bootID(of: resident)
         let isRemembered = resident.host.disk.here { $0.sessions.values.contains { $0.stored.verdict?.bootID == boot } }
-        // A disk that could not be written does not remember the verdict; what people were told is in the log.
+        // A disk that could not be written does not remember the verdict, which people were told.
         if !isRemembered { residents[index].rest = nil }
     }
 

@@ -56,7 +56,7 @@ public struct DaemonStatus: Codable, Hashable, Sendable {
     public var sessions: SessionCounts
     /// Numbers of the store, by name: rows, bytes, commits and the like.
     public var store: [String: Int64]
-    /// Why nothing can be committed at the moment; `nil` when it can.
+    /// Set while published messages are refused because they cannot be stored: why the last one was not.
     public var storeFailure: String?
     /// Numbers of the network watcher, by name: messages, overruns and the like.
     public var netlink: [String: Int64]
@@ -72,6 +72,17 @@ public struct DaemonStatus: Codable, Hashable, Sendable {
         self.sessions = sessions
         self.store = store
         self.netlink = netlink
+    }
+
+    public func encode(to encoder: any Encoder) throws {
+        var container = encoder.container(keyedBy: CodingKeys.self)
+        try container.encode(version, forKey: .version)
+        try container.encode(pid, forKey: .pid)
+        try container.encode(since, forKey: .since)
+        try container.encode(sessions, forKey: .sessions)
+        try container.encode(store, forKey: .store)
+        try container.encode(storeFailure, forKey: .storeFailure)
+        try container.encode(netlink, forKey: .netlink)
     }
 
     /// How many sessions are in which state.

@@ -61,6 +61,8 @@ public struct SessionStatus: Codable, Hashable, Sendable {
     /// Set while the session's file has errors and the session keeps its previous configuration: the first error, and
     /// how many more there are.
     public var configurationError: String?
+    /// Set while published messages are refused because they cannot be stored: why the last one was not.
+    public var storeFailure: String?
 
     public init(
         session: String, state: State, since: RFC3339, phase: Phase? = nil, mode: Mode? = nil, resumed: Bool? = nil,
@@ -70,8 +72,9 @@ public struct SessionStatus: Codable, Hashable, Sendable {
         device: String? = nil, room: String? = nil, clientID: String? = nil, quality: Quality? = nil,
         rtt: Double? = nil, jitter: Double? = nil, lastHeard: Double? = nil, granted: Granted? = nil,
         subscriptions: [Subscription] = [], outbox: Outbox = Outbox(), inbox: Inbox = Inbox(),
-        counters: Counters = Counters(), configurationError: String? = nil
+        counters: Counters = Counters(), configurationError: String? = nil, storeFailure: String? = nil
     ) {
+        self.storeFailure = storeFailure
         self.configurationError = configurationError
         self.session = session
         self.state = state
@@ -281,6 +284,7 @@ public struct SessionStatus: Codable, Hashable, Sendable {
                 try container.encode(messages, forKey: .messages)
                 try container.encode(bytes, forKey: .bytes)
                 try container.encode(refused, forKey: .refused)
+                try container.encode(missed, forKey: .missed)
             }
         }
     }
@@ -382,6 +386,7 @@ public struct SessionStatus: Codable, Hashable, Sendable {
         try container.encode(inbox, forKey: .inbox)
         try container.encode(counters, forKey: .counters)
         try container.encode(configurationError, forKey: .configurationError)
+        try container.encode(storeFailure, forKey: .storeFailure)
     }
 }
 

@@ -131,7 +131,7 @@ extension DurableStore {
         switch change {
         case .insert(let stored):
             try insert(stored, session, database)
-        case .assign, .unassign, .release, .remove, .removeCollected:
+        case .assign, .unassign, .release, .remove, .acknowledge, .removeCollected:
             preconditionFailure("changes that have ranges are applied by range")
         case .rememberKey(let key, let sequence, at: let time):
             try rememberKey(key, sequence, time, session, database)

@@ -61,6 +61,7 @@ public actor DurableStore {
     private let reserve: UInt64
     private var commits: UInt64 = 0
     private var failedCommits: UInt64 = 0
+    private var flushes: UInt64 = 0
     private var lastCommitDuration = Duration.zero
     private var longestCommitDuration = Duration.zero
     private nonisolated let executor: any SerialExecutor
@@ -342,7 +343,12 @@ public actor DurableStore {
             failedCommits += 1
             throw error
         }
-        if mustFlush, durability != .full { directory.flush(Self.fileName + "-wal") }
+        if durability == .full {
+            if batch.mustBeFlushed { flushes += 1 }
+        } else if mustFlush {
+            directory.flush(Self.fileName + "-wal")
+            flushes += 1
+        }
         mustFlush = false
         beginWriting(needed)
         if !hasSpare { makeSpareAgain() }
@@ -391,6 +397,7 @@ public actor DurableStore {
             freeBytes: directory.space?.available,
             commits: commits,
             failedCommits: failedCommits,
+            flushes: flushes,
             lastCommitDuration: lastCommitDuration,
             longestCommitDuration: longestCommitDuration,
             messages: messages)
@@ -401,7 +408,7 @@ public actor DurableStore {
         let before = (sessionIDs, messages, windows)
         mustFlush = false
         do {
-            try database.transaction { () throws(StoreError) in
+            try transaction(in: database, isFlushed: batch.mustBeFlushed) { () throws(StoreError) in
                 for (session, changes) in batch where !changes.isEmpty {
                     try apply(changes, to: session, in: database)
                 }
@@ -411,6 +418,18 @@ public actor DurableStore {
             consumerIDs = [:]
             throw error
         }
+    }
+
+    /// - Parameter isFlushed: whether the transaction waits for the disk under ``Durability/full``. One that does not is
+    ///   flushed by the next one that does.
+    func transaction(
+        in database: Database, isFlushed: Bool, _ body: () throws(StoreError) -> Void
+    ) throws(StoreError) {
+        guard durability == .full, !isFlushed else { return try database.transaction(body) }
+        try database.execute("PRAGMA synchronous = NORMAL")
+        // A pragma on an open connection does not fail, and if it did, the next commit would fail too.
+        defer { try? database.execute("PRAGMA synchronous = FULL") }
+        try database.transaction(body)
     }
 
     func opened() throws(StoreError) -> Database {
@@ -488,7 +507,19 @@ public actor DurableStore {
     }
 }
 
+extension [(session: SessionName, changes: [SessionChange])] {
+    fileprivate var mustBeFlushed: Bool { contains { $0.changes.contains(where: \.mustBeFlushed) } }
+}
+
 extension SessionChange {
+    /// Whether the commit waits for the disk under ``DurableStore/Durability/full``.
+    fileprivate var mustBeFlushed: Bool {
+        switch self {
+        case .mqtt(.acknowledge), .mqtt(.concludeKey): false
+        default: true
+        }
+    }
+
     /// An estimate of the bytes that it adds to the file; only messages and publications count.
     fileprivate var roomNeeded: Int {
         switch self {

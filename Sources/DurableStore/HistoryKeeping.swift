@@ -23,13 +23,7 @@ extension DurableStore {
         guard !entries.isEmpty else { return }
         let database = try opened()
         try requireRoom(for: UInt64(entries.count) * 1024)
-        // This transaction does not wait for the disk. The next commit flushes the log with what it has added.
-        if durability == .full { try database.execute("PRAGMA synchronous = NORMAL") }
-        defer {
-            // A pragma on an open connection does not fail, and if it did, the next commit would fail too.
-            if durability == .full { try? database.execute("PRAGMA synchronous = FULL") }
-        }
-        try database.transaction { () throws(StoreError) in
+        try transaction(in: database, isFlushed: false) { () throws(StoreError) in
             for entry in entries { try insert(entry, in: database) }
             try pruneHistory(after: entries.count, in: database)
         }

@@ -29,8 +29,8 @@ extension DurableStore {
             let keys = try range(session, first, count)
             try database.run("UPDATE in_flight SET released = 1 WHERE key BETWEEN ? AND ?", keys.first, keys.last)
             return count
-        case .mqtt(.remove(let first))?:
-            let count = changes.prefixCount { $0 == .mqtt(.remove(first.advanced(by: $1))) }
+        case .mqtt(.remove(let first))?, .mqtt(.acknowledge(let first))?:
+            let count = changes.prefixCount { $0.removedMessage == first.advanced(by: $1) }
             let keys = try range(session, first, count)
             try database.run("DELETE FROM message WHERE key BETWEEN ? AND ?", keys.first, keys.last)
             messages -= database.changes
@@ -83,6 +83,15 @@ extension DurableStore {
             .integer(try key(session, first).rawValue),
             .integer(try key(session, first.advanced(by: count - 1)).rawValue)
         )
+    }
+}
+
+extension SessionChange {
+    fileprivate var removedMessage: MessageSequence? {
+        switch self {
+        case .mqtt(.remove(let sequence)), .mqtt(.acknowledge(let sequence)): sequence
+        default: nil
+        }
     }
 }
 

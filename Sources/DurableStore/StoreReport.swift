@@ -15,6 +15,8 @@ public struct StoreStatistics: Hashable, Sendable {
     public var commits: UInt64
     /// Failed transactions since then.
     public var failedCommits: UInt64
+    /// How many of the commits waited for the disk.
+    public var flushes: UInt64
     public var lastCommitDuration: Duration
     public var longestCommitDuration: Duration
     /// Messages of all sessions, queued, in flight and quarantined.

@@ -17,6 +17,7 @@ enum StatusDetails {
             if let hint = reason.hint { rows.append(("Hint", hint)) }
         }
         if let error = status.configurationError { rows.append(("File", "not read: \(error)")) }
+        if let failure = status.storeFailure { rows.append(("Store", "publishing is refused: \(failure)")) }
         if let retryIn = status.retryIn {
             rows.append(("Retry", "\(times.later(retryIn)), attempt \(status.attempt)"))
         }
@@ -80,7 +81,7 @@ enum StatusDetails {
         guard !inbox.consumers.isEmpty else { return nil }
         var text = inbox.messages == 0 ? "empty" : "\(inbox.messages) waiting, \(TimeText.size(inbox.bytes))"
         if inbox.withheld > 0 { text += ", \(inbox.withheld) not acknowledged to the server" }
-        if inbox.dropped > 0 { text += ", \(inbox.dropped) of QoS 0 dropped" }
+        if inbox.dropped > 0 { text += ", \(inbox.dropped) dropped" }
         return text
     }
 

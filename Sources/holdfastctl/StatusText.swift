@@ -34,7 +34,8 @@ enum StatusText {
             }
         let old =
             status.configurationError == nil ? "" : "; its file has errors, so it keeps its previous configuration"
-        return printable(text + old) + "."
+        let refusing = status.storeFailure == nil ? "" : "; messages that are published cannot be stored"
+        return printable(text + old + refusing) + "."
     }
 
     /// The sentence about all of them, for example `5 sessions: 4 connected, 1 reconnecting (edge-2: dns-failed)`.

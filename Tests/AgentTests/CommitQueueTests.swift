@@ -157,6 +157,11 @@ struct CommitQueueTests {
             #expect(session.assignedClientID == "x")
             #expect(session.queuedCount == 1)
             #expect(await bench.queue.failure == nil)
+            #expect(await bench.queue.refusal?.code == "store-inconsistent")
+            try await bench.commit([[.mqtt(.setEstablished(false))]])
+            #expect(await bench.queue.refusal?.code == "store-inconsistent", "no message was committed since")
+            try await bench.commit([[Self.insert(6)]])
+            #expect(await bench.queue.refusal == nil)
         }
     }
 
@@ -219,9 +224,11 @@ struct CommitQueueTests {
             _ = try await answers.first { $0.hasPrefix("barrier") ? true : nil }
             #expect(await answers.all == ["refused store-busy", "barrier store-busy"])
             #expect(await bench.queue.failure?.code == "store-busy")
+            #expect(await bench.queue.refusal?.code == "store-busy")
             try other.execute("ROLLBACK")
             _ = try await answers.first { $0 == "committedWithoutInserts" ? true : nil }
             #expect(await bench.queue.failure == nil)
+            #expect(await bench.queue.refusal == nil, "what hindered all transactions is over")
             try await bench.commit([[Self.insert(2)]])
             #expect(try await bench.store.session(bench.main).mqtt.queuedCount == 1)
             #expect(try await bench.store.session(bench.main).mqtt.established)

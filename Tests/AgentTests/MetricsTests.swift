@@ -96,7 +96,7 @@ struct EventMetricsTests {
         metrics.take("main", event(.displaced))
         #expect(metrics.outages["main"]?.count == 1)
         #expect(metrics.displacements == ["main": 1])
-        metrics.keep(["other"])
+        metrics.forget("main")
         #expect(metrics.outages.isEmpty && metrics.displacements.isEmpty)
     }
 }

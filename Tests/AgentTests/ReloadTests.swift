@@ -98,8 +98,13 @@ struct ReloadTests {
     @Test func `a session that is removed is gone`() async throws {
         try await DaemonUnderTest.run { daemon in
             let peer = try await daemon.watcher()
+            await daemon.server.drop()
+            try await peer.state("reconnecting")
+            try await peer.state("connected")
+            #expect(await daemon.registry.metrics.failures.keys.sorted() == ["main"])
             #expect(unlink("\(daemon.directory.path)/sessions.d/main.toml") == 0)
             #expect(Self.names(try await peer.call("daemon.reload"), "removed") == ["main"])
+            #expect(await daemon.registry.metrics.failures.isEmpty)
             await #expect(throws: ControlPeer.CallFailure(code: "unknown-session")) {
                 try await peer.call("session.status", #"{"session":"main"}"#)
             }

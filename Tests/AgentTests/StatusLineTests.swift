@@ -71,6 +71,14 @@ struct StatusLineTests {
         #expect(Self.text(sessions) == "5 sessions: 5 failed (s1: banned, s2: banned, s3: banned, …)")
     }
 
+    @Test func `a store that takes no messages is said once`() {
+        var session = Self.session(.failed, name: "s", reason: "banned")
+        session.storeFailure = "no room"
+        #expect(Self.text([session]) == "s: failed (banned); published messages cannot be stored")
+        #expect(
+            Self.text([session, session]) == "2 sessions: 2 failed (s: banned, s: banned); published messages cannot be stored")
+    }
+
     @Test func `no session is said`() {
         #expect(Self.text([]) == "no sessions are configured")
     }

@@ -24,10 +24,10 @@ struct RoundTripTests {
           "outbox": { "queued": 0, "inFlight": 0, "quarantined": 0, "bytes": 0, "oldest": null },
           "inbox": { "messages": 3, "bytes": 90, "withheld": 1, "dropped": 0, "consumers": [
             { "name": "billing", "filter": "orders/#", "qos": 2, "attached": true, "messages": 3, "bytes": 90,
-              "refused": null } ] },
+              "refused": null, "missed": 7 } ] },
           "counters": { "attempts": 14, "connects": 13, "resumes": 11, "outages": 12, "longestOutage": 41.2,
                         "published": 5120, "received": 88, "dropped": 3, "refused": 2 },
-          "configurationError": null }
+          "configurationError": null, "storeFailure": null }
         """
 
     private func roundTrip<Value: Codable>(
@@ -49,11 +49,42 @@ struct RoundTripTests {
         #expect(status.counters.longestOutage == 41.2)
     }
 
+    /// Compares the properties of a value, and of what it contains, with the members that are written.
+    private static func expectWhole(_ value: Any, _ written: JSONValue, _ path: String) {
+        let mirror = Mirror(reflecting: value)
+        switch (mirror.displayStyle, written) {
+        case (.optional?, _):
+            if let wrapped = mirror.children.first?.value { expectWhole(wrapped, written, path) }
+        case (.collection?, .array(let elements)):
+            for (child, element) in zip(mirror.children, elements) { expectWhole(child.value, element, path + "[]") }
+        case (.struct?, .object):
+            for case (let label?, let child) in mirror.children {
+                guard let member = written.members?[label] else {
+                    Issue.record("\(path).\(label) is not written")
+                    continue
+                }
+                expectWhole(child, member, "\(path).\(label)")
+            }
+        default: break
+        }
+    }
+
+    @Test func `every property of a status is written`() throws {
+        let value = try JSONValue(parsing: Array(Self.status.utf8)[...])
+        let status = try ParameterDecoder.decodeLeniently(SessionStatus.self, from: value)
+        let line = try #require(OutgoingLine.encode(status))
+        Self.expectWhole(status, try JSONValue(parsing: line[...]), "status")
+        let daemon = DaemonStatus(
+            version: "1", pid: 1, since: RFC3339(milliseconds: 0), sessions: .init(), store: [:], netlink: [:])
+        let text = try #require(OutgoingLine.encode(daemon))
+        Self.expectWhole(daemon, try JSONValue(parsing: text[...]), "daemon")
+    }
+
     @Test func `absent members of a status are written as null`() throws {
         let status = SessionStatus(session: "a", state: .disconnected, since: RFC3339(milliseconds: 0))
         let line = try #require(OutgoingLine.encode(status))
         let members = try #require(try JSONValue(parsing: line[...]).members)
-        #expect(members.count == 32)
+        #expect(members.count == 33)
         #expect(members["reason"] == .null)
         #expect(members["rtt"] == .null)
     }
@@ -169,7 +200,7 @@ struct RoundTripTests {
             """
             {"version":"0.1.0","pid":7,"since":"2026-11-20T09:12:44.120Z","sessions":{"total":1,"connected":1,
              "connecting":0,"reconnecting":0,"disconnecting":0,"disconnected":0,"failed":0},"store":{"rows":4},
-             "netlink":{"overruns":0}}
+             "storeFailure":null,"netlink":{"overruns":0}}
             """)
         _ = try roundTrip(
             DaemonReloadMethod.Result.self,

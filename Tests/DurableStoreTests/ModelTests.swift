@@ -40,7 +40,7 @@ struct ModelSession {
             if case .inFlight(let packetID) = messages[sequence]?.state {
                 messages[sequence]?.state = .released(packetID)
             }
-        case .remove(let sequence): messages[sequence] = nil
+        case .remove(let sequence), .acknowledge(let sequence): messages[sequence] = nil
         case .quarantine(let sequence, let code, let text): messages[sequence]?.state = .quarantined(code, text)
         case .requeue(let sequence, let newSequence, let time):
             guard newSequence > last else { return false }
@@ -194,6 +194,7 @@ struct ModelSession {
         case .mqtt(.unassign(let sequence))?: return .mqtt(.unassign(sequence.next))
         case .mqtt(.release(let sequence))?: return .mqtt(.release(sequence.next))
         case .mqtt(.remove(let sequence))?: return .mqtt(.remove(sequence.next))
+        case .mqtt(.acknowledge(let sequence))?: return .mqtt(.acknowledge(sequence.next))
         default: return nil
         }
     }
@@ -227,7 +228,8 @@ struct ModelSession {
         case 12..<17: return .mqtt(.assign(known, packetID))
         case 17..<19: return .mqtt(.unassign(known))
         case 19..<22: return .mqtt(.release(known))
-        case 22..<28: return .mqtt(.remove(known))
+        case 22..<25: return .mqtt(.remove(known))
+        case 25..<28: return .mqtt(.acknowledge(known))
         case 28, 29: return .mqtt(.quarantine(known, .payloadFormatInvalid, "seed"))
         case 30:
             return .mqtt(

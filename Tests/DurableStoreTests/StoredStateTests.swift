@@ -325,6 +325,24 @@ import Testing
         #expect(await store.statistics().fileBytes > 20_000_000)
     }
 
+    @Test func `with durability full what a server has acknowledged is not flushed on its own`() async throws {
+        let store = try openStore(directory, .full)
+        for number in 1...4 as ClosedRange<Int64> { try await store.commit(main, .insert(message(number))) }
+        #expect(await store.statistics().flushes == 4)
+        try await store.commit(main, .acknowledge(sequence(1)), .concludeKey(sequence(1), .delivered(.success)))
+        try await store.commit(main, .acknowledge(sequence(2)))
+        #expect(await store.statistics().flushes == 4)
+        try await store.commit(main, .acknowledge(sequence(3)), .remove(sequence(4)))
+        #expect(await store.statistics().flushes == 5)
+        #expect(try await store.mqtt(main).queuedCount == 0)
+    }
+
+    @Test func `with durability normal a commit waits for the disk when it reserves numbers`() async throws {
+        let store = try openStore(directory, .normal)
+        for number in 1...4 as ClosedRange<Int64> { try await store.commit(main, .insert(message(number))) }
+        #expect(await store.statistics().flushes == 1)
+    }
+
     @Test func `statistics tell sizes and commits`() async throws {
         let store = try openStore(directory, .full)
         try await store.commit(main, .insert(message(1, bytes: 100_000)))

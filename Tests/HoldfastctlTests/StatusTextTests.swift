@@ -112,6 +112,16 @@ struct StatusTextTests {
         #expect(StatusText.sentence(for: status, now: Self.now) == sentence)
     }
 
+    @Test func `a full disk is in the sentence and in the details`() {
+        var status = Self.status(.disconnecting)
+        status.storeFailure = "no room for holdfast.db"
+        #expect(
+            StatusText.sentence(for: status, now: Self.now)
+                == "main is disconnecting; it sends what is in flight first; messages that are published cannot be stored.")
+        let lines = StatusDetails.lines(for: status, times: TimeText(now: Self.now))
+        #expect(lines.contains { $0.contains("Store") && $0.hasSuffix("publishing is refused: no room for holdfast.db") })
+    }
+
     @Test(arguments: SessionStatus.State.allCases, [nil] + SessionStatus.Phase.allCases.map(Optional.some))
     func `every state and phase makes one whole sentence`(_ state: SessionStatus.State, _ phase: SessionStatus.Phase?) {
         let sentence = StatusText.sentence(for: Self.status(state, phase: phase), now: Self.now)

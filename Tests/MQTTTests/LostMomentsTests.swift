@@ -66,6 +66,25 @@ import Testing
         #expect(client.changes.contains(.rememberKey(key, sequence, at: client.now)))
         client.changes = []
         client.server(.puback(answer(1, .noMatchingSubscribers)))
-        #expect(client.changes == [.remove(sequence), .concludeKey(sequence, .delivered(.noMatchingSubscribers))])
+        #expect(client.changes == [.acknowledge(sequence), .concludeKey(sequence, .delivered(.noMatchingSubscribers))])
+    }
+
+    @Test func `a key learns its outcome also where the exchange is finished without the server`() throws {
+        var client = MQTTClientHarness()
+        client.connect()
+        let key = try #require(PublishKey("k"))
+        var actions: [MQTTClientMachine.Action] = []
+        let sequence = try client.machine.publish(
+            OutboundMessage(topic: "t", qos: .exactlyOnce), key: key, at: client.now, into: &actions)
+        _ = client.describe(actions)
+        client.server(.pubrec(answer(1)))
+        client.changes = []
+        for _ in 1...4 {
+            client.handle(.connectionEnded(.byServer))
+            client.connect(resumed: true)
+            client.server(.pingresp)
+        }
+        #expect(client.changes.contains(.remove(sequence)))
+        #expect(client.changes.contains(.concludeKey(sequence, .delivered(.success))))
     }
 }

@@ -78,7 +78,7 @@ import Testing
         try client.publish("a")
         #expect(client.machine.counts == .init(inFlight: 1, bytes: 2))
         #expect(client.server(.puback(answer(1, .noMatchingSubscribers))) == ["delivered 1 10"])
-        #expect(client.changes.last == .remove(MessageSequence(rawValue: 1)))
+        #expect(client.changes.last == .acknowledge(MessageSequence(rawValue: 1)))
         #expect(client.machine.counts == .init())
     }
 

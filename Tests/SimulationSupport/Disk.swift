@@ -283,6 +283,7 @@ extension SessionChange {
         return switch change {
         case .insert(let stored): stored.sequence
         case .assign(let sequence, _), .unassign(let sequence), .release(let sequence), .remove(let sequence),
+            .acknowledge(let sequence),
             .quarantine(let sequence, _, _), .requeue(let sequence, _, _):
             sequence
         default: nil

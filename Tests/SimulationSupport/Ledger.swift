@@ -194,7 +194,7 @@ struct Ledger {
             outgoing[number]?.wasRetried = true
             outgoing[number]?.isRejected = false
             numbers[Place(host: host, name: "\(new.rawValue)")] = number
-        case .remove(let sequence):
+        case .remove(let sequence), .acknowledge(let sequence):
             guard before != nil, let number = numbers[Place(host: host, name: "\(sequence.rawValue)")],
                 let message = outgoing[number], message.qos != .atMostOnce, !message.isForgiven
             else { return }

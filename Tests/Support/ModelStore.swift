@@ -68,7 +68,7 @@ public struct ModelStore: Sendable {
                 return
             }
             messages[sequence]?.state = .released(id)
-        case .remove(let sequence):
+        case .remove(let sequence), .acknowledge(let sequence):
             if messages.removeValue(forKey: sequence) == nil { violations.append("\(sequence) was removed twice") }
         case .rememberKey(let key, let sequence, at: let time): keys[key] = (sequence, time, nil)
         case .concludeKey(let sequence, let outcome):

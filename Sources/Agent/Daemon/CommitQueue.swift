@@ -65,6 +65,8 @@ actor CommitQueue {
     private var givingUp: [SessionName: CheckedContinuation<Void, Never>] = [:]
     /// Why not even a transaction without new messages succeeds; `nil` when it does.
     private(set) var failure: StoreError?
+    /// Why the last new message was refused; `nil` when it was committed, or what hindered all transactions is over.
+    private(set) var refusal: StoreError?
     /// Whether it was told that transactions fail. They are not said to succeed again before one with messages has: a
     /// full disk still takes everything else.
     private var isFailureTold = false
@@ -225,6 +227,7 @@ actor CommitQueue {
     }
 
     private func succeeded(_ batch: [Entry]) {
+        if failure?.isLasting == true || batch.contains(where: { $0.hasInserts && !$0.isRefused }) { refusal = nil }
         failure = nil
         if isFailureTold, batch.contains(where: { $0.hasInserts && !$0.isRefused }) { tell(nil) }
         let isSpokenFor = Self.areSpokenFor(batch)
@@ -287,6 +290,7 @@ actor CommitQueue {
             case .changes(let refused, _):
                 guard entries[index].hasInserts, !entries[index].isRefused else { continue }
                 entries[index].isRefused = true
+                refusal = error
                 refused(error)
             case .barrier(let completed):
                 if failure != nil { completed(error) }

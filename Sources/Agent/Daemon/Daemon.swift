@@ -58,7 +58,8 @@ actor Daemon {
         var numbers: [String: Int64] = [
             "schemaVersion": Int64(statistics.schemaVersion), "fileBytes": Int64(statistics.fileBytes),
             "logBytes": Int64(statistics.logBytes), "commits": Int64(clamping: statistics.commits),
-            "failedCommits": Int64(clamping: statistics.failedCommits), "messages": Int64(statistics.messages),
+            "failedCommits": Int64(clamping: statistics.failedCommits), "flushes": Int64(clamping: statistics.flushes),
+            "messages": Int64(statistics.messages),
             "lastCommitMicroseconds": statistics.lastCommitDuration.nanoseconds / 1000,
             "longestCommitMicroseconds": statistics.longestCommitDuration.nanoseconds / 1000,
         ]
@@ -66,7 +67,7 @@ actor Daemon {
         return DaemonStatus(
             version: Self.version, pid: getpid(), since: since,
             sessions: DaemonStatus.SessionCounts(states: statuses.map(\.state)), store: numbers,
-            storeFailure: await registry.surroundings?.commits.failure?.description, netlink: network.counters)
+            storeFailure: await registry.surroundings?.commits.refusal?.description, netlink: network.counters)
     }
 
     func metrics(_ format: MetricsFormat = .openMetrics) async -> DaemonMetricsMethod.Result {

@@ -200,7 +200,7 @@ private struct DaemonStart {
             loop.execute { registry.assumeIsolated { $0.storeReplaced(moved) } }
         }
         let surroundings = SessionDriver.Surroundings(
-            eventLoop: loop, threadPool: threadPool, store: store, commits: commits(to: store, on: loop),
+            eventLoop: loop, threadPool: threadPool, store: store, commits: commits(to: store, of: registry, on: loop),
             network: daemon.network, logger: logger, bootID: BootID.current()?.description ?? "",
             deviceID: DeviceID.ofThisHost(keptIn: options.stateDirectory)?.description ?? "")
         do throws(StoreError) {
@@ -212,8 +212,11 @@ private struct DaemonStart {
         for error in loaded.errors where loaded.session(of: error) == nil { logger.error("\(error)") }
     }
 
-    private func commits(to store: DurableStore, on loop: any EventLoop) -> CommitQueue {
-        CommitQueue(store: store, eventLoop: loop) { [logger] failure in
+    private func commits(
+        to store: DurableStore, of registry: SessionRegistry, on loop: any EventLoop
+    ) -> CommitQueue {
+        CommitQueue(store: store, eventLoop: loop) { [logger, weak registry] failure in
+            registry?.assumeIsolated { $0.statusMayHaveChanged() }
             if let failure {
                 logger.error("\(failure)", metadata: ["MESSAGE_ID": "\(MessageID.storeFull)"])
             } else {

@@ -29,6 +29,7 @@ extension SessionRegistry {
         for name in entries.keys.sorted() where loaded[name] == nil {
             entries[name] = nil
             rejected[name] = nil
+            metrics.forget(name.description)
             changed(name)
         }
         var failure: RPCError?

@@ -51,7 +51,7 @@ actor SessionRegistry {
     var parked: [SessionName: ParkedConsumers] = [:]
     private var events = EventLog()
     private var overruns = HourlyCount()
-    private(set) var metrics = EventMetrics()
+    var metrics = EventMetrics()
     private var history = HistoryRecorder()
     private var historyQueue: HistoryQueue?
     private(set) var watchers: [WatchID: Watcher] = [:]
@@ -277,6 +277,7 @@ actor SessionRegistry {
         case .running(let driver):
             var status = driver.assumeIsolated { $0.status() }
             status.configurationError = rejected[name]?.summary
+            status.storeFailure = driver.surroundings.commits.assumeIsolated { $0.refusal?.description }
             return status
         case .broken(let errors, let since):
             return SessionStatus(

@@ -6,10 +6,11 @@ enum StatusLine {
     ///   - sessions: all sessions, ordered by name.
     ///   - now: the present time, for how long a state has lasted.
     static func text(_ sessions: [SessionStatus], at now: RFC3339) -> String {
-        switch sessions.count {
+        let refusing = sessions.contains { $0.storeFailure != nil } ? "; published messages cannot be stored" : ""
+        return switch sessions.count {
         case 0: "no sessions are configured"
-        case 1: "\(sessions[0].session): \(text(sessions[0], at: now))"
-        default: overview(sessions)
+        case 1: "\(sessions[0].session): \(text(sessions[0], at: now))\(refusing)"
+        default: overview(sessions) + refusing
         }
     }
 

@@ -30,11 +30,11 @@ struct EventMetrics: Sendable {
         }
     }
 
-    /// Forgets sessions that are no longer configured.
-    mutating func keep(_ sessions: Set<String>) {
-        failures = failures.filter { sessions.contains($0.key) }
-        outages = outages.filter { sessions.contains($0.key) }
-        displacements = displacements.filter { sessions.contains($0.key) }
+    /// Forgets the counters of a session that is no longer configured.
+    mutating func forget(_ session: String) {
+        failures[session] = nil
+        outages[session] = nil
+        displacements[session] = nil
     }
 }
 

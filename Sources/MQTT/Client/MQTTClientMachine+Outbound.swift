@@ -429,13 +429,18 @@ extension MQTTClientMachine {
         finish(id, &step)
         messageTaken()
         outbox.counts.bytes -= entry.size
-        remove(entry.sequence, .delivered(code), &step)
+        step.changes.append(.acknowledge(entry.sequence))
+        conclude(entry.sequence, .delivered(code), &step)
         step.emit(.delivered(entry.sequence, code))
     }
 
     /// Removes a message that is done, and notes the outcome for its key.
     mutating func remove(_ sequence: MessageSequence, _ outcome: PublishOutcome, _ step: inout Step) {
         step.changes.append(.remove(sequence))
+        conclude(sequence, outcome, &step)
+    }
+
+    private func conclude(_ sequence: MessageSequence, _ outcome: PublishOutcome, _ step: inout Step) {
         if hasKeys { step.changes.append(.concludeKey(sequence, outcome)) }
     }
 

@@ -220,7 +220,7 @@ extension MQTTClientMachine {
         finish(id, &step)
         retire(id, &step)
         outbox.counts.bytes -= entry.size
-        step.changes.append(.remove(entry.sequence))
+        remove(entry.sequence, .delivered(entry.answer), &step)
         step.emit(.delivered(entry.sequence, entry.answer))
     }
 

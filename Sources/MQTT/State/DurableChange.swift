@@ -11,8 +11,11 @@ public enum DurableChange: Hashable, Sendable {
     case unassign(MessageSequence)
     /// inFlight → released: before the PUBREL is sent. The payload is no longer needed.
     case release(MessageSequence)
-    /// The message is done: delivered or dropped.
+    /// The message is done: dropped, or sent with QoS 0.
     case remove(MessageSequence)
+    /// The message is done: the server has acknowledged it. Removed as by `remove`, but the commit need not wait for the
+    /// disk: if power loss takes the change back, the message is published or released once more, as QoS 1 and 2 allow.
+    case acknowledge(MessageSequence)
     /// The message was published with this key, in the same commit. It needs room, like an insert.
     case rememberKey(PublishKey, MessageSequence, at: Timestamp)
     /// What became of a message that was published with a key; nothing for one without. In the commit that removes it.

@@ -41,7 +41,7 @@ public struct MemoryStore: Sendable {
             guard case .inFlight(let id)? = messages[sequence]?.state else { return }
             messages[sequence]?.state = .released(id)
             messages[sequence]?.message.payload.clear()
-        case .remove(let sequence): messages[sequence] = nil
+        case .remove(let sequence), .acknowledge(let sequence): messages[sequence] = nil
         case .quarantine(let sequence, let code, let sentence):
             messages[sequence]?.state = .quarantined(code, sentence)
         case .requeue(let old, as: let new, at: let time):

@@ -1,8 +1,8 @@
 public import ControlAPI
 
-/// Why the daemon could not be asked, or did not do what it was asked.
+/// Why the daemon could not be asked, or why it did not do what it was asked.
 public enum ClientError: Error, Hashable, Sendable {
-    /// Nobody listens on the socket, or it does not exist.
+    /// Nothing listens on the socket, or the socket does not exist.
     case notRunning(socket: String)
     /// This user may not open the socket.
     case notPermitted(socket: String)
@@ -12,23 +12,24 @@ public enum ClientError: Error, Hashable, Sendable {
     case versionMismatch(daemon: String)
     /// The daemon answered with an error.
     case refused(RPCError)
-    /// The connection ended before the answer came. Whether the request was carried out is not known.
+    /// The connection ended before the answer arrived. It is not known whether the request was carried out.
     case connectionLost
-    /// No answer within the time that the caller gave. Whether the request was carried out is not known.
+    /// No answer arrived within the caller's timeout, or within ``HoldfastClient/Options/attachTimeout`` while
+    /// attaching. It is not known whether the request was carried out.
     case timeout
-    /// The caller's task was cancelled while it waited. Whether the request was carried out is not known.
+    /// The caller's task was cancelled while it waited. It is not known whether the request was carried out.
     case cancelled
-    /// The request is longer than the daemon takes (`RequestLine.maximumLineLength`, or `RequestLine.maximumPayloadLineLength` where
-    /// that counts); it was not sent.
+    /// The request is longer than the daemon accepts and was not sent. The limit is `RequestLine.maximumLineLength`, or
+    /// `RequestLine.maximumPayloadLineLength` for a method that carries a payload.
     case requestTooLong
-    /// What the daemon sent is not what this method answers.
+    /// The daemon's answer does not fit the method, or a line from the daemon cannot be read.
     case invalidAnswer(String)
-    /// Another program has taken over the durable consumer of this name, or it was ended for good.
+    /// Another program has taken over the durable consumer of this name, or the consumer was ended.
     case consumerEnded(String)
-    /// ``HoldfastClient/close()`` was called.
+    /// ``HoldfastClient/close()`` was called, or the sequence that a message to acknowledge came from has ended.
     case closed
 
-    /// Whether trying again later, without anybody changing anything, can help.
+    /// Whether trying again later can help although nobody changes anything.
     var isPassing: Bool {
         switch self {
         case .notRunning, .notPermitted, .unreachable, .connectionLost, .timeout, .invalidAnswer: true

@@ -1,50 +1,52 @@
 public import ControlAPI
 internal import NIOCore
 
-/// The messages of a durable consumer, each until it is acknowledged. Goes on when the daemon restarts; nothing is lost
-/// meanwhile, and nothing that waits here is seen twice.
+/// The messages of a durable consumer, each until it is acknowledged. The sequence continues across restarts of the
+/// daemon: nothing is lost meanwhile, and no message that already waits here is delivered twice.
 ///
 ///     for try await message in try await client.consume(session: "main", filter: "orders/#", consumer: "billing") {
 ///         try await book(message)
 ///         try await message.ack()
 ///     }
-/// Ends with an error when the daemon refuses the consumer or another program takes it over
-/// (``ClientError/consumerEnded(_:)``), and without one when the client is closed. The consumer keeps collecting when
-/// the sequence is no longer iterated.
+///
+/// The sequence ends with an error when the daemon refuses the consumer or another program takes it over
+/// (``ClientError/consumerEnded(_:)``), and without one when the client is closed. The consumer keeps collecting
+/// messages when the sequence is no longer iterated.
 public struct DurableSubscription: AsyncSequence, Sendable {
     /// A message to acknowledge.
     public struct Element: Sendable {
         public let message: ReceivedMessage
-        /// Within which the id of the message means something.
+        /// The epoch in which the message's id is valid.
         let epoch: String?
         let feed: FeedID
         let client: HoldfastClient
 
-        /// Says that the message is done, and is not to be given again.
+        /// Acknowledges the message, so that the daemon does not send it again.
         ///
-        /// - Returns: once that is committed to disk; while the daemon is away, or is back and has not given the message
-        ///   again yet, at once.
-        /// - Throws: when the daemon refuses, or the consumer has ended.
+        /// - Returns: ``DurableSubscription/Acknowledgement/committed`` once the acknowledgement is committed to disk.
+        ///   While the daemon is away, or is back but has not sent the message again yet,
+        ///   ``DurableSubscription/Acknowledgement/pending`` at once.
+        /// - Throws: when the daemon refuses, or ``ClientError/closed`` when the sequence has ended.
         @discardableResult
         public func ack() async throws(ClientError) -> Acknowledgement {
             try await client.acknowledge(message.id, epoch, of: feed)
         }
     }
 
-    /// What has come of an acknowledgement.
+    /// The outcome of an acknowledgement.
     public enum Acknowledgement: Sendable {
-        /// It is committed to disk: the message is not given again.
+        /// The acknowledgement is committed to disk: the daemon does not send the message again.
         case committed
-        /// The daemon is told when it gives the message again. If this client ends first, the next one is given the
-        /// message.
+        /// The daemon is told when it sends the message again. If this client ends before that, the next one receives
+        /// the message.
         case pending
     }
 
-    /// How many messages of the consumer were dropped because it was full, since a program was last told.
+    /// How many messages the daemon has dropped since a program was last told, because the consumer was full.
     public let missed: Int
 
     let stream: AsyncThrowingStream<Element, any Error>
-    /// Held: who reads the sequence needs the connection.
+    /// Keeps the client alive: the reader of the sequence needs its connection.
     let client: HoldfastClient
 
     public func makeAsyncIterator() -> FeedIterator<Element> {
@@ -52,18 +54,19 @@ public struct DurableSubscription: AsyncSequence, Sendable {
     }
 }
 
-/// A durable consumer of this client. What waits in it is bounded by what the daemon gives without acknowledgement.
+/// A durable consumer of this client. The daemon limits how many unacknowledged messages it sends, which bounds what
+/// waits here.
 struct ConsumerFeed {
     var parameters: MessageSubscribeMethod.Parameters
-    /// What the daemon calls it on this connection.
+    /// The daemon's id for it on this connection.
     var id: SubscriptionID?
     var continuation: AsyncThrowingStream<DurableSubscription.Element, any Error>.Continuation
-    /// What the program has, or will get, by id, until the daemon has confirmed that it is acknowledged: it is not passed
-    /// on again.
+    /// The messages that the program has or will get, by id. Each stays until the daemon confirms its acknowledgement,
+    /// so that it is not passed on again.
     var messages: [Int64: GivenMessage] = [:]
-    /// Whether there are some from the connection before.
+    /// Whether `messages` holds some from an earlier connection.
     var hasEarlier = false
-    /// That of the ids.
+    /// The epoch that the ids belong to.
     var epoch: String?
 
     mutating func detach() {
@@ -72,14 +75,14 @@ struct ConsumerFeed {
         hasEarlier = true
     }
 
-    /// The daemon gives a message.
+    /// Records that the daemon has sent a message.
     ///
-    /// - Returns: what is known of it from the connection before.
+    /// - Returns: what was known of the message before; `nil` if it is new.
     mutating func given(_ id: Int64) -> GivenMessage? {
         let before = messages[id]
         messages[id] = GivenMessage(isGivenHere: true, isAcknowledged: before?.isAcknowledged ?? false)
         if before == nil, hasEarlier {
-            // The daemon gives messages in order: what came before and does not come again was acknowledged, or
+            // The daemon sends messages in order: the earlier ones that did not come again were acknowledged or
             // dropped.
             messages = messages.filter(\.value.isGivenHere)
             hasEarlier = false
@@ -89,17 +92,17 @@ struct ConsumerFeed {
 }
 
 struct GivenMessage {
-    /// On the connection that there is. Of another message the daemon takes no acknowledgement.
+    /// Whether the message came on the current connection. The daemon refuses to acknowledge any other.
     var isGivenHere: Bool
-    /// By the program.
+    /// Whether the program has acknowledged the message.
     var isAcknowledged: Bool
 }
 
 extension HoldfastClient {
-    /// Takes the messages of a durable consumer. It is created if necessary; if another program has it, this one takes it
-    /// over.
+    /// Receives the messages of a durable consumer. The consumer is created if necessary, and taken over if another
+    /// program has it.
     ///
-    /// - Parameter consumer: 1 to 64 letters, digits, hyphens, underscores and full stops.
+    /// - Parameter consumer: its name, 1 to 64 letters, digits, hyphens, underscores and full stops.
     /// - Throws: when the daemon cannot be reached or refuses.
     public func consume(
         session: String, filter: String, qos: QoS = .atLeastOnce, consumer: String
@@ -128,14 +131,14 @@ extension HoldfastClient {
         request(MessageSubscribeMethod.self, consumer.parameters, as: .consumer(feed, continuation))
     }
 
-    /// - Parameter isFirst: whether the caller waits for the consumer and must learn of a refusal.
+    /// - Parameter isFirst: whether the caller waits for the consumer and must be told of a refusal.
     func consumerAnswered(_ id: FeedID, _ answer: Answer, isFirst: Bool) {
         guard consumers[id] != nil else { return }
         do {
             let result = try Self.decode(MessageSubscribeMethod.Result.self, from: try answer.get())
             consumers[id]?.id = result.subscription
             if consumers[id]?.epoch != result.epoch {
-                // The daemon's store was replaced: what has these ids now is not what had them.
+                // The daemon's store was replaced: these ids now belong to other messages.
                 consumers[id]?.epoch = result.epoch
                 consumers[id]?.messages = [:]
             }
@@ -154,7 +157,7 @@ extension HoldfastClient {
         }
     }
 
-    /// The sequence is no longer iterated; the consumer keeps collecting.
+    /// Detaches from a consumer whose sequence is no longer iterated; the consumer keeps collecting.
     private func leave(_ feed: FeedID) {
         guard let id = consumers.removeValue(forKey: feed)?.id, case .attached = connection else { return }
         request(MessageUnsubscribeMethod.self, .init(subscription: id, keep: true), as: .ignored)
@@ -167,7 +170,8 @@ extension HoldfastClient {
         case nil:
             consumer.continuation.yield(.init(message: message, epoch: consumer.epoch, feed: feed, client: self))
         case .some(let earlier) where earlier.isAcknowledged:
-            // The program was not told of the daemon's absence, and need not do it twice.
+            // The program acknowledged this message before. It does not know that the daemon was away, and need not
+            // acknowledge it twice.
             request(
                 MessageAckMethod.self, .init(subscription: message.subscription, id: message.id),
                 as: .acknowledgement(feed, message.id))
@@ -180,13 +184,14 @@ extension HoldfastClient {
         -> DurableSubscription.Acknowledgement
     {
         guard let consumer = consumers[feed] else { throw .closed }
-        // The daemon no longer knows of this message.
+        // The acknowledgement is confirmed already, or the daemon's store was replaced: it has no message of this epoch
+        // and id.
         guard consumer.epoch == epoch, let message = consumer.messages[id] else { return .committed }
         consumers[feed]?.messages[id]?.isAcknowledged = true
         guard let subscription = consumer.id, message.isGivenHere else { return .pending }
         let number = nextID()
         let line = try Self.line(MessageAckMethod.self, .init(subscription: subscription, id: id), id: number)
-        // Not by way of `call`, which would make a connection on which the subscription is another one.
+        // Not through `call`, which could open a new connection, where the subscription has another id.
         let answer = await withCheckedContinuation { send(line, id: number, as: .call($0), timeout: nil) }
         switch answer {
         case .success:
@@ -206,7 +211,8 @@ extension HoldfastClient {
         if case .success = answer { consumers[feed]?.messages[id] = nil }
     }
 
-    /// Another program has the consumer now, or it is gone. It is not taken back: the two would never stop.
+    /// Ends the sequence of a consumer that another program has taken over, or that was ended. The consumer is not
+    /// taken back: two programs that did so would take it from each other without end.
     func consumerEnded(_ event: SessionEvent) {
         guard let feed = consumers.first(where: { $0.value.id?.rawValue == event.watch.rawValue })?.key else { return }
         consumers.removeValue(forKey: feed)?.continuation.finish(

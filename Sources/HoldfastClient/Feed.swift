@@ -1,11 +1,11 @@
 internal import ControlAPI
 
-/// Names a watch or a subscription of this client for as long as it lives, over all connections.
+/// Identifies a watch or subscription of this client for its whole life, across connections.
 struct FeedID: Hashable, Sendable {
     var number: Int64
 }
 
-/// The client's end of a sequence that outlives connections: bounded, counting what it drops.
+/// The client's end of a sequence that outlives connections: it is bounded and counts what it drops.
 struct Feed<Element: Sendable> {
     private let continuation: AsyncThrowingStream<Element, any Error>.Continuation
     private let dropped: @Sendable (Int) -> Element
@@ -20,7 +20,7 @@ struct Feed<Element: Sendable> {
     }
 
     mutating func send(_ element: Element) {
-        // The count goes first, to the place where the elements are missing.
+        // The count comes first, at the place where the elements are missing.
         if droppedCount > 0 {
             guard case .enqueued = continuation.yield(dropped(droppedCount)) else {
                 droppedCount += 1
@@ -43,7 +43,7 @@ struct WatchFeed {
     var since: Int64?
     /// The numbering that `since` belongs to.
     var epoch: String?
-    /// What the daemon calls it on this connection.
+    /// The daemon's id for it on this connection.
     var id: WatchID?
     var feed: Feed<SessionWatch.Element>
 }
@@ -51,7 +51,7 @@ struct WatchFeed {
 /// A subscription of this client.
 struct SubscriptionFeed {
     var parameters: MessageSubscribeMethod.Parameters
-    /// What the daemon calls it on this connection.
+    /// The daemon's id for it on this connection.
     var id: SubscriptionID?
     var feed: Feed<MessageSubscription.Element>
 }
@@ -59,10 +59,10 @@ struct SubscriptionFeed {
 /// Iterates a sequence of a client.
 public struct FeedIterator<Element: Sendable>: AsyncIteratorProtocol {
     var base: AsyncThrowingStream<Element, any Error>.AsyncIterator
-    /// Held: who reads the sequence needs the connection.
+    /// Keeps the client alive: the reader of the sequence needs its connection.
     let client: HoldfastClient
 
-    /// The next element; `nil` when the client was closed. Throws a ``ClientError``.
+    /// Returns the next element, or `nil` when the client was closed. Throws a ``ClientError``.
     public mutating func next(isolation: isolated (any Actor)? = #isolation) async throws -> Element? {
         try await base.next(isolation: isolation)
     }

@@ -11,7 +11,7 @@ extension HoldfastClient {
         try Self.decode(Method.Result.self, from: try await callUndecoded(method, parameters, timeout: timeout))
     }
 
-    /// Calls a method and returns its result as the daemon wrote it, with members that this version does not know.
+    /// Calls a method and returns its result as the daemon wrote it, including members that this version does not know.
     public func callUndecoded<Method: ControlMethod>(
         _ method: Method.Type, _ parameters: Method.Parameters, timeout: Duration? = nil
     ) async throws(ClientError) -> JSONValue {
@@ -31,8 +31,8 @@ extension HoldfastClient {
     /// Calls a method several times. The requests are written in this order, without waiting for answers in between.
     ///
     /// - Parameter timeout: how long to wait for each answer; `nil`: as long as the connection lasts.
-    /// - Returns: one result for each, in the same order.
-    /// - Throws: when nothing was sent, because the daemon cannot be reached.
+    /// - Returns: one result for each call, in the same order.
+    /// - Throws: when the daemon cannot be reached; nothing was sent then.
     public func callInOrder<Method: ControlMethod>(
         _ method: Method.Type, _ parameters: [Method.Parameters], timeout: Duration? = nil
     ) async throws(ClientError) -> [Result<Method.Result, ClientError>] {
@@ -113,7 +113,7 @@ extension HoldfastClient {
         channel.writeAndFlush(ByteBuffer(bytes: line), promise: nil)
     }
 
-    /// The first end of a request counts: an answer, a time-out, a cancellation or the end of the connection.
+    /// Ends a request. Only its first end counts: an answer, a timeout, a cancellation or the end of the connection.
     func end(_ id: Int64, _ answer: Answer) {
         deadlines.removeValue(forKey: id)?.cancel()
         guard let role = pending.removeValue(forKey: id) else { return }

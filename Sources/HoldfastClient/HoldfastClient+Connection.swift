@@ -87,7 +87,7 @@ extension HoldfastClient {
         if error.isPassing { scheduleReattachment() } else { endFeeds(error) }
     }
 
-    /// Something ended the connection, or made it useless.
+    /// The connection ended, or became useless.
     func connectionEnded(_ error: ClientError, generation: Int) {
         guard generation == self.generation else { return }
         switch connection {
@@ -105,7 +105,7 @@ extension HoldfastClient {
         }
     }
 
-    /// Only watches and subscriptions need a connection that nobody asks for.
+    /// Schedules the next attempt to attach, for watches and subscriptions. A call opens the connection itself.
     private func scheduleReattachment() {
         guard !watches.isEmpty || !subscriptions.isEmpty || !consumers.isEmpty else { return }
         let delay = options.reattachDelays[min(reattachAttempts, options.reattachDelays.count - 1)]
@@ -133,7 +133,7 @@ extension HoldfastClient {
         case .answer(.number(let id), .failure(let error)):
             end(id, .failure(.refused(error)))
         case .answer(.null, .failure(let error)), .answer(.string, .failure(let error)):
-            // The daemon could not tell which request it was; it is not known who waits for it.
+            // The daemon could not tell which request it was, so it is not known who waits for the answer.
             connectionEnded(.refused(error), generation: generation)
         case .answer(_, .success):
             break

@@ -2,11 +2,12 @@ public import ControlAPI
 internal import NIOCore
 
 extension HoldfastClient {
-    /// Watches sessions: a snapshot, then every event, also over restarts of the daemon.
+    /// Watches sessions: a snapshot, then every event, across restarts of the daemon.
     ///
-    /// - Parameter session: `nil`: all of them.
+    /// - Parameter session: the session's name; `nil`: all sessions.
     /// - Parameter since: a sequence number; the events after it are replayed as far as the daemon still has them.
-    /// - Parameter epoch: that of the answer that `since` is from, so that a restart of the daemon meanwhile is noticed.
+    /// - Parameter epoch: the epoch of the answer that `since` comes from; it shows whether the daemon was restarted in
+    ///   between.
     /// - Throws: when the daemon cannot be reached or refuses.
     public func watch(
         session: String? = nil, since: Int64? = nil, epoch: String? = nil
@@ -27,7 +28,7 @@ extension HoldfastClient {
         return SessionWatch(stream: stream, client: self)
     }
 
-    /// Subscribes to messages, also over restarts of the daemon.
+    /// Subscribes to messages, across restarts of the daemon.
     ///
     /// - Throws: when the daemon cannot be reached or refuses.
     public func subscribe(
@@ -88,15 +89,15 @@ extension HoldfastClient {
         request(MessageUnsubscribeMethod.self, .init(subscription: id), as: .ignored)
     }
 
-    /// - Parameter isFirst: a caller waits for the watch, and is told if it cannot be made.
+    /// - Parameter isFirst: whether a caller waits for the watch and is told if it cannot be made.
     func watchAnswered(_ id: FeedID, _ answer: Answer, isFirst: Bool) {
         guard watches[id] != nil else { return }
         do {
             let result = try Self.decode(SessionWatchMethod.Result.self, from: try answer.get())
             watches[id]?.id = result.watch
-            // What is replayed follows the snapshot and has lower numbers: the number of the last event seen is the one
-            // to continue from, and the snapshot's only if there was none. Where the numbers start again, the replay
-            // begins with the first.
+            // Replayed events follow the snapshot and have lower numbers than it. The watch therefore continues from
+            // the last event seen, and from the snapshot's number only if there was none. When the numbers have started
+            // again, the replay begins with the first event.
             if watches[id]?.since == nil { watches[id]?.since = result.sequence }
             if result.restarted { watches[id]?.since = 0 }
             watches[id]?.epoch = result.epoch
@@ -110,7 +111,7 @@ extension HoldfastClient {
         }
     }
 
-    /// - Parameter isFirst: a caller waits for the subscription, and is told if it cannot be made.
+    /// - Parameter isFirst: whether a caller waits for the subscription and is told if it cannot be made.
     func subscriptionAnswered(_ id: FeedID, _ answer: Answer, isFirst: Bool) {
         guard subscriptions[id] != nil else { return }
         do {
@@ -126,16 +127,16 @@ extension HoldfastClient {
         }
     }
 
-    /// What becomes of a feed that the daemon did not make.
+    /// What to do with a feed that the daemon refused.
     enum Refusal {
-        /// The connection has ended, or is about to; with the next one it is made again.
+        /// The connection has ended or is about to end. The feed is requested again on the next one.
         case left
-        /// Nothing about the feed is wrong.
+        /// The daemon has no room for the feed now. Nothing is wrong with the feed itself.
         case askedAgain
         case ended
     }
 
-    /// - Parameter isFirst: a caller waits for the feed, and is told.
+    /// - Parameter isFirst: whether a caller waits for the feed and is told.
     func refusal(_ error: ClientError, isFirst: Bool) -> Refusal {
         if isFirst { return .ended }
         guard case .attached = connection else { return .left }
@@ -147,7 +148,7 @@ extension HoldfastClient {
         }
     }
 
-    /// As after an attempt to find the daemon.
+    /// Requests a feed again after the last of the reattach delays, unless the connection has changed by then.
     func askAgain(_ ask: @escaping @Sendable (isolated HoldfastClient) -> Void) {
         let generation = generation
         eventLoop.scheduleTask(in: TimeAmount(options.reattachDelays[options.reattachDelays.count - 1])) {
@@ -174,7 +175,7 @@ extension HoldfastClient {
             else { return }
             subscriptions[id]?.feed.send(.message(message))
         default:
-            // A newer daemon sends what this client does not know.
+            // A newer daemon may send notifications that this client does not know.
             break
         }
     }
@@ -191,7 +192,7 @@ extension HoldfastClient {
         detachConsumers()
     }
 
-    /// Makes the watches and subscriptions again that the last connection had.
+    /// Requests again the watches and subscriptions of the last connection.
     func restoreFeeds() {
         for id in watches.keys.sorted(by: { $0.number < $1.number }) { requestWatch(id, continuation: nil) }
         for id in subscriptions.keys.sorted(by: { $0.number < $1.number }) {

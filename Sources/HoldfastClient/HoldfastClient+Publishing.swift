@@ -2,14 +2,14 @@ public import ControlAPI
 internal import NIOCore
 
 extension HoldfastClient {
-    /// Publishes a message once: when the connection breaks before the answer, the call is repeated with the same key, for
-    /// as long as it takes the daemon to come back.
+    /// Publishes a message once: if the connection breaks before the answer, the call is repeated with the same key
+    /// until the daemon is back, within the limit of `timeout`.
     ///
     /// - Parameters:
-    ///   - parameters: without a key they are given one.
-    ///   - timeout: how long to wait for the answer altogether; `nil`: as long as the daemon is there, and for half a minute
-    ///     when it is not.
-    /// - Throws: when the daemon cannot be reached at first, does not come back, or refuses.
+    ///   - parameters: the message; if it has no key, it is given a random one.
+    ///   - timeout: how long to wait for the answer altogether; `nil`: as long as the daemon is there, and for 30
+    ///     seconds from when it was first lost.
+    /// - Throws: when the daemon cannot be reached at the start, does not come back, or refuses.
     public func publish(
         _ parameters: MessagePublishMethod.Parameters, timeout: Duration? = nil
     ) async throws(ClientError) -> MessagePublishMethod.Result {
@@ -17,7 +17,7 @@ extension HoldfastClient {
             MessagePublishMethod.Result.self, from: try await publishUndecoded(parameters, timeout: timeout))
     }
 
-    /// The same, with the result as the daemon wrote it.
+    /// Publishes like ``publish(_:timeout:)`` and returns the result as the daemon wrote it.
     public func publishUndecoded(
         _ parameters: MessagePublishMethod.Parameters, timeout: Duration? = nil
     ) async throws(ClientError) -> JSONValue {
@@ -51,7 +51,7 @@ extension HoldfastClient {
         return max(timeout - .nanoseconds((NIODeadline.now() - start).nanoseconds), .milliseconds(1))
     }
 
-    /// Nobody else has it: 128 random bits.
+    /// Returns a key that no other message has: 128 random bits.
     private static func newKey() -> String {
         let bits = (UInt64.random(in: .min ... .max), UInt64.random(in: .min ... .max))
         return "client-" + String(bits.0, radix: 16) + "-" + String(bits.1, radix: 16)
@@ -59,7 +59,7 @@ extension HoldfastClient {
 }
 
 extension ClientError {
-    /// Whether the daemon may have heard the call, or will hear it when it is back.
+    /// Whether to repeat the call: the daemon may have received it, or can receive it once it is back.
     fileprivate var leavesInDoubt: Bool {
         switch self {
         case .connectionLost, .notRunning, .unreachable: true

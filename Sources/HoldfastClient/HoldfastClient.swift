@@ -6,28 +6,30 @@ internal import NIOPosix
     internal import Glibc
 #endif
 
-/// A connection to the daemon's control socket that makes itself again.
+/// A connection to the daemon's control socket that restores itself.
 ///
-/// Calls are pipelined: any number may wait for their answers, which come in any order. The connection is made with
-/// the first call. When the daemon goes away, the calls that wait fail with ``ClientError/connectionLost``, watches and
-/// subscriptions say so and are made again as soon as it is back, and later calls make the connection again.
+/// Calls are pipelined: any number may wait for their answers, which arrive in any order. The first call opens the
+/// connection. When the daemon goes away, waiting calls fail with ``ClientError/connectionLost``, watches and live
+/// subscriptions report it, and later calls open the connection again. Watches and subscriptions of both kinds are
+/// restored as soon as the daemon is back.
 ///
-/// The actor runs on its event loop: nothing here is locked, and a line that is read is handled at once, so what
-/// follows an answer on the wire (the first event of a watch) finds it already carried out.
+/// The actor runs on its event loop: nothing here needs a lock, and every line is handled as soon as it is read.
+/// Whatever follows an answer on the wire, such as the first event of a watch, therefore finds that answer already
+/// handled.
 public actor HoldfastClient {
     public struct Options: Sendable {
-        /// What the daemon writes into its journal about this client.
+        /// The name that the daemon writes into its journal for this client.
         public var name = "HoldfastClient"
-        /// How long the connection and the greeting may take.
+        /// How long connecting may take, and how long the greeting may take after it.
         public var attachTimeout: Duration = .seconds(10)
-        /// The pauses between attempts to find the daemon again; the last one is repeated.
+        /// The pauses between attempts to reach the daemon again; the last one is repeated.
         public var reattachDelays: [Duration] = [
             .milliseconds(50), .milliseconds(100), .milliseconds(250), .milliseconds(500), .seconds(1), .seconds(2),
         ]
-        /// Elements that a watch or a subscription holds for a slow reader.
+        /// How many elements a watch or a live subscription holds for a slow reader.
         public var bufferedElements = 1024
-        /// Bytes in a line from the daemon; a longer one ends the connection. The longest carries a payload of 16 MiB in
-        /// base64.
+        /// How many bytes a line from the daemon may have; a longer one ends the connection. The longest regular line
+        /// carries a payload of 16 MiB in base64.
         public var maximumAnswerLength = 32 << 20
 
         public init() {}
@@ -56,15 +58,15 @@ public actor HoldfastClient {
     enum Pending {
         case greeting
         case call(CheckedContinuation<Answer, Never>)
-        /// One of several that are waited for together.
+        /// One of several calls that are awaited together.
         case member(of: Int64, index: Int)
-        /// The continuation is that of the caller of `watch`; there is none when it is made again.
+        /// The continuation belongs to the caller of `watch`; there is none when the watch is restored.
         case watch(FeedID, CheckedContinuation<Answer, Never>?)
         case subscription(FeedID, CheckedContinuation<Answer, Never>?)
         case consumer(FeedID, CheckedContinuation<Answer, Never>?)
-        /// An acknowledgement that the daemon did not confirm before.
+        /// An acknowledgement that is repeated because the daemon has not confirmed it.
         case acknowledgement(FeedID, Int64)
-        /// Nobody waits for it.
+        /// Nobody waits for the answer.
         case ignored
     }
 
@@ -72,7 +74,7 @@ public actor HoldfastClient {
     let options: Options
     nonisolated let eventLoop: any EventLoop
     var connection = Connection.detached
-    /// Counts connections, so that what comes late from an old one is recognised.
+    /// Counts connections, so that late events of an old one are recognised.
     var generation = 0
     var lastID: Int64 = 0
     var pending: [Int64: Pending] = [:]
@@ -89,8 +91,8 @@ public actor HoldfastClient {
     }
 
     /// - Parameter socket: the path of the control socket; `nil`: ``defaultSocket``.
-    /// - Parameter eventLoop: of a `MultiThreadedEventLoopGroup` that is not shut down before the client is closed;
-    ///   `nil`: one of the process-wide group.
+    /// - Parameter eventLoop: an event loop of a `MultiThreadedEventLoopGroup` that is not shut down before the client
+    ///   is closed; `nil`: one of the process-wide group.
     public init(socket: String? = nil, options: Options = Options(), eventLoop: (any EventLoop)? = nil) {
         precondition(!options.reattachDelays.isEmpty, "there must be at least one delay")
         precondition(options.bufferedElements > 0, "a buffer holds at least one element")
@@ -107,15 +109,16 @@ public actor HoldfastClient {
         reattachment?.cancel()
     }
 
-    /// `$HOLDFAST_SOCKET`, or `/run/holdfast/control.sock` when that is not set or empty.
+    /// The default path of the control socket: `$HOLDFAST_SOCKET`, or `/run/holdfast/control.sock` when that is unset
+    /// or empty.
     public static var defaultSocket: String {
         if let value = getenv("HOLDFAST_SOCKET"), value.pointee != 0 { return String(cString: value) }
         return "/run/holdfast/control.sock"
     }
 
-    /// Makes the connection now, if there is none, and says who answered.
+    /// Opens the connection now, if there is none, and returns the daemon's greeting.
     ///
-    /// - Throws: why the daemon cannot be reached.
+    /// - Throws: the reason why the daemon cannot be reached.
     @discardableResult
     public func attach() async throws(ClientError) -> RPCHelloMethod.Result {
         switch connection {
@@ -136,7 +139,8 @@ public actor HoldfastClient {
         }
     }
 
-    /// Ends the connection; calls that wait fail, watches and subscriptions end. The client cannot be used again.
+    /// Closes the connection for good: waiting calls fail, watches and subscriptions end, and the client cannot be used
+    /// again.
     public func close() {
         let ended = connection
         connection = .closed

@@ -33,7 +33,7 @@ struct LineDecoder: ByteToMessageDecoder {
         return .continue
     }
 
-    /// A line without a newline at the end of the connection was cut off and is worth nothing.
+    /// Discards a line that has no newline when the connection ends: it was cut off.
     mutating func decodeLast(
         context: ChannelHandlerContext, buffer: inout ByteBuffer, seenEOF: Bool
     ) throws -> DecodingState {

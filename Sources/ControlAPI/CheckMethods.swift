@@ -1,8 +1,8 @@
 /// `check.run`: tries a connection of its own to each endpoint of a session, step by step, without touching the live one.
 ///
-/// Up to TCP it needs the role that may look. Further on it needs the one that may connect and disconnect, because it uses
-/// the session's credential; and only root and the daemon's own user may try a configuration of their own, because that can
-/// name any file and command of the daemon's.
+/// Steps up to TCP need the role `observe`. Further steps need `control`, because they use the session's credential.
+/// Only root and the daemon's own user may try a configuration of their own, because it can name any file and command
+/// that the daemon has access to.
 public enum CheckRunMethod: ControlMethod {
     public static let name = "check.run"
     public static let role: Role? = .observe
@@ -13,7 +13,7 @@ public enum CheckRunMethod: ControlMethod {
         public var endpoint: String?
         /// The last step that is tried.
         public var until: CheckStep
-        /// The text of a session's file, for a session that there is not yet.
+        /// The text of a session's file, which is tried instead of the session; the session need not exist.
         public var configuration: String?
 
         public init(
@@ -25,7 +25,7 @@ public enum CheckRunMethod: ControlMethod {
             self.configuration = configuration
         }
 
-        /// What the caller must be allowed beside the method's own role.
+        /// The role that the caller needs for these parameters, besides the method's own.
         public var role: Role { [.dns, .route, .tcp].contains(until) ? .observe : .control }
 
         public init(from decoder: any Decoder) throws {
@@ -54,7 +54,7 @@ public enum CheckRunMethod: ControlMethod {
     }
 }
 
-/// A step on the way to a session, in the order in which they are taken.
+/// A step on the way to a session. The cases are in the order in which the steps are taken.
 public enum CheckStep: String, Codable, Sendable, CaseIterable {
     /// The password is read.
     case credential
@@ -66,20 +66,20 @@ public enum CheckStep: String, Codable, Sendable, CaseIterable {
     case tcp
     /// The proxy has connected to the endpoint.
     case proxy
-    /// TLS is negotiated, and the certificate is valid; with it the WebSocket, if it is one.
+    /// TLS is negotiated, and the certificate is valid. For a WebSocket over TLS, the WebSocket is open as well.
     case tls
-    /// The WebSocket is open, where there is no TLS.
+    /// The WebSocket is open. Without TLS this is a step of its own.
     case webSocket = "websocket"
     /// The server has accepted CONNECT.
     case connect
 }
 
-/// What became of the steps to one endpoint.
+/// The outcome of the steps to one endpoint.
 public struct CheckedEndpoint: Codable, Hashable, Sendable {
     public var endpoint: String
     /// Whether every step succeeded.
     public var ok: Bool
-    /// Those that were taken. The last one may have failed.
+    /// The steps that were taken. The last one may have failed.
     public var steps: [CheckedStep]
 
     public init(endpoint: String, steps: [CheckedStep]) {
@@ -89,7 +89,7 @@ public struct CheckedEndpoint: Codable, Hashable, Sendable {
     }
 }
 
-/// What became of one step.
+/// The outcome of one step.
 public struct CheckedStep: Codable, Hashable, Sendable {
     public var step: CheckStep
     public var ok: Bool

@@ -1,4 +1,4 @@
-/// What a caller may do. Roles are given in `[access]`; who may control may also observe and message.
+/// What a caller may do. Roles are given in `[access]`; a caller that may control may also observe and message.
 public enum Role: String, Sendable, Codable, CaseIterable {
     /// See states, watch, list.
     case observe
@@ -8,7 +8,7 @@ public enum Role: String, Sendable, Codable, CaseIterable {
     case control
 }
 
-/// An object of a request, of which every member is known: one that is not listed is refused.
+/// An object in a request, all of whose members are known: a member that is not listed is refused.
 public protocol ClosedObject: Codable, Hashable, Sendable {
     /// The names of all members.
     static var members: [String] { get }
@@ -32,7 +32,7 @@ public protocol ControlNotification: Codable, Hashable, Sendable {
 
 /// The catalogue of methods.
 public enum ControlMethods {
-    /// The version of this protocol. It changes only when an old client would misunderstand.
+    /// The version of this protocol. It changes only when an old client would misunderstand the daemon.
     public static let protocolVersion = 1
 
     public static let all: [any ControlMethod.Type] = [

@@ -1,12 +1,12 @@
-/// `rpc.hello`: who is there, what it can do, and what this caller may do.
+/// `rpc.hello`: which daemon answers, what it can do, and what this caller may do.
 public enum RPCHelloMethod: ControlMethod {
     public static let name = "rpc.hello"
     public static let role: Role? = nil
 
     public struct Parameters: ClosedObject {
-        /// What the caller calls itself, for the journal, for example `holdfastctl 0.1.0`.
+        /// The caller's name, for example `holdfastctl 0.1.0`.
         public var client: String?
-        /// The version of the protocol that the caller speaks; another one than the daemon's is refused.
+        /// The version of the protocol that the caller speaks; any other than the daemon's is refused.
         public var `protocol`: Int?
 
         public init(client: String? = nil, protocol: Int? = nil) {
@@ -25,7 +25,7 @@ public enum RPCHelloMethod: ControlMethod {
         public var version: String
         /// See ``ControlMethods/protocolVersion``.
         public var `protocol`: Int
-        /// Names of what this daemon has beside the methods of protocol 1.
+        /// The names of all methods that this daemon has.
         public var capabilities: [String]
         /// The roles of the caller.
         public var roles: [Role]
@@ -54,11 +54,11 @@ public struct DaemonStatus: Codable, Hashable, Sendable {
     /// When it was started.
     public var since: RFC3339
     public var sessions: SessionCounts
-    /// Numbers of the store, by name: rows, bytes, commits and the like.
+    /// Statistics of the store, by name: bytes, messages, commits and the like.
     public var store: [String: Int64]
     /// Set while published messages are refused because they cannot be stored: why the last one was not.
     public var storeFailure: String?
-    /// Numbers of the network watcher, by name: messages, overruns and the like.
+    /// Counters of the network watcher, by name: messages, overruns and the like.
     public var netlink: [String: Int64]
 
     public init(
@@ -126,14 +126,15 @@ public struct DaemonStatus: Codable, Hashable, Sendable {
     }
 }
 
-/// `daemon.reload`: reads the configuration again. Answers when it is in effect. A session whose file is broken keeps
-/// the configuration that it had; one that had none is listed as failed (bad-configuration) until its file is fixed.
+/// `daemon.reload`: reads the configuration again. The answer comes when it is in effect. A session whose file is
+/// broken keeps the configuration that it had; one that had none is listed as failed (bad-configuration) until its file
+/// is fixed.
 public enum DaemonReloadMethod: ControlMethod {
     public static let name = "daemon.reload"
     public static let role: Role? = .control
 
     public struct Parameters: ClosedObject {
-        /// Only says what would change.
+        /// Whether to report what would change without changing anything.
         public var dryRun: Bool?
 
         public init(dryRun: Bool? = nil) {
@@ -154,7 +155,7 @@ public enum DaemonReloadMethod: ControlMethod {
         /// Sessions that keep their previous configuration, because their files have errors.
         public var kept: [String]
         public var errors: [ConfigurationProblem]
-        /// What is not as before, key by key.
+        /// The keys whose effective values changed.
         public var changes: [ConfigurationChange]
 
         public init(
@@ -173,7 +174,7 @@ public enum DaemonReloadMethod: ControlMethod {
             case changed, added, removed, kept, errors, changes
         }
 
-        /// A daemon from before does not say what it keeps.
+        /// Accepts the answer of an older daemon, which has neither `kept` nor `changes`.
         public init(from decoder: any Decoder) throws {
             let container = try decoder.container(keyedBy: CodingKeys.self)
             changed = try container.decode([String].self, forKey: .changed)
@@ -186,13 +187,13 @@ public enum DaemonReloadMethod: ControlMethod {
     }
 }
 
-/// A key whose effective value is another one than before.
+/// A key whose effective value changed.
 public struct ConfigurationChange: Codable, Hashable, Sendable {
-    /// `nil`: of holdfast.toml.
+    /// `nil` for a key of holdfast.toml.
     public var session: String?
-    /// With the table's name: `reconnect.spread`.
+    /// The key with its table's name, for example `reconnect.spread`.
     public var key: String
-    /// The values as TOML; what may be secret is left out.
+    /// The old value, as TOML like the new one; a value that may be secret is left out.
     public var from: String
     public var to: String
 
@@ -266,7 +267,7 @@ public enum DaemonLogLevelMethod: ControlMethod {
     public static let role: Role? = .control
 
     public struct Parameters: ClosedObject {
-        /// trace, debug, info, notice, warning, error or critical; `nil` only asks.
+        /// trace, debug, info, notice, warning, error or critical; `nil` changes nothing.
         public var level: String?
 
         public init(level: String? = nil) {
@@ -280,7 +281,7 @@ public enum DaemonLogLevelMethod: ControlMethod {
     }
 
     public struct Result: Codable, Hashable, Sendable {
-        /// What is in effect now.
+        /// The level that is in effect now.
         public var level: String
 
         public init(level: String) {

@@ -5,7 +5,7 @@ public enum RPCDiscoverMethod: ControlMethod {
     public typealias Parameters = NoParameters
     public typealias Result = JSONValue
 
-    /// The document. It is made of the types that the daemon reads and writes.
+    /// The document, generated from the types that the daemon reads and writes.
     public static let document: JSONValue = .object([
         "openrpc": .string("1.3.2"),
         "info": .object([
@@ -13,14 +13,14 @@ public enum RPCDiscoverMethod: ControlMethod {
             "description": .string("JSON-RPC 2.0, one JSON text a line, on a Unix socket; see holdfast-rpc(7)."),
         ]),
         "methods": .array(ControlMethods.all.map { $0.described }),
-        // OpenRPC has no word for what a server sends unasked.
+        // OpenRPC has no member for what a server sends without being asked.
         "x-notifications": .array([
             notification(SessionEvent.self, of: SessionWatchMethod.name),
             notification(ReceivedMessage.self, of: MessageSubscribeMethod.name),
         ]),
     ])
 
-    /// The same as JSON. It is the same for everybody, and takes milliseconds to write.
+    /// The document as JSON. It is the same for every caller and takes milliseconds to encode, so it is encoded once.
     public static let encodedDocument = OutgoingLine.encode(document) ?? []
 
     private static func notification<Value: ControlNotification>(_ type: Value.Type, of method: String) -> JSONValue {
@@ -29,7 +29,7 @@ public enum RPCDiscoverMethod: ControlMethod {
 }
 
 extension ControlMethod {
-    /// The method as OpenRPC writes it.
+    /// The method as an OpenRPC method object.
     fileprivate static var described: JSONValue {
         let schema = JSONSchema.of(Parameters.self)
         var required: Set<String> = []

@@ -1,6 +1,6 @@
-/// What the configuration files come to: every key with its value, and where that comes from. `holdfastd --show` prints it.
+/// The effective configuration: every key with its value, and where the value comes from. `holdfastd --show` prints it.
 public struct EffectiveConfiguration: Codable, Hashable, Sendable {
-    /// Those without errors: holdfast.toml, then the sessions by name.
+    /// The files without errors: holdfast.toml first, then the sessions by name.
     public var files: [File]
     public var errors: [ConfigurationProblem]
 
@@ -10,7 +10,7 @@ public struct EffectiveConfiguration: Codable, Hashable, Sendable {
     }
 
     public struct File: Codable, Hashable, Sendable {
-        /// `nil`: holdfast.toml.
+        /// `nil` for holdfast.toml.
         public var session: String?
         public var file: String
         public var values: [EffectiveValue]
@@ -26,21 +26,21 @@ public struct EffectiveConfiguration: Codable, Hashable, Sendable {
 /// The value of one key.
 public struct EffectiveValue: Codable, Hashable, Sendable {
     public enum Origin: String, Codable, Sendable, CaseIterable {
-        /// It stands in the file.
+        /// The file sets it.
         case file
-        /// The session's preset has it.
+        /// The session's preset sets it.
         case preset
-        /// It is made of another key, or of the host's machine id.
+        /// It is derived from another key, or from the host's machine id.
         case derived
         case `default`
     }
 
-    /// With the table's name: `reconnect.spread`.
+    /// The key with its table's name, for example `reconnect.spread`.
     public var key: String
-    /// As TOML; what may be secret is left out.
+    /// The value as TOML; what may be secret is left out.
     public var value: String
     public var origin: Origin
-    /// From 1; of a value that stands in the file.
+    /// The line in the file, from 1; `nil` when the value is not set there.
     public var line: Int?
 
     public init(key: String, value: String, origin: Origin, line: Int? = nil) {

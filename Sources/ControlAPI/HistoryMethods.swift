@@ -1,13 +1,13 @@
-/// `session.history`: the changes of sessions' states, also of the time before the daemon was started.
+/// `session.history`: the state changes of sessions, including those from before the daemon was started.
 public enum SessionHistoryMethod: ControlMethod {
     public static let name = "session.history"
     public static let role: Role? = .observe
 
     public struct Parameters: ClosedObject {
-        /// What ``limit`` may be.
+        /// The range of ``limit``.
         public static let limits = 1...10_000
 
-        /// Only this session, which need not be configured any more; `nil`: all of them.
+        /// Only this session, even if it is no longer configured; `nil`: all of them.
         public var session: String?
         /// Only entries of this time and later.
         public var since: RFC3339?
@@ -42,7 +42,7 @@ public enum SessionHistoryMethod: ControlMethod {
     }
 
     public struct Result: Codable, Hashable, Sendable {
-        /// In the order in which it happened.
+        /// In the order in which they happened.
         public var entries: [SessionHistoryEntry]
 
         public init(entries: [SessionHistoryEntry]) {
@@ -53,14 +53,16 @@ public enum SessionHistoryMethod: ControlMethod {
 
 /// One change of a session's state.
 ///
-/// The first entry of every life of the daemon comes from `disconnected`, and the last one leads there, with the reason
-/// `shutdown`; for a daemon that was killed the next one adds it, with the time of the last sign of life.
+/// Every run of the daemon begins with an entry from `disconnected` and ends with one to `disconnected`, with the
+/// reason `shutdown`. If the daemon was killed, the next one adds that last entry, with the time of the last sign of
+/// life.
 public struct SessionHistoryEntry: Codable, Hashable, Sendable {
-    /// By the daemon's clock then. A clock that was set back makes an entry look older than the one before it.
+    /// The time by the daemon's clock at that moment. A clock that was set back makes an entry look older than the one
+    /// before it.
     public var time: RFC3339
     public var session: String
     public var from: SessionStatus.State
-    /// The same as ``from`` when only the network went or came while the session tries.
+    /// The same as ``from`` when only the network was lost or came back while the session was trying.
     public var to: SessionStatus.State
     /// `waiting-for-network` while there is no network to try with; otherwise `nil`.
     public var phase: SessionStatus.Phase?

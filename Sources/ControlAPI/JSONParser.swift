@@ -1,8 +1,8 @@
-/// Why bytes are no JSON text, and where.
+/// Why and where bytes are not a JSON text.
 public struct JSONParseError: Error, Hashable, Sendable, CustomStringConvertible {
     /// In one phrase, for example "unexpected character".
     public var problem: String
-    /// The byte, from 0.
+    /// The position of the byte, from 0.
     public var offset: Int
 
     public var description: String { "\(problem) at byte \(offset)" }
@@ -19,7 +19,7 @@ extension JSONValue {
     ///
     /// - Parameter maximumValues: how many values the text may have: a value takes much more memory than its shortest text.
     public init(parsing bytes: ArraySlice<UInt8>, maximumValues: Int = .max) throws(JSONParseError) {
-        // One check for the whole text: what is cut out of it at ASCII characters is valid too.
+        // One check for the whole text: any part of it that is cut out at ASCII characters is valid too.
         guard Self.isUTF8(bytes) else {
             throw JSONParseError(problem: "not UTF-8", offset: Self.firstInvalid(bytes))
         }
@@ -27,7 +27,7 @@ extension JSONValue {
         self = try parser.document()
     }
 
-    /// Without a copy: the text may have megabytes.
+    /// Checks without a copy, because the text may have megabytes.
     private static func isUTF8(_ bytes: ArraySlice<UInt8>) -> Bool {
         (try? UTF8Span(validating: bytes.span)) != nil
     }
@@ -179,7 +179,7 @@ extension JSONParser {
             position = start
             throw failure("the number is out of range")
         }
-        // Zero has no sign: it would be lost when the number is written, as "-0", and read again.
+        // The sign of a zero is dropped. It would be lost anyway when the number is written as "-0" and read again.
         return .number(value == 0 ? 0 : value)
     }
 }

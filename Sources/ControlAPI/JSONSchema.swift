@@ -1,13 +1,13 @@
-/// Describes what a type reads from JSON, in the words of JSON Schema (2020-12).
+/// Describes what a type reads from JSON, as a JSON Schema (2020-12).
 ///
-/// Nothing is written down twice: the type decodes itself from a decoder that only takes notes of what it is asked for. What a
-/// type checks beyond that (bounds, that of two members one is given) is not in the schema.
+/// Nothing is declared twice: the type decodes itself from a decoder that only notes what it is asked for. What a type
+/// checks beyond that (bounds, or that exactly one of two members is given) is not in the schema.
 enum JSONSchema {
     static func of(_ type: any Decodable.Type) -> JSONValue {
         if let known = known(type) { return known }
         let notes = Notes()
         notes.take(type, without: [])
-        // What it asks for may depend on which members there are.
+        // What the type asks for may depend on which members are present.
         for key in notes.optional.sorted() { notes.take(type, without: [key]) }
         return notes.schema
     }
@@ -49,7 +49,7 @@ enum JSONSchema {
         return .object(["type": .string(kind), "enum": .array(values)])
     }
 
-    /// Some value of the type, for a decoder that only looks at what comes next.
+    /// Returns any value of the type, so that decoding goes on and asks for the next member.
     fileprivate static func anything<Value: Decodable>(_ type: Value.Type) throws -> Value {
         if let choices = type as? any CaseIterable.Type, let value = first(choices) as? Value { return value }
         if let value = RFC3339(milliseconds: 0) as? Value { return value }
@@ -66,10 +66,10 @@ enum JSONSchema {
         private var required: Set<String> = []
         private var isObject = false
         private(set) var optional: Set<String> = []
-        /// Members that are not there this time.
+        /// Members that are treated as absent in this pass.
         private(set) var absent: Set<String> = []
 
-        /// Reads the type with all members but some, and without those whose values it refuses.
+        /// Decodes the type with all members except those in `absent` and those whose values the type refuses.
         func take(_ type: any Decodable.Type, without absent: Set<String>) {
             self.absent = absent
             while true {
@@ -94,7 +94,7 @@ enum JSONSchema {
             properties[key] = schema
         }
 
-        /// A member that may be absent, or `null`.
+        /// Notes a member that may be absent or `null`.
         func noteOptional(_ key: String) {
             required.remove(key)
             optional.insert(key)
@@ -191,10 +191,10 @@ private struct NotingContainer<Key: CodingKey>: KeyedDecodingContainerProtocol {
     func superDecoder(forKey key: Key) -> any Decoder { NotingDecoder(notes: notes) }
 }
 
-/// Values that are no objects; they need no decoder.
+/// Returns a value of a type that is not an object and needs no decoder; `nil` for any other type.
 private func primitive<Value>(_ type: Value.Type) -> Value? {
     switch type {
-    // Not empty, and base64.
+    // Not empty, and valid base64.
     case is String.Type: "text" as? Value
     case is Bool.Type: false as? Value
     case is Double.Type: 0.0 as? Value

@@ -1,6 +1,7 @@
 /// A JSON value (RFC 8259).
 ///
-/// A number without fraction and exponent that fits is an ``integer(_:)``; every other one is a ``number(_:)``.
+/// A number without a fraction or an exponent that fits into 64 bits is an ``integer(_:)``; every other one is a
+/// ``number(_:)``.
 public enum JSONValue: Hashable, Sendable {
     case null
     case bool(Bool)
@@ -32,10 +33,10 @@ extension JSONValue {
         }
     }
 
-    /// The member of that name; `nil` if this is no object or has no such member.
+    /// The member of that name; `nil` if this is not an object or has no such member.
     public subscript(name: String) -> JSONValue? { members?[name] }
 
-    /// What kind of value this is, as error messages say it.
+    /// The kind of value, in the words of error messages.
     var kind: String {
         switch self {
         case .null: "null"

@@ -1,6 +1,6 @@
 /// Reads `Codable` types from a ``JSONValue``.
 ///
-/// It exists beside the library's decoder because it refuses unknown members (``ClosedObject``) where a request is
+/// It is used instead of Foundation's decoder because it refuses unknown members (``ClosedObject``) when a request is
 /// read, and because its errors name the member in the words of the protocol.
 struct JSONValueDecoder: Decoder {
     let value: JSONValue

@@ -3,11 +3,11 @@ public enum MessagePublishMethod: ControlMethod {
     public static let name = "message.publish"
     public static let role: Role? = .message
 
-    /// When the answer comes.
+    /// What the answer waits for.
     public enum Wait: String, Codable, Sendable, CaseIterable {
-        /// Committed to disk.
+        /// The message is committed to disk.
         case accepted
-        /// Acknowledged by the server.
+        /// The server has acknowledged the message.
         case delivered
     }
 
@@ -22,13 +22,13 @@ public enum MessagePublishMethod: ControlMethod {
         /// Seconds after which the message is no longer worth delivering; `nil`: never. Above 0.
         public var expiry: Double?
         public var properties: MessageProperties?
-        /// 1 to 128 printable ASCII characters without the space. A repeated call with the same key within 24 hours is the
-        /// same message, and gets the same answer.
+        /// 1 to 128 printable ASCII characters without the space. A repeated call with the same key within 24 hours is
+        /// the same message and gets the same answer.
         public var key: String?
         /// Default: accepted.
         public var wait: Wait
-        /// For how many seconds to wait for the delivery; then the answer says that the message is accepted and not
-        /// delivered. `nil`: until it is. Above 0, and only with ``Wait/delivered``.
+        /// How many seconds to wait for the delivery, above 0; `nil`: until it happens. When the time is over, the
+        /// answer says that the message is accepted and not delivered. Only with ``Wait/delivered``.
         public var timeout: Double?
 
         public init(
@@ -98,9 +98,9 @@ public enum MessagePublishMethod: ControlMethod {
     public struct Result: Codable, Hashable, Sendable {
         /// The message's number in the outbox of its session.
         public var id: Int64
-        /// Committed to disk.
+        /// Whether the message is committed to disk.
         public var accepted: Bool
-        /// Acknowledged by the server.
+        /// Whether the server has acknowledged the message.
         public var delivered: Bool
         /// The reason code of the server's acknowledgement; `nil` before it.
         public var reasonCode: Int?
@@ -131,9 +131,10 @@ public enum MessageSubscribeMethod: ControlMethod {
         public var session: String
         /// A topic filter (MQTT 5, section 4.7).
         public var filter: String
-        /// The highest wanted; default: at least once.
+        /// The highest QoS that is wanted; default: at least once.
         public var qos: QoS
-        /// With a name: durable, at least once until acknowledged, from where it left off. Without: live.
+        /// The name of a durable consumer, which gets each message until it is acknowledged, from where it left off;
+        /// `nil`: a live subscription.
         public var consumer: String?
 
         public init(session: String, filter: String, qos: QoS = .atLeastOnce, consumer: String? = nil) {
@@ -159,12 +160,13 @@ public enum MessageSubscribeMethod: ControlMethod {
 
     public struct Result: Codable, Hashable, Sendable {
         public var subscription: SubscriptionID
-        /// What the server granted; `nil` while the session is not connected: it is asked when the session is.
+        /// The QoS that the server granted; `nil` while the session is not connected, since the server is asked once it
+        /// is.
         public var grantedQoS: QoS?
-        /// Of a durable consumer: how many of its messages were dropped since a program was last told.
+        /// For a durable consumer: how many of its messages were dropped since a program was last told.
         public var missed: Int?
-        /// Of a durable consumer: the ids of its messages mean something within an epoch only. There is another one when
-        /// the daemon's store was replaced.
+        /// For a durable consumer: the epoch in which the ids of its messages are valid. It changes when the daemon's
+        /// store is replaced.
         public var epoch: String?
 
         public init(
@@ -192,9 +194,9 @@ public enum MessageUnsubscribeMethod: ControlMethod {
     public static let role: Role? = .message
 
     public struct Parameters: ClosedObject {
-        /// What ends.
+        /// What to end.
         public enum What: Hashable, Sendable {
-            /// A subscription of this connection; for a durable one also its consumer, unless that is to be kept.
+            /// A subscription of this connection. For a durable one its consumer ends too, unless `keep` is set.
             case subscription(SubscriptionID, keep: Bool)
             /// A durable consumer of a session, no matter which program has it.
             case consumer(String, session: String)
@@ -252,16 +254,16 @@ public enum MessageUnsubscribeMethod: ControlMethod {
     }
 }
 
-/// `message.ack`: messages of a durable consumer are done, and are never given again.
+/// `message.ack`: acknowledges messages of a durable consumer, which are never given again.
 public enum MessageAckMethod: ControlMethod {
     public static let name = "message.ack"
     public static let role: Role? = .message
 
     public struct Parameters: ClosedObject {
         public var subscription: SubscriptionID
-        /// Of a ``ReceivedMessage`` of the subscription.
+        /// The id of a ``ReceivedMessage`` of the subscription.
         public var id: Int64
-        /// Whether all messages that were given before it are done as well; default: no.
+        /// Whether to acknowledge all messages that were given before it as well; default: no.
         public var upTo: Bool
 
         public init(subscription: SubscriptionID, id: Int64, upTo: Bool = false) {
@@ -284,7 +286,7 @@ public enum MessageAckMethod: ControlMethod {
     }
 
     public struct Result: Codable, Hashable, Sendable {
-        /// How many messages were not acknowledged before and are now; committed to disk.
+        /// How many messages are now acknowledged that were not before; this is committed to disk.
         public var acknowledged: Int
 
         public init(acknowledged: Int) {
@@ -293,7 +295,7 @@ public enum MessageAckMethod: ControlMethod {
     }
 }
 
-/// Names a subscription on one connection to the control socket, for example `s1`.
+/// The id of a subscription on one connection to the control socket, for example `s1`.
 public struct SubscriptionID: RawRepresentable, Codable, Hashable, Sendable {
     public var rawValue: String
 

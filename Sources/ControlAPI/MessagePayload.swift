@@ -1,10 +1,11 @@
 import FoundationEssentials
 
-/// What a message carries. In JSON it is `payload` when it is text, and `payloadBase64` (RFC 4648, section 4) when not.
+/// The content of a message. In JSON it is `payload` when it is text, and `payloadBase64` (RFC 4648, section 4) when it
+/// is not, or when it is a text of more than 64 KiB that would be longer than its base64.
 public struct MessagePayload: Hashable, Sendable {
     public var bytes: [UInt8]
 
-    /// Bytes: 16 MiB.
+    /// In bytes: 16 MiB.
     public static let maximumLength = 16 << 20
 
     public init(bytes: [UInt8]) {
@@ -18,11 +19,11 @@ public struct MessagePayload: Hashable, Sendable {
     /// The payload as text; `nil` when it is not UTF-8.
     public var text: String? { String(validating: bytes, as: UTF8.self) }
 
-    /// A longer payload is written as base64 when its text would be longer than that, so that the length of a line is
-    /// bounded by that of the payload.
+    /// A text of more bytes is written as base64 when that is shorter than the escaped text, so that the length of the
+    /// payload bounds the length of its line.
     static let longText = 64 << 10
 
-    /// Whether it is written as text, if it is text.
+    /// Whether the payload is written as text, provided that it is text.
     private var isWrittenAsText: Bool {
         guard bytes.count > Self.longText else { return true }
         let escaped = bytes.reduce(0) { length, byte in
@@ -74,13 +75,13 @@ public struct MessagePayload: Hashable, Sendable {
     }
 }
 
-/// What stands beside a message (MQTT 5, section 3.3.2.3).
+/// The properties of a message (MQTT 5, section 3.3.2.3).
 public struct MessageProperties: ClosedObject {
     /// The MIME type of the payload.
     public var contentType: String?
-    /// Where an answer is expected.
+    /// The topic on which an answer is expected.
     public var responseTopic: String?
-    /// Base64 of what the answer is to carry along.
+    /// The data that the answer repeats, as base64.
     public var correlationDataBase64: String?
     /// Names and values, in order; names may repeat.
     public var user: [UserProperty]?
@@ -100,7 +101,7 @@ public struct MessageProperties: ClosedObject {
         public static var members: [String] { CodingKeys.allCases.map(\.stringValue) }
     }
 
-    /// - Parameter correlationData: the bytes themselves.
+    /// - Parameter correlationData: the bytes themselves, not their base64.
     public init(
         contentType: String? = nil, responseTopic: String? = nil, correlationData: [UInt8]? = nil,
         user: [UserProperty]? = nil
@@ -111,7 +112,7 @@ public struct MessageProperties: ClosedObject {
         self.user = user
     }
 
-    /// The bytes that ``correlationDataBase64`` stands for; `nil` when it is absent or no base64.
+    /// The bytes that ``correlationDataBase64`` stands for; `nil` when it is absent or is not base64.
     public var correlationData: [UInt8]? {
         correlationDataBase64.flatMap { Data(base64Encoded: $0) }.map { Array($0) }
     }

@@ -1,4 +1,4 @@
-/// Names as people count them: gw-2 comes before gw-10.
+/// The order of names in which people count: gw-2 comes before gw-10.
 public enum NaturalOrder {
     public static func precedes(_ first: String, _ second: String) -> Bool {
         var (left, right) = (Substring(first), Substring(second))
@@ -13,11 +13,11 @@ public enum NaturalOrder {
                 right.removeFirst()
             }
         }
-        // With the same numbers, leading zeros decide, so that there is one order of any two names.
+        // Between equal numbers, leading zeros decide, so that any two names have one order.
         return left.isEmpty == right.isEmpty ? first < second : left.isEmpty
     }
 
-    /// The digits at the start, without leading zeros.
+    /// Removes the digits at the start and returns them without leading zeros.
     private static func takeNumber(_ text: inout Substring) -> Substring {
         let digits = text.prefix { $0.isASCIIDigit }
         text = text[digits.endIndex...]
@@ -25,7 +25,8 @@ public enum NaturalOrder {
     }
 }
 
-/// The names for a sentence, in their natural order; of many, the first ten and how many more there are.
+/// Returns the names for a sentence, in their natural order; of more than ten, the first ten and how many more there
+/// are.
 public func listed(_ names: [String]) -> String {
     let first = names.sorted(by: NaturalOrder.precedes).prefix(10).joined(separator: ", ")
     return names.count <= 10 ? first : "\(first) and \(names.count - 10) more"

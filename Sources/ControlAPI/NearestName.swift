@@ -1,6 +1,6 @@
-/// The names that a person who typed `name` most likely meant, nearest first, at most three.
+/// Returns the names that a person who typed `name` most likely meant, nearest first, at most three.
 public func nearest(to name: String, among candidates: [String]) -> [String] {
-    // A name that arrives over the socket may be a megabyte; nobody means anything by it.
+    // A name that arrives over the socket may be a megabyte long; such a name is not a typing mistake.
     guard name.utf8.count <= 128 else { return [] }
     let typed = Array(name.lowercased().utf8)
     let limit = max(1, typed.count / 3)
@@ -13,14 +13,15 @@ public func nearest(to name: String, among candidates: [String]) -> [String] {
     return scored.sorted { $0.1 == $1.1 ? NaturalOrder.precedes($0.0, $1.0) : $0.1 < $1.1 }.prefix(3).map(\.0)
 }
 
-/// "did you mean a or b?"; `nil` without names.
+/// Returns "did you mean a or b?", or `nil` without names.
 public func didYouMean(_ names: [String]) -> String? {
     guard let last = names.last else { return nil }
     let list = names.count == 1 ? last : names.dropLast().joined(separator: ", ") + " or " + last
     return "did you mean \(list)?"
 }
 
-/// The text in quotes, shortened and with control characters replaced, so that it can stand in a message or a log line.
+/// Returns the text in quotes, shortened and with control characters replaced, so that it can be part of a message or a
+/// log line.
 public func quoted(_ text: String) -> String {
     var shown = ""
     for scalar in text.unicodeScalars.prefix(65) {
@@ -30,10 +31,11 @@ public func quoted(_ text: String) -> String {
     return "\"\(shown)\""
 }
 
-/// How many insertions, deletions, replacements and swaps of neighbours turn one into the other (optimal string alignment).
-/// A file with thousands of wrong names has each compared with every right one, so it stops early.
+/// Returns how many insertions, deletions, replacements and swaps of neighbours turn one text into the other (optimal
+/// string alignment). It stops early, because a file with thousands of wrong names has each of them compared with every
+/// right one.
 ///
-/// - Returns: `nil` if it is more than the limit.
+/// - Returns: `nil` if the number is above the limit.
 private func editDistance(_ left: [UInt8], _ right: [UInt8], limit: Int) -> Int? {
     guard abs(left.count - right.count) <= limit else { return nil }
     var beforeLast = Array(repeating: 0, count: right.count + 1)

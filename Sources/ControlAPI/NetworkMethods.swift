@@ -13,7 +13,7 @@ public struct NetworkStatus: Codable, Hashable, Sendable {
     public var paths: [EndpointPath]
     /// The last 32, oldest first.
     public var changes: [Change]
-    /// Numbers of the network watcher, by name.
+    /// Counters of the network watcher, by name.
     public var counters: [String: Int64]
 
     public init(
@@ -30,12 +30,12 @@ public struct NetworkStatus: Codable, Hashable, Sendable {
         public var index: Int32
         /// `ethernet`, `wifi`, `cellular`, `vpn`, `loopback` or `other`.
         public var type: String
-        /// Set up by the administrator.
+        /// Whether the administrator has set it up.
         public var up: Bool
         public var carrier: Bool
         /// With prefix length, for example `192.168.1.20/24`.
         public var addresses: [String]
-        /// The gateways of the default routes through it; `on-link` for one without.
+        /// The gateways of the default routes through it; `on-link` for a route without one.
         public var defaultRoutes: [String]
 
         public init(
@@ -52,8 +52,8 @@ public struct NetworkStatus: Codable, Hashable, Sendable {
         }
     }
 
-    /// The kernel's answer for one endpoint; without a path, the members after `endpoint` are `null`, but perhaps for the
-    /// last.
+    /// The kernel's answer for one endpoint. Without a path, the members after `endpoint` are `null`, except perhaps
+    /// `excluded`.
     public struct EndpointPath: Codable, Hashable, Sendable {
         public var session: String
         public var endpoint: String
@@ -61,7 +61,7 @@ public struct NetworkStatus: Codable, Hashable, Sendable {
         public var type: String?
         public var source: String?
         public var gateway: String?
-        /// Without a path: the one that the kernel has, where the session must not use it.
+        /// Without a path: the one that the kernel has but the session must not use, if there is one.
         public var excluded: SessionStatus.Path?
 
         public init(

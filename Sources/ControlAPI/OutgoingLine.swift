@@ -2,16 +2,16 @@ import FoundationEssentials
 
 /// Writes the lines of the control socket: one JSON text and a newline each.
 ///
-/// Members are in alphabetical order, so that the same value is always the same line. An internal value that JSON
-/// cannot express (a number that is not finite) is answered with an internal error and never traps.
+/// Members are in alphabetical order, so that the same value always gives the same line. A result that JSON cannot
+/// express (a number that is not finite) becomes an internal error; it never traps.
 public enum OutgoingLine {
-    /// An answer with a result.
+    /// Returns an answer with a result.
     public static func answer(_ id: RequestID, result: some Encodable) -> [UInt8] {
         encode(Answer(id: id, result: result))
             ?? failure(id, .internalError("the result cannot be written as JSON"))
     }
 
-    /// An answer with a result that was written by ``encode(_:)``.
+    /// Returns an answer with a result that was written by ``encode(_:)``.
     public static func answer(_ id: RequestID, encoded result: [UInt8]) -> [UInt8] {
         var line: [UInt8] = []
         line.reserveCapacity(result.count + 64)
@@ -31,8 +31,8 @@ public enum OutgoingLine {
         line += #","jsonrpc":"2.0","result":"#.utf8
     }
 
-    /// The answer to `message.publish`: the same line, written without the encoder, which takes most of the time that
-    /// accepting a message takes.
+    /// Returns the answer to `message.publish`. It is the same line, written without the encoder, which would take most
+    /// of the time of accepting a message.
     public static func answer(_ id: RequestID, result: MessagePublishMethod.Result) -> [UInt8] {
         var line: [UInt8] = []
         line.reserveCapacity(128)
@@ -40,7 +40,7 @@ public enum OutgoingLine {
         return line
     }
 
-    /// The same, behind other lines.
+    /// Appends the answer to `message.publish` to other lines.
     public static func write(_ id: RequestID, _ result: MessagePublishMethod.Result, into line: inout [UInt8]) {
         begin(answerTo: id, &line)
         line += #"{"accepted":"#.utf8
@@ -54,8 +54,8 @@ public enum OutgoingLine {
         line += "}}\n".utf8
     }
 
-    /// A message that was received: the same line, written without the encoder, if it has no properties and its payload is
-    /// plain text.
+    /// Returns the notification of a received message. It is the same line as any notification, but is written without
+    /// the encoder if the message has no properties and its payload is plain text.
     public static func notification(_ message: ReceivedMessage) -> [UInt8]? {
         guard message.properties == nil, isPlain(message.payload.bytes) else {
             return encode(Call<ReceivedMessage>(id: nil, method: ReceivedMessage.name, params: message))
@@ -82,7 +82,7 @@ public enum OutgoingLine {
         return line
     }
 
-    /// Whether the bytes stand between quotes in JSON as they are.
+    /// Whether the bytes can be written between quotes in JSON as they are.
     private static func isPlain(_ bytes: some Sequence<UInt8>) -> Bool {
         bytes.allSatisfy { (0x20..<0x7F).contains($0) && $0 != UInt8(ascii: "\"") && $0 != UInt8(ascii: "\\") }
     }
@@ -109,24 +109,24 @@ public enum OutgoingLine {
         line[start...].reverse()
     }
 
-    /// An answer with an error.
+    /// Returns an answer with an error.
     public static func failure(_ id: RequestID, _ error: RPCError) -> [UInt8] {
         encode(Failure(id: id, error: error)) ?? []
     }
 
-    /// A notification; `nil` when it cannot be written as JSON.
+    /// Returns a notification, or `nil` when it cannot be written as JSON.
     public static func notification<Notification: ControlNotification>(_ notification: Notification) -> [UInt8]? {
         encode(Call<Notification>(id: nil, method: Notification.name, params: notification))
     }
 
-    /// A request; `nil` when the parameters cannot be written as JSON.
+    /// Returns a request, or `nil` when the parameters cannot be written as JSON.
     public static func request<Method: ControlMethod>(
         _ method: Method.Type, _ parameters: Method.Parameters, id: RequestID
     ) -> [UInt8]? {
         encode(Call(id: id, method: Method.name, params: parameters))
     }
 
-    /// Several answers to one batch, each as the functions above return it.
+    /// Returns the answer to a batch, made of answers as the functions above return them.
     public static func batch(_ lines: [[UInt8]]) -> [UInt8] {
         var joined: [UInt8] = [UInt8(ascii: "[")]
         for line in lines {
@@ -137,10 +137,10 @@ public enum OutgoingLine {
         return joined
     }
 
-    /// An answer whose result has one member: a list that was written in pages by ``elements(_:)``. What has thousands of
-    /// elements is not held a second time to be written.
+    /// Returns an answer whose result has one member: a list that was written in pages by ``elements(_:)``. A list of
+    /// thousands of elements is thus not copied once more to be encoded.
     public static func answer(_ id: RequestID, list name: String, pages: [[UInt8]]) -> [UInt8] {
-        // The identifier is written as everywhere else.
+        // The id is written as in every other answer.
         var line = Array(#"{"id":"#.utf8) + (encode(id)?.dropLast() ?? [])
         line.reserveCapacity(line.count + pages.reduce(64 + name.utf8.count) { $0 + $1.count + 1 })
         line += Array(#","jsonrpc":"2.0","result":{"\#(name)":["#.utf8)
@@ -154,13 +154,13 @@ public enum OutgoingLine {
         return line
     }
 
-    /// Values as they stand between the brackets of a list.
+    /// Returns the values as they are written between the brackets of a list.
     public static func elements(_ values: [some Encodable]) -> [UInt8] {
         guard let list = encode(values), list.count > 3 else { return [] }
         return Array(list[1..<(list.count - 2)])
     }
 
-    /// Any value as one line; `nil` when it cannot be written as JSON.
+    /// Returns any value as one line, or `nil` when it cannot be written as JSON.
     public static func encode(_ value: some Encodable) -> [UInt8]? {
         let encoder = JSONEncoder()
         encoder.outputFormatting = [.sortedKeys, .withoutEscapingSlashes]

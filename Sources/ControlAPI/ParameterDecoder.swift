@@ -3,7 +3,7 @@ public enum ParameterDecoder {
     /// Reads the parameters of a method. Every member must be known, present unless it has a default, and of its type.
     ///
     /// - Parameter parameters: the `params` of the request; absent is the same as an empty object.
-    /// - Throws: an error with code −32602 that names the member, and the nearest valid one for one that is unknown.
+    /// - Throws: an error with code −32602 that names the member, and for an unknown one the nearest valid one.
     public static func decode<Parameters: ClosedObject>(
         _ type: Parameters.Type, from parameters: JSONValue?
     ) throws(RPCError) -> Parameters {

@@ -1,4 +1,4 @@
-/// How far a publication is. What a reader may meet; more may be added.
+/// How far a publication has come. More states may be added; readers must accept any.
 public struct PublicationState: RawRepresentable, Codable, Hashable, Sendable {
     public var rawValue: String
 
@@ -6,11 +6,12 @@ public struct PublicationState: RawRepresentable, Codable, Hashable, Sendable {
         self.rawValue = rawValue
     }
 
-    /// The server does not have it, or has not answered; it is sent as soon as the session is connected.
+    /// The server does not have it, or has not answered yet; it is sent as soon as the session is connected.
     public static let pending = PublicationState(rawValue: "pending")
     /// The server has it.
     public static let published = PublicationState(rawValue: "published")
-    /// The server refused it; it is tried again with the next full reconnect, and when it is put again.
+    /// The server refused it. It is sent again when it is put again, and with the next full reconnect unless the server
+    /// had ended the connection because of it.
     public static let refused = PublicationState(rawValue: "refused")
     /// It is removed, and the server may still have it.
     public static let removing = PublicationState(rawValue: "removing")
@@ -25,7 +26,7 @@ public enum PublicationListMethod: ControlMethod {
     public typealias Parameters = SessionParameters
 
     public struct Result: Codable, Hashable, Sendable {
-        /// In the order in which they were put; then what is being removed.
+        /// In the order in which they were put; then those that are being removed.
         public var publications: [ListedPublication]
 
         public init(publications: [ListedPublication]) {
@@ -50,7 +51,7 @@ public struct ListedPublication: Codable, Hashable, Sendable {
     public var since: RFC3339?
     /// The reason code with which the server refused it.
     public var reasonCode: Int?
-    /// The same in words.
+    /// The reason code in words.
     public var message: String?
 
     public init(topic: String, qos: QoS?, state: PublicationState, since: RFC3339?) {
@@ -93,7 +94,7 @@ public struct ListedPublication: Codable, Hashable, Sendable {
     }
 }
 
-/// `publication.put`: answers when it is committed to disk.
+/// `publication.put`: adds or replaces a publication; answers when that is committed to disk.
 public enum PublicationPutMethod: ControlMethod {
     public static let name = "publication.put"
     public static let role: Role? = .message

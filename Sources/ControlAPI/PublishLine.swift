@@ -3,8 +3,9 @@ import FoundationEssentials
 /// A `message.publish` request, read straight from its line.
 ///
 /// Programs publish thousands of times a second, and nearly all of these lines have the same few members. They are read
-/// here without building a ``JSONValue`` first. Any other line, and any line with something wrong in it, is `nil` here and is
-/// left to ``RequestLine`` and ``ParameterDecoder``, which know the errors. What is read here is equal to what they read.
+/// here without building a ``JSONValue`` first. For any other line, and for a line with an error, the initializer
+/// returns `nil`; ``RequestLine`` and ``ParameterDecoder`` then read the line and report the error. What is read here
+/// is equal to what they would read.
 public struct PublishLine: Hashable, Sendable {
     public var id: RequestID
     public var parameters: MessagePublishMethod.Parameters
@@ -31,7 +32,7 @@ public struct PublishLine: Hashable, Sendable {
     }
 }
 
-/// Every method answers `nil` for what is not as plain as expected; the whole line is then read the general way.
+/// Every method returns `nil` for what is not as plain as expected; the whole line is then read the general way.
 private struct PublishScanner {
     let bytes: UnsafeBufferPointer<UInt8>
     private var position = 0
@@ -137,21 +138,21 @@ private struct PublishScanner {
         return true
     }
 
-    /// The beginning of an object that has members.
+    /// Takes the beginning of an object that has members.
     private mutating func begin() -> Bool {
         guard take(UInt8(ascii: "{")) else { return false }
         skipSpace()
         return true
     }
 
-    /// The end of an object, and the space behind it.
+    /// Takes the end of an object and the space after it.
     private mutating func end() -> Bool {
         guard take(UInt8(ascii: "}")) else { return false }
         skipSpace()
         return true
     }
 
-    /// Whether another member follows, with the space around the comma.
+    /// Takes a comma and the space around it. Returns whether there was one, so that another member follows.
     private mutating func takeComma() -> Bool {
         skipSpace()
         guard take(UInt8(ascii: ",")) else { return false }
@@ -159,7 +160,7 @@ private struct PublishScanner {
         return true
     }
 
-    /// The name of a member, up to its value.
+    /// Reads the name of a member, and everything up to its value.
     private mutating func name() -> Range<Int>? {
         guard let name = plainText() else { return nil }
         skipSpace()
@@ -170,7 +171,7 @@ private struct PublishScanner {
 
     // MARK: Values
 
-    /// A string of ASCII characters without escapes.
+    /// Reads a string of ASCII characters without escapes.
     private mutating func plainText() -> Range<Int>? {
         guard let text = text(), text.isASCII, !text.hasEscapes else { return nil }
         return text.range
@@ -200,14 +201,16 @@ private struct PublishScanner {
         }
     }
 
-    /// Passes over characters that stand for themselves in a string of ASCII, eight bytes at a time: payloads are long.
+    /// Skips characters that stand for themselves in a string of ASCII, eight bytes at a time, because payloads are
+    /// long.
     private mutating func skipPlainText() {
         let (each, highBits): (UInt64, UInt64) = (0x0101_0101_0101_0101, 0x8080_8080_8080_8080)
         let raw = UnsafeRawBufferPointer(bytes)
         while bytes.count - position >= 8 {
             let word = raw.loadUnaligned(fromByteOffset: position, as: UInt64.self)
             let (quote, backslash) = (word ^ (each &* 0x22), word ^ (each &* 0x5C))
-            // The subtraction borrows from the high bit of the lowest byte that is a control character, or zero here.
+            // Each subtraction sets the high bit of the lowest byte that is a control character, or that matches the
+            // quote or the backslash.
             let control = (word &- each &* 0x20) & ~word
             let quoteOrBackslash = (quote &- each) & ~quote | (backslash &- each) & ~backslash
             guard (word | control | quoteOrBackslash) & highBits == 0 else { return }
@@ -215,7 +218,7 @@ private struct PublishScanner {
         }
     }
 
-    /// The bytes that a string stands for.
+    /// Returns the bytes that a string stands for.
     private func content(of text: Text) -> [UInt8]? {
         let slice = UnsafeBufferPointer(rebasing: bytes[text.range])
         if !text.isASCII, String(validating: slice, as: UTF8.self) == nil { return nil }
@@ -254,7 +257,7 @@ private struct PublishScanner {
         return number().map { .number($0) }
     }
 
-    /// A whole number of a few digits, without a sign.
+    /// Reads a whole number of at most 15 digits, without a sign.
     private mutating func number() -> Int64? {
         let start = position
         var value: Int64 = 0

@@ -1,4 +1,4 @@
-/// How far a message of an outbox is. What a reader may meet; more may be added.
+/// How far a message in an outbox has come. More states may be added; readers must accept any.
 public struct QueuedMessageState: RawRepresentable, Codable, Hashable, Sendable {
     public var rawValue: String
 
@@ -10,10 +10,10 @@ public struct QueuedMessageState: RawRepresentable, Codable, Hashable, Sendable 
     public static let queued = QueuedMessageState(rawValue: "queued")
     /// Sent, or about to be, and not acknowledged.
     public static let inFlight = QueuedMessageState(rawValue: "in-flight")
-    /// Set aside because the server rejects it, until a person retries or drops it.
+    /// Set aside because the server rejected it, until a person retries or drops it.
     public static let quarantined = QueuedMessageState(rawValue: "quarantined")
 
-    /// Those that a request may name.
+    /// The states that a request may name.
     public static let all: [QueuedMessageState] = [.queued, .inFlight, .quarantined]
 }
 
@@ -23,7 +23,7 @@ public enum MessageQueueListMethod: ControlMethod {
     public static let role: Role? = .observe
 
     public struct Parameters: ClosedObject {
-        /// What ``limit`` may be.
+        /// The range of ``limit``.
         public static let limits = 1...1000
 
         public var session: String
@@ -84,20 +84,20 @@ public enum MessageQueueListMethod: ControlMethod {
 
 /// A message of an outbox, without its contents.
 public struct ListedMessage: Codable, Hashable, Sendable {
-    /// The number that `message.publish` answered, or that a retry gave it.
+    /// The id that `message.publish` answered, or that a retry gave it.
     public var id: Int64
     public var topic: String
     public var qos: QoS
     public var retain: Bool
-    /// Bytes of topic, payload and properties: what it counts for against `max-bytes`.
+    /// Bytes of topic, payload and properties: what the message counts towards `max-bytes`.
     public var size: Int
     public var acceptedAt: RFC3339
     /// When it expires; `nil`: never.
     public var expiresAt: RFC3339?
     public var state: QueuedMessageState
-    /// Of a quarantined one: the server's reason code.
+    /// For a quarantined message: the server's reason code.
     public var reasonCode: Int?
-    /// Of a quarantined one: the reason in words.
+    /// For a quarantined message: the reason in words.
     public var message: String?
 
     public init(
@@ -131,15 +131,15 @@ public struct ListedMessage: Codable, Hashable, Sendable {
     }
 }
 
-/// Which messages a decision is about.
+/// The messages to retry or drop.
 public enum MessageSelection: Hashable, Sendable {
-    /// 1 to 1000 of them.
+    /// 1 to 1000 ids.
     case ids([Int64])
     /// All that are in this state when the request arrives: quarantined or queued.
     case all(QueuedMessageState)
 }
 
-/// The parameters of a decision about messages of an outbox.
+/// The parameters of `message.queue.retry` and `message.queue.drop`.
 public struct MessageQueueParameters: ClosedObject {
     public var session: String
     public var selection: MessageSelection
@@ -191,7 +191,8 @@ public struct MessageQueueParameters: ClosedObject {
 /// A message that was left as it is.
 public struct SkippedMessage: Codable, Hashable, Sendable {
     public var id: Int64
-    /// Stable and kebab-case: `unknown-message`, `in-flight`, `not-quarantined`, `expired`, `message-rejected`.
+    /// Stable and kebab-case: `unknown-message`, `in-flight`, `not-quarantined`, `expired`, or the code of an error
+    /// that `message.publish` would have.
     public var code: String
     /// Why, in one sentence without the final full stop.
     public var message: String
@@ -224,7 +225,7 @@ public enum MessageQueueRetryMethod: ControlMethod {
         /// At most 1000.
         public var retried: [RetriedMessage]
         public var skipped: [SkippedMessage]
-        /// Whether there are more of `all` than one call does: to be called again.
+        /// Whether `all` selects more messages than one call handles, so that the call is to be repeated.
         public var more: Bool
 
         public init(retried: [RetriedMessage], skipped: [SkippedMessage], more: Bool) {
@@ -235,7 +236,7 @@ public enum MessageQueueRetryMethod: ControlMethod {
     }
 }
 
-/// A message that has its place at the end of the queue, and so another number.
+/// A message that was moved to the end of the queue, where it has a new id.
 public struct RetriedMessage: Codable, Hashable, Sendable {
     public var id: Int64
     public var newID: Int64
@@ -246,8 +247,8 @@ public struct RetriedMessage: Codable, Hashable, Sendable {
     }
 }
 
-/// `message.queue.drop`: removes messages for good, also those that are on their way, which the server may take all the
-/// same; answers when that is committed to disk.
+/// `message.queue.drop`: removes messages for good; answers when that is committed to disk. Messages on their way are
+/// removed too, and the server may still take them.
 public enum MessageQueueDropMethod: ControlMethod {
     public static let name = "message.queue.drop"
     public static let role: Role? = .control
@@ -257,7 +258,7 @@ public enum MessageQueueDropMethod: ControlMethod {
         /// At most 1000.
         public var dropped: [Int64]
         public var skipped: [SkippedMessage]
-        /// Whether there are more of `all` than one call does: to be called again.
+        /// Whether `all` selects more messages than one call handles, so that the call is to be repeated.
         public var more: Bool
 
         public init(dropped: [Int64], skipped: [SkippedMessage], more: Bool) {

@@ -1,6 +1,6 @@
 /// A time as the control socket writes it: RFC 3339, UTC, with milliseconds, for example `2026-11-20T09:12:44.120Z`.
 ///
-/// Years 0000 to 9999; a time outside is written as the nearest one inside.
+/// Its years are 0000 to 9999; a time outside of them is written as the nearest one inside.
 public struct RFC3339: Hashable, Sendable, Comparable {
     /// Milliseconds since 1970-01-01T00:00:00Z, without leap seconds.
     public var milliseconds: Int64
@@ -17,7 +17,8 @@ public struct RFC3339: Hashable, Sendable, Comparable {
         self.milliseconds = whole * 1000 + nanoseconds / 1_000_000
     }
 
-    /// Reads `YYYY-MM-DDThh:mm:ss[.fraction](Z|±hh:mm)`; `nil` for anything else. Digits beyond milliseconds are cut.
+    /// Reads `YYYY-MM-DDThh:mm:ss[.fraction](Z|±hh:mm)`; `nil` for anything else. Digits beyond milliseconds are cut
+    /// off.
     public init?(_ text: String) {
         var reader = Reader(text: Array(text.utf8))
         guard let year = reader.number(4), reader.skip("-"),

@@ -6,7 +6,7 @@ public struct RPCError: Error, Hashable, Sendable {
     public var message: String
     public var data: Details?
 
-    /// What programs and people do with an error.
+    /// The details of an error, for programs and for people.
     public struct Details: Hashable, Sendable, Codable {
         /// Stable and kebab-case, for example `unknown-session`.
         public var code: String
@@ -96,10 +96,10 @@ public struct RPCError: Error, Hashable, Sendable {
         }
     }
 
-    /// The number as one of those known here.
+    /// The code, if it is one of those known here.
     public var known: Code? { Code(rawValue: code) }
 
-    /// Any error of ours.
+    /// Creates an error with one of the known codes.
     public init(_ code: Code, _ message: String, hint: String? = nil, reasonCode: Int? = nil) {
         self.code = code.rawValue
         self.message = message
@@ -114,20 +114,22 @@ extension RPCError: Codable {
 }
 
 extension RPCError {
-    /// The line is no JSON text. - Parameter detail: what is wrong and where.
+    /// The line is not a JSON text.
+    ///
+    /// - Parameter detail: what is wrong, and where.
     public static func parseError(_ detail: String) -> RPCError {
         RPCError(.parseError, "not a JSON text: \(detail)", hint: "send one JSON-RPC 2.0 request per line, in UTF-8")
     }
 
-    /// JSON, but no JSON-RPC 2.0 request.
+    /// The line is JSON, but not a JSON-RPC 2.0 request.
     public static func invalidRequest(_ detail: String) -> RPCError {
         RPCError(
             .invalidRequest, "not a JSON-RPC 2.0 request: \(detail)",
             hint: #"a request looks like {"jsonrpc":"2.0","id":1,"method":"session.list"}"#)
     }
 
-    /// The line is longer than ``RequestLine/maximumLineLength``, or ``RequestLine/maximumPayloadLineLength`` where that
-    /// counts. All of it is skipped.
+    /// The line is longer than ``RequestLine/maximumLineLength``, or than ``RequestLine/maximumPayloadLineLength`` for
+    /// a method that carries a payload. All of it is skipped.
     public static var lineTooLong: RPCError {
         RPCError(
             .invalidRequest,
@@ -161,7 +163,7 @@ extension RPCError {
         return RPCError(.unknownSession, "there is no session \(quoted(name))", hint: hint)
     }
 
-    /// The method exists, but not in this state.
+    /// The method exists, but cannot be called in this state.
     public static func wrongState(_ session: String, is state: String, hint: String? = nil) -> RPCError {
         RPCError(.wrongState, "session \(session) is \(state)", hint: hint)
     }
@@ -183,12 +185,12 @@ extension RPCError {
         RPCError(.messageDropped, "the message was dropped: \(detail)", hint: hint)
     }
 
-    /// - Parameter cause: why what was asked is not on the disk, and what to do.
+    /// - Parameter cause: why it could not be written to the disk, and what to do.
     public static func notCommitted(_ what: String, because cause: String) -> RPCError {
         RPCError(.storeFull, "\(what) could not be committed: \(cause)", hint: "fix that, then try again")
     }
 
-    /// - Parameter cause: why what was done is not on the disk, and what to do.
+    /// - Parameter cause: why it could not be written to the disk, and what to do.
     public static func notRemembered(_ what: String, because cause: String) -> RPCError {
         RPCError(
             .storeFull, "\(what), but that could not be remembered: \(cause)",
@@ -199,17 +201,17 @@ extension RPCError {
         RPCError(.storeFull, "the message could not be committed: no space left", hint: "free space, then try again")
     }
 
-    /// - Parameter detail: what is wrong with it.
+    /// - Parameter detail: what is wrong with the topic.
     public static func invalidTopic(_ topic: String, _ detail: String) -> RPCError {
         RPCError(.invalidTopic, "\(quoted(topic)) is not a valid topic: \(detail)")
     }
 
-    /// - Parameter reasonCode: of the server's PUBACK or PUBREC.
+    /// - Parameter reasonCode: the code of the server's PUBACK or PUBREC.
     public static func messageRejected(_ detail: String, reasonCode: Int?) -> RPCError {
         RPCError(.messageRejected, "the server rejected the message: \(detail)", reasonCode: reasonCode)
     }
 
-    /// - Parameter reasonCode: of the server's SUBACK.
+    /// - Parameter reasonCode: the code of the server's SUBACK.
     public static func subscriptionRefused(_ filter: String, _ detail: String, reasonCode: Int?) -> RPCError {
         RPCError(
             .subscriptionRefused, "the server refused the subscription to \(quoted(filter)): \(detail)",
@@ -228,7 +230,7 @@ extension RPCError {
             hint: "a watch ends with the connection to the control socket that made it")
     }
 
-    /// - Parameter topics: of the session's publications; the nearest are in the hint.
+    /// - Parameter topics: the topics of the session's publications; the nearest are in the hint.
     public static func unknownPublication(_ topic: String, of session: String, among topics: [String]) -> RPCError {
         let near = nearest(to: topic, among: topics)
         return RPCError(
@@ -236,7 +238,7 @@ extension RPCError {
             hint: near.isEmpty ? "holdfastctl publications \(session) lists them" : didYouMean(near))
     }
 
-    /// - Parameter consumers: of the session; the nearest are in the hint.
+    /// - Parameter consumers: the names of the session's consumers; the nearest are in the hint.
     public static func unknownConsumer(_ name: String, of session: String, among consumers: [String]) -> RPCError {
         let near = nearest(to: name, among: consumers)
         return RPCError(
@@ -251,7 +253,8 @@ extension RPCError {
     }
 
     /// The caller lacks a role.
-    /// - Parameter others: who has it, like "members of the group holdfast-admin".
+    ///
+    /// - Parameter others: who has it besides root, for example "members of the group holdfast-admin".
     public static func notPermitted(_ method: String, role: Role, others: [String]) -> RPCError {
         let last = others.last.map { " and \($0)" } ?? ""
         return RPCError(

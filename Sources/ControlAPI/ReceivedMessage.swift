@@ -4,15 +4,15 @@ public struct ReceivedMessage: ControlNotification {
 
     public var subscription: SubscriptionID
     public var session: String
-    /// Grows with every message. Of a durable consumer: what `message.ack` names, never used again, and the same when the
-    /// message is given again.
+    /// Grows with every message. For a durable consumer it is the id that `message.ack` names: it is never used again,
+    /// and is the same when the message is given again.
     public var id: Int64
     public var topic: String
-    /// Written as `payload` when it is UTF-8 text, otherwise as `payloadBase64`.
+    /// Written as `payload` or `payloadBase64`; see ``MessagePayload``.
     public var payload: MessagePayload
     public var qos: QoS
     public var retain: Bool
-    /// Whether this may be the second time that the message is given.
+    /// Whether the message may have been given before.
     public var duplicate: Bool
     public var properties: MessageProperties?
 

@@ -1,5 +1,5 @@
-/// What daemon, client and command are released as.
+/// The release of the daemon, the client library and the command.
 public enum Release {
-    /// Semantic version; the three are released together.
+    /// A semantic version; the three are released together.
     public static let version = "0.1.0"
 }

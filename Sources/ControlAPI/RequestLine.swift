@@ -1,4 +1,4 @@
-/// The `id` of a request (JSON-RPC 2.0, section 4): what the answer repeats.
+/// The `id` of a request (JSON-RPC 2.0, section 4), which the answer repeats.
 public enum RequestID: Hashable, Sendable {
     case string(String)
     /// Only whole numbers; a fraction is refused.
@@ -8,33 +8,34 @@ public enum RequestID: Hashable, Sendable {
 
 /// One request or notification of a client.
 public enum ClientCall: Hashable, Sendable {
-    /// To be answered under its id.
+    /// A call that is answered under its id.
     case request(RequestID, method: String, parameters: JSONValue?)
-    /// Not to be answered, not even with an error.
+    /// A call that is never answered, not even with an error.
     case notification(method: String, parameters: JSONValue?)
-    /// No valid request: to be answered with the error.
+    /// Not a valid request; it is answered with the error.
     case invalid(RequestID, RPCError)
 }
 
 /// One line that a client sent.
 public enum RequestLine: Hashable, Sendable {
-    /// Bytes in a line, without the newline. A longer one is answered with ``RPCError/lineTooLong``, unless it is a call
-    /// of one of ``payloadMethods``.
+    /// The maximum length of a line in bytes, without the newline. A longer one is answered with
+    /// ``RPCError/lineTooLong``, unless it is a call of one of ``payloadMethods``.
     public static let maximumLineLength = 1 << 20
-    /// Bytes in a line that carries a payload: 16 MiB in base64, and the rest of the call.
+    /// The maximum length in bytes of a line that carries a payload: 16 MiB in base64, and the rest of the call.
     public static let maximumPayloadLineLength = 24 << 20
-    /// The methods whose lines may have ``maximumPayloadLineLength``, outside of batches.
+    /// The methods whose lines may be as long as ``maximumPayloadLineLength``, outside of batches.
     public static let payloadMethods: Set<String> = [MessagePublishMethod.name, PublicationPutMethod.name]
-    /// JSON values in a line. Their number, not the length of the line, is what they cost in memory.
+    /// The maximum number of JSON values in a line. Memory use depends on their number, not on the length of the line.
     static let maximumValues = 100_000
-    /// Calls in a batch.
+    /// The maximum number of calls in a batch.
     public static let maximumBatchCount = 1000
 
     case single(ClientCall)
-    /// Answered by one array with the answers of its requests, in any order; by nothing if it has no requests.
+    /// Several calls. They are answered by one array with the answers to the requests, in any order, or by nothing if
+    /// there are no requests.
     case batch([ClientCall])
 
-    /// Reads a line, without its newline. Whatever is wrong with it is a call that is ``ClientCall/invalid(_:_:)``.
+    /// Reads a line, without its newline. Any error in it results in a call that is ``ClientCall/invalid(_:_:)``.
     public init(parsing line: ArraySlice<UInt8>) {
         guard line.count <= Self.maximumPayloadLineLength else {
             self = .single(.invalid(.null, .lineTooLong))
@@ -70,7 +71,7 @@ public enum RequestLine: Hashable, Sendable {
 }
 
 extension RequestID {
-    /// As far as it can be told for an error.
+    /// Takes the id for an error, as far as it can be told.
     fileprivate init(_ value: JSONValue?) {
         switch value {
         case .string(let text)?: self = .string(text)

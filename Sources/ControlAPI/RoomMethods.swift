@@ -7,7 +7,7 @@ public enum RoomParticipantsMethod: ControlMethod {
     public struct Result: Codable, Hashable, Sendable {
         /// The session's room.
         public var room: String
-        /// Those who are there, this session included; ordered by user and device.
+        /// Everyone in the room, this session included; ordered by user and device.
         public var participants: [RoomParticipant]
 
         public init(room: String, participants: [RoomParticipant]) {
@@ -19,7 +19,7 @@ public enum RoomParticipantsMethod: ControlMethod {
 
 /// A participant of a room.
 public struct RoomParticipant: Codable, Hashable, Sendable {
-    /// What a reader may meet; more may be added.
+    /// The state of a participant. More states may be added; readers must accept any.
     public struct State: RawRepresentable, Codable, Hashable, Sendable {
         public var rawValue: String
 
@@ -47,9 +47,9 @@ public struct RoomParticipant: Codable, Hashable, Sendable {
     public var user: String
     public var device: String
     public var state: State
-    /// By the participant's own clock; `nil` when the participant does not tell.
+    /// Since when the participant has been in the room, by its own clock; `nil` when it does not say.
     public var since: RFC3339?
-    /// Of the participant's own connection, as it says itself; `nil` when it does not.
+    /// The quality of the participant's connection, as the participant reports it; `nil` when it does not.
     public var quality: SessionStatus.Quality?
 
     public init(

@@ -5,9 +5,9 @@ public enum ServerLine: Hashable, Sendable {
     /// The answers to a batch.
     case batch([ServerLine])
 
-    /// Reads a line, without its newline. Members that are not known are ignored.
+    /// Reads a line, without its newline. Unknown members are ignored.
     ///
-    /// - Throws: a sentence about what is wrong, when it is no JSON-RPC 2.0 answer and no notification.
+    /// - Throws: a sentence about what is wrong, when the line is neither a JSON-RPC 2.0 answer nor a notification.
     public init(parsing line: ArraySlice<UInt8>) throws(ServerLineError) {
         let value: JSONValue
         do {
@@ -51,7 +51,7 @@ public enum ServerLine: Hashable, Sendable {
     }
 }
 
-/// Why a line is nothing that a daemon sends.
+/// Why a line is not one that a daemon sends.
 public struct ServerLineError: Error, Hashable, Sendable {
     /// In one phrase.
     public var problem: String

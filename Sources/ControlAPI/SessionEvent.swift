@@ -1,40 +1,41 @@
 /// `session.event`: something happened to a session that is watched.
 ///
-/// Which members stand beside the first five depends on the event; those that do not are left out.
+/// Which members follow the first five depends on the event; the others are left out.
 public struct SessionEvent: ControlNotification {
     public static let name = "session.event"
 
     public var watch: WatchID
-    /// Grows by one with every event of the daemon, so a watch of one session sees gaps.
+    /// Grows by one with every event of the daemon, so a watch of a single session sees gaps.
     public var sequence: Int64
     public var time: RFC3339
-    /// `nil` only for `dropped`.
+    /// `nil` only for `dropped`, and for `message-dropped` of a live subscription.
     public var session: String?
     public var event: Kind
-    /// The room that the session is in; of every event of a session that is in one. Of room-changed the new one.
+    /// The room that the session is in, in every event of a session that is in one; in room-changed, the new one.
     public var room: String?
 
-    // state-changed, and phase-changed, where the state stays as it is: the members of the status that changed, and where it came from.
+    // state-changed, and phase-changed, when the state stays the same: the state before, and these members of the
+    // status.
     public var from: SessionStatus.State?
-    /// state-changed: how many seconds the state before lasted.
+    /// state-changed: how many seconds the previous state lasted.
     public var lasted: Double?
     public var state: SessionStatus.State?
     public var phase: SessionStatus.Phase?
-    /// Also of reconnect-started and reconnect-completed.
+    /// Also in reconnect-started and reconnect-completed.
     public var mode: SessionStatus.Mode?
     public var resumed: Bool?
     public var attempt: Int?
-    /// Seconds.
+    /// In seconds.
     public var retryIn: Double?
     public var lost: Bool?
-    /// Also of reconnect-started, reconnect-completed, connection-lost, displaced and message-dropped.
+    /// Also in reconnect-started, reconnect-completed, connection-lost, displaced, message-dropped and message-refused.
     public var reason: SessionStatus.Reason?
     public var endpoint: String?
-    /// Also of path-changed.
+    /// Also in path-changed.
     public var path: SessionStatus.Path?
 
-    /// connection-lost, reconnect-completed: the outage's length in seconds so far; omitted where somebody had asked
-    /// for the reconnect, which is no outage.
+    /// connection-lost, reconnect-completed: the length of the outage so far in seconds. It is left out when somebody
+    /// had asked for the reconnect, which is not an outage.
     public var outage: Double?
     /// quality-changed; and participant-changed: what the participant says of its own connection.
     public var quality: SessionStatus.Quality?
@@ -44,34 +45,35 @@ public struct SessionEvent: ControlNotification {
     public var jitter: Double?
     /// path-changed: the class of the change, for example `moved-source-gone`.
     public var change: String?
-    /// credential-expiring: when it ends.
+    /// credential-expiring: when the credential ends.
     public var expires: RFC3339?
     /// participant-joined, participant-changed, participant-left.
     public var user: String?
     public var device: String?
     /// participant-left: `left` when the participant said so, `lost` when the server announced its end.
     public var cause: RoomParticipant.Departure?
-    /// room-changed: the room before.
+    /// room-changed: the previous room.
     public var previousRoom: String?
     /// publication-changed, together with `topic`.
     public var publication: PublicationState?
-    /// message-rejected, message-dropped: the number that `message.publish` answered; `nil` for a message that was dropped
+    /// message-rejected, message-dropped: the id that `message.publish` answered; `nil` for a message that was dropped
     /// before it had one.
     public var id: Int64?
     public var topic: String?
-    /// message-rejected: the server's reason code. message-refused: the code of MQTT for what is wrong.
+    /// message-rejected: the server's reason code. message-refused: MQTT's code for what is wrong.
     public var reasonCode: Int?
     /// consumer-ended: the name of the durable consumer whose subscription, in `watch`, ended.
     public var consumer: String?
-    /// subscription-changed: what the server has made of the filter.
+    /// subscription-changed: how the server answered for the filter.
     public var subscription: SessionStatus.Subscription?
     /// inbox-full: whether acknowledgements are withheld, or no longer are.
     public var full: Bool?
-    /// dropped: how many events this reader was too slow for. message-dropped of a session: how many QoS 0 messages found
-    /// no room in the inbox. message-repeated: how many messages of QoS 2 are sent again and may arrive twice.
+    /// dropped: how many events this reader was too slow for. message-dropped of a live subscription: how many messages
+    /// the reader was too slow for; of a session: how many messages were dropped because a durable consumer or the
+    /// inbox was full. message-repeated: how many messages of QoS 2 are sent again and may arrive twice.
     public var count: Int?
 
-    /// The fixed members; the ones of the event are set afterwards.
+    /// Creates an event with the fixed members; those of its kind are set afterwards.
     public init(watch: WatchID, sequence: Int64, time: RFC3339, session: String?, event: Kind) {
         self.watch = watch
         self.sequence = sequence
@@ -80,7 +82,7 @@ public struct SessionEvent: ControlNotification {
         self.event = event
     }
 
-    /// What happened. A reader meets kinds that it does not know, and ignores them.
+    /// What happened. More kinds may be added; readers must ignore those that they do not know.
     public struct Kind: RawRepresentable, Codable, Hashable, Sendable {
         public var rawValue: String
 

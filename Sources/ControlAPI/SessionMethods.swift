@@ -26,9 +26,9 @@ public struct SessionSnapshot: Codable, Hashable, Sendable {
 /// The state that a command led to.
 public struct SessionStateResult: Codable, Hashable, Sendable {
     public var state: SessionStatus.State
-    /// What came of it; left out unless the call was to wait.
+    /// The outcome of the command; left out unless the call waits.
     public var outcome: SessionOutcome?
-    /// Why the session is in the state; left out unless the call was to wait.
+    /// Why the session is in the state; left out unless the call waits.
     public var reason: SessionStatus.Reason?
 
     public init(
@@ -40,7 +40,7 @@ public struct SessionStateResult: Codable, Hashable, Sendable {
     }
 }
 
-/// What came of a command that was waited for.
+/// The outcome of a command that was waited for.
 public struct SessionOutcome: RawRepresentable, Codable, Hashable, Sendable {
     public var rawValue: String
 
@@ -51,7 +51,7 @@ public struct SessionOutcome: RawRepresentable, Codable, Hashable, Sendable {
     public static let connected = SessionOutcome(rawValue: "connected")
     public static let disconnected = SessionOutcome(rawValue: "disconnected")
     public static let failed = SessionOutcome(rawValue: "failed")
-    /// It continues; this call stops waiting.
+    /// The command goes on, but this call stops waiting.
     public static let timeout = SessionOutcome(rawValue: "timeout")
 }
 
@@ -61,7 +61,7 @@ public struct SessionCommandParameters: ClosedObject {
     public var session: String
     /// Whether the answer waits for the outcome; default: no.
     public var wait: Bool
-    /// For how many seconds at most; `nil`: as long as it takes.
+    /// How many seconds to wait at most; `nil`: as long as it takes.
     public var timeout: Double?
 
     public init(session: String, wait: Bool = false, timeout: Double? = nil) {
@@ -133,7 +133,7 @@ public enum SessionReconnectMethod: ControlMethod {
         public var mode: Mode
         /// Whether the answer waits for the outcome; default: no.
         public var wait: Bool
-        /// For how many seconds at most; `nil`: as long as it takes.
+        /// How many seconds to wait at most; `nil`: as long as it takes.
         public var timeout: Double?
 
         public init(session: String, mode: Mode = .auto, wait: Bool = false, timeout: Double? = nil) {
@@ -158,8 +158,8 @@ public enum SessionReconnectMethod: ControlMethod {
     }
 }
 
-/// `session.renewToken`: a credential from a program, instead of the one that the session's file names. It is kept in memory
-/// only, until the server rejects it, it ends, or the daemon does.
+/// `session.renewToken`: gives the session a credential that is used instead of the one that its file names. It is kept
+/// in memory only, until the server rejects it, it expires, or the daemon ends.
 public enum SessionRenewTokenMethod: ControlMethod {
     public static let name = "session.renewToken"
     public static let role: Role? = .control
@@ -168,7 +168,7 @@ public enum SessionRenewTokenMethod: ControlMethod {
     public struct Parameters: ClosedObject {
         public var session: String
         public var token: String
-        /// When it ends; `nil` when that is not known.
+        /// When the credential expires; `nil` when that is not known.
         public var expires: RFC3339?
 
         public init(session: String, token: String, expires: RFC3339? = nil) {
@@ -184,8 +184,8 @@ public enum SessionRenewTokenMethod: ControlMethod {
     }
 }
 
-/// `session.simulate`: makes a session behave as if something had happened to its connection, to see how programs take it.
-/// What follows is real.
+/// `session.simulate`: makes a session behave as if its connection had failed, to test how programs react. Only the
+/// fault is simulated; what follows is real.
 public enum SessionSimulateMethod: ControlMethod {
     public static let name = "session.simulate"
     public static let role: Role? = .control
@@ -194,9 +194,9 @@ public enum SessionSimulateMethod: ControlMethod {
     public enum Fault: String, Codable, Sendable, CaseIterable {
         /// The connection breaks.
         case drop
-        /// Nothing gets through on the present connection any more, and it stays open.
+        /// Nothing gets through on the present connection any more, but it stays open.
         case silence
-        /// The connection breaks, and what the server has of the session is given up.
+        /// The connection breaks, and what the server has of the session is discarded.
         case fullReconnect = "full-reconnect"
         /// There is no path to any endpoint, for a while.
         case pathLost = "path-lost"
@@ -231,7 +231,7 @@ public enum SessionWatchMethod: ControlMethod {
         public var session: String?
         /// Replays the events after this sequence number, as far as the daemon still has them.
         public var since: Int64?
-        /// The epoch that `since` is a number of, as the answer to an earlier watch told it; `nil`: the present one.
+        /// The epoch that `since` belongs to, from the answer to an earlier watch; `nil`: the present one.
         public var epoch: String?
 
         public init(session: String? = nil, since: Int64? = nil, epoch: String? = nil) {
@@ -251,10 +251,10 @@ public enum SessionWatchMethod: ControlMethod {
         public var snapshot: SessionSnapshot
         /// The sequence number of the last event that the snapshot contains.
         public var sequence: Int64
-        /// Stands for the numbering: another one with every start of the daemon.
+        /// Identifies the numbering of events. Every start of the daemon begins a new one.
         public var epoch: String
-        /// `since` was a number of another epoch: what happened until the end of that one is no longer known, and the
-        /// events of this one follow from its first.
+        /// Whether `since` belongs to another epoch: what happened until that epoch ended is no longer known, and all
+        /// events of the present one follow, from the first.
         public var restarted: Bool
 
         public init(
@@ -292,7 +292,7 @@ public enum SessionUnwatchMethod: ControlMethod {
     }
 }
 
-/// Names a watch on one connection to the control socket, for example `w1`.
+/// The id of a watch on one connection to the control socket, for example `w1`.
 public struct WatchID: RawRepresentable, Codable, Hashable, Sendable {
     public var rawValue: String
 

@@ -1,7 +1,7 @@
 // Importing this module also imports the words that all modules share.
 @_exported public import Vocabulary
 
-/// Everything that is known about a session now: the answer of `session.status`.
+/// Everything that is known about a session now: the answer to `session.status`.
 ///
 /// Times are RFC 3339, durations are seconds, and what is absent is written as `null`.
 public struct SessionStatus: Codable, Hashable, Sendable {
@@ -22,15 +22,15 @@ public struct SessionStatus: Codable, Hashable, Sendable {
     public var retryIn: Double?
     /// Whether the outage has lasted longer than `lost-after`.
     public var lost: Bool
-    /// Set while a connected session may not be: its path is gone, or a probe awaits its answer.
+    /// Set while it is in doubt whether a connected session still is: its path is gone, or a probe awaits its answer.
     public var doubt: Doubt?
     /// Why the state was entered.
     public var reason: Reason?
     /// The endpoint that is used or tried, as a URL.
     public var endpoint: String?
-    /// The proxy that is used to reach it, as a URL; `nil` without.
+    /// The proxy that is used to reach the endpoint, as a URL; `nil` without a proxy.
     public var proxy: String?
-    /// Address and port that TCP is connected to: the server's end, or the proxy's.
+    /// The address and port that TCP is connected to: the server's or the proxy's.
     public var peer: String?
     /// The version of TLS, for example `TLSv1.3`; `nil` without TLS.
     public var tls: String?
@@ -47,13 +47,13 @@ public struct SessionStatus: Codable, Hashable, Sendable {
     public var quality: Quality?
     /// Smoothed round-trip time in seconds.
     public var rtt: Double?
-    /// Its variation in seconds.
+    /// The variation of the round-trip time in seconds.
     public var jitter: Double?
-    /// Seconds since the server was heard: a whole packet, or a good part of a large one.
+    /// Seconds since the server was last heard: a whole packet, or 16 KiB of a larger one.
     public var lastHeard: Double?
     /// While connected: what the server has granted. Otherwise `nil`.
     public var granted: Granted?
-    /// Every filter that is wanted, in order.
+    /// Every filter that a program, a durable consumer or the room wants, in order.
     public var subscriptions: [Subscription]
     public var outbox: Outbox
     public var inbox: Inbox
@@ -182,7 +182,7 @@ public struct SessionStatus: Codable, Hashable, Sendable {
         public var interfaces: [String]
         /// The types of network, the preferred first; empty for all.
         public var types: [String]
-        /// `allow`, or `avoid`: only while there is no other path.
+        /// `allow`, or `avoid`, which uses metered networks only while there is no other path.
         public var metered: String
 
         public init(interfaces: [String], types: [String], metered: String) {
@@ -224,7 +224,7 @@ public struct SessionStatus: Codable, Hashable, Sendable {
         }
     }
 
-    /// What waits for durable consumers.
+    /// Messages that wait for durable consumers.
     public struct Inbox: Codable, Hashable, Sendable {
         /// Counted once for each consumer.
         public var messages: Int
@@ -249,16 +249,16 @@ public struct SessionStatus: Codable, Hashable, Sendable {
         /// A durable consumer.
         public struct Consumer: Codable, Hashable, Sendable {
             public var name: String
-            /// As it was given.
+            /// The filter as the program gave it.
             public var filter: String
             public var qos: QoS
-            /// Whether a program takes its messages at the moment.
+            /// Whether a program is attached at the moment.
             public var attached: Bool
             public var messages: Int
             public var bytes: Int64
-            /// Set while the server refuses the filter, so that the consumer gets nothing: the server's words.
+            /// The server's words while it refuses the filter, so that the consumer gets nothing new; otherwise `nil`.
             public var refused: String?
-            /// Messages that were dropped because it was full, without a program having been told.
+            /// How many messages were dropped, because the consumer was full, that no program was told of.
             public var missed: Int?
 
             public init(
@@ -289,7 +289,7 @@ public struct SessionStatus: Codable, Hashable, Sendable {
         }
     }
 
-    /// Counted since the session was created.
+    /// Counters since the daemon started the session.
     public struct Counters: Codable, Hashable, Sendable {
         public var attempts: Int64
         public var connects: Int64
@@ -301,7 +301,7 @@ public struct SessionStatus: Codable, Hashable, Sendable {
         public var received: Int64
         /// Messages that were not sent: expired, too old, without room, or dropped by a person.
         public var dropped: Int64
-        /// Messages from the server with content that cannot be used, which nobody got.
+        /// Messages from the server that no program got, because their content cannot be used.
         public var refused: Int64
 
         public init(
@@ -324,7 +324,7 @@ public struct SessionStatus: Codable, Hashable, Sendable {
             case attempts, connects, resumes, outages, longestOutage, published, received, dropped, refused
         }
 
-        /// What was added later is 0 of a daemon that does not count it.
+        /// Accepts the counters of an older daemon: those that it does not have are 0.
         public init(from decoder: any Decoder) throws {
             let container = try decoder.container(keyedBy: CodingKeys.self)
             attempts = try container.decode(Int64.self, forKey: .attempts)
@@ -391,7 +391,7 @@ public struct SessionStatus: Codable, Hashable, Sendable {
 }
 
 extension KeyedDecodingContainer {
-    /// What decodes a status uses this: a daemon from before there was an inbox says nothing of it.
+    /// Decodes the inbox of a status; that of an older daemon, which has none, is empty.
     func decode(_ type: SessionStatus.Inbox.Type, forKey key: Key) throws -> SessionStatus.Inbox {
         try decodeIfPresent(type, forKey: key) ?? SessionStatus.Inbox()
     }

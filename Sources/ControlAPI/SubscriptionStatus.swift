@@ -2,7 +2,7 @@ extension SessionStatus {
     /// A filter that the session wants to subscribe to: for a program, for a durable consumer, or for its room.
     public struct Subscription: Codable, Hashable, Sendable {
         public var filter: String
-        /// The QoS that is asked for.
+        /// The QoS that the session asks for.
         public var qos: QoS
         public var state: State
         /// While granted: the QoS that the server granted, which may be lower.
@@ -13,8 +13,8 @@ extension SessionStatus {
         public var message: String?
         /// While refused: since when.
         public var since: RFC3339?
-        /// While refused: when the server is asked again, besides every reconnect, unless the server had ended connections
-        /// for this filter.
+        /// While refused: when the server is asked again. Every reconnect asks as well, unless the server had ended
+        /// connections because of this filter.
         public var retryAt: RFC3339?
 
         public init(
@@ -32,7 +32,7 @@ extension SessionStatus {
         }
 
         public enum State: String, Codable, Sendable, CaseIterable {
-            /// The server was not asked yet, or has not answered.
+            /// The server has not been asked yet, or has not answered.
             case pending
             case granted
             case refused
@@ -51,9 +51,9 @@ extension SessionStatus {
         }
     }
 
-    /// What the server has granted on the present connection, with the standard's values where it said nothing.
+    /// What the server has granted on the present connection, with the standard's defaults where it said nothing.
     public struct Granted: Codable, Hashable, Sendable {
-        /// Seconds that the server keeps the session after the connection; `nil`: for ever.
+        /// How many seconds the server keeps the session after the connection ends; `nil`: forever.
         public var sessionExpiry: Double?
         /// Seconds within which the server wants a sign of life; `nil`: it wants none.
         public var keepAlive: Double?
@@ -61,11 +61,11 @@ extension SessionStatus {
         public var maximumQoS: QoS
         /// Whether the server retains messages.
         public var retain: Bool
-        /// Unacknowledged messages that the server takes at once.
+        /// How many unacknowledged messages the server takes at once.
         public var receiveMaximum: Int
-        /// Bytes of the largest packet that the server takes.
+        /// The size in bytes of the largest packet that the server takes.
         public var maximumPacketSize: Int64
-        /// Whether filters may have `+` and `#`.
+        /// Whether filters may contain `+` and `#`.
         public var wildcardSubscriptions: Bool
         /// Whether filters may begin with `$share/`.
         public var sharedSubscriptions: Bool
@@ -99,7 +99,7 @@ extension SessionStatus {
 }
 
 extension KeyedDecodingContainer {
-    /// What decodes a status uses this: a daemon from before says nothing of subscriptions.
+    /// Decodes the subscriptions of a status; an older daemon, which does not list them, has none.
     func decode(_ type: [SessionStatus.Subscription].Type, forKey key: Key) throws -> [SessionStatus.Subscription] {
         try decodeIfPresent(type, forKey: key) ?? []
     }

@@ -18,7 +18,7 @@ internal import NIOPosix
 /// handled.
 public actor HoldfastClient {
     public struct Options: Sendable {
-        /// The name that the daemon writes into its journal for this client.
+        /// The name that the client gives itself when it attaches.
         public var name = "HoldfastClient"
         /// How long connecting may take, and how long the greeting may take after it.
         public var attachTimeout: Duration = .seconds(10)

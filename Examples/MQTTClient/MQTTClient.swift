@@ -2,9 +2,9 @@ import MQTT
 import NIOCore
 import NIOPosix
 
-/// `mqtt-client HOST PORT COUNT` subscribes to what it publishes, COUNT messages of each QoS, says what comes back, and
-/// leaves when it has seen all of it. A connection that breaks, or a server that is not there, is tried again; the session
-/// goes on where it was.
+/// `mqtt-client HOST PORT COUNT` subscribes to the topics that it publishes to, publishes COUNT messages of each QoS,
+/// prints what comes back, and disconnects when everything has arrived. It connects again when the connection breaks or
+/// the server is not there; the session continues where it was.
 @main enum MQTTClient {
     static func main() async throws {
         let arguments = CommandLine.arguments
@@ -44,7 +44,7 @@ import NIOPosix
     }
 }
 
-/// What is to come back. QoS 0 may be lost, and QoS 1 may come twice.
+/// The messages that must come back. Those of QoS 0 may be lost, and those of QoS 1 may come twice.
 final class Expectation {
     private var missing: Set<String>
 
@@ -68,7 +68,7 @@ final class Expectation {
         case .protocolViolation(_, let sentence), .stateMismatch(let sentence): print(sentence)
         default: break
         }
-        // Everything is there, and everything was answered.
+        // Everything has arrived, and everything has been acknowledged.
         if isMet, session.isIdle { session.handle(.disconnect(.normalDisconnection)) }
     }
 }

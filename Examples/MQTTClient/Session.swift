@@ -1,7 +1,7 @@
 import MQTT
 import NIOCore
 
-/// An MQTT session that outlives its connections, on one event loop: the pure machine, and what carries out its actions.
+/// An MQTT session that outlives its connections, on one event loop: the pure machine, and its driver.
 final class Session: ChannelInboundHandler {
     typealias InboundIn = ByteBuffer
     typealias OutboundOut = ByteBuffer
@@ -22,7 +22,7 @@ final class Session: ChannelInboundHandler {
     /// Whether nothing waits for an answer.
     var isIdle: Bool { machine.counts.total == 0 }
 
-    /// For the age and the expiry of messages. Nothing here outlives the process, so any clock will do.
+    /// The time for the age and the expiry of messages. Nothing here outlives the process, so any clock will do.
     private var now: Timestamp { Timestamp(rawValue: Int64(NIODeadline.now().uptimeNanoseconds / 1_000_000)) }
 
     func channelActive(context: ChannelHandlerContext) {
@@ -57,7 +57,7 @@ final class Session: ChannelInboundHandler {
         carryOut(actions)
     }
 
-    /// Everything that an input led to is carried out before the machine is given the next one.
+    /// Carries out everything that an input led to before the machine is given the next input.
     private func carryOut(_ actions: [MQTTClientMachine.Action]) {
         isCarryingOut = true
         var actions = actions
@@ -90,7 +90,8 @@ final class Session: ChannelInboundHandler {
         if let flush { written?.assumeIsolated().whenSuccess { self.handle(.flushed(flush)) } }
     }
 
-    /// The deadline: the server may close when it has heard nothing for one and a half times the keep-alive.
+    /// Pings after every half of the keep-alive: the server may close the connection when it has heard nothing for one
+    /// and a half times the keep-alive.
     private func ping(every seconds: UInt16) {
         guard seconds > 0, let loop = context?.eventLoop.assumeIsolated() else { return }
         nextPing = loop.scheduleTask(in: .milliseconds(Int64(seconds) * 500)) {

@@ -3,7 +3,7 @@ public import ControlAPI
 import HoldfastClient
 import Vocabulary
 
-/// What every verb takes.
+/// The options that every command takes.
 struct CommonOptions: ParsableArguments {
     @Option(
         help: ArgumentHelp(
@@ -43,7 +43,7 @@ struct SpanArgument: ExpressibleByArgument, Equatable, CustomStringConvertible {
             self.duration = nil
             return
         }
-        // A number alone is of seconds.
+        // A number without a unit means seconds.
         let text = argument.last?.isNumber == true ? argument + "s" : argument
         guard let duration = Duration(text: text), duration <= .seconds(86_400 * 1_000_000_000) else { return nil }
         self.duration = duration

@@ -43,7 +43,7 @@ struct CheckCommand: AsyncParsableCommand {
             do {
                 isGood = try await check(status, client, terminal) && isGood
             } catch ClientError.refused(let refusal) {
-                // One broken session is no reason not to check the others.
+                // One broken session must not keep the others from being checked.
                 guard refusal.known == .wrongState, sessions.count > 1 else { throw ClientError.refused(refusal) }
                 isGood = false
                 Terminal.complain(CommandFailure(refusal).lines)
@@ -52,7 +52,7 @@ struct CheckCommand: AsyncParsableCommand {
         guard isGood else { throw CommandFailure(.failed, "") }
     }
 
-    /// - Returns: whether the session can get to one of its endpoints at least.
+    /// - Returns: whether the session can reach at least one of its endpoints.
     private func check(_ status: SessionStatus, _ client: HoldfastClient, _ terminal: Terminal) async throws -> Bool {
         let answer = try await client.callUndecoded(
             CheckRunMethod.self, .init(session: status.session, endpoint: endpoint), timeout: nil)
@@ -95,7 +95,7 @@ enum CheckText {
         }
     }
 
-    /// A step that a file or the kernel answers is shorter than what is measured.
+    /// A step that only reads a file or asks the kernel may be too short to measure.
     private static func duration(_ step: CheckedStep) -> String {
         step.duration > 0 ? TimeText.duration(step.duration) : TimeText.shortest
     }
@@ -160,7 +160,7 @@ struct PingCommand: AsyncParsableCommand {
             if sent > 0, let pause = interval.duration { try await Task.sleep(for: pause) }
             let answer = try await client.callUndecoded(CheckRunMethod.self, wanted, timeout: nil)
             guard let checked = try decode(CheckRunMethod.Result.self, answer).endpoints.first else { break }
-            // Names are looked up each time; the endpoint stays the same.
+            // Names are looked up for each ping; the endpoint stays the same.
             wanted.endpoint = checked.endpoint
             sent += 1
             if checked.ok { answered += 1 }

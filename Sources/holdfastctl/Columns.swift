@@ -5,26 +5,29 @@ enum Columns {
         align([heading] + rows, gap: 2)
     }
 
-    /// As much of a line as there is room for.
+    /// Cuts a line to `width` characters.
     static func fitted(_ line: String, to width: Int) -> String {
         line.count <= width ? line : line.prefix(max(width - 1, 1)) + "…"
     }
 
-    /// Names and values below each other.
-    /// - Parameter width: of the lines, where a longer value goes on in the next one.
+    /// Lists names and values, one pair per line.
+    ///
+    /// - Parameter width: the width of a line; a longer value continues on the next one.
     static func details(_ rows: [(String, String)], width: Int? = nil) -> [String] {
         let names = rows.map { printable($0.0).count }.max() ?? 0
         return align(rows.map { [$0.0, $0.1] }, gap: 2).flatMap { wrapped("  " + $0, to: width, indent: names + 4) }
     }
 
-    /// A line in parts that a terminal has room for, cut between words. A word that is too long for a line has one to itself.
+    /// Cuts a line between words into parts that fit into `width`. A word that is too long for a line has one to
+    /// itself.
+    ///
     /// - Parameters:
     ///   - width: `nil` leaves the line as it is.
-    ///   - indent: of the parts behind the first; what would leave them little room is left out.
+    ///   - indent: the indentation of the parts after the first; 2 if it is more than half of the width.
     static func wrapped(_ line: String, to width: Int?, indent: Int) -> [String] {
         guard let width, Terminal.room(for: line) > width else { return [line] }
         let indent = String(repeating: " ", count: indent <= width / 2 ? indent : 2)
-        // The blanks in front of a line and the alignment in it stay with the word behind them.
+        // The blanks before a word, which indent or align it, stay with that word.
         var parts: [String] = []
         var part = ""
         var blanks = ""

@@ -1,10 +1,10 @@
 import ArgumentParser
 import ControlAPI
 
-/// The command line before it is parsed: what every command takes may also stand before the command, and a command that
-/// there is not gets the nearest names.
+/// The command line before it is parsed. Options that every command takes may also stand before the command, and an
+/// unknown command is answered with the nearest names.
 struct CommandWords: Equatable {
-    /// With the command first.
+    /// The words with the command first.
     let inOrder: [String]
     /// Why nothing can be parsed; `nil` if it can.
     let failure: CommandFailure?
@@ -33,14 +33,14 @@ struct CommandWords: Equatable {
         failure = Self.names.contains(command) ? Self.unknownPart(of: command, following) : Self.unknown(command)
     }
 
-    /// Errors are told as JSON, too.
+    /// Whether errors are also written as JSON.
     var wantsJSON: Bool { inOrder.prefix { $0 != "--" }.contains("--json") }
 
     private static let names: Set<String> = Set(
         HoldfastControl.configuration.subcommands.compactMap { $0.configuration.commandName } + ["help"])
 
-    /// Of a command that has commands of its own, what follows is one of them. Where one is the default, it may also be
-    /// that one's argument, unless it is spelled almost like another and more follows.
+    /// Checks the word that follows a command with subcommands: it must be one of them. If one of them is the default,
+    /// the word may also be its argument, unless it is spelled almost like a subcommand and more words follow.
     private static func unknownPart(of command: String, _ following: [String]) -> CommandFailure? {
         let all = HoldfastControl.configuration.subcommands
         guard let configuration = all.first(where: { $0.configuration.commandName == command })?.configuration,
@@ -58,7 +58,7 @@ struct CommandWords: Equatable {
             advice: didYouMean(near.map { "\(command) \($0)" }) ?? "there is: \(parts.joined(separator: ", "))")
     }
 
-    /// What other tools call it.
+    /// The names that other tools use for a command.
     static let known: [String: String] = [
         "up": "connect", "start": "connect", "down": "disconnect", "stop": "disconnect", "restart": "reconnect",
         "pub": "publish", "send": "publish", "sub": "subscribe", "receive": "subscribe", "consume": "subscribe",

@@ -2,7 +2,8 @@ import ArgumentParser
 import ControlAPI
 import HoldfastClient
 
-// What the shell completes beside the words of the command line: it asks the daemon, and offers nothing when there is none.
+// What the shell completes besides the words of the command line. The daemon is asked for it; without a daemon nothing
+// is offered.
 
 extension CompletionKind {
     /// The names of the sessions.
@@ -24,7 +25,7 @@ extension CompletionKind {
 }
 
 enum Completions {
-    /// A person waits for it.
+    /// Short, because a person waits.
     private static let timeout: Duration = .seconds(2)
 
     private static var client: HoldfastClient {
@@ -77,7 +78,7 @@ struct CompletionCommand: ParsableCommand {
         Terminal().print(Self.script(for: shell))
     }
 
-    /// A shell reads it; it is no program.
+    /// Returns the script without the line `#!…`: a shell reads it, it is not run as a program.
     static func script(for shell: CompletionShell) -> String {
         let script = HoldfastControl.completionScript(for: shell)
         guard script.hasPrefix("#!") else { return script }

@@ -75,7 +75,7 @@ struct ConfigCommand: AsyncParsableCommand {
         }
     }
 
-    /// What the files come to, as `holdfastd` reads them.
+    /// Returns the effective configuration, as `holdfastd` reads it from the files.
     static func effective(_ place: Place) throws(CommandFailure) -> EffectiveConfiguration {
         let words = [ExternalProgram.daemon, "--show", "--config-directory", place.configDirectory]
         guard let result = ExternalProgram.output(of: words), !result.text.isEmpty else {
@@ -116,7 +116,7 @@ struct ConfigCommand: AsyncParsableCommand {
             let variables: [String] = ["VISUAL", "EDITOR"]
             let editor = variables.compactMap { name in getenv(name).map { String(cString: $0) } }
                 .first { !$0.isEmpty }
-            // As others do it: the variable is a command of the shell.
+            // As in other tools, the variable holds a command for the shell.
             let status = ExternalProgram.run(["sh", "-c", "\(editor ?? "editor") \"$1\"", "sh", path])
             guard status == 0 else {
                 throw CommandFailure(
@@ -147,7 +147,7 @@ struct ConfigCommand: AsyncParsableCommand {
     }
 }
 
-/// A session's name, or a part of one beside the `@`.
+/// A session's name, or a part of one before or after the `@`.
 enum SessionWord {
     static let rule =
         "a session's name has 1 to 63 lower-case letters, digits and hyphens, and does not begin with a hyphen"
@@ -161,7 +161,7 @@ enum SessionWord {
 
 /// `config show` in words.
 enum ConfigText {
-    /// As a file that says the same, with comments that say where each value comes from.
+    /// Returns a file with the same effect, whose comments say where each value comes from.
     static func lines(_ file: EffectiveConfiguration.File, onlyChanged: Bool) -> [String] {
         let values = file.values.filter { !onlyChanged || $0.origin != .default }
         let heading = file.session.map { "# session \($0): \(file.file)" } ?? "# \(file.file)"

@@ -88,7 +88,7 @@ extension ConfigCommand {
                 Terminal.complain(errors.map(ReloadText.problem))
                 throw CommandFailure(.failed, "\(path) is not written", advice: "correct the settings and try again")
             }
-            // What is not said yet stands in the file as an example.
+            // Settings that were not given are in the file as examples, which cannot be tried.
             let trial: Trial? = !isComplete || untried || isTemplate ? nil : try await self.trial(of: text)
             try new.write(text)
             var members: [String: JSONValue] = ["file": .string(path)]
@@ -102,8 +102,8 @@ extension ConfigCommand {
             if common.json { Terminal().print(json: .object(members)) }
         }
 
-        /// Has the daemon read the file, and waits for the session. Nothing is undone when that fails: the file is right, and
-        /// the session goes on trying.
+        /// Makes the daemon read the file, and waits for the session. Nothing is undone when that fails: the file is
+        /// correct, and the session goes on trying.
         private func connected() async throws -> SessionStatus {
             let client = common.client()
             let reload = try await client.call(
@@ -148,11 +148,11 @@ extension ConfigCommand {
 
         private enum Trial {
             case passed(CheckRunMethod.Result)
-            /// There is nobody to try it: the sentence, without the final full stop.
+            /// The daemon cannot try it. The reason is a sentence without the final full stop.
             case impossible(String, isRunning: Bool)
         }
 
-        /// - Throws: when it was tried and does not work.
+        /// - Throws: when the configuration was tried and does not work.
         private func trial(of text: String) async throws -> Trial {
             let wanted = CheckRunMethod.Parameters(session: name, configuration: text)
             let result: CheckRunMethod.Result
@@ -161,7 +161,7 @@ extension ConfigCommand {
             } catch ClientError.refused(let refusal) where refusal.known == .badConfiguration {
                 throw CommandFailure(.failed, "\(refusal.message); \(path) is not written", advice: refusal.data?.hint)
             } catch {
-                // A daemon that does not run, or that is older than this.
+                // The daemon does not run, or is older than this command.
                 let isRunning = if case ClientError.notRunning = error { false } else { true }
                 return .impossible(CommandFailure.sentence(of: error), isRunning: isRunning)
             }
@@ -179,14 +179,15 @@ extension ConfigCommand {
     }
 }
 
-/// A password that was typed in, in a file that only the daemon may read.
+/// The file for a password that was typed in, which only the daemon may read.
 private struct SecretFile {
     var path: String
 
-    /// How the terminal was. Static, since a signal's handler restores it; written before the handler is there.
+    /// The terminal's previous settings. Static because a signal handler restores them; written before the handler is
+    /// installed.
     nonisolated(unsafe) private static var before = termios()
 
-    /// One line of the terminal, which does not show it, or of a pipe.
+    /// Reads one line from the terminal, which does not show it, or from a pipe.
     static func ask(_ question: String) throws(CommandFailure) -> [UInt8] {
         let isTerminal = tcgetattr(STDIN_FILENO, &before) == 0
         if isTerminal {
@@ -228,7 +229,7 @@ private struct SecretFile {
                 advice: errno == EEXIST ? "use it with --password file:\(path), or remove it" : nil)
         }
         defer { close(descriptor) }
-        // The service reads it as its own user; a daemon of somebody else's is of the one who writes this.
+        // The service reads the file as its own user. Any other daemon runs as the user who writes it.
         if geteuid() == 0, let user = getpwnam("holdfast") {
             fchown(descriptor, user.pointee.pw_uid, user.pointee.pw_gid)
         }
@@ -239,20 +240,20 @@ private struct SecretFile {
     }
 }
 
-/// A file that must not be there yet, and is there as a whole or not at all.
+/// A file that must not exist yet, and that is created completely or not at all.
 private struct NewFile {
     var path: String
 
     private var folder: String { String(path.prefix(upTo: path.lastIndex(of: "/") ?? path.startIndex)) }
 
-    /// - Throws: when it could not be written anyway.
+    /// - Throws: when the file could not be written.
     func checkPlace() throws(CommandFailure) {
         if access(path, F_OK) == 0 { throw failure(EEXIST) }
         guard access(folder, W_OK) == 0 else { throw failure(errno) }
     }
 
     func write(_ text: String) throws(CommandFailure) {
-        // The daemon does not read what begins with a dot.
+        // The daemon does not read files whose names begin with a dot.
         let draft = "\(folder)/.\(path.dropFirst(folder.count + 1)).\(getpid())"
         defer { unlink(draft) }
         let descriptor = open(draft, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0o644)
@@ -280,7 +281,8 @@ private struct NewFile {
 
 /// The configuration as it would be with one more file.
 private enum DraftConfiguration {
-    /// What is wrong with the file, also beside the others. Empty where nobody knows, because there is no `holdfastd`.
+    /// Returns the errors of the file, including conflicts with the other files; none when they are unknown because
+    /// there is no `holdfastd`.
     static func errors(of text: String, as name: String, in place: ConfigCommand.Place) -> [ConfigurationProblem] {
         var template = Array("\(Folder.temporary)/holdfastctl-XXXXXX".utf8CString)
         guard let made = mkdtemp(&template) else { return [] }
@@ -311,7 +313,7 @@ private enum DraftConfiguration {
     }
 }
 
-/// The file of a session that begins.
+/// The first file of a new session.
 struct SessionTemplate {
     var endpoints: [String]
     var user: String?
@@ -344,7 +346,7 @@ struct SessionTemplate {
             """
     }
 
-    /// As TOML writes a text.
+    /// Returns a text as TOML writes it.
     private static func quoted(_ text: String) -> String {
         var quoted = ""
         for scalar in text.unicodeScalars {

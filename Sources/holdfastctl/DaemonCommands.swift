@@ -54,7 +54,7 @@ struct ReloadCommand: AsyncParsableCommand {
 
 /// `reload` in words.
 enum ReloadText {
-    /// What happened, or would; then the keys, as a difference is written.
+    /// Returns what happened, or would happen, and then the changed keys with their old and new values.
     static func lines(_ result: DaemonReloadMethod.Result, isDry: Bool) -> [String] {
         var lines = [sentence(result, isDry: isDry)]
         var group: String?
@@ -105,7 +105,7 @@ struct VersionCommand: AsyncParsableCommand {
         do {
             hello = try await common.client().attach()
         } catch {
-            // This command's own version is worth knowing above all when the daemon cannot be asked.
+            // This command's own version matters most when the daemon cannot be asked.
             if common.json {
                 terminal.print(json: .object(["client": .string(Release.version), "daemon": .null]))
             } else {

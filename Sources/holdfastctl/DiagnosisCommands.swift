@@ -47,7 +47,8 @@ struct LogCommand: AsyncParsableCommand {
         throw ExternalProgram.become(words)
     }
 
-    /// A name that is wrong would look like a session that nothing happened to. One that is gone may still have entries.
+    /// Refuses a wrong name, which would look like a session to which nothing happened. A session that is gone may
+    /// still have entries.
     private func checkName(_ session: String) async throws {
         let status = SessionStatusMethod.Parameters(session: session)
         do {
@@ -57,14 +58,15 @@ struct LogCommand: AsyncParsableCommand {
             let last = ExternalProgram.output(of: words + ["--lines=1", "--output=cat", "--quiet"])?.text ?? ""
             if last.isEmpty || Journal.obstacle != nil { throw ClientError.refused(refusal) }
         } catch {
-            // The journal is read also where the daemon cannot be asked.
+            // The journal can be read even when the daemon cannot be asked.
         }
     }
 }
 
 /// The journal of the system.
 enum Journal {
-    /// Why it cannot be read here: journalctl would show nothing, and say that there is nothing. `nil` if it can.
+    /// Why the journal cannot be read here, so that journalctl would claim that there are no entries; `nil` if it can
+    /// be read.
     static var obstacle: CommandFailure? {
         var isThere = false
         for folder in ["/var/log/journal", "/run/log/journal"] {
@@ -143,7 +145,7 @@ struct BugreportCommand: AsyncParsableCommand {
         report.add(
             "Versions",
             "holdfastctl \(Release.version)\n" + (ExternalProgram.output(of: ["uname", "-srm"])?.text ?? ""))
-        // Each on its own: when one is broken, the others are needed all the more.
+        // Each one separately: if one fails, the others are needed all the more.
         await report.add("daemon.status", client, DaemonStatusMethod.self, NoParameters())
         await report.add("session.list", client, SessionListMethod.self, NoParameters())
         await report.add("network.status", client, NetworkStatusMethod.self, NoParameters())
@@ -195,7 +197,8 @@ struct BugReport {
 
     var text: String { parts.joined(separator: "\n\n") }
 
-    /// Values of keys that may tell a secret, or how to get one, are left out: a helper's command line may have a token.
+    /// Leaves out the values of keys that may contain a secret or a way to get one: a helper's command line may have a
+    /// token.
     static func withoutSecrets(_ text: String) -> String {
         text.split(separator: "\n", omittingEmptySubsequences: false).map { line in
             guard let equals = line.firstIndex(of: "="), !line.drop(while: { $0 == " " }).hasPrefix("#") else {

@@ -2,12 +2,12 @@ import ControlAPI
 import HoldfastClient
 import Vocabulary
 
-/// What the command tells a script. The numbers are part of the interface.
+/// The exit status, for scripts. The numbers are part of the interface.
 enum EndStatus: Int32, Equatable {
     case success = 0
     case failed = 1
     case usage = 2
-    /// `status --check` and `wait`.
+    /// Of `status --check` and `wait`.
     case notConnected = 3
     case timeout = 4
     case notPermitted = 5
@@ -37,7 +37,8 @@ struct CommandFailure: Error, Equatable {
 }
 
 extension CommandFailure {
-    /// - Parameter advice: about the socket of this path; `nil` where the error does not have it.
+    /// - Parameter advice: returns the advice about the socket with this path, which is `nil` when the error does not
+    ///   have it.
     init(_ error: ClientError, advice: (String?) -> SocketAdvice = { SocketAdvice(socket: $0) }) {
         switch error {
         case .notRunning(let socket):
@@ -71,7 +72,7 @@ extension CommandFailure {
         }
     }
 
-    /// What went wrong, without what to do about it.
+    /// Returns what went wrong, without advice.
     static func sentence(of error: any Error) -> String {
         switch error {
         case let error as CommandFailure: error.sentence
@@ -93,7 +94,7 @@ extension CommandFailure {
     }
 }
 
-/// Text that may come from a server or another user, fit for a terminal.
+/// Makes text that may come from a server or another user safe for a terminal.
 func printable(_ text: String) -> String { text.plain(atMost: .max) }
 
 /// As ``printable(_:)``, for text that may have several lines.
@@ -101,7 +102,7 @@ func printableLines(_ text: String) -> [String] {
     text.split(separator: "\n", omittingEmptySubsequences: true).map { printable(String($0)) }
 }
 
-/// A reason code of MQTT as the standard writes it: `0x8E`.
+/// Returns a reason code of MQTT as the standard writes it: `0x8E`.
 func serverCode(_ code: Int) -> String {
     let digits = String(code, radix: 16, uppercase: true)
     return "0x" + (digits.count < 2 ? "0" : "") + digits

@@ -2,13 +2,15 @@
     import Glibc
 #endif
 
-/// Programs of the host that a command makes use of.
+/// Programs of the host that commands use.
 enum ExternalProgram {
-    /// Goes on as another program, which gets the terminal, the signals and the exit status. - Returns: only on failure.
+    /// Replaces this process by another program, which gets the terminal, the signals and the exit status.
+    ///
+    /// - Returns: only on failure.
     static func become(_ words: [String]) -> CommandFailure {
         let arguments = words.map { strdup($0) } + [nil]
-        // The threads that Swift's tasks run on have all signals blocked, and what is blocked or ignored here stays so there:
-        // Control-C would not end it.
+        // The threads that Swift's tasks run on have all signals blocked, and the new program inherits what is blocked
+        // or ignored here: Control-C would not end it.
         var none = sigset_t()
         sigemptyset(&none)
         pthread_sigmask(SIG_SETMASK, &none, nil)
@@ -24,7 +26,7 @@ enum ExternalProgram {
     static func output(of words: [String]) -> (text: String, succeeded: Bool)? {
         var ends: [Int32] = [-1, -1]
         guard pipe(&ends) == 0 else { return nil }
-        // Otherwise the program would hold the end that it is read from.
+        // Otherwise the program would inherit the end that its output is read from.
         for end in ends { _ = fcntl(end, F_SETFD, FD_CLOEXEC) }
         var actions = posix_spawn_file_actions_t()
         posix_spawn_file_actions_init(&actions)
@@ -52,7 +54,8 @@ enum ExternalProgram {
         return (String(decoding: bytes, as: UTF8.self), status == 0)
     }
 
-    /// Runs a program on this terminal to its end; meanwhile the keys that end programs are for that one only.
+    /// Runs a program on this terminal to its end. Until then, the keys that end programs act on that program only.
+    ///
     /// - Returns: its exit status; `nil` when it cannot be started or is killed.
     static func run(_ words: [String]) -> Int32? {
         var attributes = usualSignals([SIGINT, SIGQUIT])
@@ -71,8 +74,8 @@ enum ExternalProgram {
         return status & 0x7F == 0 ? status >> 8 & 0xFF : nil
     }
 
-    /// A program begins with no signal blocked, though the threads that Swift's tasks run on have all of them blocked, and none
-    /// of these ignored, nor that of a broken pipe.
+    /// Returns the attributes with which a program starts with no signal blocked, although the threads that Swift's
+    /// tasks run on have all of them blocked, and with neither these signals nor SIGPIPE ignored.
     private static func usualSignals(_ numbers: [Int32]) -> posix_spawnattr_t {
         var attributes = posix_spawnattr_t()
         posix_spawnattr_init(&attributes)
@@ -85,7 +88,7 @@ enum ExternalProgram {
         return attributes
     }
 
-    /// Where `holdfastd` is: beside this program, or where a package puts it.
+    /// The path of `holdfastd`: beside this program, or where a package installs it.
     static var daemon: String {
         var buffer = [UInt8](repeating: 0, count: 4096)
         let count = readlink("/proc/self/exe", &buffer, buffer.count)

@@ -10,7 +10,7 @@ struct FieldOptions: ParsableArguments {
     var fields: FieldList?
 }
 
-/// Names of members, with a full stop before those of members: `outbox.queued`.
+/// Names of members; a member of a member follows a full stop: `outbox.queued`.
 struct FieldList: ExpressibleByArgument, Equatable {
     let names: [String]
 
@@ -19,7 +19,8 @@ struct FieldList: ExpressibleByArgument, Equatable {
         guard names.allSatisfy({ !$0.isEmpty }) else { return nil }
     }
 
-    /// One line for each row.
+    /// Returns one line for each row.
+    ///
     /// - Throws: when the rows have no such member.
     func lines(_ rows: [JSONValue]) throws(CommandFailure) -> [String] {
         for name in names {
@@ -37,7 +38,7 @@ struct FieldList: ExpressibleByArgument, Equatable {
         name.split(separator: ".").reduce(row) { value, part in value[String(part)] ?? .null }
     }
 
-    /// Without tabs and line breaks, whatever it is.
+    /// Returns any value as text without tabs and line breaks.
     private static func text(_ value: JSONValue) -> String {
         switch value {
         case .null: ""
@@ -54,6 +55,6 @@ extension Terminal {
         for line in try fields.lines(rows) { writeLine(line) }
     }
 
-    /// A line that was made fit for a terminal already, and has tabs.
+    /// Writes a line that is safe for a terminal already and may contain tabs.
     func writeLine(_ line: String) { write(Array((line + "\n").utf8)) }
 }

@@ -59,7 +59,7 @@ struct HistoryCommand: AsyncParsableCommand {
         }
     }
 
-    /// What the command prints.
+    /// Returns what the command prints.
     func lines(_ client: HoldfastClient, _ terminal: Terminal) async throws -> [String] {
         let times = Terminal.times()
         let start = since.start(before: times.now)
@@ -77,7 +77,7 @@ struct HistoryCommand: AsyncParsableCommand {
             SessionListMethod.self, NoParameters(), timeout: CommonOptions.answerTimeout
         ).sessions.filter { session == nil || $0.session == session }
         var earlier: [SessionHistoryEntry] = []
-        // What was before the oldest of them is not known if there may be others that were not asked for.
+        // What was before the oldest entry is not known when the limit may have cut off others.
         if entries.count < limit {
             let names = Set(sessions.map(\.session)).union(entries.map(\.session)).sorted()
             let answers = try await client.callInOrder(
@@ -98,9 +98,9 @@ struct HistoryCommand: AsyncParsableCommand {
     }
 }
 
-/// When something began: so long ago, or at a time.
+/// When something began: a span before now, or a time.
 enum SinceArgument: ExpressibleByArgument, Equatable {
-    /// Seconds until now, above 0.
+    /// Seconds before now, above 0.
     case span(Double)
     case time(RFC3339)
 

@@ -61,7 +61,7 @@ struct Ending: Equatable {
             self.init(CommandFailure(error))
             if case .refused(let refusal) = error { self.refusal = refusal }
         default:
-            // Usage is 64 for the argument parser and 2 here; help and version are no errors.
+            // The argument parser's status for wrong usage is 64, and ours is 2; help and version are not errors.
             let code = HoldfastControl.exitCode(for: error)
             let text = HoldfastControl.fullMessage(for: error)
             let prefix = "Error: "
@@ -86,9 +86,9 @@ struct Ending: Equatable {
 @main
 enum Main {
     static func main() async {
-        // A broken pipe is seen by the write that meets it.
+        // A broken pipe is reported by the write that meets it.
         signal(SIGPIPE, SIG_IGN)
-        // libdispatch would raise the priority of its threads, and writes a line to the system's log when it may not.
+        // libdispatch tries to raise the priority of its threads, and writes to the system's log when it may not.
         setenv("LIBDISPATCH_LOG", "NO", 1)
         let words = CommandWords(Array(CommandLine.arguments.dropFirst()))
         do {

@@ -4,10 +4,12 @@
 
 /// Files and standard input.
 enum InputFile {
-    /// No message has a longer payload, so no more is read.
+    /// The longest payload that a message can have; no more is read.
     static let maximumLength = 16 << 20
 
-    /// The contents. - Parameter path: `-` is standard input.
+    /// Reads the contents of a file.
+    ///
+    /// - Parameter path: `-` is standard input.
     static func read(_ path: String) throws(CommandFailure) -> [UInt8] {
         let descriptor = path == "-" ? STDIN_FILENO : open(path, O_RDONLY | O_CLOEXEC)
         guard descriptor >= 0 else { throw failure(path) }
@@ -22,7 +24,7 @@ enum InputFile {
             .failed, "\(path) is longer than 16 MiB, the limit of a message", advice: "send it in parts")
     }
 
-    /// What standard input has now, at least a byte; nothing at its end.
+    /// Reads what standard input has now, waiting for at least one byte; returns nothing at its end.
     static func readSome() throws(CommandFailure) -> [UInt8] {
         try readSome(from: STDIN_FILENO, named: "standard input")
     }

@@ -6,7 +6,7 @@ import HoldfastClient
     import Glibc
 #endif
 
-// An instance of a template is a symbolic link to it, so it is there again after every restart, and `ls` shows it.
+// An instance of a template is a symbolic link to it, so it survives every restart, and `ls` shows it.
 
 struct InstanceCommand: AsyncParsableCommand {
     static let configuration = CommandConfiguration(
@@ -30,7 +30,7 @@ struct InstanceCommand: AsyncParsableCommand {
             }
         }
 
-        /// The template's file, below sessions.d.
+        /// The template's file, in sessions.d.
         var template: String { session.prefix { $0 != "@" } + "@.toml" }
         var folder: String { "\(place.configDirectory)/sessions.d" }
         var link: String { "\(folder)/\(session).toml" }

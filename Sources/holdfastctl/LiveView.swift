@@ -5,25 +5,25 @@ import HoldfastClient
     import Glibc
 #endif
 
-/// Why a view that keeps itself up to date is drawn again.
+/// Why a live view is drawn again.
 enum LiveInput: Sendable, Equatable {
     /// A second has passed.
     case tick
     /// Something happened to a session.
     case changed
     case key(LiveKey)
-    /// The terminal has another size.
+    /// The terminal's size has changed.
     case resized
-    /// The daemon cannot be reached: the sentence.
+    /// The daemon cannot be reached, for the reason in the sentence.
     case detached(String)
 }
 
-/// What a person presses.
+/// A key that a person presses.
 enum LiveKey: Sendable, Equatable {
     case up, down, enter, escape
     case letter(Character)
 
-    /// - Parameter bytes: what one read of the terminal gave.
+    /// - Parameter bytes: what one read of the terminal returned.
     static func keys(_ bytes: ArraySlice<UInt8>) -> [LiveKey] {
         var keys: [LiveKey] = []
         var rest = bytes
@@ -48,10 +48,10 @@ enum LiveKey: Sendable, Equatable {
     }
 }
 
-/// What happens while a view is shown, in its order.
+/// The inputs of a live view, in the order in which they happen.
 enum LiveInputs {
     /// - Parameters:
-    ///   - session: whose events; `nil` for all.
+    ///   - session: the session whose events are wanted; `nil` for all.
     ///   - readsKeys: whether a person may press keys.
     static func stream(_ client: HoldfastClient, session: String? = nil, readsKeys: Bool) -> AsyncStream<LiveInput> {
         AsyncStream(bufferingPolicy: .bufferingNewest(64)) { continuation in
@@ -83,11 +83,13 @@ enum LiveInputs {
     }
 }
 
-/// What a person does to the terminal: keys, and another size. On a thread of its own, because reading waits.
+/// Reads what a person does to the terminal: keys, and changes of its size. It has a thread of its own, because reading
+/// blocks.
 private final class LiveReader: Sendable {
     private let readsKeys: Bool
     private let take: @Sendable (LiveInput) -> Void
-    /// A byte for each SIGWINCH. Static, since a signal's handler writes it; written before the handler is there.
+    /// A pipe with a byte for each SIGWINCH. Static because a signal handler writes to it; set before the handler is
+    /// installed.
     nonisolated(unsafe) private static var sizes: [Int32] = [-1, -1]
 
     private init(readsKeys: Bool, take: @escaping @Sendable (LiveInput) -> Void) {
@@ -95,7 +97,7 @@ private final class LiveReader: Sendable {
         self.take = take
     }
 
-    /// It ends with the terminal.
+    /// Starts the thread, which ends with the terminal.
     static func start(readsKeys: Bool, _ take: @escaping @Sendable (LiveInput) -> Void) {
         if sizes[0] < 0, pipe(&sizes) == 0 {
             for end in sizes {
@@ -122,7 +124,7 @@ private final class LiveReader: Sendable {
     private func run() {
         var buffer = [UInt8](repeating: 0, count: 64)
         while true {
-            // A negative descriptor is not looked at.
+            // poll ignores a negative descriptor.
             var waiting = [
                 pollfd(fd: readsKeys ? STDIN_FILENO : -1, events: Int16(POLLIN), revents: 0),
                 pollfd(fd: Self.sizes[0], events: Int16(POLLIN), revents: 0),
@@ -144,17 +146,17 @@ private final class LiveReader: Sendable {
     }
 }
 
-/// Some lines of a terminal that are drawn again and again in the same place.
+/// Some lines of a terminal that are redrawn in the same place.
 struct LiveLines {
     private let terminal: Terminal
-    /// How long each line is that stands there.
+    /// The length of each line that is drawn now.
     private var drawn: [Int] = []
 
     init(_ terminal: Terminal) {
         self.terminal = terminal
     }
 
-    /// - Parameter lines: fit for a terminal; each is cut to its width, and all to its height.
+    /// - Parameter lines: safe for a terminal. Each is cut to the terminal's width, and their number to its height.
     mutating func show(_ lines: [String]) {
         let (width, height) = (terminal.width, terminal.height)
         let shown = lines.prefix(max(height - 1, 1)).map { Terminal.fitted($0, to: width) }
@@ -167,10 +169,11 @@ struct LiveLines {
     }
 }
 
-/// The whole of a terminal, and its keys, for as long as a view is shown.
+/// The whole screen of a terminal, and its keys, while a view is shown.
 struct FullScreen: ~Copyable {
     private let terminal: Terminal
-    /// How the terminal was. Static, since a signal's handler restores it, too; written before the handlers are there.
+    /// The terminal's previous settings. Static because a signal handler restores them too; written before the handlers
+    /// are installed.
     nonisolated(unsafe) private static var before = termios()
 
     /// - Returns: `nil` when there is no terminal.
@@ -186,7 +189,7 @@ struct FullScreen: ~Copyable {
                 _exit(128 + number)
             }
         }
-        // The other screen, and no cursor.
+        // Switches to the alternate screen, and hides the cursor.
         terminal.write(Array("\u{1B}[?1049h\u{1B}[?25l".utf8))
     }
 

@@ -4,13 +4,14 @@
 
 /// A folder that the command looks into.
 enum Folder {
-    /// The names of what is in it, the hidden ones left out; `nil` when it is there and cannot be read.
+    /// Returns the names of the folder's entries except hidden ones, and none if it does not exist; `nil` when it
+    /// cannot be read.
     static func names(in folder: String) -> [String]? {
         guard let stream = opendir(folder) else { return errno == ENOENT ? [] : nil }
         defer { closedir(stream) }
         var names: [String] = []
         while let entry = readdir(stream) {
-            // A record is shorter than its type where the name is short, so the name is read in place.
+            // A record with a short name is shorter than its type, so the name is read in place.
             guard let offset = MemoryLayout<dirent>.offset(of: \.d_name) else { continue }
             let name = UnsafeRawPointer(entry).advanced(by: offset).assumingMemoryBound(to: CChar.self)
             names.append(String(cString: name))
@@ -18,7 +19,7 @@ enum Folder {
         return names.filter { !$0.hasPrefix(".") }
     }
 
-    /// Where a user wants what is soon removed again.
+    /// The user's folder for temporary files.
     static var temporary: String {
         let named = getenv("TMPDIR").map { String(cString: $0) } ?? ""
         return named.hasPrefix("/") ? named : "/tmp"
@@ -27,7 +28,9 @@ enum Folder {
 
 /// A file that the command writes.
 enum OutputFile {
-    /// Replaces the contents. - Parameter path: `-` is standard output.
+    /// Replaces the contents of a file.
+    ///
+    /// - Parameter path: `-` is standard output.
     static func write(_ text: String, to path: String) throws(CommandFailure) {
         if path == "-" {
             Terminal().write(Array(text.utf8))
@@ -46,7 +49,7 @@ enum OutputFile {
             }
             rest = rest.dropFirst(written)
         }
-        // Some file systems say only now that there was no room.
+        // Some file systems report only now that there was no room.
         guard close(descriptor) == 0 else { throw failure(path) }
     }
 

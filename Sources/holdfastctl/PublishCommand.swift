@@ -62,8 +62,8 @@ struct PublishCommand: AsyncParsableCommand {
         if isMissing { throw Self.undelivered(result, session) }
     }
 
-    /// How long to wait for an answer. The daemon itself ends the wait for a delivery; it always says that the message is
-    /// accepted.
+    /// How long to wait for an answer. The daemon itself ends the wait for a delivery; its answer then says that the
+    /// message is accepted.
     private var limit: Duration? {
         switch wait {
         case .accepted: timeout == nil ? CommonOptions.answerTimeout : timeout?.duration
@@ -96,7 +96,7 @@ struct PublishCommand: AsyncParsableCommand {
         return "Message \(result.id) is delivered\(Self.note(result.reasonCode))."
     }
 
-    /// What the server's acknowledgement says besides (MQTT 5, 3.4.2.1).
+    /// Returns what else the server's acknowledgement says (MQTT 5, section 3.4.2.1).
     private static func note(_ reasonCode: Int?) -> String {
         switch reasonCode {
         case nil, 0: ""

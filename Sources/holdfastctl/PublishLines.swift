@@ -5,16 +5,17 @@ import HoldfastClient
     import Glibc
 #endif
 
-/// `publish --lines`: every line of standard input as a message, and, however it ends, how many got how far.
+/// `publish --lines`: publishes every line of standard input as a message, and reports how many got how far, however it
+/// ends.
 struct PublishLines: Sendable {
     let client: HoldfastClient
     let json: Bool
-    /// For each answer.
+    /// How long to wait for each answer.
     let timeout: Duration?
-    /// Of each message, but for its payload.
+    /// The parameters of each message, except its payload.
     let message: MessagePublishMethod.Parameters
 
-    /// How long answers may take that come anyway, when somebody wants the end.
+    /// After an interruption: how long to wait for answers that are on their way.
     private static let patience = Duration.seconds(2)
 
     func run() async throws {
@@ -22,7 +23,7 @@ struct PublishLines: Sendable {
         let work = Task { await publish(until: interruption) }
         let watch = Task {
             for await _ in interruption.raised {
-                // When it is answered, the daemon has read every message that was sent.
+                // Once this is answered, the daemon has read every message that was sent.
                 let isTaken =
                     await (try? client.call(RPCHelloMethod.self, RPCHelloMethod.Parameters(), timeout: Self.patience))
                     != nil
@@ -53,8 +54,8 @@ struct PublishLines: Sendable {
         Interruption.end(by: signal)
     }
 
-    /// What one read of standard input brings is sent at once and in order; then its answers are awaited, so that a
-    /// fast writer is slowed down to what the daemon commits.
+    /// Sends the lines that one read of standard input brings at once and in order, then awaits their answers, so that
+    /// a fast writer is slowed down to what the daemon commits.
     private func publish(until interruption: Interruption) async -> LineTally {
         let terminal = Terminal()
         var splitter = LineSplitter()
@@ -89,11 +90,11 @@ struct LineTally {
     let session: String
     private(set) var accepted = 0
     private(set) var delivered = 0
-    /// Sent, and whether they are accepted is not known.
+    /// Sent, but it is not known whether they are accepted.
     private(set) var unanswered = 0
-    /// The daemon has read those that are not answered.
+    /// Whether the daemon has read the messages that are not answered.
     var areTaken = false
-    /// The first one.
+    /// The first error.
     var error: (any Error)?
 
     init(wait: MessagePublishMethod.Wait, session: String) {
@@ -127,7 +128,7 @@ struct LineTally {
             let noun = parts.isEmpty ? (count == 1 ? " message" : " messages") : ""
             parts.append("\(count)\(noun) \(count == 1 ? one : several)")
         }
-        // A message of QoS 0 that is sent at once is delivered, whatever is waited for.
+        // A message of QoS 0 that is sent at once counts as delivered, whatever the command waits for.
         switch wait {
         case .accepted:
             add(answered, "is accepted", "are accepted")
@@ -148,12 +149,12 @@ struct LineTally {
     }
 }
 
-/// The keys and signals that end a command, for one that has something to say then.
+/// The keys and signals that end a command, caught so that the command can report something before it ends.
 final class Interruption: Sendable {
-    /// An element when it was raised.
+    /// Has an element as soon as one was caught.
     let raised: AsyncStream<Void>
 
-    /// Both are written by the signal's handler; a byte that is never read keeps the pipe readable.
+    /// Both are written by the signal handler. Its byte is never read, so the pipe stays readable.
     nonisolated(unsafe) private static var ends: [Int32] = [-1, -1]
     nonisolated(unsafe) private static var number: Int32 = 0
 
@@ -178,7 +179,7 @@ final class Interruption: Sendable {
         pthread_detach(thread)
         for number in [SIGINT, SIGTERM, SIGHUP] {
             Glibc.signal(number) { number in
-                // The second time it ends at once.
+                // A second signal ends the process at once.
                 Glibc.signal(number, SIG_DFL)
                 Interruption.number = number
                 var byte: UInt8 = 0
@@ -195,12 +196,13 @@ final class Interruption: Sendable {
         }
     }
 
-    /// What ended it; `nil` if nothing did.
+    /// The signal that was caught; `nil` if there was none.
     var signal: Int32? { Self.number == 0 ? nil : Self.number }
 
-    /// What standard input has now, at least a byte; nothing at its end. `nil` when it was interrupted.
+    /// Reads what standard input has now, waiting for at least one byte; returns nothing at its end, and `nil` after an
+    /// interruption.
     ///
-    /// Blocks this thread; nothing else of this process needs it, the client has its own.
+    /// Blocks this thread, which nothing else in this process needs: the client has its own.
     func readSome() throws(CommandFailure) -> [UInt8]? {
         var waiting = [
             pollfd(fd: STDIN_FILENO, events: Int16(POLLIN), revents: 0),
@@ -222,12 +224,12 @@ final class Interruption: Sendable {
     }
 }
 
-/// How far it is, on a terminal, when it takes long and does not come from the keyboard.
+/// Shows the progress on a terminal when publishing takes long and the lines do not come from the keyboard.
 private struct LineProgress {
     private var lines: LiveLines?
     private let begin = ContinuousClock.now
     private var next: ContinuousClock.Instant
-    /// Of a file; `nil` for a pipe.
+    /// The size of standard input if it is a file; `nil` for a pipe.
     private let size: Int?
     private var isShown = false
 
@@ -257,7 +259,7 @@ private struct LineProgress {
 
 /// The progress of a long publish in words.
 enum ProgressText {
-    /// - Parameter share: how much of all that there is was read; `nil` when nobody knows.
+    /// - Parameter share: the part of the input that was read so far; `nil` when it is not known.
     static func line(_ count: Int, after seconds: Double, share: Double?) -> String {
         var text = "\(count) messages, \(Int(Double(count) / max(seconds, 0.001)))/s"
         if let share, share > 0 {
@@ -281,7 +283,7 @@ struct LineSplitter {
         return parts
     }
 
-    /// The last line, if it has no newline.
+    /// Returns the last line, if it has no newline.
     mutating func rest() -> [[UInt8]] {
         defer { begun = [] }
         return begun.isEmpty ? [] : [begun]

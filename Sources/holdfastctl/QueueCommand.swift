@@ -81,7 +81,7 @@ struct QueueCommand: AsyncParsableCommand {
             guard id.isEmpty == all else { throw ValidationError("Give either ids or --all.") }
         }
 
-        /// One for each call, since a call takes only so many ids.
+        /// Returns the parameters of several calls, since one call takes at most 1000 ids.
         func parameters(_ state: QueuedMessageState = .quarantined) -> [MessageQueueParameters] {
             guard !all else { return [.init(session: session, selection: .all(state))] }
             return stride(from: 0, to: id.count, by: 1000).map { start in
@@ -152,7 +152,7 @@ struct QueueCommand: AsyncParsableCommand {
     }
 }
 
-/// What became of the messages of a decision.
+/// The outcome of `queue retry` or `queue drop`.
 struct QueueTally {
     let verb: String
     private(set) var count = 0
@@ -189,7 +189,7 @@ enum QueueText {
     ) -> [String] {
         let count = result.messages.count
         let kind = state.map { " \($0.rawValue)" } ?? ""
-        // The list may be a part of what there is.
+        // The list may be incomplete.
         let part = result.next == nil ? "" : "the first "
         let overview = "\(session): \(part)\(count)\(kind) message\(count == 1 ? "" : "s")"
         guard count > 0 else { return [printable("\(overview).")] }

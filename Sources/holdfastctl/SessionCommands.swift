@@ -37,7 +37,8 @@ struct DisconnectCommand: AsyncParsableCommand {
     @Argument(help: "The session.", completion: .sessions) var session: String
 
     func run() async throws {
-        // It is down within seconds: what is in flight has a limit, and the goodbye as well.
+        // The session is down within seconds: the wait for messages in flight is limited, and so is that for the
+        // goodbye.
         try await command(
             SessionDisconnectMethod.self, .init(session: session, wait: true), session, common, timeout: nil)
     }
@@ -103,7 +104,7 @@ struct WaitOptions: ParsableArguments {
     var seconds: Double? { wait ? timeout.seconds : nil }
 }
 
-/// What the outcome of a command means for the exit code.
+/// What the outcome of a command means for the exit status.
 enum CommandOutcome {
     /// - Parameter isConnect: whether the session was to be connected.
     static func failure(
@@ -130,7 +131,7 @@ private func command<Method: ControlMethod>(
     _ method: Method.Type, _ parameters: Method.Parameters, _ session: String, _ common: CommonOptions,
     timeout: SpanArgument?
 ) async throws where Method.Result == SessionStateResult {
-    // The daemon answers when the time is over; "never" is waited for as long as the connection lasts.
+    // The daemon answers when the time is over. With "never", the wait lasts as long as the connection.
     let limit = timeout.map { $0.duration.map { $0 + CommonOptions.answerTimeout } } ?? CommonOptions.answerTimeout
     let answer = try await common.client().callUndecoded(method, parameters, timeout: limit)
     let result = try decode(SessionStateResult.self, answer)

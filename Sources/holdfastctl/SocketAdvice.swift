@@ -5,7 +5,7 @@ import HoldfastClient
     import Glibc
 #endif
 
-/// What to do about a socket that cannot be used: that depends on who named it, on the host and on the user.
+/// Advice about a socket that cannot be used. It depends on who named the socket, on the host and on the user.
 struct SocketAdvice: Equatable {
     static let standardPath = "/run/holdfast/control.sock"
 
@@ -16,16 +16,16 @@ struct SocketAdvice: Equatable {
     enum Owner: Equatable {
         case root
         case group(String)
-        /// As in a container that does not know the host's groups.
+        /// A group without a name, as in a container that does not know the host's groups.
         case unnamedGroup(UInt32)
-        /// The socket cannot be looked at.
+        /// The socket cannot be examined.
         case unknown
     }
 
     var origin = Origin.standard
     var hasSystemd = true
     var owner = Owner.unknown
-    /// The user is a member of the group, and this process began before that.
+    /// Whether the user is a member of the group, but became one only after logging in.
     var isMemberSinceLogin = false
 
     var ifNotRunning: String {
@@ -53,7 +53,7 @@ struct SocketAdvice: Equatable {
         }
     }
 
-    /// Where the daemon's own words are.
+    /// Where to find what the daemon itself says.
     var ifBroken: String {
         origin == .standard && hasSystemd ? "see: systemctl status holdfast" : "see what the daemon has logged"
     }

@@ -64,7 +64,7 @@ struct StatusCommand: AsyncParsableCommand {
         if check, let failure = Self.failure(sessions) { throw failure }
     }
 
-    /// Draws again whenever something changes, and once a second, because it tells for how long.
+    /// Draws again whenever something changes, and once a second because durations are shown.
     private func followInPlace(_ client: HoldfastClient, _ terminal: Terminal) async {
         var view = LiveLines(terminal)
         var shown: [SessionStatus] = []
@@ -101,7 +101,7 @@ struct StatusCommand: AsyncParsableCommand {
         return lines
     }
 
-    /// What `--check` ends with; the sentences were printed already.
+    /// Returns what `--check` ends with; the sentences are printed already.
     static func failure(_ sessions: [SessionStatus]) -> CommandFailure? {
         sessions.allSatisfy { $0.state == .connected } ? nil : CommandFailure(.notConnected, "")
     }
@@ -133,7 +133,7 @@ private struct StatusFollower {
                 do throws(ClientError) {
                     show(try await client.call(SessionStatusMethod.self, .init(session: name)))
                 } catch .connectionLost {
-                    // The watch says so itself, and goes on.
+                    // The watch reports this itself, and continues.
                 }
             case .detached(let error):
                 Terminal.complain(["holdfastctl: \(error); waiting for the daemon"])

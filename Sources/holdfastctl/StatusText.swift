@@ -2,7 +2,7 @@ import ControlAPI
 
 /// The state of a session in words.
 enum StatusText {
-    /// One sentence: the state, since when, why, what comes next and when.
+    /// Returns one sentence: the state, since when, why, what comes next and when.
     static func sentence(for status: SessionStatus, now: RFC3339) -> String {
         sentence(for: status, times: TimeText(now: now))
     }
@@ -38,7 +38,8 @@ enum StatusText {
         return printable(text + old + refusing) + "."
     }
 
-    /// The sentence about all of them, for example `5 sessions: 4 connected, 1 reconnecting (edge-2: dns-failed)`.
+    /// Returns a sentence about all sessions, for example `5 sessions: 4 connected, 1 reconnecting (edge-2:
+    /// dns-failed)`.
     static func overview(of sessions: [SessionStatus]) -> String {
         guard !sessions.isEmpty else {
             return "No session is configured; holdfastctl config init NAME creates one."
@@ -110,7 +111,7 @@ enum StatusText {
         }
     }
 
-    /// What a person does about it: the reason's own hint, for this session.
+    /// What a person can do about it: the reason's own hint, for this session.
     private static func remedy(_ status: SessionStatus, _ effect: String) -> String {
         status.reason?.hint ?? "holdfastctl connect \(status.session) \(effect)"
     }

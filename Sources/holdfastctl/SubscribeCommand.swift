@@ -41,7 +41,8 @@ struct SubscribeCommand: AsyncParsableCommand {
         try await withThrowingTaskGroup(of: Void.self) { group in
             for subscription in subscriptions {
                 group.addTask {
-                    // Printed before the next is taken: a slow reader is met by the client's bounded buffers.
+                    // Each message is printed before the next one is taken: for a slow reader, the client's buffers are
+                    // bounded.
                     for try await element in subscription where await printer.take(element) { return }
                 }
             }
@@ -52,7 +53,8 @@ struct SubscribeCommand: AsyncParsableCommand {
 }
 
 extension SubscribeCommand {
-    /// Printed first, then acknowledged: killed in between, it is printed again.
+    /// Prints each message first and acknowledges it then: if the command is killed in between, the message is printed
+    /// again.
     private func consume(_ consumer: String, _ client: HoldfastClient, _ printer: MessagePrinter) async throws {
         let messages = try await client.consume(session: session, filter: filters[0], qos: qos, consumer: consumer)
         if messages.missed > 0 {
@@ -95,7 +97,7 @@ struct UnsubscribeCommand: AsyncParsableCommand {
 private actor MessagePrinter {
     private let terminal: Terminal
     private let json: Bool
-    /// `nil`: without end.
+    /// `nil`: no limit.
     private var remaining: Int?
 
     init(terminal: Terminal, json: Bool, remaining: Int?) {
@@ -104,7 +106,7 @@ private actor MessagePrinter {
         self.remaining = remaining
     }
 
-    /// - Returns: whether it was the last one that is wanted.
+    /// - Returns: whether this was the last message that is wanted.
     func take(_ element: MessageSubscription.Element) -> Bool {
         guard remaining != 0 else { return true }
         switch element {
@@ -126,7 +128,7 @@ private actor MessagePrinter {
         }
     }
 
-    /// Into a pipe the payload goes byte by byte; on a terminal it must not be able to control it.
+    /// The payload goes into a pipe unchanged; on a terminal it must not be able to control the terminal.
     private static func line(_ message: ReceivedMessage, isTerminal: Bool) -> [UInt8] {
         let payload = message.payload
         let shown =

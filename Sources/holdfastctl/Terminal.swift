@@ -6,16 +6,17 @@ import Vocabulary
     import Glibc
 #endif
 
-/// Standard output and error, and the clock: all that the command touches beside the socket.
+/// Standard output and error, and the clock: all that the command touches besides the socket.
 struct Terminal {
     enum Colour: String, CaseIterable {
         case auto, always, never
     }
 
-    /// Colour and glyphs: on a terminal, unless NO_COLOR is set to something; or as `--color` says.
+    /// Whether to use colour and glyphs: as `--color` says, or on a terminal unless NO_COLOR is set to something or
+    /// TERM is `dumb`.
     var isColoured: Bool
     var isTerminal: Bool
-    /// Whether lines that were written can be written again in their place.
+    /// Whether lines that were written can be overwritten in place.
     var canDraw: Bool
 
     /// - Parameter colour: what `--color` says.
@@ -32,24 +33,24 @@ struct Terminal {
         canDraw = isTerminal && kind != "dumb" && !kind.isEmpty
     }
 
-    /// How many characters a line has, where somebody reads it; a program gets whole lines.
+    /// The width to wrap lines at on a terminal; `nil` otherwise, since a program gets whole lines.
     var wrap: Int? { isTerminal ? width : nil }
 
-    /// How many characters a line has; 80 when nobody knows.
+    /// How many characters a line has; 80 when that is not known.
     var width: Int {
         var size = winsize()
         if isTerminal, ioctl(STDOUT_FILENO, UInt(TIOCGWINSZ), &size) == 0, size.ws_col > 0 { return Int(size.ws_col) }
         return getenv("COLUMNS").flatMap { Int(String(cString: $0)) }.map { min(max($0, 40), 1000) } ?? 80
     }
 
-    /// How many lines there are; 24 when nobody knows.
+    /// How many lines there are; 24 when that is not known.
     var height: Int {
         var size = winsize()
         if isTerminal, ioctl(STDOUT_FILENO, UInt(TIOCGWINSZ), &size) == 0, size.ws_row > 0 { return Int(size.ws_row) }
         return 24
     }
 
-    /// How many characters a line takes; colours take none.
+    /// Returns how many characters a line takes; colours take none.
     static func room(for line: String) -> Int {
         var isEscape = false
         return line.count { character in
@@ -60,10 +61,10 @@ struct Terminal {
         }
     }
 
-    /// As much of a line as there is room for; colours take none.
+    /// Cuts a line to a number of characters; colours take none.
     static func fitted(_ line: String, to width: Int) -> String {
         guard room(for: line) > width else { return line }
-        // The last one that fits gives way to the mark.
+        // The mark replaces the last character that fits.
         var left = max(width - 1, 1)
         var fitted = ""
         var isEscape = false
@@ -81,7 +82,7 @@ struct Terminal {
         return fitted + "…" + (hasColours ? "\u{1B}[0m" : "")
     }
 
-    /// Whatever stands in it, only our own colours and line breaks get through.
+    /// Prints a text. Of its control characters, only our own colours and line breaks get through.
     func print(_ text: String) {
         write(Array(Self.shown(text).utf8))
     }
@@ -90,7 +91,7 @@ struct Terminal {
         text.split(separator: "\n", omittingEmptySubsequences: false).map { plain($0) + "\n" }.joined()
     }
 
-    /// Without control characters, but for `ESC [ digits m`.
+    /// Returns a line without control characters, except for `ESC [ digits m`.
     private static func plain(_ line: Substring) -> String {
         line.split(separator: "\u{1B}[", omittingEmptySubsequences: false).enumerated().map { index, part in
             guard index > 0 else { return printable(String(part)) }
@@ -104,13 +105,13 @@ struct Terminal {
         for line in lines { print(line) }
     }
 
-    /// A table, of which a terminal shows as much of each line as it has room for.
+    /// Prints a table. On a terminal, its lines are cut to the width.
     func print(table lines: [String]) {
         print(isTerminal ? lines.map { Columns.fitted($0, to: width) } : lines)
     }
 
-    /// Ends the command when nobody reads its output any more. For commands that may have nothing to write for a long time:
-    /// a write would notice it.
+    /// Ends the command when nobody reads its output any more. For commands that may write nothing for a long time;
+    /// otherwise a write would notice it.
     func endWithReader() {
         guard !isTerminal else { return }
         var thread = pthread_t()
@@ -125,7 +126,7 @@ struct Terminal {
         pthread_detach(thread)
     }
 
-    /// The result of a method, with `"schema": 1` added.
+    /// Prints the result of a method, with `"schema": 1` added.
     func print(json value: JSONValue) {
         let line = JSONText.line(value)
         write(isTerminal ? JSONText.escaped(line) : line)
@@ -146,12 +147,12 @@ struct Terminal {
         _ = write(Array(shown.map(Self.shown).joined().utf8), to: STDERR_FILENO)
     }
 
-    /// A question, which the answer follows on the same line.
+    /// Writes a question; the answer follows on the same line.
     static func prompt(_ question: String) {
         _ = write(Array(question.utf8), to: STDERR_FILENO)
     }
 
-    /// An error as one JSON object.
+    /// Writes an error as one JSON object.
     static func complain(json value: JSONValue) {
         _ = write(JSONText.line(value), to: STDERR_FILENO)
     }
@@ -167,7 +168,7 @@ struct Terminal {
         return true
     }
 
-    /// A sentence about a session, with a mark in the colour of its state where that is wanted.
+    /// Returns a sentence about a session, with a mark in the colour of its state where colours are wanted.
     func marked(_ sentence: String, _ state: SessionStatus.State) -> String {
         guard isColoured else { return sentence }
         return "\u{1B}[\(Self.colour(state))m●\u{1B}[0m \(sentence)"
@@ -183,7 +184,7 @@ struct Terminal {
         }
     }
 
-    /// - Parameter isAbsolute: dates instead of spans.
+    /// - Parameter isAbsolute: whether to show dates instead of spans.
     static func times(isAbsolute: Bool = false) -> TimeText {
         let now = RFC3339.wallClock
         return TimeText(now: now, offset: offset(at: time_t(now.milliseconds / 1000)), isAbsolute: isAbsolute)
@@ -198,17 +199,18 @@ struct Terminal {
 
 /// What `--json` prints.
 enum JSONText {
-    /// The version of the shape.
+    /// The version of the output's format.
     static let schema: Int64 = 1
 
-    /// One line: the object with `"schema": 1` added.
+    /// Returns one line: the object with `"schema": 1` added.
     static func line(_ value: JSONValue) -> [UInt8] {
         var members = value.members ?? ["value": value]
         members["schema"] = .integer(schema)
         return OutgoingLine.encode(JSONValue.object(members)) ?? []
     }
 
-    /// The same JSON without control characters. They stand in strings only, and most of them need not be escaped there.
+    /// Returns the same JSON without control characters. They occur only in strings, where most of them need not be
+    /// escaped.
     static func escaped(_ line: [UInt8]) -> [UInt8] {
         let text = String(decoding: line, as: UTF8.self)
         guard text.unicodeScalars.dropLast().contains(where: { !$0.isPlain }) else { return line }
@@ -224,7 +226,7 @@ enum JSONText {
         return Array((shown + "\n").utf8)
     }
 
-    /// A value of this command's own as JSON.
+    /// Returns a value of this command's own as JSON.
     static func value(_ encodable: some Encodable) -> JSONValue {
         guard let line = OutgoingLine.encode(encodable), let value = try? JSONValue(parsing: line[...]) else {
             return .null

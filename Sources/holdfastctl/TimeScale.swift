@@ -38,7 +38,7 @@ struct TimeScale {
         self.ticks = ticks
     }
 
-    /// The time of day; the day where it begins.
+    /// Returns the time of day, or the date at the beginning of a day.
     private static func label(_ time: Int64, local: Int64, step: Int64, offset: Int64) -> String {
         let time = RFC3339(milliseconds: time)
         if local % 86_400_000 == 0 { return String(time.date(offset: offset).suffix(5)) }

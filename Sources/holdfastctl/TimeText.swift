@@ -39,7 +39,7 @@ struct TimeText {
         if seconds < 0.000_05 { return shortest }
         if seconds < 0.0095 { return number(seconds * 1000) + " ms" }
         if seconds < 0.9995 { return "\(Int((seconds * 1000).rounded())) ms" }
-        // Down, not to the nearest: "for 1 min" is said when a minute has passed.
+        // Rounds down: "for 1 min" is said only when a minute has passed.
         let whole = Int(seconds)
         switch whole {
         case ..<60: return "\(max(whole, 1)) s"

@@ -8,11 +8,11 @@ struct Timeline: Equatable {
         case connected
         /// Connecting or reconnecting.
         case trying
-        /// Trying would be in vain: there is no network.
+        /// There is no network, so trying would be in vain.
         case offline
         /// Nothing is tried: somebody disconnected it, or it failed.
         case down
-        /// The daemon did not run, or nothing is kept of that time.
+        /// The daemon did not run, or the history of that time is not kept.
         case unknown
     }
 
@@ -20,34 +20,34 @@ struct Timeline: Equatable {
         var condition: Condition
         var start: Int64
         var end: Int64
-        /// Why; `nil` when nobody knows.
+        /// Why; `nil` when it is not known.
         var reason: String?
     }
 
-    /// A session that was connected, and then was not.
+    /// A time in which a session that had been connected was not.
     struct Outage: Equatable {
         var session: String
         var start: Int64
-        /// Whether it had begun even before that.
+        /// Whether the outage had begun before `start`.
         var beganBefore = false
-        /// Whether the session left the connection for a new one.
+        /// Whether the session itself gave up the connection for a new one.
         var isPlanned = false
         /// `nil` while it lasts.
         var end: Int64?
         /// In seconds.
         var length: Double
         var reason: String
-        /// How it ended, or what goes on instead.
+        /// How it ended, or the present state while it lasts.
         var ending: String
     }
 
     struct Row: Equatable {
         var session: String
-        /// Without gaps, from the start to the end of the timeline.
+        /// The spans from the start to the end of the timeline, without gaps.
         var spans: [Span]
         var outages: [Outage]
 
-        /// The part of the time of which anything is known that the session was connected, 0 to 1.
+        /// The part of the known time in which the session was connected, 0 to 1; `nil` when nothing is known.
         var availability: Double? {
             let known = spans.filter { $0.condition != .unknown }.reduce(0) { $0 + $1.end - $1.start }
             let connected = spans.filter { $0.condition == .connected }.reduce(0) { $0 + $1.end - $1.start }
@@ -57,7 +57,7 @@ struct Timeline: Equatable {
 
     var start: Int64
     var end: Int64
-    /// By name of the session.
+    /// Ordered by the session's name.
     var rows: [Row]
 
     /// Ordered by their start.
@@ -66,9 +66,9 @@ struct Timeline: Equatable {
     }
 
     /// - Parameters:
-    ///   - entries: all of the time from `start` on, in their order.
-    ///   - earlier: of each session the last entry before `start`, if there is one.
-    ///   - sessions: those that there are now; whatever else is in the entries is gone.
+    ///   - entries: all entries from `start` on, in their order.
+    ///   - earlier: the last entry of each session before `start`, if there is one.
+    ///   - sessions: the sessions that exist now; any other session in the entries is gone.
     init(
         start: Int64, end: Int64, entries: [SessionHistoryEntry], earlier: [SessionHistoryEntry],
         sessions: [SessionStatus]
@@ -88,7 +88,7 @@ struct Timeline: Equatable {
 }
 
 extension Timeline {
-    /// Without the time at the beginning of which nothing is known of any session.
+    /// The timeline without the time at its beginning of which nothing is known about any session.
     var fitted: Timeline {
         let begins = rows.compactMap { row in row.spans.first { $0.condition != .unknown }?.start }
         guard let first = begins.min(), first > start else { return self }
@@ -140,7 +140,7 @@ private struct RowBuilder {
     private var last: SessionHistoryEntry?
     /// The outage under way.
     private var outage: Timeline.Outage?
-    /// Whether somebody had asked for what took the session away: that is no outage, unless the daemon calls it one.
+    /// Whether somebody asked for what ended the connection. That is not an outage, unless the daemon calls it one.
     private var isAskedFor = false
 
     init(session: String, start: Int64, end: Int64) {
@@ -150,7 +150,7 @@ private struct RowBuilder {
         cursor = start
     }
 
-    /// The last entry before the timeline begins.
+    /// Takes the last entry before the timeline begins.
     mutating func begin(with entry: SessionHistoryEntry) {
         condition = .init(entry)
         reason = entry.reason.message
@@ -162,7 +162,7 @@ private struct RowBuilder {
     }
 
     mutating func take(_ entry: SessionHistoryEntry) {
-        // The clock may have been set: an entry is never before the one that came first.
+        // The clock may have been set: no entry counts as earlier than the one before it.
         let time = min(max(entry.time.milliseconds, cursor), end)
         close(at: time)
         condition = .init(entry)
@@ -173,19 +173,19 @@ private struct RowBuilder {
         } else if outage == nil, !Self.isStop(entry) {
             outage = begun(by: entry, at: time)
             isAskedFor = Self.isAskedFor(entry)
-            // A session that was not connected before has lost nothing; it is told only if it lasts.
+            // A session that was not connected before has lost nothing. This is reported only while it lasts.
             outage?.beganBefore = entry.from != .connected
         }
     }
 
     mutating func finish(_ status: SessionStatus?) -> Timeline.Row {
         if last == nil, let status {
-            // Nothing happened, or nothing of it is kept; but since when it is as it is now, is known.
+            // Nothing happened, or no entry of it is kept, but the status says since when the present state has lasted.
             close(at: min(max(status.since.milliseconds, start), end))
             condition = .init(status)
             reason = status.reason?.message
         } else if status == nil {
-            // The session is not configured any more.
+            // The session is no longer configured.
             condition = .unknown
             reason = nil
             outage = nil
@@ -196,7 +196,7 @@ private struct RowBuilder {
             guard !outage.isPlanned || outage.length >= Self.longestPlanned else {
                 return Timeline.Row(session: session, spans: spans, outages: outages)
             }
-            // Why it was lost, or, if it was not connected in all the time that is known, why it is not.
+            // Why the session was lost, or, if it was never connected in the known time, why it is not connected now.
             if outage.beganBefore, let reason = status?.reason { outage.reason = reason.message }
             outage.ending =
                 switch condition {
@@ -227,12 +227,12 @@ private struct RowBuilder {
             reason: entry.reason.message, ending: "")
     }
 
-    /// Seconds that a reconnect which somebody asked for, or which the session made for a better connection, may take.
+    /// How many seconds a reconnect may take that somebody asked for, or that the session made for a better connection.
     private static let longestPlanned = 10.0
 
     private static func isLocal(_ entry: SessionHistoryEntry) -> Bool { entry.reason.group == "local" }
 
-    /// Somebody stopped the session, or the daemon: that is no outage.
+    /// Whether somebody stopped the session or the daemon, which is not an outage.
     private static func isStop(_ entry: SessionHistoryEntry) -> Bool {
         isLocal(entry) && (entry.to == .disconnecting || entry.to == .disconnected)
     }
@@ -245,10 +245,10 @@ private struct RowBuilder {
         guard var ended = outage else { return }
         outage = nil
         if isAskedFor, entry.outage == nil { return }
-        // What only connected for the first time was no outage.
+        // Connecting for the first time is not the end of an outage.
         guard !ended.beganBefore || ended.start < start else { return }
         ended.end = time
-        // Measured without the wall clock, if the daemon was there all the time.
+        // The daemon's length, measured without the wall clock, if the daemon ran all the time.
         ended.length = entry.outage ?? Double(max(0, time - ended.start)) / 1000
         guard !ended.isPlanned || ended.length >= Self.longestPlanned else { return }
         ended.ending = entry.mode.map { "connected, \($0.rawValue) reconnect" } ?? "connected"

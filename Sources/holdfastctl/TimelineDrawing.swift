@@ -1,9 +1,9 @@
 import ControlAPI
 
-/// A timeline as a picture that needs nothing else: an SVG file without scripts, fonts or references.
+/// A timeline as a self-contained picture: an SVG file without scripts, fonts or references.
 ///
 /// The colours are those of Okabe and Ito, which people with any colour vision can tell apart; the heights of the bars
-/// say the same without colour.
+/// convey the same without colour.
 struct TimelineDrawing {
     var timeline: Timeline
     /// Seconds that the local clock is ahead of UTC.
@@ -45,7 +45,7 @@ struct TimelineDrawing {
         return count == 0 ? "No outages" : count == 1 ? "1 outage" : "\(count) outages"
     }
 
-    /// The picture in a sentence per session, for those who cannot see it.
+    /// The picture in words, one sentence per session, for people who cannot see it.
     private var description: String {
         timeline.rows.map { row in
             let part = row.availability.map { "connected \(TimelineText.percent($0)) of the time" } ?? "unknown"
@@ -61,7 +61,8 @@ struct TimelineDrawing {
                 Self.width - Self.margin, baseline - 6, row.availability.map(TimelineText.percent) ?? "–",
                 " text-anchor=\"end\""),
         ]
-        // What is short is drawn last and a pixel wide at least, so that it is seen.
+        // The spans without a connection are drawn last, and every span at least a pixel wide, so that short ones can
+        // be seen.
         let spans = row.spans.sorted { ($0.condition == .connected ? 0 : 1) < ($1.condition == .connected ? 0 : 1) }
         for span in spans {
             let (from, to) = (x(span.start), x(span.end))
@@ -122,7 +123,7 @@ struct TimelineDrawing {
         return time.date(offset: offset) + " " + time.time(offset: offset).prefix(8)
     }
 
-    /// Two digits after the point at most.
+    /// Returns a number with at most two digits after the point.
     private static func number(_ value: Double) -> String {
         let hundredths = Int((value * 100).rounded())
         let (whole, rest) = (hundredths / 100, hundredths % 100)
@@ -130,7 +131,7 @@ struct TimelineDrawing {
         return rest % 10 == 0 ? "\(whole).\(rest / 10)" : "\(whole).\(rest / 10)\(rest % 10)"
     }
 
-    /// Text of servers and users, fit for XML.
+    /// Makes text from servers and users safe for XML.
     static func escaped(_ text: String) -> String {
         var escaped = ""
         for character in printable(text).unicodeScalars {
@@ -169,7 +170,7 @@ extension Timeline.Condition {
         }
     }
 
-    /// Of the full bar.
+    /// The height as a part of the full bar.
     fileprivate var height: Double {
         switch self {
         case .connected: 1

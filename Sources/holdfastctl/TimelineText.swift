@@ -2,7 +2,7 @@ import ControlAPI
 
 /// A timeline in characters: a row per session, the hours, what the characters mean, and the outages.
 struct TimelineText {
-    /// What one character says of its part of the time.
+    /// What one character shows of its part of the time.
     enum Cell: CaseIterable, Equatable {
         case connected
         /// Connected for at least half of it, but not all the time.
@@ -10,18 +10,18 @@ struct TimelineText {
         case trying, offline, down, unknown
     }
 
-    /// How it is drawn.
+    /// How the bars are drawn.
     enum Style {
         case plain, blocks, colouredBlocks
     }
 
     var timeline: Timeline
-    /// In characters; from 40 on nothing is cut off.
+    /// The width in characters; from 40 on nothing is cut off.
     var width: Int
     var style: Style
     /// Seconds that the local clock is ahead of UTC.
     var offset: Int64
-    /// How many outages are listed; the newest.
+    /// How many outages are listed at most; the newest ones are.
     var maximumOutages = Int.max
 
     private var nameWidth: Int { timeline.rows.map { printable($0.session).count }.max() ?? 0 }
@@ -48,7 +48,7 @@ struct TimelineText {
 
     // MARK: Rows
 
-    /// What each of `count` equal parts of the time looks like.
+    /// Returns what each of `count` equal parts of the time looks like.
     static func cells(of row: Timeline.Row, start: Int64, end: Int64, count: Int) -> [Cell] {
         var cells: [Cell] = []
         var spans = row.spans[...]
@@ -66,7 +66,8 @@ struct TimelineText {
         return cells
     }
 
-    /// What is known wins over what is not: else a day would hide the first minutes of a daemon.
+    /// Returns the cell for a part of the time. Known conditions win over unknown ones: otherwise, where a cell is a
+    /// day, the first minutes of a daemon would be hidden.
     private static func cell(_ times: [Timeline.Condition: Int64]) -> Cell {
         let known = times.filter { $0.key != .unknown }
         if known.count == 1, known[.connected] != nil { return .connected }
@@ -132,7 +133,7 @@ struct TimelineText {
         return lines + Columns.table(["SESSION", "START", "LENGTH", "END", "REASON"], rows).map { fitted("  " + $0) }
     }
 
-    /// A terminal would break a line that is too long in the middle of a table.
+    /// Cuts a line that a terminal would otherwise break in the middle of a table.
     private func fitted(_ line: String) -> String {
         style == .plain || line.count <= width ? line : line.prefix(max(width - 1, 1)) + "…"
     }
@@ -142,7 +143,7 @@ struct TimelineText {
         return time.date(offset: offset) + " " + time.time(offset: offset).prefix(8)
     }
 
-    /// Without the date when that is the one of the end.
+    /// Returns a time, without its date when that is the date of the end.
     private func moment(_ time: Int64) -> String {
         let (date, today) = (date(time), date(timeline.end))
         return date.prefix(10) == today.prefix(10) ? String(date.suffix(8)) : date
@@ -152,7 +153,7 @@ struct TimelineText {
         text + String(repeating: " ", count: max(0, width - text.count))
     }
 
-    /// `100 %` only if it was; two digits after the point, cut off.
+    /// Returns a part in per cent, rounded down to two digits after the point: `100 %` means all of it.
     static func percent(_ part: Double) -> String {
         let hundredths = Int(part * 10_000)
         guard hundredths < 10_000 else { return "100 %" }

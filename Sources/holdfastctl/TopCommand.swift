@@ -16,7 +16,7 @@ struct TopCommand: AsyncParsableCommand {
     func run() async throws {
         let terminal = common.terminal
         let client = common.client()
-        // A user without permission is told so on a screen that stays.
+        // A missing permission must be reported before the screen is switched, where the message would be lost.
         let first = try await Self.sessions(client)
         guard terminal.isTerminal, !common.json else {
             throw CommandFailure(
@@ -73,7 +73,7 @@ struct TopCommand: AsyncParsableCommand {
         try await client.call(SessionListMethod.self, NoParameters(), timeout: CommonOptions.answerTimeout).sessions
     }
 
-    /// - Returns: what became of it, in words.
+    /// - Returns: the outcome in words.
     private static func carryOut(_ request: TopModel.Request, _ client: HoldfastClient) async -> String {
         let limit = CommonOptions.answerTimeout
         do {

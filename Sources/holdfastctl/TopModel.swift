@@ -1,13 +1,13 @@
 import ControlAPI
 
-/// What `top` shows, from what the daemon said: pure, so that a test can look at every line.
+/// What `top` shows, made from what the daemon said. It is pure, so that a test can check every line.
 struct TopModel {
-    /// What a key asks for beside another selection.
+    /// What a key asks for, besides another selection.
     enum Request: Equatable {
         case reconnect(String), connect(String), disconnect(String), history(String), quit
     }
 
-    /// How many values of the round trip a sparkline has, one for each second.
+    /// How many round-trip times a sparkline has, one for each second.
     static let samples = 20
 
     private(set) var sessions: [SessionStatus] = []
@@ -19,13 +19,13 @@ struct TopModel {
     /// What the last line says, until something else is said.
     var message: String?
 
-    /// Takes what the daemon says of all sessions, once a second.
+    /// Takes the status of all sessions: once a second, and whenever something changes.
     mutating func take(_ sessions: [SessionStatus], at now: RFC3339) {
         self.sessions = sessions.inNaturalOrder
         let names = Set(sessions.map(\.session))
         if selection.map({ !names.contains($0) }) ?? true { selection = self.sessions.first?.session }
         let seconds = last.map { now.seconds(since: $0.time) } ?? 0
-        // News between two seconds change what is shown, and not how fast something is.
+        // A status that comes between two seconds changes what is shown, but not the rates.
         guard last == nil || seconds >= 0.5 else { return }
         roundTrips = roundTrips.filter { names.contains($0.key) }
         for session in sessions {
@@ -68,7 +68,7 @@ struct TopModel {
     /// A column of the table.
     private struct Column {
         var heading: String
-        /// The narrower the terminal, the fewer are shown: those with the highest numbers go first.
+        /// On a narrow terminal, the columns with the highest ranks are left out first.
         var rank: Int
     }
 
@@ -78,13 +78,13 @@ struct TopModel {
         Column(heading: "", rank: 8), Column(heading: "QUEUE", rank: 2), Column(heading: "OUT/s", rank: 5),
         Column(heading: "IN/s", rank: 5), Column(heading: "WHY", rank: 1),
     ]
-    /// As much of the last column as it is worth to be shown for.
+    /// How many characters of the last column must have room before another column is shown.
     private static let least = 16
 
     /// - Parameters:
     ///   - width: how many characters a line has.
-    ///   - height: how many lines there are. Of few, the selected session has the first, then the keys, the heading and the
-    ///     overview.
+    ///   - height: how many lines there are. If there are few, the selected session comes first, then the keys, the
+    ///     heading and the overview.
     ///   - isColoured: whether the selection and the states have colours.
     func lines(times: TimeText, width: Int, height: Int, isColoured: Bool) -> [String] {
         let table = table(times, width: width)
@@ -114,7 +114,7 @@ struct TopModel {
         let rows = sessions.map { row($0, times) }
         var shown = Array(Self.columns.indices)
         func room() -> Int {
-            // The mark of the selection, and a gap behind each column.
+            // The mark of the selection, and a gap after each column.
             shown.reduce(2) { sum, column in
                 let cells = [Self.columns[column].heading] + rows.map { $0[column] }
                 let widest = cells.map(\.count).max() ?? 0
@@ -156,7 +156,7 @@ struct TopModel {
         return value > 0 && value < 10 ? "\((value * 10).rounded() / 10)" : "\(Int(value.rounded()))"
     }
 
-    /// The round trips of the last seconds, against the longest of them; a dot where there was no connection.
+    /// Returns the last round-trip times as bars, relative to the longest of them; a dot stands for no connection.
     static func sparkline(_ values: [Double?]) -> String {
         let blocks = Array("▁▂▃▄▅▆▇█")
         let longest = values.compactMap { $0 }.max() ?? 0

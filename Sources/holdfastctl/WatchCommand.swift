@@ -81,7 +81,7 @@ struct WaitCommand: AsyncParsableCommand {
 
     func run() async throws {
         let client = common.client()
-        // A session that does not exist is refused here, and not waited for.
+        // A session that does not exist is refused here instead of being waited for.
         for session in sessions {
             _ = try await client.call(
                 SessionStatusMethod.self, .init(session: session), timeout: CommonOptions.answerTimeout)
@@ -150,7 +150,7 @@ struct WaitProgress: Sendable {
                 codes[name] = reason.code
             }
         case .detached:
-            // A state of before is no state of now.
+            // The states may have changed by the time the daemon is back.
             isKnown = false
         case .dropped:
             break
@@ -184,7 +184,8 @@ struct WaitProgress: Sendable {
 }
 
 extension WaitProgress {
-    /// Of those that are down, only the ones that failed are waited for, so that it is said.
+    /// Whether to wait for a session that was not named. Of those that are down, only failed ones are waited for, so
+    /// that the failure is reported.
     private func connectsByItself(_ name: String) -> Bool {
         switch states[name] {
         case .disconnected, .disconnecting: wanted != .connected
@@ -193,7 +194,9 @@ extension WaitProgress {
     }
 }
 
-/// Carries out the work, but gives up after a while. - Returns: `nil` when it took too long.
+/// Carries out the work, but gives up after a while.
+///
+/// - Returns: `nil` when the work took too long.
 func within<Value: Sendable>(
     _ limit: Duration?, _ work: @escaping @Sendable () async throws -> Value
 ) async throws -> Value? {

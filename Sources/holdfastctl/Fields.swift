@@ -10,7 +10,7 @@ struct FieldOptions: ParsableArguments {
     var fields: FieldList?
 }
 
-/// Names of members; a member of a member follows a full stop: `outbox.queued`.
+/// Names of members. A full stop leads to a member of a member: `outbox.queued`.
 struct FieldList: ExpressibleByArgument, Equatable {
     let names: [String]
 

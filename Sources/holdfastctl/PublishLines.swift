@@ -154,7 +154,7 @@ final class Interruption: Sendable {
     /// Has an element as soon as one was caught.
     let raised: AsyncStream<Void>
 
-    /// Both are written by the signal handler. Its byte is never read, so the pipe stays readable.
+    /// The signal handler writes to both. Its byte is never read, so the pipe stays readable.
     nonisolated(unsafe) private static var ends: [Int32] = [-1, -1]
     nonisolated(unsafe) private static var number: Int32 = 0
 

@@ -38,8 +38,8 @@ enum StatusText {
         return printable(text + old + refusing) + "."
     }
 
-    /// Returns a sentence about all sessions, for example `5 sessions: 4 connected, 1 reconnecting (edge-2:
-    /// dns-failed)`.
+    /// Returns a sentence about all sessions, for example
+    /// `5 sessions: 4 connected, 1 reconnecting (edge-2: dns-failed)`.
     static func overview(of sessions: [SessionStatus]) -> String {
         guard !sessions.isEmpty else {
             return "No session is configured; holdfastctl config init NAME creates one."

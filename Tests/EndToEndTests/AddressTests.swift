@@ -4,7 +4,7 @@ import Support
 import Testing
 
 /// An endpoint whose name has several addresses, of one family or both. The path of a session is that of the address in
-/// use; while it has no connection, all of them count.
+/// use; without a connection, all of them count.
 extension EndToEnd {
     @Suite struct Addresses {}
 }
@@ -13,8 +13,8 @@ extension EndToEnd.Addresses {
     private static let name = "server.test"
     private static let endpoint = "mqtt://\(name):1883"
 
-    /// A session that makes no attempt by itself but the first one, nor looks whether somebody is back: what it does
-    /// later, a change of the network made it do.
+    /// A session that makes only the first attempt on its own, and does not knock: whatever it does later, a change of
+    /// the network caused it.
     private func idleSession(_ daemon: DaemonProcess) throws {
         try daemon.writeSession(
             "main",
@@ -37,7 +37,7 @@ extension EndToEnd.Addresses {
         try await withLab { lab, daemon in
             let server = try await LabServer(lab)
             try await server.start()
-            // Nobody hears of those that are sent there, and the way there is the other uplink.
+            // Nothing that is sent to these is answered, and the way to them is the other uplink.
             try await lab.router.nft(
                 "add table ip hole; add chain ip hole pass { type filter hook forward priority 0; }; "
                     + "add rule ip hole pass ip daddr { 10.77.9.7, 10.77.9.8 } drop")
@@ -51,7 +51,7 @@ extension EndToEnd.Addresses {
             let connected = try await events.until(.connected)
             #expect(connected.path?.interface == "up0")
             #expect(try await daemon.status().counters.attempts == 1)
-            // What becomes of the way to the others is no news, what becomes of this one's is.
+            // Changes of the paths to the others are no news, those of this one are.
             try await lab.host.ip("link set up1 down")
             try await lab.host.ip("link set up1 up")
             try await until("up1 is up") { try await lab.host.ip("link show up1").contains("state UP") }
@@ -90,7 +90,7 @@ extension EndToEnd.Addresses {
             let server = try await LabServer(lab)
             try await server.start()
             try lab.host.hosts("\(LabFamily.ipv6.server) \(Self.name)", "\(Lab.serverAddress) \(Self.name)")
-            // So that it is not the first one in use.
+            // Breaks IPv4, so that it is not the family in use at first.
             try await lab.breakNetwork()
             try idleSession(daemon)
             try await daemon.start()
@@ -163,14 +163,14 @@ extension EndToEnd.Addresses {
             let events = try await daemon.events()
             try await events.until("waiting for the name") { $0.phase == .waiting && $0.reason?.code == "dns-failed" }
             try lab.host.hosts("\(Lab.serverAddress) \(Self.name)")
-            // Written again as it was, as at the renewal of a lease, it is no news.
+            // The same contents written again, as when a lease is renewed, are no news.
             try lab.host.resolver("nameserver \(Lab.serverAddress)")
             try lab.host.resolver("nameserver \(Lab.serverAddress)", "search test")
             let told = try await events.until("told that the name may resolve now") { $0.event == .pathChanged }
             #expect(told.change == "maybe")
             try await events.until(.connected)
             #expect(try await daemon.status().counters.attempts == 2)
-            // When the session is connected, it is worth a probe.
+            // For a connected session, a change is worth a probe.
             try lab.host.resolver("nameserver \(Lab.serverAddress)")
             try await events.until("told of the resolver again") { $0.change == "maybe" }
             try await until("the server is probed") { await server.log.contains("Received PINGREQ") }

@@ -2,8 +2,8 @@ import ControlAPI
 import Support
 import Testing
 
-// Sessions that may not use every network. The host has two uplinks of type ethernet; a tunnel, as a VPN has one, and what
-// passes for a modem, are made where a test needs them.
+// Sessions that may not use every network. The host has two uplinks of type ethernet. Tests that need a tunnel, as a
+// VPN has one, or something that passes for a modem, make it themselves.
 
 extension EndToEnd {
     @Test func `a session for ethernet waits while the default route is a VPN's, and says why`() async throws {
@@ -64,7 +64,7 @@ extension EndToEnd {
             try await daemon.publish("2", to: "bound", wait: .delivered)
             #expect(try await daemon.status().counters.connects == 1)
 
-            // And the one that it may use is not replaced by another.
+            // And another interface does not replace the one that it may use.
             try await lab.uplinkUp()
             try await lab.host.ip("link set up1 down")
             try await events.until(.waitingForNetwork)
@@ -102,7 +102,7 @@ extension EndToEnd {
             let events = try await daemon.events()
             #expect(try await events.until(.connected).path?.interface == "up0")
 
-            // The kernel prefers the modem now, and the session does not.
+            // The kernel now prefers the modem; the session does not.
             try await lab.host.ip(
                 "route add default via 10.77.0.254 metric 100", "route replace default via 10.77.1.254")
             try await daemon.publish("1", to: "metered", wait: .delivered)

@@ -8,8 +8,8 @@ struct Certificates {
     let key: String
 
     /// - Parameters:
-    ///   - days: for how long the server's certificate is good from now on; negative when it has been.
-    ///   - clock: how far the clock of its maker is ahead, as libfaketime writes it.
+    ///   - days: for how long the server's certificate is valid from now on; negative if it has expired.
+    ///   - clock: how far the clock of its issuer is ahead, as libfaketime writes it.
     init(_ lab: Lab, name: String, days: Int = 2, clock: String? = nil) async throws {
         let folder = lab.directory
         authority = "\(folder)/ca.pem"
@@ -26,12 +26,12 @@ struct Certificates {
             lab, name, certificate, key, days: days, extensions: ["-extfile", "\(folder)/extensions"], clock: clock)
     }
 
-    /// Another certificate for the server, in the same place.
+    /// Issues another certificate for the server, in the same place.
     func renew(name: String, in lab: Lab) async throws {
         try await sign(lab, name, certificate, key, extensions: ["-extfile", "\(lab.directory)/extensions"])
     }
 
-    /// A client's certificate; the files appear at once and whole.
+    /// Issues a client's certificate; each file appears as a whole.
     func issue(_ name: String, to file: String, in lab: Lab) async throws {
         try await sign(lab, name, "\(file).pem.new", "\(file).key.new", extensions: [])
         for kind in ["key", "pem"] { rename("\(file).\(kind).new", "\(file).\(kind)") }

@@ -3,7 +3,7 @@ import Foundation
 import Support
 import Testing
 
-/// The clients for other languages in Examples, against a real daemon.
+/// The clients for other languages in Examples, with a real daemon.
 extension EndToEnd {
     enum ClientLanguage: String, CaseIterable, Sendable {
         case python, go
@@ -22,7 +22,7 @@ extension EndToEnd {
             }
         }
 
-        /// It fetches nothing, and compiles the standard library once.
+        /// Runs Go, which downloads nothing and compiles the standard library only once.
         static func go(_ words: String..., in lab: Lab) async throws -> String {
             let cache = URL(filePath: examples).deletingLastPathComponent().appending(path: ".build/go").path
             let result = try await lab.finish(
@@ -66,7 +66,7 @@ extension EndToEnd {
             let answered = echo.output.split(separator: "\n").compactMap { line in
                 line.hasPrefix("orders/1 ") ? Int(line.split(separator: " ")[1]) : nil
             }
-            // One may come again after a kill; the first of each are all, and in order.
+            // A number may come again after a kill; the first arrivals are complete and in order.
             var first: [Int] = []
             for number in answered where !first.contains(number) { first.append(number) }
             #expect(first == Array(1...60))

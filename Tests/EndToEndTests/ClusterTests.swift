@@ -4,7 +4,7 @@ import Support
 import Testing
 
 extension EndToEnd.Servers {
-    /// Two nodes of ejabberd, each in a network of its own; the far end is at the one that is not killed.
+    /// Two nodes of ejabberd, each in a network of its own; the far end is at the one that survives.
     ///
     ///     HOST ──── ROUTER ──┬── SERVER   first node   10.77.9.1
     ///                        └── BACKUP   second node  10.77.8.1
@@ -45,15 +45,15 @@ extension EndToEnd.Servers {
             try await near.publish("by the cluster", to: "in/1")
             try await inbox.until("by the cluster")
 
-            // The other node knows nothing of what is retained at this one (ejabberd 23.01), so that it takes a publication,
+            // In ejabberd 23.01, the other node knows nothing of what this one retains. So the test uses a publication,
             // which the session owns and brings along.
             _ = try await daemon.call(
                 PublicationPutMethod.self, .init(session: "main", topic: "state", payload: .init(text: "open")))
             let publisher = Publisher(daemon, topics: "cluster", batch: 5, pause: .milliseconds(5))
             let publishing = Task { await publisher.run() }
             try await until("some are accepted") { await publisher.count >= 200 }
-            // What the node acknowledged before it told the other one of it dies with it, and that would be the server's loss.
-            // So the last that it says is not heard: TCP's own acknowledgements are, of 52 bytes.
+            // What the node has acknowledged but not passed to the other node dies with it, and that would be the
+            // server's loss. So its last answers must not arrive; TCP's own acknowledgements, of 52 bytes, do.
             try await lab.router.nft(
                 "add table ip deaf; add chain ip deaf pass { type filter hook forward priority 0; }; "
                     + "add rule ip deaf pass ip saddr \(Lab.serverAddress) ip daddr 10.77.0.1 ip length > 52 drop")
@@ -73,7 +73,7 @@ extension EndToEnd.Servers {
             let connected = try await events.until(.connected)
             #expect(connected.resumed == false, "the session died with its node")
             #expect(try await daemon.status().endpoint == "mqtt://\(Lab.backupAddress):1883")
-            // The first attempt is refused by the dead node's host; the second one goes to the other.
+            // The first attempt is refused by the dead node's host; the second one goes to the other node.
             #expect(try await daemon.status().counters.attempts <= 4)
 
             let count = await publisher.count
@@ -89,7 +89,8 @@ extension EndToEnd.Servers {
                 }
             }
             for (topic, _) in accepted {
-                // With the session the server lost which of them it had got; what it had not acknowledged comes again.
+                // The server lost the session, and with it which of them it had received; what it had not acknowledged
+                // comes again.
                 var seen: Set<Int> = []
                 let firsts = arrived.filter { $0.topic == topic }.compactMap { Int($0.payload) }
                     .filter { seen.insert($0).inserted }

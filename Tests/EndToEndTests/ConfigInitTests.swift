@@ -3,7 +3,7 @@ import Glibc
 import Support
 import Testing
 
-/// `config init`: tried before it is written, and nothing written when it is refused.
+/// `config init`: the session is tried before its file is written, and nothing is written when the server refuses it.
 extension EndToEnd {
     private struct Beginning {
         var lab: Lab
@@ -52,7 +52,7 @@ extension EndToEnd {
 
             let again = try await beginning.begin("main")
             #expect(again.status == 1 && again.text.contains("main.toml is there already"), "\(again.text)")
-            // The server would throw one of the two out.
+            // The server would disconnect one of the two.
             let twin = try await beginning.begin("twin")
             #expect(twin.status == 1 && twin.text.contains("client-id"), "\(twin.text)")
             let named = try await beginning.begin("named", "--client-id", "edge-42-named")
@@ -84,7 +84,7 @@ extension EndToEnd {
                 daemon.configuration, "--socket", daemon.socket,
             ]
             let secret = "\(daemon.configuration)/main.secret"
-            // A program may answer, too.
+            // A program may answer too.
             let wrong = try await lab.finish(
                 ["sh", "-c", "echo wrong | \(words.map { "'\($0)'" }.joined(separator: " "))"], in: nil)
             #expect(wrong.ending == .exited(1) && wrong.output.contains("the password in \(secret)"), "\(wrong)")
@@ -152,7 +152,7 @@ extension EndToEnd {
             #expect(made.text.hasSuffix("Next: systemctl start holdfast\n"))
             #expect(try beginning.files == ["main.toml"])
 
-            // A disk with room for the name of a file, and for nothing in it.
+            // A disk with room for a file's name, but not for its contents.
             let full = """
                 mount -t tmpfs -o size=4k tmpfs '\(beginning.folder)' && head -c 4096 /dev/zero >'\(beginning.folder)/x'
                 '\(DaemonProcess.programs)/holdfastctl' config init main --endpoint mqtt://a.example --user a \

@@ -4,8 +4,8 @@ import HoldfastClient
 import Support
 import Testing
 
-/// Publishes numbered messages of QoS 1 and 2 from another host's daemon, which nobody kills, never far ahead of who takes
-/// them: on a slow machine the backlog would otherwise have no bound.
+/// Publishes numbered messages of QoS 1 and 2 from another host's daemon, which is never killed. It stays close to what
+/// the consumer has taken: on a slow machine, the backlog would otherwise grow without bound.
 private actor Source {
     let daemon: DaemonProcess
     private(set) var count = 0
@@ -17,7 +17,7 @@ private actor Source {
         self.daemon = daemon
     }
 
-    /// So many numbers have been taken.
+    /// Notes how many numbers have been taken.
     func taken(_ count: Int) { taken = count }
 
     func run() async {
@@ -52,7 +52,7 @@ private actor Source {
 }
 
 extension EndToEnd {
-    /// A consumer of `stream/#`, and somebody who publishes there from another daemon.
+    /// Runs a test with a consumer of `stream/#` and a source that publishes there from another daemon.
     private func withStream(
         _ body: (Lab, DaemonProcess, Source) async throws -> Void
     ) async throws {
@@ -106,7 +106,7 @@ extension EndToEnd {
                 try await untilMore("\(kill): more is done")
                 try await moments.wait(upTo: 100)
                 if kill % 2 == 0 {
-                    // The program ends without a word; what it held comes again to the next one.
+                    // The program ends without notice; the messages that it held come again to the next one.
                     await client.close()
                     await working.value
                     client = HoldfastClient(socket: daemon.socket)
@@ -127,7 +127,7 @@ extension EndToEnd {
             }
             try await until("the inbox is empty") { try await daemon.status().inbox.messages == 0 }
             #expect(await worker.doneAfterAcknowledgement.isEmpty, "an acknowledged message was given again")
-            // One id for each number: exactly once into the inbox.
+            // One id for each number: each message got into the inbox exactly once.
             let messages = await worker.done.filter { $0.topic == "stream/2" }
             let identifiers = Dictionary(grouping: messages, by: { $0.payload.text }).mapValues { Set($0.map(\.id)) }
             #expect(identifiers.values.allSatisfy { $0.count == 1 }, "a QoS 2 message was collected twice")
@@ -144,7 +144,7 @@ extension EndToEnd {
         }
     }
 
-    /// mosquitto sends a message once for each subscription.
+    /// mosquitto sends a message once per subscription.
     @Test func `overlapping filters make no message come twice`() async throws {
         try await withStream { lab, daemon, _ in
             var workers: [(worker: Worker, task: Task<Void, any Error>)] = []
@@ -203,7 +203,7 @@ extension EndToEnd {
             let expected = Set((0..<(await source.count)).map { "stream/2 \($0)" })
             try await until("everything is printed") { Set(printed + lines()).isSuperset(of: expected) }
             printed += lines()
-            // What was printed and not acknowledged when a printer was killed comes again: at most a window of it.
+            // What was printed but not acknowledged when a printer was killed comes again: at most a window of it.
             #expect(printed.count <= expected.count + 3 * 1024)
             let ending = try await daemon.ctl("unsubscribe", "main", "ctl")
             #expect(ending.ending == .exited(0), "\(ending.errors)")

@@ -9,7 +9,7 @@ extension EndToEnd {
             try daemon.session()
             for _ in 1...10 {
                 try await daemon.launch()
-                // As fast as can be: the moment after the announcement is what counts.
+                // As fast as possible: what counts is the moment after the announcement.
                 while await daemon.isRunning, await !daemon.log.contains("ready: ") { await Task.yield() }
                 #expect(try await daemon.stop() == .exited(0))
                 #expect(await daemon.log.contains("stopping"))
@@ -41,7 +41,7 @@ extension EndToEnd {
             #expect(text.contains("bad.toml:3:3:"))
             #expect(text.contains("\"clientid\"") && text.contains("\"client-id\""))
 
-            // Now the third one's file breaks, and the bad one is mended.
+            // Now the third one's file breaks, and the bad one is fixed.
             _ = await good.rest()
             try daemon.session("bad")
             try daemon.session("third", top: "autoconnect = maybe")

@@ -4,9 +4,9 @@ import Glibc
 import HoldfastClient
 import Support
 
-/// A holdfastd in the lab's host namespace with directories of its own, and everything to talk with it.
+/// A holdfastd in the lab's host namespace with directories of its own, and everything needed to talk to it.
 actor DaemonProcess {
-    /// Where `holdfastd` and `holdfastctl` are: beside the test bundle, or where HOLDFAST_BIN_DIR says.
+    /// The folder of `holdfastd` and `holdfastctl`: beside the test bundle, or where HOLDFAST_BIN_DIR says.
     static let programs: String = {
         if let directory = getenv("HOLDFAST_BIN_DIR") { return String(cString: directory) }
         let arguments = CommandLine.arguments
@@ -39,7 +39,8 @@ actor DaemonProcess {
 
     // MARK: Configuration
 
-    /// The usual session file, with short times; not so short that a server on a busy machine misses a heartbeat.
+    /// Writes the usual session file, with short times, but not so short that a server on a busy machine misses a
+    /// heartbeat.
     ///
     /// - Parameters:
     ///   - top: more keys of the top level.
@@ -80,19 +81,20 @@ actor DaemonProcess {
         ]
     }
 
-    /// Starts it, and returns when it answers.
+    /// Starts the daemon, and returns when it answers.
     ///
-    /// - Parameter preparation: a command of the shell that runs before it, in the same mount namespace.
+    /// - Parameter preparation: a shell command that runs before it, in the same mount namespace.
     func start(after preparation: String? = nil) async throws {
         let process = try await launch(after: preparation)
         try await until("holdfastd answers") {
             guard await process.isRunning else { throw Lab.Failure("holdfastd ended: \(process.errors)") }
-            // A call, because the client may still count as attached to the daemon before, which has ended just now.
+            // This must be a call, because the client may still count as attached to the previous daemon, which has
+            // only just ended.
             return (try? await client.call(SessionListMethod.self, NoParameters())) != nil
         }
     }
 
-    /// Starts it, and waits for nothing.
+    /// Starts the daemon without waiting.
     @discardableResult
     func launch(after preparation: String? = nil) async throws -> LabProcess {
         try FileManager.default.createDirectory(atPath: state, withIntermediateDirectories: true)
@@ -102,12 +104,12 @@ actor DaemonProcess {
         return process
     }
 
-    /// Kills it with SIGKILL.
+    /// Kills the daemon with SIGKILL.
     func kill() async throws {
         try await process?.killed()
     }
 
-    /// It does not run, and does not know it, until `resume`.
+    /// Stops the daemon with SIGSTOP, which it cannot notice, until `resume`.
     func pause() async {
         await process?.signal(SIGSTOP)
     }
@@ -116,7 +118,7 @@ actor DaemonProcess {
         await process?.signal(SIGCONT)
     }
 
-    /// Stops it as systemd does.
+    /// Stops the daemon as systemd does.
     func stop() async throws -> LabProcess.Ending? {
         await process?.signal(SIGTERM)
         return try await process?.ended(within: .seconds(180))
@@ -126,10 +128,10 @@ actor DaemonProcess {
         get async { await process?.isRunning ?? false }
     }
 
-    /// What it wrote to standard error since it was started last.
+    /// What the daemon wrote to standard error since its last start.
     var log: String { process?.errors ?? "" }
 
-    /// How much of its memory is in RAM, in KiB.
+    /// How much of the daemon's memory is in RAM, in KiB.
     var residentMemory: Int? {
         guard let process, let status = try? String(contentsOfFile: "/proc/\(process.pid)/status", encoding: .utf8)
         else { return nil }

@@ -4,10 +4,10 @@ import Glibc
 import Support
 import Testing
 
-// Connections that die, or do not, with data on their way.
+// Connections that die, or survive, while data is on its way.
 
 extension EndToEnd {
-    /// Prints how long it took; what is asserted is why the session was lost.
+    /// Prints how long it took, but only asserts why the session was lost.
     @Test func `a network that goes silent is noticed by what is sent, long before the heartbeat`() async throws {
         try await withLab { lab, daemon in
             let server = try await LabServer(lab)
@@ -40,7 +40,7 @@ extension EndToEnd {
             try await daemon.start()
             let events = try await daemon.events()
             try await events.until(.connected)
-            // A machine that stalls makes a moment longer than it should be, which then says nothing.
+            // A machine that stalls makes a moment too long; the moment then proves nothing.
             for number in 1...20 {
                 let before = try await daemon.status().counters.connects
                 let start = ContinuousClock.now
@@ -67,7 +67,7 @@ extension EndToEnd {
             let events = try await daemon.events()
             try await events.until(.connected)
             try await daemon.publish("1", to: "queue", wait: .delivered)
-            // 2000 bytes a second, and 7000 bytes of somebody else in the queue: a round trip of 3 s, all of a sudden.
+            // At 2000 bytes a second, with 7000 bytes of other traffic in the queue, a round trip suddenly takes 3 s.
             try await lab.router.run([
                 "tc", "qdisc", "add", "dev", "far", "root", "tbf", "rate", "16kbit", "burst", "1600", "latency", "60s",
             ])

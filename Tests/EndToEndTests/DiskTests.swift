@@ -7,7 +7,7 @@ import Testing
 
 @testable import DurableStore
 
-/// A file system of a few mebibytes in the place of the daemon's state directory.
+/// A file system of a few mebibytes that replaces the daemon's state directory.
 private struct SmallStateDirectory {
     let path: String
 
@@ -21,7 +21,7 @@ private struct SmallStateDirectory {
 
     func unmount() { umount2(path, Int32(MNT_DETACH)) }
 
-    /// Somebody else takes all the room that is left.
+    /// Another program takes all the room that is left.
     func fill() {
         let descriptor = open("\(path)/ballast", O_WRONLY | O_CREAT | O_APPEND, 0o600)
         let page = [UInt8](repeating: 1, count: 4096)
@@ -79,7 +79,7 @@ extension EndToEnd {
                 #expect(refusal.known == .storeFull)
                 #expect(refusal.data?.hint?.isEmpty == false)
             }
-            // Everything else goes on: what is received, what is asked, the connection.
+            // Everything else continues: receiving, answering, the connection.
             for count in 1...10 { try await server.publish("full \(count)", to: "in/a") }
             try await until("what is sent to us arrives") { await arrived.has("full 10") }
             let status = try await daemon.status()
@@ -120,7 +120,7 @@ extension EndToEnd {
             try await daemon.events().until(.connected)
             try await daemon.publish("1", to: "out/a", wait: .delivered)
             try await daemon.kill()
-            // The log goes too: it would repair what it has.
+            // The log is removed too: it would repair what it covers.
             let names = try FileManager.default.contentsOfDirectory(atPath: daemon.state)
             for name in names where name.hasPrefix("holdfast.db-") { unlink("\(daemon.state)/\(name)") }
             let file = try #require(FileHandle(forWritingAtPath: "\(daemon.state)/holdfast.db"))
@@ -130,7 +130,7 @@ extension EndToEnd {
             try await daemon.start()
             try await daemon.events().until(.connected)
             let status = try await daemon.status()
-            // Without state of our own the server's session is not to be taken up (rule 2).
+            // Without state of our own, the server's session must not be resumed (rule 2).
             #expect(status.resumed == false)
             let after = try FileManager.default.contentsOfDirectory(atPath: daemon.state)
             let aside = try #require(after.first { $0.hasPrefix("holdfast.db.corrupt-") })
@@ -144,7 +144,7 @@ extension EndToEnd {
         try await withLab { lab, daemon in
             try daemon.session(top: "autoconnect = false")
             try await daemon.start()
-            // More than the daemon and SQLite hold in memory.
+            // More than the daemon and SQLite keep in memory.
             let text = String(repeating: "x", count: 900)
             for first in stride(from: 0, to: 5000, by: 500) {
                 try await withThrowingTaskGroup { group in
@@ -155,7 +155,7 @@ extension EndToEnd {
                 }
             }
             try await daemon.kill()
-            // From the log into the file, where the damage is.
+            // Moves the rows from the log into the file, where the damage is made.
             let path = "\(daemon.state)/holdfast.db"
             try Database(path: path).execute("PRAGMA wal_checkpoint(TRUNCATE)")
             let file = try #require(FileHandle(forUpdatingAtPath: path))
@@ -169,7 +169,7 @@ extension EndToEnd {
             let far = try await LabSubscriber(lab, filter: "out/#")
             try await daemon.start()
             try await daemon.connect()
-            // Whether the damage is found at the start or when the row is read, with a key a message is one.
+            // The damage may be found at the start or when the row is read. With a key, repeated calls are one message.
             let after = MessagePublishMethod.Parameters(
                 session: "main", topic: "out/a", payload: .init(text: "after"), key: "after", wait: .delivered)
             try await until("what is published afterwards is delivered") {
@@ -220,7 +220,7 @@ extension EndToEnd {
             let other = try Database(path: "\(daemon.state)/holdfast.db")
             for _ in 1...2 {
                 for _ in 1...20 { try await publish(until: false) }
-                // The daemon commits again and again, and one of these moments is this program's.
+                // The daemon commits repeatedly; between two commits this program gets the lock.
                 try await until("the lock is this program's") { (try? other.execute("BEGIN IMMEDIATE")) != nil }
                 for _ in 1...2 { try await publish(until: true) }
                 let status = try await daemon.call(DaemonStatusMethod.self, .init())
@@ -250,7 +250,8 @@ extension EndToEnd {
                     {"jsonrpc":"2.0","id":1,"method":"message.publish","params":{"session":"main","topic":"out/a",\#
                     "payload":"\#(number)","qos":2,"key":"order-\#(number)"}}
                     """#
-                // The program does not know whether it was accepted: it may have been killed before, at or after that.
+                // The program does not know whether the message was accepted: the daemon may have been killed before,
+                // during or after that.
                 if number % 3 == 0 { _ = try await peer.ask(line) } else { try await peer.send(line) }
                 if number % 3 == 1 { _ = try await daemon.status() }
                 try await daemon.kill()
@@ -287,7 +288,7 @@ extension EndToEnd {
             #expect(retry.ending == .exited(1))
             #expect(retry.errors.contains("not quarantined"))
 
-            // Nothing of this is forgotten by a daemon that is killed.
+            // A daemon that is killed forgets nothing of this.
             try await daemon.kill()
             try await daemon.start()
             #expect(try await daemon.status().outbox.queued == 3)
@@ -305,7 +306,7 @@ extension EndToEnd {
     }
 }
 
-/// What a live consumer has got.
+/// The messages that a live consumer has received.
 private actor Arrived {
     private var payloads: Set<String> = []
 

@@ -3,8 +3,8 @@ import Support
 import SupportTiming
 import Testing
 
-/// The real daemon, a real mosquitto and real networks: see `Lab` in Support for the topology. What a test waits for is
-/// an event or a message that arrives; the limits are generous and say only when to give up.
+/// The real daemon, a real mosquitto and real networks: see `Lab` in Support for the topology. Tests wait for an event
+/// or for a message to arrive; the time limits are generous and only say when to give up.
 @Suite(
     .timed,
     .enabled(
@@ -13,8 +13,8 @@ import Testing
     ))
 struct EndToEnd {}
 
-/// Runs a test in a lab of its own, with a daemon that is not started yet. When it fails, it shows the events that were
-/// seen, and everything that the programs wrote is attached.
+/// Runs a test in a lab of its own, with a daemon that is not started yet. When the test fails, it shows the events
+/// that were seen and attaches everything that the programs wrote.
 func withLab(_ body: (Lab, DaemonProcess) async throws -> Void) async throws {
     let events = EventRecord()
     try await Lab.run { lab in

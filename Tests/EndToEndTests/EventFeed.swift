@@ -2,11 +2,11 @@ import ControlAPI
 import HoldfastClient
 import Support
 
-/// What a watch of one session has told: its events, with the snapshots of the beginning and of restarts between them.
+/// What a watch of one session has reported: its events and, at the beginning and after restarts, snapshots.
 ///
-/// A test reads them in order: `until` passes over what does not fit, and never goes back.
+/// A test reads them in order: `until` skips what does not match and never goes back.
 actor EventFeed {
-    /// The kind of an event that stands for a session in a snapshot.
+    /// The kind of an event that represents a session in a snapshot.
     static let snapshot = SessionEvent.Kind(rawValue: "snapshot")
 
     private let session: String
@@ -66,7 +66,7 @@ actor EventFeed {
         return events[index]
     }
 
-    /// Waits for the next event that fits.
+    /// Waits for the next event that matches.
     @discardableResult
     func until(
         _ what: String, within limit: Duration = .seconds(180), _ isWanted: @escaping @Sendable (SessionEvent) -> Bool
@@ -101,17 +101,17 @@ actor EventFeed {
         try await until(phase.rawValue) { $0.phase == phase }
     }
 
-    /// Everything that was told since the last event that was waited for; and nothing of it is looked at again.
+    /// Returns everything that was reported since the last event that was waited for; none of it is looked at again.
     func rest() -> [SessionEvent] {
         defer { position = events.count }
         return Array(events[position...])
     }
 
-    /// Everything that was told until now.
+    /// Everything that was reported so far.
     var all: [SessionEvent] { events }
 }
 
-/// The events of all feeds of a test, as lines, for the message of a failure.
+/// The events of all feeds of a test, as lines for the message of a failure.
 actor EventRecord {
     private var lines: [String] = []
 
@@ -123,7 +123,7 @@ actor EventRecord {
 }
 
 extension SessionEvent {
-    /// A session in a snapshot, as an event.
+    /// Makes an event of a session in a snapshot.
     init(_ status: SessionStatus, _ result: SessionWatchMethod.Result) {
         self.init(
             watch: result.watch, sequence: result.sequence, time: status.since, session: status.session,

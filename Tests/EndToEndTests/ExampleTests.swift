@@ -4,9 +4,9 @@ import NIOPosix
 import Support
 import Testing
 
-/// The example of the module MQTT, which is built on nothing but that and NIO.
+/// The example of the module MQTT, which uses only that module and NIO.
 extension EndToEnd {
-    /// It writes into a file, and is read while it runs.
+    /// Line-buffered, because it writes to a file that is read while it runs.
     private static let example = ["stdbuf", "-oL", "\(DaemonProcess.programs)/mqtt-client"]
 
     @Test func `the example of the module MQTT waits for a real server, and gets back what it published`() async throws

@@ -4,8 +4,8 @@ import HoldfastClient
 import Support
 import Testing
 
-// Faults that no other test of this suite makes. The list of all of them, and of the tests that make them, is in the
-// documentation: see Faults.md.
+// Faults that no other test of this suite makes. Documentation/Faults.md lists all of them and the tests that make
+// them.
 
 extension EndToEnd {
     @Test func `a connection that is reset is replaced at once, and what was on its way arrives`() async throws {
@@ -17,7 +17,7 @@ extension EndToEnd {
             let events = try await daemon.events()
             try await events.until(.connected)
             let far = try await LabSubscriber(lab, filter: "reset")
-            // As a firewall does that has forgotten the connection: any packet is answered with RST.
+            // Like a firewall that has forgotten the connection: every packet is answered with RST.
             try await lab.router.nft(
                 "add table ip cut; add chain ip cut pass { type filter hook forward priority 0; }; "
                     + "add rule ip cut pass ip protocol tcp reject with tcp reset")
@@ -58,7 +58,7 @@ extension EndToEnd {
 
     @Test func `a token is replaced before it ends, and nothing is lost by that`() async throws {
         try await withLab { lab, daemon in
-            // It takes any.
+            // A server that takes any token.
             let server = try await LabServer(lab)
             try await server.start()
             let token = try lab.write("token", #"{"token": "one", "expiresIn": 5}"#)
@@ -67,7 +67,7 @@ extension EndToEnd {
             let events = try await daemon.events()
             try await events.until(.connected)
             try lab.write("token", #"{"token": "two", "expiresIn": 3600}"#)
-            // A fifth of its life before the token ends.
+            // When a fifth of the token's life is left.
             try await events.until("told that the token ends") { $0.event == .credentialExpiring }
             let renewed = try await events.until(.reconnecting)
             #expect(renewed.mode == .quick)
@@ -82,7 +82,7 @@ extension EndToEnd {
             options.users = ["main": "one"]
             let server = try await LabServer(lab, options)
             try await server.start()
-            // What prints the token has the new one only when it is asked again.
+            // The command that prints the token has the new one only when it is run again.
             try lab.write("token", "one\n")
             let folder = lab.directory
             let helper = try lab.write("helper", "cat \(folder)/token; mv -f \(folder)/next \(folder)/token; true\n")
@@ -100,7 +100,8 @@ extension EndToEnd {
         }
     }
 
-    /// The wall clock alone: the kernel's own news of it cannot be made without setting the clock of this machine.
+    /// Only the wall clock changes: the kernel's own notice of that cannot be caused without setting this machine's
+    /// clock.
     @Test(.disabled(if: LabFakeClock.isInTheWay, "libfaketime does not go with a sanitizer"), arguments: [8760, -8760])
     func `a wall clock that is set by a year interrupts nothing, and no message is too old by that`(
         hours: Int
@@ -110,8 +111,8 @@ extension EndToEnd {
             try await server.start()
             try daemon.session(heartbeat: "1s", tables: "[outbox]\nmax-age = \"1h\"")
             let clock = try lab.write("clock", "+0")
-            // The library sets a variable in the first program that it is loaded into; there the Swift runtime would not find
-            // the arguments any more.
+            // The library sets a variable in the first program that loads it, and the Swift runtime would no longer
+            // find the arguments there.
             try await daemon.start(
                 after: "export LD_PRELOAD=\(LabFakeClock.library ?? "") DONT_FAKE_MONOTONIC=1 FAKETIME_NO_CACHE=1 "
                     + "FAKETIME_TIMESTAMP_FILE=\(clock) && set -- env \"$@\"")
@@ -180,7 +181,7 @@ extension EndToEnd {
         }
     }
 
-    /// 64 KiB, and as much as a line to the control socket, of 1 MiB, has room for.
+    /// 64 KiB, and as much as fits into a line of 1 MiB to the control socket.
     @Test(arguments: [64 << 10, (1 << 20) - 512])
     func `large payloads arrive whole and once in both directions, though the connection is cut in the middle`(
         size: Int
@@ -198,7 +199,7 @@ extension EndToEnd {
                 session: "main", filter: "large/#", qos: .exactlyOnce, consumer: "large")
             let working = Task { await worker.run(subscription) }
             try await until("the consumer is there") { try await daemon.status().inbox.consumers.count == 1 }
-            // A minute for a message, so that the cut is in the middle of one.
+            // A message takes a minute, so that the cut is in the middle of one.
             let rate = size * 8 / 1000 / 60
             try await lab.router.run([
                 "tc", "qdisc", "add", "dev", "far", "root", "tbf", "rate", "\(rate)kbit", "burst", "20000", "latency",
@@ -227,7 +228,7 @@ extension EndToEnd {
                 #expect(messages.allSatisfy { $0.payload.text == payload(number) }, "\(number) is whole")
                 #expect(number % 2 == 1 || Set(messages.map(\.id)).count == 1, "\(number) is there once")
             }
-            // What comes from elsewhere may be longer than a line to the daemon.
+            // A message from elsewhere may be longer than a line to the daemon.
             let file = try lab.write("mebibyte", String(repeating: "m", count: 1 << 20))
             try await lab.server.run([
                 "mosquitto_pub", "-V", "5", "-t", "large/mebibyte", "-q", "2", "-f", file,
@@ -257,7 +258,8 @@ extension EndToEnd {
             let inbox = await Inbox(reader)
             func load(_ rounds: ClosedRange<Int>) async throws {
                 for round in rounds {
-                    // 4 MiB. Each waits for the one before it, so that nothing is dropped for a reader that is only slow.
+                    // 4 MiB. Each message waits for the previous one, so that nothing is dropped for a reader that is
+                    // merely slow.
                     for number in 1...64 {
                         let text = "\(round) \(number) "
                         let accepted = try await daemon.call(
@@ -272,7 +274,8 @@ extension EndToEnd {
                     }
                 }
             }
-            // What a daemon needs for such a load is there when the first is over; the rest is what nobody reads.
+            // After the first load, the daemon has the memory that such a load needs; any growth after that is for what
+            // nobody reads.
             try await load(1...3)
             let before = try #require(await daemon.residentMemory)
             try await load(4...8)

@@ -4,7 +4,7 @@ import HoldfastClient
 import Support
 import Testing
 
-/// Make before break, at a real server: the default route moves to the other uplink, and the old address stays.
+/// Make before break, with a real server: the default route moves to the other uplink, and the old address stays.
 extension EndToEnd {
     private func move(_ lab: Lab, to gateway: String) async throws {
         try await lab.host.ip("route replace default via \(gateway)")
@@ -16,7 +16,7 @@ extension EndToEnd {
     ) async throws {
         try await withLab { lab, daemon in
             var options = LabServer.Options()
-            // In MQTT 3.1.1 a server cannot say how much it takes at a time; this one closes the connection above 20.
+            // In MQTT 3.1.1 a server cannot say how much it takes at once; this one closes the connection above 20.
             if version == "3.1.1" { options.inFlight = 2000 }
             let server = try await LabServer(lab, options)
             try await server.start()
@@ -26,8 +26,9 @@ extension EndToEnd {
             try await events.until(.connected)
             let far = try await LabSubscriber(lab, filter: "stream/#")
             let presence = try await LabSubscriber(lab, filter: "holdfast/rooms/r/presence/#")
-            // What the session publishes comes back to it: so there is a stream in either direction. With QoS 1, for with
-            // QoS 2 a stream of thousands ends after a while with a protocol error of this mosquitto (2.0.11).
+            // What the session publishes comes back to it, so there is a stream in each direction. It has QoS 1,
+            // because with QoS 2 a stream of thousands of messages ends in a protocol error of this mosquitto (2.0.11)
+            // after a while.
             let consumer = try await daemon.client.subscribe(
                 .init(session: "main", filter: "stream/#", qos: .atLeastOnce))
             let inbox = await Inbox(consumer)
@@ -61,8 +62,8 @@ extension EndToEnd {
             for topic in ["stream/1", "stream/2"] {
                 let numbers = arrived.filter { $0.topic == topic }.compactMap { Int($0.payload) }
                 #expect(numbers == accepted[topic], "\(topic) at the far end, once and in order")
-                // The old connection has a second to finish, by the clock of a machine that may be busy: what the server
-                // had no answer for then it sends again, and says so. In virtual time nothing comes twice:
+                // The old connection has a second to finish, by the clock of a machine that may be busy. The server
+                // sends again what was not acknowledged by then, and marks it. In virtual time nothing comes twice: see
                 // HandoverScenarios.
                 var seen: Set<String> = []
                 let near = await inbox.messages.filter { $0.topic == topic }
@@ -98,7 +99,7 @@ extension EndToEnd {
             let events = try await daemon.events()
             try await events.until(.connected)
             let before = try await daemon.status().counters
-            // What comes from the new address is dropped.
+            // Packets from the new address are dropped.
             try await lab.router.nft(
                 "add table ip check; add chain ip check pass { type filter hook forward priority 0; }; "
                     + "add rule ip check pass ip saddr 10.77.1.0/24 drop")
@@ -123,7 +124,7 @@ extension EndToEnd {
             try await daemon.start()
             let events = try await daemon.events()
             try await events.until(.connected)
-            // As a provider does that checks what its customers send from.
+            // Like a provider that checks its customers' source addresses.
             try await lab.router.nft(
                 "add table ip check; add chain ip check pass { type filter hook forward priority 0; }; "
                     + "add rule ip check pass iifname near1 ip saddr != 10.77.1.0/24 drop")
@@ -149,7 +150,7 @@ extension EndToEnd {
             let presence = try await LabSubscriber(lab, filter: "holdfast/rooms/r/presence/#")
             try await move(lab, to: "10.77.1.254")
             try await events.until("handed over") { $0.event == .reconnectCompleted }
-            // The will's delay, and more.
+            // The will's delay and more.
             try await Task.sleep(for: .seconds(3))
             #expect(!presence.messages.contains { $0.payload.contains("offline") })
             try await move(lab, to: "10.77.0.254")

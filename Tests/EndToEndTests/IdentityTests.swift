@@ -3,16 +3,16 @@ import HoldfastClient
 import Support
 import Testing
 
-/// Who wins when two devices have one identity and the network of one of them is lost (Nexconn's stories), when the others
-/// learn that somebody is gone, and several rooms of one user (ZEGO's): at a server that only closes the connection that is
-/// taken over (mosquitto 2.0.11), and at one that says why (ejabberd).
+/// Three questions: who wins when two devices have one identity and one of them loses its network (Nexconn's stories),
+/// when the others learn that a participant is gone, and how one user is in several rooms (ZEGO's). One server only
+/// closes the connection that is taken over (mosquitto 2.0.11), the other one says why (ejabberd).
 ///
 /// One side is behind the router, which can swallow everything; the other one is beside the server.
 extension EndToEnd {
     @Suite struct Identity {}
 }
 
-/// What a device that was cut off does when it is back, and the other one has logged in meanwhile.
+/// What a device that was cut off does when it is back after the other one has logged in.
 enum KickStory: String, CaseIterable, CustomTestStringConvertible {
     case takeOver = "take-over"
     case yield
@@ -22,7 +22,7 @@ enum KickStory: String, CaseIterable, CustomTestStringConvertible {
 
 /// How a device gets lost.
 enum Loss: String, CaseIterable, CustomTestStringConvertible {
-    /// Its network swallows everything; the server finds out by its keep-alive.
+    /// Its network swallows everything; the server notices by its keep-alive.
     case silent
     /// It is killed, and its kernel closes the connection.
     case noticed
@@ -57,7 +57,7 @@ extension EndToEnd.Identity {
             """)
     }
 
-    /// Two devices of one user, at a server that runs: A is behind the router, B is beside the server.
+    /// Runs a test with two devices of one user and a running server: A is behind the router, B is beside the server.
     private func withTwins(
         _ story: KickStory, at server: ServerCase,
         _ body: (Lab, _ a: DaemonProcess, _ b: DaemonProcess) async throws -> Void
@@ -79,7 +79,7 @@ extension EndToEnd.Identity {
         }
     }
 
-    /// A's network heals while B is connected.
+    /// Heals A's network while B is connected.
     private func meet(_ story: KickStory, _ lab: Lab, _ a: EventFeed, _ b: EventFeed) async throws {
         _ = await b.rest()
         try await lab.healNetwork()
@@ -128,10 +128,10 @@ extension EndToEnd.Identity {
         }
     }
 
-    /// What is to be found is an error as large as the server's keep-alive, on a machine that may be busy.
+    /// The test looks for errors as large as the server's keep-alive, on a machine that may be busy.
     /// Documentation/Recovery.md has what was measured.
     ///
-    /// One loss at a time: mosquitto 2.0.11 keeps a will back while a later one with the same delay waits.
+    /// One loss at a time: mosquitto 2.0.11 holds a will back while a later one with the same delay waits.
     @Test(arguments: Loss.allCases, ServerCase.here)
     func `the others learn of a loss within the presence timeout, whether the server notices it at once or not`(
         _ loss: Loss, at server: ServerCase
@@ -181,7 +181,7 @@ extension EndToEnd.Identity {
                 inboxes[room] = await Inbox(
                     try await daemon.client.subscribe(.init(session: room, filter: "~/line", qos: .exactlyOnce)))
             }
-            // A filter takes effect at the server some time after the call.
+            // A filter takes effect at the server only some time after the call.
             for room in ["one", "two"] {
                 try await until("the filter of \(room) is there") {
                     try await daemon.status(room).subscriptions.allSatisfy { $0.state == .granted }

@@ -3,8 +3,9 @@ import Foundation
 import Support
 import Testing
 
-/// The image of Examples/Container, built and run with podman: no systemd, the daemon in the foreground as user 990, its state
-/// and its socket in volumes. Its base is the Debian of `scripts/setup container`, and its network that of the lab's host.
+/// The image of Examples/Container, built and run with podman: there is no systemd, the daemon runs in the foreground
+/// as user 990, and its state and socket are in volumes. Its base is the Debian of `scripts/setup container`, and its
+/// network is that of the lab's host.
 extension EndToEnd {
     @Suite(
         "Image", .timeLimit(.minutes(30)),
@@ -13,7 +14,7 @@ extension EndToEnd {
         private static let recipe = URL(filePath: #filePath).deletingLastPathComponent().deletingLastPathComponent()
             .deletingLastPathComponent().appending(path: "Examples/Container/Containerfile").path
 
-        /// What every container of it is run with, as the recipe says.
+        /// What every container of the image is run with, as the recipe says.
         private struct Image {
             var lab: Lab
             var podman: Podman
@@ -36,7 +37,7 @@ extension EndToEnd {
                         "--cgroups", "disabled", "--network", "host", "-v", "\(configuration):/etc/holdfast:ro",
                         "-v", "holdfast-state:/var/lib/holdfast", "-v", "holdfast-run:/run/holdfast",
                     ]
-                // The tests' programs are not linked with all that they need.
+                // The tests' programs are not linked statically, so what they need is mounted.
                 for folder in try await Container.runtime(of: DaemonProcess.programs) {
                     options += ["-v", "\(folder):\(folder):ro"]
                 }
@@ -65,7 +66,7 @@ extension EndToEnd {
                 return result.output
             }
 
-            /// `holdfastctl` in another container that has the socket's volume.
+            /// Runs `holdfastctl` in another container that has the socket's volume.
             func program(
                 _ words: String..., with more: [String]
             ) async throws -> (ending: LabProcess.Ending, output: String, errors: String) {
@@ -105,7 +106,7 @@ extension EndToEnd {
                 _ = try await image.ctl("wait", "main", "--timeout", "3min")
                 let device = try await image.device()
 
-                // Its first process is the daemon, as a user without rights.
+                // The first process is the daemon, as a user without capabilities.
                 let first = try await image.podman("exec", "holdfast", "cat", "/proc/1/status")
                 for line in ["Name:\tholdfastd", "Uid:\t990\t990\t990\t990", "CapEff:\t0000000000000000"] {
                     #expect(first.contains("\(line)\n"))
@@ -114,7 +115,7 @@ extension EndToEnd {
                 #expect((log.output + log.errors).contains("ready: 1 session"))
                 #expect(!(log.output + log.errors).contains("sesame"))
 
-                // It sees the host's network.
+                // The daemon sees the host's network.
                 try await lab.uplinkDown()
                 try await lab.host.ip("link set up1 down")
                 try await until("it says that there is no network") {
@@ -122,7 +123,7 @@ extension EndToEnd {
                 }
                 #expect(try await image.ctl("publish", "main", "plant/7", "kept") == "Message 1 is accepted.\n")
 
-                // SIGTERM ends it, and the next container goes on where it was.
+                // SIGTERM ends the daemon, and the next container continues where it was.
                 try await image.podman("stop", "--time", "170", "holdfast")
                 #expect(try await image.podman("inspect", "--format", "{{.State.ExitCode}}", "holdfast") == "0\n")
                 try await image.podman("rm", "holdfast")
@@ -131,7 +132,7 @@ extension EndToEnd {
                 try await far.received("what waited") { $0.contains { $0.payload == "kept" } }
                 #expect(try await image.device() == device)
 
-                // A socket that a killed daemon left is no obstacle.
+                // A socket that a killed daemon left behind is no obstacle.
                 try await image.podman("kill", "--signal", "KILL", "holdfast")
                 try await until("it is gone") {
                     try await image.podman("inspect", "--format", "{{.State.Status}}", "holdfast") == "exited\n"

@@ -1,16 +1,16 @@
-/// What mosquitto has sent to one session, and what it was told of its arrival, read from its own log.
+/// The messages that mosquitto has sent to one session, and the acknowledgements that it got, read from its own log.
 struct InboundLedger {
     /// The messages that the session has acknowledged (PUBACK, PUBREC).
     private(set) var acknowledged: Set<ServerLog.Message> = []
-    /// How often each message was sent as another one: under a new packet identifier, or after the exchange had ended.
+    /// How often each message was sent as a new one: under a new packet identifier, or after the exchange had ended.
     ///
-    /// A server that was killed may do what it had done, and what was published to it may be published again. A message
-    /// that was sent again within its exchange counts once.
+    /// A server that was killed may repeat what it had done, and what was published to it may be published again. A
+    /// message that was sent again within its exchange counts once.
     private(set) var exchanges: [ServerLog.Message: Int] = [:]
 
-    /// QoS 2 messages that were sent under an identifier of an exchange that had not ended: a server that was killed, and
-    /// has restored an older state, takes it for free. Who has the older message must take the new one for the same
-    /// (MQTT 5, 4.3.3), so that this one is the server's to lose.
+    /// QoS 2 messages that were sent under an identifier whose exchange had not ended. A server that was killed and has
+    /// restored an older state takes the identifier for free. A receiver that has the older message must take the new
+    /// one for the same (MQTT 5, section 4.3.3), so it is the server that loses the new one.
     private(set) var confused: Set<ServerLog.Message> = []
 
     /// The message of each exchange that has not ended.
@@ -36,7 +36,7 @@ struct InboundLedger {
             guard let message = ServerLog.number(words[6]).flatMap({ open[$0] }) else { return }
             acknowledged.insert(message)
         case ("Sending", "PUBREL"):
-            // "(m5)": what is sent under this identifier from now on may be taken for another message.
+            // "(m5)": from now on, what is sent under this identifier may be taken for another message.
             if let packetID = ServerLog.number(words[5]) { open[packetID] = nil }
         default:
             break

@@ -2,7 +2,7 @@ import ControlAPI
 import HoldfastClient
 import Support
 
-/// What a live consumer has got.
+/// The messages that a live consumer has received.
 actor Inbox {
     private(set) var messages: [ReceivedMessage] = []
     private var reader: Task<Void, Never>?

@@ -4,13 +4,14 @@ import Systemd
 import Testing
 
 extension EndToEnd {
-    /// Every text of the catalog as `journalctl -x` shows it, with a record of the journal of an installed service.
+    /// Every text of the catalog as `journalctl -x` shows it, with an entry from the journal of an installed service.
     @Suite(
         "Journal", .timeLimit(.minutes(30)),
         .enabled(if: Container.obstacle == nil || LabRequirements.isAllRequired, "cannot run here"))
     struct JournalTests {
-        /// What a container cannot have: its clock is that of the host, which does not sleep, and no server of Debian's refuses
-        /// a subscription. These are written by hand; `SleepWatchTests` and `SessionLogTests` look at what the daemon writes.
+        /// What cannot happen in a container: its clock is that of the host, which does not sleep, and no server in
+        /// Debian refuses a subscription. The test writes these entries itself; `SleepWatchTests` and `SessionLogTests`
+        /// check what the daemon writes.
         private static let unseen = [MessageID.clockStepped, .resumedFromSleep, .subscriptionRefused]
 
         private static func isThere(_ id: MessageID, _ container: Container) async throws -> Bool {
@@ -37,7 +38,7 @@ extension EndToEnd {
                 try container.write(
                     "/etc/holdfast/holdfast.toml",
                     "[access]\nobserve = [\"anyone\"]\nmessage = []\n[log]\nlevel = \"debug\"\n")
-                // One server takes messages for open/# only; the other one lets nobody in without a password.
+                // One server accepts messages for open/# only; the other one requires a password.
                 try container.write(
                     "/etc/mosquitto/conf.d/test.conf",
                     """
@@ -76,16 +77,16 @@ extension EndToEnd {
             }
         }
 
-        /// What servers, programs, people and the network do.
+        /// Makes happen what servers, programs, people and the network do.
         private func happen(_ here: String, in container: Container) async throws {
             try await container.run("systemctl", "stop", "mosquitto")
             try await seen(.sessionLost, in: container)
-            // It is too old when the server is back.
+            // The message has expired when the server is back.
             try await container.run("holdfastctl", "publish", "main", "open/late", "x", "--expiry", "1s")
             try await seen(.messageDropped, in: container)
             try await container.run("systemctl", "start", "mosquitto")
             try await container.run("holdfastctl", "wait", "main", "--timeout", "3min")
-            // No text, though it says that it is one.
+            // The payload is not text although the message says so.
             try await container.shell(
                 """
                 (timeout 600 holdfastctl subscribe main 'open/#' >/dev/null & echo $! >/tmp/subscriber)
@@ -124,7 +125,7 @@ extension EndToEnd {
             try await container.run("rm", "/etc/holdfast/sessions.d/broken.toml")
             try await container.run("holdfastctl", "reload")
             try await seen(.credentialExpiring, in: container)
-            // Another device of the user is in the room when the session comes back, and it yields.
+            // Another device of the user is in the room when the session comes back, so the session yields.
             try session(
                 "guest", here, "room = \"r\"", "room-prefix = \"open\"", "[reconnect]\nkick = \"yield\"", in: container)
             try await container.run("holdfastctl", "reload")
@@ -137,7 +138,8 @@ extension EndToEnd {
             try await container.run("systemctl", "restart", "mosquitto")
             try await seen(.displaced, in: container)
 
-            // A network that comes, and news of more addresses than the socket has room for while the daemon is stopped.
+            // A network appears, and then more addresses change than the socket has room for while the daemon is
+            // stopped.
             let network = "/etc/systemd/network/lo.network"
             try container.write(network, "[Match]\nName=lo\n[Network]\nAddress=10.9.8.7/32\n")
             try await container.run("systemctl", "start", "systemd-networkd")
@@ -155,7 +157,7 @@ extension EndToEnd {
             try await seen(.netlinkOverrun, in: container)
         }
 
-        /// What disks do.
+        /// Makes happen what disks do.
         private func damage(in container: Container) async throws {
             try await container.run("systemctl", "stop", "holdfast.socket", "holdfast")
             try await seen(.stopping, in: container)

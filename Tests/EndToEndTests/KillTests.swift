@@ -4,8 +4,8 @@ import HoldfastClient
 import Support
 import Testing
 
-/// How often what is killed, and the seed of the moments. `HOLDFAST_KILLS="DAEMON SERVER SEED"` says otherwise; `make
-/// soak-kills` sets it.
+/// How often the daemon and the server are killed, and the seed of the moments. `HOLDFAST_KILLS="DAEMON SERVER SEED"`
+/// overrides it; `make soak-kills` sets that.
 private struct KillPlan {
     var daemon = 6
     var server = 4
@@ -28,30 +28,30 @@ extension EndToEnd {
 extension EndToEnd.Kills {
     /// Streams of QoS 1 and 2 in both directions, while daemon and server are killed with kill -9.
     ///
-    /// Outbound, everything that was accepted must have been acknowledged by the server in the end, in order, and no
-    /// message of QoS 2 may come again once the server's receipt for it was used. The server itself may lose what it has
-    /// acknowledged when it is killed, and this one does (it writes its state after it has answered): what counts is what
-    /// it has received, and that is in its log.
+    /// Outbound: in the end the server must have acknowledged everything that was accepted, in order, and no message of
+    /// QoS 2 may come again once the server's receipt for it was used. When the server is killed, it may lose what it
+    /// has acknowledged, and this one does, because it writes its state after it has answered. So what counts is what
+    /// it has received, which its log says.
     ///
-    /// Inbound, a durable consumer gets every number, in order, and each of QoS 2 under one id: while only the daemon is
-    /// killed none is missing and none was collected twice. This server, when it is killed, forgets what it was told, so
-    /// of what comes after that only the consumer's own promises are checked.
+    /// Inbound: a durable consumer gets every number, in order, and each of QoS 2 under one id. While only the daemon
+    /// is killed, none is missing and none is collected twice. When this server is killed, it forgets what it was told,
+    /// so for everything after that only the consumer's own promises are checked.
     @Test func `streams in both directions lose nothing and repeat nothing when daemon and server are killed`()
         async throws
     {
         let plan = KillPlan()
         var moments = Moments(seed: plan.seed)
         try await withLab { lab, daemon in
-            // With its stock window of 20. mosquitto 2.0.11 restores exchanges that were finished in the moment before it was
-            // killed, and counts them for ever. When there are as many as it allows, it refuses everything with 0x97 and
-            // closes, until the session begins anew.
+            // The server has its default window of 20. mosquitto 2.0.11 restores exchanges that ended just before it
+            // was killed, and counts them forever. When there are as many of them as it allows, it refuses everything
+            // with 0x97 and closes the connection, until the session is started again.
             let server = try await LabServer(lab)
             try await server.start()
             try daemon.session(heartbeat: "5s")
             try await daemon.start()
             let events = try await daemon.events()
             try await events.until(.connected)
-            // mosquitto 2.0.11 writes no session to disk that began with Clean Start 1, as every first one does.
+            // mosquitto 2.0.11 does not write a session to disk that began with Clean Start 1, as every first one does.
             _ = try await daemon.call(SessionReconnectMethod.self, .init(session: "main", mode: .quick))
             try await events.until("resumed") { $0.state == .connected && $0.resumed == true }
             let worker = Worker()
@@ -77,7 +77,7 @@ extension EndToEnd.Kills {
             for kill in 0..<plan.daemon {
                 let count = await publisher.count
                 try await until("\(kill): more is accepted") { await publisher.count >= count + 30 }
-                // A server that writes all its state for every message is slower than the daemon.
+                // A server that writes its whole state for every message is slower than the daemon.
                 try await caughtUp("\(kill)", daemon)
                 try await moments.wait(upTo: 300)
                 try await daemon.kill()
@@ -90,8 +90,8 @@ extension EndToEnd.Kills {
             if plan.daemon > 0 { try await check(worker, sent, await server.logs) }
             let inbound = await worker.done.count
 
-            // This mosquitto writes all its state for every message, and after a kill sends again what it has restored: a
-            // faster stream would only grow its backlog.
+            // This mosquitto writes its whole state for every message, and after a kill it sends again what it has
+            // restored: a faster stream would only make its backlog grow.
             await publisher.slow(to: .milliseconds(100))
             feeder = Publisher(
                 far, session: "far", topics: "in/again", isNumberInTopic: true, batch: 1, pause: .milliseconds(50))
@@ -150,7 +150,8 @@ extension EndToEnd.Kills {
         }
     }
 
-    /// What was sent to a durable consumer while its daemon was killed is there, and each of QoS 2 once.
+    /// Checks that everything that was sent to a durable consumer while its daemon was killed is there, each of QoS 2
+    /// once.
     private func check(_ worker: Worker, _ sent: [String: [Int]], _ logs: [String]) async throws {
         for (stream, numbers) in sent.sorted(by: { $0.key < $1.key }) {
             try await until("all of \(stream) is done", within: .seconds(300)) {
@@ -161,7 +162,7 @@ extension EndToEnd.Kills {
                 .mapValues { Set($0.map(\.id)) }
             let twice = identifiers.filter { $0.value.count > 1 }.keys.sorted()
             print("\(stream): sent \(numbers.count), collected twice \(twice.count)")
-            // With QoS 1 the server may send again what it had sent, and all that followed it.
+            // With QoS 1 the server may repeat what it had sent, with everything after it.
             guard stream.hasSuffix("2") else { continue }
             #expect(twice.isEmpty, "collected twice with QoS 2: \(twice.prefix(20))")
             for number in twice.prefix(3) { print(lines(of: "'\(stream)/\(number)'", in: logs)) }
@@ -171,7 +172,7 @@ extension EndToEnd.Kills {
         }
     }
 
-    /// What the server has logged of a topic, and of the packets with the same identifiers.
+    /// Returns what the server has logged about a topic, and about the packets with the same identifiers.
     private func lines(of topic: String, in logs: [String]) -> String {
         logs.compactMap { try? String(contentsOfFile: $0, encoding: .utf8) }
             .flatMap { $0.split(separator: "\n") }

@@ -1,7 +1,7 @@
 import Vocabulary
 
-/// When something happens to a running daemon, and what. Same seed, same moments; what they hit is up to the
-/// machine.
+/// When something happens to a running daemon, and what. The same seed gives the same moments; what they hit depends on
+/// the machine.
 struct Moments: RandomNumberGenerator {
     private var random: SplitMix64
 

@@ -4,8 +4,8 @@ import Glibc
 import Support
 import Testing
 
-/// What goes wrong when somebody sets up a session, with the screens that Documentation/Troubleshooting.md shows: each one is
-/// produced in a terminal and compared with the page. `HOLDFAST_WRITE_SCREENS=1` writes the screens into the page instead.
+/// What goes wrong when somebody sets up a session, with the screens in Documentation/Troubleshooting.md: each one is
+/// produced in a terminal and compared with the page. `HOLDFAST_WRITE_SCREENS=1` writes them into the page instead.
 extension EndToEnd {
     @Test(arguments: OperatorStory.all)
     func `the screen says what to do`(_ story: OperatorStory) async throws {
@@ -55,10 +55,10 @@ extension EndToEnd {
             #expect(wrong.0 == .exited(1))
             #expect(wrong.1.contains("there is no key \"usr\"; did you mean \"user\"?"))
             #expect(try await edit("false").0 == .exited(1))
-            // The editor gets Control-C, and is told of another size.
+            // The editor can be ended with Control-C, and is told when the terminal's size changes.
             let signals = try await edit("grep ^Sig...: /proc/self/status #").1
             #expect(signals.contains("SigBlk:\t0000000000000000\n"), "\(signals)")
-            // But for the two of glibc's own, 32 and 33.
+            // Except for 32 and 33, which are glibc's own.
             #expect(signals.contains(/SigIgn:\t0000000[01][08]0000000\n/), "\(signals)")
             let none = try await edit("true", "other")
             #expect(none.1.contains("holdfastctl config init other creates one"))
@@ -71,12 +71,12 @@ extension EndToEnd {
     }
 }
 
-/// One story: how the host comes to be so, and what somebody types.
+/// One story: how the host gets into its state, and what a person types.
 struct OperatorStory: Sendable, CustomTestStringConvertible {
     var title: String
     var commands: [String]
     var user: Person = .root
-    /// Whether the daemon does not run.
+    /// Whether the daemon is stopped.
     var isStopped = false
     var prepare: @Sendable (Lab, DaemonProcess) async throws -> Void
 
@@ -86,14 +86,14 @@ struct OperatorStory: Sendable, CustomTestStringConvertible {
 
     var testDescription: String { title }
 
-    /// The screen with the paths of an installed daemon.
+    /// Returns the screen with the paths of an installed daemon.
     static func plain(_ screen: String, _ lab: Lab, _ daemon: DaemonProcess) -> String {
         screen.replacing(daemon.socket, with: "/run/holdfast/control.sock")
             .replacing(daemon.configuration, with: "/etc/holdfast").replacing(daemon.state, with: "/var/lib/holdfast")
             .replacing("\(lab.directory)/", with: "/etc/holdfast/tls/")
     }
 
-    /// What is the same each time: without times, counts of attempts, ids and the width of columns.
+    /// Returns what is the same each time: the screen without times, counts of attempts, ids and column widths.
     static func lasting(_ screen: String) -> [String] {
         screen.split(separator: "\n").map { line in
             String(line)
@@ -126,7 +126,7 @@ extension OperatorStory {
         return server
     }
 
-    /// A server with TLS and a session that goes to it.
+    /// Sets up a server with TLS and a session that connects to it.
     private static func secure(
         _ lab: Lab, _ daemon: DaemonProcess, name: String = "broker.example", days: Int = 2, clock: String? = nil,
         knows: Bool = true
@@ -196,7 +196,7 @@ extension OperatorStory {
             try await daemon.start()
         },
         OperatorStory(title: "There is no such host", commands: ["holdfastctl check main"]) { lab, daemon in
-            // A resolver that refuses is asked once.
+            // Makes the resolver ask a refusing server only once.
             try lab.host.resolver("nameserver 127.0.0.1", "options timeout:1 attempts:1")
             try file(daemon, "endpoints = [\"mqtt://broker.exmaple\"]", user, "autoconnect = false")
             try await daemon.start()

@@ -40,7 +40,7 @@ extension EndToEnd {
             try await events.until("told that the path is lost") { $0.change == "lost" }
             let waiting = try await events.until(.waitingForNetwork)
             #expect(waiting.state == .reconnecting)
-            // News of the kernel that does not matter, for longer than the table's first delays are.
+            // Irrelevant news from the kernel, for longer than the table's first delays.
             for number in 1...20 {
                 try await lab.host.ip("addr add 10.88.\(number).1/24 dev up1", "route add 10.99.\(number).0/24 dev up1")
                 try await Task.sleep(for: .milliseconds(100))
@@ -139,7 +139,7 @@ extension EndToEnd {
             try daemon.session(heartbeat: "20s")
             try await daemon.start()
             try await daemon.events().until(.connected)
-            // What is published is not acknowledged, and a disconnect waits for that for a while.
+            // What is published is not acknowledged, and a disconnect waits for it for a while.
             try await lab.breakNetwork()
             try await daemon.publish("1", to: "goodbye")
             #expect(try await daemon.disconnect() == .disconnecting)
@@ -151,7 +151,7 @@ extension EndToEnd {
             #expect(status.reason?.code == "user-disconnect")
             let far = try await LabSubscriber(lab, filter: "goodbye")
             try await daemon.connect()
-            // Perhaps twice: what the kernel still had of the first connection may come as well.
+            // It may come twice: what the kernel still had of the first connection may arrive as well.
             try await far.received("what was accepted is there") { Set($0.map(\.payload)) == ["1"] }
         }
     }

@@ -6,8 +6,8 @@ import Testing
 @testable import DurableStore
 
 extension EndToEnd {
-    /// The Debian package on a booted Debian: installed, upgraded, downgraded, removed and purged. The programs in it are
-    /// those of the tests; `make test-package` does the same with the package of the release.
+    /// The Debian package on a booted Debian: installed, upgraded, downgraded, removed and purged. Its programs are
+    /// those of the tests; `make test-package` does the same with the release's package.
     @Suite(
         "Package", .timeLimit(.minutes(30)),
         .enabled(
@@ -59,7 +59,7 @@ extension EndToEnd {
                     #expect(properties["ActiveState"] == "active", "\(unit) runs")
                     #expect(properties["UnitFileState"] == "enabled", "\(unit) runs after a boot")
                 }
-                // The one command of a new user.
+                // The only command that a new user needs.
                 let made = try await container.shell(
                     """
                     echo sesame | holdfastctl config init main --endpoint mqtt://localhost:1883 --user edge-42 \
@@ -100,7 +100,7 @@ extension EndToEnd {
                     try await container.run("holdfastctl", "publish", "main", "far/0", "here", "--wait", "delivered")
                     return subscriber.output.contains("here")
                 }
-                // It tries each message until it is accepted, and says how far it is.
+                // It repeats each message until it is accepted, and reports its progress.
                 try container.write(
                     "/usr/local/bin/program",
                     """
@@ -131,7 +131,7 @@ extension EndToEnd {
                 let errors = try await container.finish("cat", "/tmp/errors").output
                 #expect(!errors.contains("is not running"), "the socket was there all the time: \(errors)")
 
-                // What nobody has taken yet survives the package.
+                // Messages that nobody has taken yet survive the package.
                 try await container.run("systemctl", "stop", "mosquitto")
                 try await someMore()
                 try container.write("/tmp/over", "")

@@ -3,14 +3,15 @@ import Foundation
 import Support
 import Testing
 
-/// What a change of the kernel's tables means for a session: every row of the class table, with the real kernel. What the
-/// session did is told by its events and counters and by the server's log, not by the time that it took.
+/// What a change of the kernel's tables means for a session: every row of the class table, with the real kernel. The
+/// session's events and counters and the server's log show what it did, not the time that it took.
 extension EndToEnd {
     @Suite struct Paths {}
 }
 
 extension EndToEnd.Paths {
-    /// A session that is connected by the first uplink, and sends nothing by itself for as long as the test takes.
+    /// Runs a test with a session that is connected over the first uplink and sends nothing on its own for the whole
+    /// test.
     private func withQuietSession(
         _ family: LabFamily = .ipv4, dial: String = "2s",
         _ body: (Lab, DaemonProcess, LabServer, EventFeed) async throws -> Void
@@ -29,7 +30,7 @@ extension EndToEnd.Paths {
         }
     }
 
-    /// What tells that nothing was lost: no outage, and a message goes through.
+    /// Checks that nothing was lost: there was no outage, and a message goes through.
     private func expectNoOutage(_ lab: Lab, _ daemon: DaemonProcess, _ events: EventFeed) async throws {
         try await daemon.publish("still here", to: "path", wait: .delivered)
         #expect(try await daemon.status().counters.outages == 0)
@@ -46,13 +47,13 @@ extension EndToEnd.Paths {
     @Test func `none: five hundred containers that come and go are no news`() async throws {
         try await withQuietSession { lab, daemon, server, events in
             let (before, log) = (try await daemon.status(), await daemon.log)
-            // As for 500 containers: a pair each, with an address at one end, up, and gone.
+            // As for 500 containers: a pair of interfaces each, with an address at one end, set up and removed.
             try await lab.host.ip(
                 (0..<500).map { "link add c\($0) group 7 type veth peer name d\($0) group 7" } + ["link set group 7 up"]
                     + (0..<500).map { "addr add 10.88.\($0 / 250).\($0 % 250)/32 dev c\($0)" })
             try await lab.host.ip("link del group 7")
 
-            // All of that is understood when what really matters has been.
+            // Once the daemon reports the change that matters, it has handled all of these.
             try await lab.host.ip("route del \(LabFamily.ipv4.defaultRoute(0))")
             try await events.until("told that the path is lost") { $0.event == .pathChanged }
             let told = await events.all
@@ -60,7 +61,7 @@ extension EndToEnd.Paths {
             #expect(!told.contains { $0.event == .stateChanged && $0.state != .connected })
             let network = try await daemon.call(NetworkStatusMethod.self, .init())
             #expect(network.changes.map(\.class) == ["lost"])
-            // Where the daemon is slower than the kernel, messages are lost, and it looks again at everything instead.
+            // If the daemon is slower than the kernel, messages are lost, and it looks at everything again instead.
             let isOverrun = try #require(network.counters["overruns"]) > 0
             #expect(try isOverrun || #require(network.counters["hints"]) >= 2000)
             #expect(try #require(network.counters["none"]) > 0)
@@ -81,7 +82,7 @@ extension EndToEnd.Paths {
             #expect(moved.path?.interface == "up1")
             try await probed(server)
             try await daemon.publish("still here", to: "path", wait: .delivered)
-            // Whoever changes over to the new path by himself says so.
+            // A session that moves to the new path on its own says so.
             let told = await events.all
             #expect(told.allSatisfy { $0.state != .reconnecting || $0.reason?.code == "path-moved" })
         }
@@ -109,7 +110,7 @@ extension EndToEnd.Paths {
     ) async throws {
         try await withQuietSession(family, dial: "60s") { lab, daemon, server, events in
             let before = try await daemon.status()
-            // Nothing comes by the other uplink for now, so that the old connection stays, and the next one is dialed.
+            // Nothing passes over the other uplink for now, so the old connection stays while the next one is dialed.
             try await lab.router.nft(
                 "add table inet hole; add chain inet hole pass { type filter hook forward priority 0; }; "
                     + "add rule inet hole pass \(family == .ipv4 ? "ip" : "ip6") saddr \(family.source(1)) drop")
@@ -118,7 +119,7 @@ extension EndToEnd.Paths {
             try await daemon.publish("still here", to: "path", wait: .delivered)
             #expect(try await daemon.status().counters.outages == 0)
             try await lab.host.ip(family.removal(0))
-            // In this order, and not because something was not answered.
+            // In this order, and not because something was left unanswered.
             let gone = try await events.until("told that the address is gone") { $0.change == "moved-source-gone" }
             #expect(gone.path?.source == family.source(1))
             let lost = try await events.until(.reconnecting)
@@ -139,7 +140,7 @@ extension EndToEnd.Paths {
     @Test func `moved, source gone later: a connection that was kept in vain is replaced at once`() async throws {
         try await withQuietSession { lab, daemon, server, events in
             let before = try await daemon.status()
-            // What comes by the other uplink is refused, until it has been tried.
+            // Connections over the other uplink are refused until the session has tried one.
             try await lab.router.nft(
                 "add table ip wall; add chain ip wall pass { type filter hook forward priority 0; }; "
                     + "add rule ip wall pass tcp flags syn ip saddr 10.77.1.1 counter reject with tcp reset")
@@ -187,7 +188,7 @@ extension EndToEnd.Paths {
             #expect(lost.change == "lost")
             let routes = try await lab.host.ip(family == .ipv4 ? "route" : "-6 route")
             #expect(routes.split(separator: "\n").contains { $0.hasPrefix("default") && $0.contains("linkdown") })
-            // The host knows nothing of the address there, which is gone with the link.
+            // The host no longer has the address there, which was removed with the link.
             try await lab.router.ip(
                 ["link set near0 up"] + (family == .ipv4 ? [] : ["addr add 2001:db8:77:a0::fe/64 dev near0 nodad"]))
             let returned = try await events.until("told that the path is back") { $0.event == .pathChanged }
@@ -224,7 +225,7 @@ extension EndToEnd.Paths {
     @Test func `two thousand routes at once overrun the socket, and a change among them is noticed`() async throws {
         try await withQuietSession { lab, daemon, server, events in
             await daemon.pause()
-            // 1 MiB of news may wait to be read; whatever comes then is lost.
+            // 1 MiB of news may wait to be read; whatever comes after that is lost.
             for round in 0..<4 {
                 let routes = (0..<2000).map { "10.\(100 + $0 / 250).\($0 % 250).0/24 dev up1" }
                 try await lab.host.ip(routes.map { "route \(round % 2 == 0 ? "add" : "del") \($0)" })
@@ -237,7 +238,7 @@ extension EndToEnd.Paths {
             #expect(try #require(network.counters["overruns"]) > 0)
             let told = await daemon.log.split(separator: "\n").filter { $0.contains("faster than it could be read") }
             #expect(told.count == 1)
-            // And it goes on listening.
+            // And it still listens.
             try await lab.host.ip("route add \(LabFamily.ipv4.defaultRoute(0))")
             let returned = try await events.until("told that the path is back") { $0.event == .pathChanged }
             #expect(returned.change == "returned")

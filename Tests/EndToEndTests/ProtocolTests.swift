@@ -24,7 +24,7 @@ extension EndToEnd {
             try await far.received("everything is there") { $0.map(\.payload) == ["0", "1", "2", "kept"] }
             let late = try await LabSubscriber(lab, filter: "far/#")
             try await late.received("what is retained is there") { $0.map(\.payload) == ["kept"] }
-            // The subscription ends with its reader; the session at the server does not.
+            // The subscription ends with its reader, but the session at the server does not.
             try await server.hasPersisted("near/#")
             var near: [String] = []
             for try await element in consumer {

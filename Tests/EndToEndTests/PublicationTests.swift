@@ -2,7 +2,7 @@ import ControlAPI
 import Support
 import Testing
 
-/// Retained state that a session owns, at a real server.
+/// Retained state that a session owns, with a real server.
 extension EndToEnd {
     private func put(_ daemon: DaemonProcess, _ topic: String, _ payload: String) async throws {
         _ = try await daemon.call(
@@ -32,7 +32,7 @@ extension EndToEnd {
             #expect(listed.ending == .exited(0))
             #expect(listed.output.contains("lamp/1  published"), "\(listed.output)")
 
-            // Quick: the server has them, and sends nobody anything.
+            // After a quick reconnect the server still has them, and sends nothing to anybody.
             _ = try await daemon.call(SessionReconnectMethod.self, .init(session: "main", mode: .quick))
             try await events.until(.reconnecting)
             #expect(try await events.until(.connected).resumed == true)
@@ -42,7 +42,8 @@ extension EndToEnd {
             }
             #expect(seen.map(\.topic) == ["lamp/1", "lamp/2", "lamp/end"])
 
-            // The server loses everything; a removal meanwhile is not brought back, also if the daemon is killed then.
+            // The server loses everything. A publication that is removed meanwhile does not come back, even if the
+            // daemon is killed then.
             try await server.kill()
             await server.forget()
             try await events.until(.reconnecting)
@@ -58,7 +59,7 @@ extension EndToEnd {
             #expect(kept.map { "\($0.topic) \($0.payload)" } == ["lamp/1 on"])
             try await until("the removal is carried out") { try await states(daemon) == ["lamp/1 published"] }
 
-            // A stop of the daemon is no leave, an explicit disconnect is one.
+            // Stopping the daemon is not leaving; an explicit disconnect is.
             #expect(try await daemon.stop() == .exited(0))
             let stopped = try await LabSubscriber(lab, filter: "lamp/1")
             try await stopped.received("the server keeps it") { $0.map(\.payload) == ["on"] }

@@ -5,7 +5,7 @@ import Testing
 
 /// `publish --lines` says how many messages got how far, however it ends.
 extension EndToEnd {
-    /// The command, and the end of a pipe that it reads.
+    /// The command, and the write end of a pipe that it reads.
     private struct Lines {
         let process: LabProcess
         private let pipe: Int32
@@ -13,7 +13,7 @@ extension EndToEnd {
         init(_ lab: Lab, _ daemon: DaemonProcess, _ words: String) async throws {
             let path = "\(lab.directory)/lines-\(UUID().uuidString)"
             guard mkfifo(path, 0o600) == 0 else { throw Lab.Failure("mkfifo: \(errno)") }
-            // Opened for both, nobody waits for the other.
+            // Opened for reading and writing, so that neither side waits for the other.
             pipe = open(path, O_RDWR | O_CLOEXEC)
             let command =
                 "exec '\(DaemonProcess.programs)/holdfastctl' publish \(words) --socket '\(daemon.socket)' <'\(path)'"
@@ -39,7 +39,7 @@ extension EndToEnd {
             lines.write("1\n2\n3\nthe begin of")
             try await queued(3, daemon)
             await lines.process.signal(SIGINT)
-            // As others end by Control-C: a shell sees 130.
+            // As with other programs that Control-C ends, a shell sees 130.
             #expect(try await lines.ended() == .killed(signal: SIGINT))
             #expect(lines.process.errors == "holdfastctl: interrupted: 3 messages are accepted\n")
 

@@ -2,7 +2,7 @@ import ControlAPI
 import HoldfastClient
 import Support
 
-/// Publishes numbered messages as fast as the daemon accepts them, also while it is being killed.
+/// Publishes numbered messages as fast as the daemon accepts them, even while it is being killed.
 actor Publisher {
     private let daemon: DaemonProcess
     private let session: String
@@ -32,7 +32,7 @@ actor Publisher {
         self.pause = pause
     }
 
-    /// One stream for each of QoS 1 and 2, each with its numbers in order.
+    /// Publishes one stream of QoS 1 and one of QoS 2, each with its numbers in order.
     func run() async {
         while !isStopped {
             let first = next
@@ -56,13 +56,13 @@ actor Publisher {
                 }
                 try? await Task.sleep(for: pause)
             } catch {
-                // It is just not running.
+                // The daemon is not running at the moment.
                 try? await Task.sleep(for: .milliseconds(20))
             }
         }
     }
 
-    /// How long it waits from now on after each batch.
+    /// Sets the pause after each batch from now on.
     func slow(to pause: Duration) { self.pause = pause }
 
     func stop() { isStopped = true }

@@ -2,7 +2,7 @@ import Foundation
 import Glibc
 import Support
 
-/// The control socket, byte by byte: what no client of ours would send.
+/// The control socket, byte by byte, for what no client of ours would send.
 actor RawControl {
     private let descriptor: Int32
 
@@ -29,9 +29,9 @@ actor RawControl {
         Glibc.close(descriptor)
     }
 
-    /// Sends the same bytes again and again, until nobody takes any more of them.
+    /// Sends the same bytes again and again until the daemon takes no more of them.
     ///
-    /// - Parameter maximum: how many bytes at most.
+    /// - Parameter maximum: how many bytes to send at most.
     func pour(_ bytes: [UInt8], maximum: Int) async throws {
         let descriptor = descriptor
         try await onThread {
@@ -48,14 +48,14 @@ actor RawControl {
                     continue
                 }
                 guard errno == EAGAIN else { throw Lab.Failure("send after \(sent) bytes: errno \(errno)") }
-                // Taken at a time when it is read on; if it is not within half a second, it is not.
+                // If the daemon takes nothing within half a second, it has stopped reading.
                 var waiting = pollfd(fd: descriptor, events: Int16(POLLOUT), revents: 0)
                 guard poll(&waiting, 1, 500) > 0 else { return }
             }
         }
     }
 
-    /// Sends a line, and waits for nothing.
+    /// Sends a line without waiting for an answer.
     func send(_ line: String) throws {
         let bytes = Array(line.utf8) + [UInt8(ascii: "\n")]
         let count = bytes.withUnsafeBytes { Glibc.send(descriptor, $0.baseAddress, bytes.count, Int32(MSG_NOSIGNAL)) }
@@ -66,7 +66,7 @@ actor RawControl {
         try await ask(Array(line.utf8))
     }
 
-    /// Sends a line, and returns the next one that comes.
+    /// Sends a line, and returns the next one that arrives.
     func ask(_ line: [UInt8]) async throws -> String {
         let descriptor = descriptor
         return try await onThread {

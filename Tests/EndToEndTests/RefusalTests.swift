@@ -19,9 +19,9 @@ extension EndToEnd {
             #expect(["credential-rejected", "not-authorized"].contains(code))
             #expect(failed.reason?.terminal == true)
             let before = try await daemon.status()
-            // The second one only looked whether there is another password by now.
+            // The second attempt only checked whether there is another password by now.
             #expect(before.counters.attempts == 2)
-            // Longer than the table's delays, and news of the kernel in between.
+            // Longer than the table's delays, with news from the kernel in between.
             for _ in 1...2 {
                 try await lab.host.ip("route replace default via 10.77.1.254")
                 try await lab.host.ip("route replace default via 10.77.0.254")
@@ -30,7 +30,7 @@ extension EndToEnd {
             #expect(try await daemon.status().counters.attempts == 2)
             #expect(await server.log.components(separatedBy: "New connection from").count == 2)
 
-            // It is remembered over a crash.
+            // It survives a crash.
             try await daemon.kill()
             try await daemon.start()
             let again = try await daemon.status()
@@ -93,8 +93,8 @@ extension EndToEnd {
             let events = try await daemon.events(of: "fake")
             try await daemon.connect("fake")
             let code = rubbish.starts(with: "HTTP".utf8) ? "wrong-protocol" : "protocol-error"
-            // The table's values with full jitter; the first one is the spread. Being connected for a moment, as after
-            // the CONNACK that some of the rubbish begins with, does not restart it.
+            // The table's values with full jitter; the first one is the spread. A brief connection, as after the
+            // CONNACK with which some of the rubbish begins, does not restart the table.
             for limit in [0.2, 0.25, 0.5, 1] {
                 let waiting = try await events.until("waiting") { $0.phase == .waiting }
                 #expect(waiting.reason?.code == code)

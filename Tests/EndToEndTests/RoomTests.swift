@@ -2,7 +2,7 @@ import ControlAPI
 import Support
 import Testing
 
-/// Two daemons, in one room or with one identity, at a real server.
+/// Two daemons, in one room or with one identity, with a real server.
 extension EndToEnd {
     /// Writes the session `main` of a daemon.
     private func write(
@@ -30,7 +30,7 @@ extension EndToEnd {
             """)
     }
 
-    /// Who is in the room, as a daemon sees it.
+    /// Returns who is in the room, as a daemon sees it.
     private func users(_ daemon: DaemonProcess) async throws -> [String] {
         try await daemon.call(RoomParticipantsMethod.self, .init(session: "main")).participants.map(\.user)
     }
@@ -54,7 +54,7 @@ extension EndToEnd {
             #expect(joined.device == "phone")
             #expect(try await users(bob) == ["ann", "bob"])
 
-            // Killed, and back within the presence timeout.
+            // Killed, but back within the presence timeout.
             try await ann.kill()
             try await ann.start()
             try await ann.events().until(.connected)
@@ -118,7 +118,7 @@ extension EndToEnd {
             #expect(try await new.status().state == .connected)
             #expect(try await old.call(SessionStatusMethod.self, .init(session: "main")).reason?.hint != nil)
 
-            // The other way round, by hand.
+            // The other way round, on a person's command.
             let others = try await new.events()
             try await old.connect()
             #expect(try await others.until(.failed).reason?.code == "displaced")

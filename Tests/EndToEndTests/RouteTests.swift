@@ -21,7 +21,7 @@ extension EndToEnd {
             #expect(connected.resumed == true)
             let told = await events.all
             #expect(told.contains { $0.change == "moved-source-gone" })
-            // At once: neither by the heartbeat, nor held for a while as a path that is lost.
+            // At once: it neither waits for the heartbeat nor holds the connection as on a lost path.
             #expect(!told.contains { $0.phase == .waitingForNetwork })
             #expect(try await daemon.status().counters.attempts == before.counters.attempts + 1)
         }
@@ -55,12 +55,12 @@ extension EndToEnd {
             let capture = try await LabCapture(lab)
             let events = try await daemon.events()
             try await events.until(.connected)
-            // A session is hurried at most six times a minute.
+            // A session is hurried at most six times per minute.
             for _ in 1...3 {
                 try await lab.uplinkDown()
                 try await events.until(.waitingForNetwork)
                 let count = capture.connects.count
-                // The route comes when the link is up, as from a DHCP client, and it is the news that matters.
+                // The route comes once the link is up, as from a DHCP client, and it is the route that matters.
                 try await lab.host.ip("link set up0 up")
                 try await lab.uplinkIsUp()
                 let told = try await lab.host.addDefaultRoute(via: (10, 77, 0, 254))

@@ -1,22 +1,23 @@
 /// What mosquitto has received from one session and acknowledged, read from its own log, line by line.
 struct ServerLedger {
-    /// What may not be, in words that name the line.
+    /// What must not happen, in words that quote the line.
     private(set) var faults: [String] = []
     /// The numbers that were acknowledged (PUBACK, PUBREC), by the topic of the stream.
     private(set) var acknowledged: [String: Set<Int>] = [:]
-    /// How many PUBLISH there were of each QoS, the second ones of a message too.
+    /// How many PUBLISH packets of each QoS there were, including repeated ones.
     private(set) var publishes = [0, 0, 0]
     /// Messages that the server had no room for.
     private(set) var refused = 0
-    /// How many connections found the session, and how many did not.
+    /// How many connections found the session at the server, and how many did not.
     private(set) var resumed = 0
     private(set) var anew = 0
-    /// QoS 2 messages that were sent again because the server had lost the session, with a PUBREC on its way or not.
+    /// QoS 2 messages that were sent again because the server had lost the session, whether or not a PUBREC was on its
+    /// way.
     private(set) var sentAgain = 0
 
-    /// The message that a packet identifier stands for, in the session as it is.
+    /// The message that each packet identifier stands for in the present session.
     private var messages: [Int: ServerLog.Message] = [:]
-    /// The identifier of each QoS 2 message that was received and not released yet, in the session as it is.
+    /// The identifier of each QoS 2 message in the present session that was received and not released yet.
     private var open: [ServerLog.Message: Int] = [:]
     private var seen: Set<ServerLog.Message> = []
     private var released: Set<ServerLog.Message> = []
@@ -42,7 +43,7 @@ struct ServerLedger {
             // "1795250629: Sending PUBREC to main (m21, rc151)"
             guard let packetID = ServerLog.number(words[5]), let message = messages[packetID] else { return }
             if words.count >= 7, let code = ServerLog.number(words[6]), code >= 0x80 {
-                // The exchange is over, and the message may come again as another one.
+                // The exchange is over, and the message may come again as a new one.
                 refused += 1
                 messages[packetID] = nil
                 open[message] = nil
@@ -68,7 +69,7 @@ struct ServerLedger {
         if seen.insert(message).inserted {
             if message.number <= newest[message.stream] ?? 0 { faults.append("not in order: \(line)") }
             newest[message.stream] = max(message.number, newest[message.stream] ?? 0)
-            // DUP 1 without an earlier one that arrived is right: that one was lost on its way.
+            // DUP 1 is correct even if no earlier copy arrived: that one was lost on its way.
         } else if qos == 2 {
             if released.contains(message) {
                 faults.append("sent again after its PUBREL: \(line)")

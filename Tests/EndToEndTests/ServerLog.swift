@@ -1,29 +1,30 @@
 import Foundation
 
-/// The log of a mosquitto that is started again and again, read piece by piece, each where it stopped reading.
+/// The log of a mosquitto that is restarted again and again, read piece by piece, each time from where the last read
+/// ended.
 ///
-/// It is the far end that outlives the server: it is written at once, and kill -9 takes nothing of it away. Every message
-/// of a stream has a topic of its own, PREFIX/QOS/NUMBER, so that each line says which one is meant.
+/// It is the far end that outlives the server: it is written at once, and kill -9 loses nothing of it. Every message of
+/// a stream has a topic of its own, PREFIX/QOS/NUMBER, so each line says which message it is about.
 struct ServerLog {
     /// A packet of one client.
     struct Line {
         var text: Substring
-        /// "1795244263:", "Received", "PUBLISH", "from", the client, and what is in brackets.
+        /// "1795244263:", "Received", "PUBLISH", "from", the client, and the parts in brackets.
         var words: [Substring]
         var client: Substring { words[4] }
     }
 
     struct Message: Hashable {
-        /// All levels but the last.
+        /// All levels except the last.
         var stream: String
         var number: Int
     }
 
     private var offsets: [String: UInt64] = [:]
-    /// The part of a line that was not finished when it was read.
+    /// The part of a line that was incomplete when it was read.
     private var rest: [String: String] = [:]
 
-    /// Gives every packet that was written since the last time.
+    /// Passes on every packet that was written since the last read.
     mutating func read(_ files: [String], _ take: (Line) -> Void) throws {
         for file in files {
             guard let handle = FileHandle(forReadingAtPath: file) else { continue }
@@ -43,12 +44,12 @@ struct ServerLog {
         }
     }
 
-    /// The digits of a word.
+    /// Returns the digits of a word as a number.
     static func number(_ word: Substring) -> Int? {
         Int(word.filter(\.isNumber))
     }
 
-    /// The message of a topic in quotes.
+    /// Returns the message that a topic in quotes belongs to.
     static func message(_ word: Substring) -> Message? {
         let levels = word.drop { $0 == "'" }.split(separator: "/")
         guard levels.count >= 3, let last = levels.last, let number = number(last) else { return nil }

@@ -4,7 +4,7 @@ import HoldfastClient
 import Support
 import Testing
 
-/// The makes of servers that the cases are run at.
+/// The makes of server that the cases run with.
 enum ServerMake: String, CaseIterable {
     case mosquitto, ejabberd, rabbitmq, nats
 
@@ -27,7 +27,7 @@ enum ServerMake: String, CaseIterable {
         }
     }
 
-    /// The versions of MQTT that a session may ask for there.
+    /// The versions of MQTT that a session may ask for at this make.
     var versions: [String] {
         switch self {
         case .mosquitto, .ejabberd: ["5"]
@@ -35,24 +35,24 @@ enum ServerMake: String, CaseIterable {
         }
     }
 
-    /// What the far end speaks.
+    /// The version that the far end speaks.
     var version: LabVersion { versions == ["5"] ? .five : .threeOneOne }
 
-    /// Whether a session survives that the server is killed.
+    /// Whether a session survives a kill of the server.
     var keepsSessions: Bool { self != .ejabberd }
 
-    /// RabbitMQ takes 2 for 1 (3.10): from the session, which puts up with it, and not from mosquitto's clients.
+    /// RabbitMQ (3.10) treats QoS 2 as QoS 1. The session copes with that, but mosquitto's clients do not.
     var maximumQoS: Int { self == .rabbitmq ? 1 : 2 }
 
-    /// How who is displaced gets to know it.
+    /// How a displaced session learns of it.
     enum Displacement {
         /// The server says so (MQTT 5, 4.13 and 3.14.2.1: DISCONNECT 0x8E).
         case told
-        /// The server only closes; the session looks into its room and finds who came after it. mosquitto 2.0.11 does not
-        /// tell, and in MQTT 3.1.1 no server can.
+        /// The server only closes the connection; the session looks into its room and finds who came after it.
+        /// mosquitto 2.0.11 does not say why, and in MQTT 3.1.1 no server can.
         case seen
-        /// Nor is there anything to be seen in the room: RabbitMQ has nothing retained for filters with wildcards. Under
-        /// load NATS has it too late: each of the two takes the identity back before the other one can be seen.
+        /// The room shows nothing either: RabbitMQ retains nothing for filters with wildcards. Under load, NATS shows
+        /// it too late: each of the two takes the identity back before it can see the other one.
         case suspected
     }
 

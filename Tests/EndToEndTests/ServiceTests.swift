@@ -5,8 +5,8 @@ import Systemd
 import Testing
 
 extension EndToEnd {
-    /// The service as people have it: installed on a Debian that runs systemd, and looked at with systemctl, journalctl and
-    /// holdfastctl. The server is beside it; a container for each test.
+    /// The service as people have it: installed on a Debian with systemd, and examined with systemctl, journalctl and
+    /// holdfastctl. The server runs beside it; each test has its own container.
     @Suite(
         "Service", .timeLimit(.minutes(30)),
         .enabled(if: Container.obstacle == nil || LabRequirements.isAllRequired, "cannot run here"))
@@ -31,7 +31,7 @@ extension EndToEnd {
             try await container.properties(of: "holdfast")
         }
 
-        /// The entries of the service in the journal with this identifier, or all of them.
+        /// Returns the service's journal entries with this message id, or all of them.
         private func journal(_ container: Container, _ id: MessageID? = nil) async throws -> [[String: String]] {
             try await container.run("journalctl", "--sync")
             let lines = try await container.run(
@@ -112,7 +112,7 @@ extension EndToEnd {
                 try await container.run("holdfastctl", "wait", "second", "--timeout", "3min")
                 #expect(try await journal(container, .reloadDone).count == 1)
 
-                // The settings of the daemon, all or nothing.
+                // The settings of the daemon apply completely or not at all.
                 try container.write("/etc/holdfast/holdfast.toml", "durability = \"sometimes\"\n")
                 #expect(try await container.finish("systemctl", "reload", "holdfast").ending != .exited(0))
                 let refused = try #require(try await journal(container, .reloadRefused).first)
@@ -121,7 +121,7 @@ extension EndToEnd {
                 for session in ["main", "second"] {
                     try await container.run("holdfastctl", "wait", session, "--timeout", "3min")
                 }
-                // A session whose file breaks goes on as it was.
+                // A session whose file breaks keeps its configuration.
                 try container.write("/etc/holdfast/holdfast.toml", "")
                 try container.write("/etc/holdfast/sessions.d/second.toml", "endpoints = [\"mqtt://localhost:1883\"\n")
                 #expect(try await container.finish("systemctl", "reload", "holdfast").ending != .exited(0))
@@ -145,9 +145,9 @@ extension EndToEnd {
                 let words = try await journal(container).compactMap { $0["MESSAGE"] }
                 #expect(words.contains { $0.contains("/etc/holdfast/holdfast.toml:2:") }, "\(words)")
 
-                // Somebody waits at the socket, and systemd gives up all the same.
+                // A client waits at the socket, and systemd gives up nevertheless.
                 try await container.run("systemctl", "restart", "holdfast.socket")
-                // Twenty starts may take longer than an answer may.
+                // Twenty starts may take longer than the limit for an answer.
                 try await until("it is told that nothing runs") {
                     let status = try await container.finish("holdfastctl", "status")
                     #expect([.exited(4), .exited(6)].contains(status.ending), "\(status)")
@@ -165,7 +165,7 @@ extension EndToEnd {
 
         // MARK: Ends
 
-        /// Numbered messages, and a subscriber that has a session at the server since before.
+        /// Publishes numbered messages.
         private func accept(_ numbers: ClosedRange<Int>, qos: Int, _ container: Container) async throws {
             try await container.shell(
                 "seq \(numbers.lowerBound) \(numbers.upperBound) | holdfastctl publish main far/\(qos) --lines --qos \(qos)"
@@ -190,7 +190,7 @@ extension EndToEnd {
             }
         }
 
-        /// What came of one stream: complete, in order, and of QoS 2 once.
+        /// Checks what arrived of one stream: complete, in order, and with QoS 2 once each.
         private func expect(
             _ numbers: ClosedRange<Int>, qos: Int, at subscriber: LabProcess
         ) async throws {
@@ -241,7 +241,8 @@ extension EndToEnd {
             }
         }
 
-        /// The server takes the connection and says nothing: messages are in flight, and no acknowledgement comes.
+        /// The server accepts the connection and then says nothing: messages are in flight, and no acknowledgement
+        /// comes.
         @Test func `stopping while messages are in flight ends in time, and what is installed then goes on with them`()
             async throws
         {
@@ -253,7 +254,7 @@ extension EndToEnd {
                 let service = try await service(container)
                 #expect(service["ActiveState"] == "inactive" && service["Result"] == "success")
                 #expect(try await journal(container, .stopping).count == 1)
-                // As a package is upgraded: other files in the place of the running ones.
+                // As when a package is upgraded: other files replace the running ones.
                 try await container.shell(
                     "for file in /usr/sbin/holdfastd /usr/bin/holdfastctl; do cp $file $file.new; mv $file.new $file; done"
                 )
@@ -267,7 +268,7 @@ extension EndToEnd {
         @Test func `a restart while programs publish loses nothing that was accepted`() async throws {
             try await withService { container in
                 let subscriber = try await subscriber(container)
-                // A program that tries each message until it is accepted.
+                // A program that repeats each message until it is accepted.
                 try container.write(
                     "/usr/local/bin/program",
                     "for n in $(seq 1 60); do until holdfastctl publish main far/2 $n --qos 2; do sleep 0.05; done; done\n"
@@ -288,7 +289,8 @@ extension EndToEnd {
                 try await container.run("holdfastctl", "wait", "main", "--timeout", "3min")
                 #expect(try await service(container)["ActiveState"] == "active", "it was started")
 
-                // Connects all the time; the daemon may end a connection, but there is always somebody to connect to.
+                // It connects all the time. The daemon may end a connection, but there is always a socket to connect
+                // to.
                 try container.write(
                     "/usr/local/bin/program",
                     "until test -e /tmp/over; do holdfastctl publish main a b >/dev/null; done\n")
@@ -303,7 +305,7 @@ extension EndToEnd {
                 try await container.run("systemctl", "start", "holdfast")
                 try await container.run("holdfastctl", "wait", "main", "--timeout", "3min")
 
-                // Without the unit there is a socket all the same.
+                // Without the unit there is still a socket.
                 try await container.run("systemctl", "stop", "holdfast.socket", "holdfast")
                 try await container.run("systemctl", "mask", "--now", "holdfast.socket")
                 try await container.run("systemctl", "start", "holdfast")
@@ -335,12 +337,13 @@ extension EndToEnd {
                 let told = try #require(try await journal(container, .accessDenied).first)
                 #expect(told["HOLDFAST_PEER_UID"] == id)
 
-                // Those who may look may see how far the server is; the journal belongs to others.
+                // Users who may observe can see how far away the server is; the journal is for others.
                 #expect(try await alice("holdfastctl ping --count 1").ending == .exited(0))
                 #expect(try await alice("holdfastctl check main").ending == .exited(5))
                 let log = try await alice("holdfastctl log")
                 #expect(log.ending == .exited(5) && log.errors.contains("usermod -aG systemd-journal"), "\(log)")
-                // What shows it can be ended: nothing of what this program does to signals is left.
+                // The program that shows the journal can be ended: it inherits nothing of what this program does to
+                // signals.
                 let signals =
                     "holdfastctl log --follow >/tmp/log & until grep -q ready /tmp/log; do :; done; "
                     + "cat /proc/$!/comm; grep ^SigBlk /proc/$!/status; kill $!; wait $!; echo $?"

@@ -1,7 +1,7 @@
 import Foundation
 
-/// How long, and the seed of what happens. `HOLDFAST_SOAK="MINUTES SEED"` says so; `make soak` sets it. Without it, two
-/// rounds that are the same each time.
+/// How long a soak runs, and the seed of what happens. `HOLDFAST_SOAK="MINUTES SEED"` sets both, as `make soak` does.
+/// Without it, there are two rounds that are the same each time.
 struct SoakPlan {
     var minutes: Int?
     var seed = UInt64(1)
@@ -14,7 +14,7 @@ struct SoakPlan {
         seed = numbers[1]
     }
 
-    /// What happens in a round, in this order.
+    /// Returns the faults of a round, in order.
     func faults(round: Int, _ moments: inout Moments) -> [SoakFault] {
         let isForgetful = round % 2 == 0
         guard minutes == nil else {
@@ -25,13 +25,13 @@ struct SoakPlan {
         return SoakFault.allCases.filter { $0.isForgetful == isForgetful }.shuffled(using: &moments)
     }
 
-    /// How long a fault lasts: mostly short, so that much is cut in the middle of things; some are outages.
+    /// Returns how long a fault lasts: mostly short, so that much is interrupted midway; some faults are outages.
     func length(_ moments: inout Moments) -> Duration {
         .milliseconds(Int(50 * pow(minutes == nil ? 30 : 200, Double.random(in: 0...1, using: &moments))))
     }
 }
 
-/// What happens.
+/// The faults that can happen.
 enum SoakFault: String, CaseIterable, Comparable {
     case linkDown = "link down and up"
     case addressChanged = "address changed"
@@ -49,7 +49,7 @@ enum SoakFault: String, CaseIterable, Comparable {
     case serverForgot = "server SIGKILL, its state lost"
     case takenOver = "taken over by another client"
 
-    /// Two faults at once are at different places.
+    /// Two simultaneous faults are in different places.
     enum Place { case network, server, daemon }
 
     var place: Place {
@@ -60,8 +60,8 @@ enum SoakFault: String, CaseIterable, Comparable {
         }
     }
 
-    /// Whether the server may lose what it has acknowledged. (mosquitto writes its state after it has answered, and who
-    /// takes over begins a session of its own.)
+    /// Whether the server may lose what it has acknowledged. (mosquitto writes its state after it has answered, and a
+    /// client that takes over begins its own session.)
     var isForgetful: Bool { [.serverKilled, .serverForgot, .takenOver].contains(self) }
 
     static func < (left: Self, right: Self) -> Bool { left.rawValue < right.rawValue }

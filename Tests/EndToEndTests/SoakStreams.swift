@@ -4,17 +4,17 @@ import Support
 
 /// The streams of one session in a soak: QoS 1 and 2, from it and to it. Each round has streams of its own.
 actor SoakStreams {
-    /// What one round has shown.
+    /// The result of one round.
     struct Outcome {
-        /// Messages that were accepted, by QoS; outward and inward.
+        /// Messages that were accepted, by QoS: outward and inward.
         var outward = [0, 0, 0]
         var inward = [0, 0, 0]
         var lost = 0
-        /// QoS 2 messages that came twice, and other things in the wrong order or place.
+        /// QoS 2 messages that came twice, and messages in the wrong order or place.
         var twice = 0
-        /// Messages that a server which forgot what it had sent has made indistinguishable from others.
+        /// Messages that cannot be told from others because the server forgot what it had sent.
         var confused = 0
-        /// What may not be, in words.
+        /// What must not happen, in words.
         var violations: [String] = []
     }
 
@@ -37,7 +37,7 @@ actor SoakStreams {
         feeder = publisher
     }
 
-    /// Puts the durable consumer up, once.
+    /// Attaches the durable consumer, once.
     func consume() async throws {
         let subscription = try await member.daemon.client.consume(
             session: member.session, filter: "in/\(member.session)/#", qos: .exactlyOnce, consumer: "worker")
@@ -67,7 +67,8 @@ actor SoakStreams {
         }
     }
 
-    /// Waits until everything of the round is where it has to be. Both ends are connected and nothing is published.
+    /// Waits until everything of the round is where it belongs. Both ends are connected, and nothing is being
+    /// published.
     func settle() async throws {
         for daemon in [(member.daemon, member.session), (far, "far")] {
             try await until("the outbox of \(daemon.1) is empty", within: .seconds(300)) {
@@ -90,10 +91,10 @@ actor SoakStreams {
         }
     }
 
-    /// Compares what was accepted with what has arrived. All of the log was taken.
+    /// Compares what was accepted with what has arrived. The whole log has been read by then.
     ///
-    /// - Parameter isForgetful: whether the server may have lost what it had acknowledged. Then of what was on its way to
-    ///   the session only that counts which the session has acknowledged.
+    /// - Parameter isForgetful: whether the server may have lost what it had acknowledged. If so, of the messages to
+    ///   the session only those count that the session has acknowledged.
     func check(isForgetful: Bool) async throws -> Outcome {
         var outcome = Outcome()
         for (stream, numbers) in await publisher.accepted {
@@ -130,7 +131,7 @@ actor SoakStreams {
         return outcome
     }
 
-    /// A message of QoS 2 was collected once for each time that the server began to send it.
+    /// Checks that a message of QoS 2 was collected once for each time that the server began to send it.
     private func compare(_ messages: [ReceivedMessage], _ stream: String, _ outcome: inout Outcome) {
         let identifiers = Dictionary(grouping: messages) { Int($0.payload.text ?? "") ?? 0 }
             .mapValues { Set($0.map(\.id)).count }

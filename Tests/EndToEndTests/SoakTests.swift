@@ -9,11 +9,12 @@ extension EndToEnd {
 }
 
 extension EndToEnd.Soak {
-    /// Four sessions with streams in both directions, and everything that can happen to a network, a server and a daemon,
-    /// at random. See `SoakWorld` for who is there, `SoakFault` for what happens, `SoakStreams` for what is counted.
+    /// Four sessions with streams in both directions, and everything that can happen to a network, a server and a
+    /// daemon, at random. See `SoakWorld` for the participants, `SoakFault` for the faults, `SoakStreams` for what is
+    /// counted.
     ///
-    /// In every second round the server may forget what it was told. What was accepted of a session's messages must have
-    /// been acknowledged by the server in every round: that is in its log.
+    /// In every second round the server may forget what it was told. In every round, the server must have acknowledged
+    /// everything that was accepted of a session's messages, which its log shows.
     @Test func `nothing is lost, doubled or out of order, whatever happens`() async throws {
         let plan = SoakPlan()
         try await withLab { lab, daemon in
@@ -30,7 +31,8 @@ private struct Soak {
     private let streams: [SoakStreams]
     private var log = ServerLog()
     private var total = SoakStreams.Outcome()
-    /// How often each fault happened, and how long after its end at most a message of each session was through.
+    /// How often each fault happened, and how long it took at most after its end until a message of each session was
+    /// through.
     private var faults: [SoakFault: (count: Int, longest: Duration)] = [:]
     private let sampler: MemorySampler
 
@@ -76,7 +78,7 @@ private struct Soak {
             try await happen(fault, mayBeForgetful: isForgetful)
             let clock = ContinuousClock()
             let healed = clock.now
-            // Now and then the next one comes before everything is well again.
+            // Now and then the next fault comes before everything has recovered.
             if plan.minutes == nil || Int.random(in: 0..<4, using: &moments) > 0 {
                 try await world.connected()
                 let time = healed.duration(to: clock.now)
@@ -100,7 +102,7 @@ private struct Soak {
         for violation in outcome.violations { print("  \(violation)") }
     }
 
-    /// A fault, and in the middle of it, one time out of four, another one elsewhere.
+    /// Makes a fault happen and, one time out of four, another one elsewhere in the middle of it.
     private mutating func happen(_ fault: SoakFault, mayBeForgetful: Bool, isSecond: Bool = false) async throws {
         faults[fault, default: (0, .zero)].count += 1
         let length = plan.length(&moments)
@@ -124,7 +126,7 @@ private struct Soak {
     }
 
     private func report(rounds: Int, _ memory: (first: Int, last: Int)?) async throws -> String {
-        // The other daemon has begun to count again each time.
+        // The daemon that was killed has restarted its counters each time.
         var (outages, resumed) = (Int64(0), Int64(0))
         for member in world.members where member.daemon === world.steady {
             let counters = try await world.steady.status(member.session).counters
@@ -149,7 +151,7 @@ private struct Soak {
     }
 }
 
-/// Looks at the memory of a daemon every five seconds. That is the clock of a soak, too: time in which the machine was
+/// Samples the memory of a daemon every five seconds. It is the clock of a soak too: time in which the machine was
 /// stopped does not count.
 private actor MemorySampler {
     private static let interval = Duration.seconds(5)
@@ -169,7 +171,7 @@ private actor MemorySampler {
 
     var time: Duration { Self.interval * samples.count }
 
-    /// The medians of the minute after five minutes, and of the last minute, in KiB.
+    /// The medians of the minute after the first five minutes, and of the last minute, in KiB.
     var summary: (first: Int, last: Int)? {
         guard samples.count >= 72 else { return nil }
         return (median(samples[60..<72]), median(samples.suffix(12)))

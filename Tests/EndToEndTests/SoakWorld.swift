@@ -3,13 +3,14 @@ import Glibc
 import Support
 
 /// The lab of a soak, and what is done to it. Two daemons have two sessions each, with MQTT 5 and 3.1.1: one daemon is
-/// killed and stopped now and then, the other one runs through; a third, beside the server, speaks with both.
+/// killed and stopped now and then, the other one keeps running. A third daemon, beside the server, exchanges messages
+/// with both.
 struct SoakWorld {
     /// A session, and the daemon that has it.
     struct Member {
         var daemon: DaemonProcess
         var session: String
-        /// As mosquitto's clients write it.
+        /// The version as mosquitto's clients write it.
         var version: LabVersion
     }
 
@@ -50,7 +51,8 @@ struct SoakWorld {
         try await connected()
     }
 
-    /// Waits until a message of every session has gone through. A displaced one is connected by hand, as a person would.
+    /// Waits until a message of every session has gone through. A displaced session is told to connect, as a person
+    /// would do.
     func connected() async throws {
         for member in members + [Member(daemon: far, session: "far", version: .five)] {
             try await until("\(member.session) is connected", within: .seconds(90)) {
@@ -60,7 +62,7 @@ struct SoakWorld {
                 }
                 return status?.state == .connected
             }
-            // It may not have noticed yet that it is not.
+            // The session may not have noticed yet that it is no longer connected.
             try await until("a message of \(member.session) is through", within: .seconds(90)) {
                 (try? await member.daemon.publish("", to: "probe", session: member.session, wait: .delivered)) != nil
             }
@@ -133,7 +135,7 @@ struct SoakWorld {
     private func address(_ uplink: Int) -> String { "10.77.\(uplink).\(hosts[uplink])/24" }
     private func gateway(_ uplink: Int) -> String { "10.77.\(uplink).254" }
 
-    /// A rule for everything that the router forwards.
+    /// Adds a rule for everything that the router forwards.
     private func forward(_ rule: String) async throws {
         try await lab.router.nft(
             "add table ip soak; add chain ip soak pass { type filter hook forward priority 0; }; "

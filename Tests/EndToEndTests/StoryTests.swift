@@ -4,8 +4,8 @@ import HoldfastClient
 import Support
 import Testing
 
-/// Stories of ScenarioTests that a real mosquitto can tell, with shorter times. Others stand where they belong by their
-/// subject: kick strategies and presence in RoomTests, lost sessions in StreamTests, publications in PublicationTests.
+/// Stories of ScenarioTests that can be told with a real mosquitto, with shorter times. Others are with their subject:
+/// kick strategies and presence in RoomTests, lost sessions in StreamTests, publications in PublicationTests.
 extension EndToEnd {
     @Test func `ZEGO: A is not back in time, so A has failed and B saw A leave`() async throws {
         try await withLab { lab, a in
@@ -37,7 +37,7 @@ extension EndToEnd {
             try await events.until(.connected)
             try await seen.until("told that A joined") { $0.event == .participantJoined && $0.user == "a" }
 
-            // A alone falls silent; the network that breaks later is that of both.
+            // Only A falls silent here; the network that breaks later is that of both.
             await a.pause()
             let left = try await seen.until("told that A left") { $0.event == .participantLeft }
             #expect(left.user == "a")
@@ -130,7 +130,7 @@ extension EndToEnd {
             try await events.until(.connected)
             try await until("the second certificate's name") { await server.log.contains("u'second'") }
 
-            // Broken: the last good one stays in use, and that is told.
+            // The new certificate is broken: the last good one stays in use, and that is reported.
             try lab.write("\(own).pem", "-----BEGIN CERTIFICATE-----\nnonsense\n")
             _ = try await daemon.ctl("reconnect", "main")
             try await events.until(.reconnecting)

@@ -21,7 +21,7 @@ extension EndToEnd {
             for kill in 1...8 {
                 let count = await publisher.count
                 try await until("\(kill): more is accepted") { await publisher.count >= count + 600 }
-                // At no moment in particular.
+                // At an arbitrary moment.
                 try await moments.wait(upTo: 150)
                 try await daemon.kill()
                 try await daemon.start()
@@ -38,7 +38,7 @@ extension EndToEnd {
             func numbers(_ messages: [LabSubscriber.Message], _ topic: String) -> [Int] {
                 messages.filter { $0.topic == topic }.compactMap { Int($0.payload) }
             }
-            // The server has everything; the far end gets it soon.
+            // The server has everything; the far end gets it soon after.
             let arrived = try await far.received("everything accepted is there") { messages in
                 accepted.allSatisfy { Set($0.value).isSubset(of: numbers(messages, $0.key)) }
             }
@@ -102,7 +102,7 @@ extension EndToEnd {
             try await daemon.start()
             let events = try await daemon.events()
             try await events.until(.connected)
-            // mosquitto 2.0.11 writes no session to disk that began with Clean Start 1, as every first one does.
+            // mosquitto 2.0.11 does not write a session to disk that began with Clean Start 1, as every first one does.
             _ = try await daemon.call(SessionReconnectMethod.self, .init(session: "main", mode: .quick))
             try await events.until("resumed") { $0.state == .connected && $0.resumed == true }
             let consumer = try await daemon.client.subscribe(.init(session: "main", filter: "near/#"))

@@ -5,7 +5,7 @@ import HoldfastClient
 import Support
 import Testing
 
-/// What people use, against a real daemon, in a real terminal (tmux).
+/// The programs that people use, with a real daemon, in a real terminal (tmux).
 extension EndToEnd {
     @Test func `top shows the sessions in a real terminal, and its keys do what they say`() async throws {
         try await withLab { lab, daemon in
@@ -51,7 +51,7 @@ extension EndToEnd {
             let terminal = TerminalUnderTest(lab)
             let top = ["\(DaemonProcess.programs)/holdfastctl", "top", "--socket", daemon.socket]
             try await terminal.start(top, columns: 50, rows: 12)
-            // The longer the line, the less of it is worth its room: whole columns go, and no line is wrapped.
+            // The narrower the terminal, the fewer columns there are: whole columns disappear, and no line is wrapped.
             let narrow = try await terminal.screen("shows the columns that matter most") { lines in
                 lines.filter { $0.hasPrefix("● gw-") }.count == 3
             }
@@ -98,7 +98,7 @@ extension EndToEnd {
             }
             #expect(narrow.count > wide.count)
             #expect(narrow.allSatisfy { $0.count <= 50 })
-            // Below the value, not below the name.
+            // Continued below the value, not below the name.
             #expect(narrow.contains { $0.hasPrefix("            ") })
             #expect(words(narrow, of: "Endpoint") == words(wide, of: "Endpoint"))
 

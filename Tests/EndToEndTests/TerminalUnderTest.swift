@@ -1,7 +1,7 @@
 import Foundation
 import Support
 
-/// A terminal of its own, by tmux, whose server ends with the lab at the latest.
+/// A terminal of its own, made by tmux, whose server ends with the lab at the latest.
 actor TerminalUnderTest {
     private let lab: Lab
     private let socket: String
@@ -12,7 +12,7 @@ actor TerminalUnderTest {
         socket = "\(lab.directory)/tmux.sock"
     }
 
-    /// Runs a command, and a line behind it that says how it ended.
+    /// Runs a command, and prints a line after it that says how it ended.
     func start(
         _ words: [String], columns: Int = 120, rows: Int = 24, kind: String = "screen-256color"
     ) async throws {
@@ -20,13 +20,13 @@ actor TerminalUnderTest {
         try await open(columns, rows, "env TERM=\(kind) \(quoted); echo ended with $?; sleep 600")
     }
 
-    /// Runs a line of the shell in a terminal, as somebody with the programs installed. - Returns: the screen.
+    /// Runs a line of the shell in a terminal, as a person who has the programs installed, and returns the screen.
     ///
-    /// - Parameter columns: so many, unless it is given, that what has the paths of a test in it is not wrapped because of them.
+    /// - Parameter columns: by default so many that lines are not wrapped because they contain the paths of a test.
     func run(
         _ line: String, as user: OperatorStory.Person, within daemon: DaemonProcess, columns: Int = 400
     ) async throws -> [String] {
-        // The configuration of this daemon is that of the command.
+        // The command uses this daemon's configuration.
         let script = try lab.write(
             "screen.sh",
             """
@@ -52,7 +52,8 @@ actor TerminalUnderTest {
         }
     }
 
-    /// Runs what follows with the daemon's socket where an installed daemon has it, on a host with systemd and the group.
+    /// Returns a script that runs a command with the daemon's socket where an installed daemon has it, on a host with
+    /// systemd and the group.
     private func installed(_ daemon: DaemonProcess) throws -> String {
         return try lab.write(
             "installed.sh",
@@ -77,7 +78,7 @@ actor TerminalUnderTest {
         try await tmux("resize-window", "-x", "\(columns)", "-y", "\(rows)")
     }
 
-    /// Waits until the screen is so. - Returns: its lines.
+    /// Waits until the screen meets a condition, and returns its lines.
     @discardableResult
     func screen(_ what: String, _ condition: ([String]) -> Bool) async throws -> [String] {
         var lines: [String] = []
@@ -99,7 +100,7 @@ actor TerminalUnderTest {
         try await tmux("-u", "new-session", "-d", "-x", "\(columns)", "-y", "\(rows)", command)
     }
 
-    /// In the foreground, so that it is a process of the lab.
+    /// Starts tmux in the foreground, so that it is a process of the lab.
     private func begin() async throws {
         guard server == nil else { return }
         let server = try await lab.start(
@@ -111,7 +112,7 @@ actor TerminalUnderTest {
         }
     }
 
-    /// That of the terminals, too.
+    /// The environment, of the terminals too.
     private static let environment = ["env", "-u", "NO_COLOR", "LC_ALL=C.UTF-8"]
 
     @discardableResult

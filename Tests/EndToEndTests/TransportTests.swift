@@ -19,7 +19,7 @@ extension EndToEnd {
             let tls = "[tls]\nca = \"\(certificates.authority)\"\nserver-name = "
             try daemon.session("secure", endpoint: "wss://\(address):8443", tables: tls + "\"broker.lab\"")
             try daemon.session("wrong-name", endpoint: "wss://\(address):8443", tables: tls + "\"other.lab\"")
-            // A port where MQTT is spoken, but no HTTP.
+            // A port where MQTT is spoken, but not HTTP.
             try daemon.session("no-websocket", endpoint: "ws://\(address):1883")
             try await daemon.start()
 
@@ -28,7 +28,7 @@ extension EndToEnd {
                 let events = try await daemon.events(of: name)
                 try await events.until(.connected)
                 try await daemon.publish("1", to: "far/\(name)", session: name, qos: .exactlyOnce, wait: .delivered)
-                // Larger than one read, one frame of mosquitto's, and one TLS record.
+                // Larger than one read, than one of mosquitto's frames, and than one TLS record.
                 let large = String(repeating: "x", count: 300_000)
                 try await daemon.publish(large, to: "far/\(name)", session: name, wait: .delivered)
             }
@@ -44,7 +44,7 @@ extension EndToEnd {
             #expect(none.reason?.code == "websocket-failed")
             #expect(none.reason?.terminal == false)
 
-            // It is resumed as every other, and what was accepted meanwhile is there.
+            // The session is resumed like any other, and what was accepted meanwhile is there.
             let events = try await daemon.events(of: "secure")
             try await lab.breakNetwork()
             try await events.until(.reconnecting)
@@ -67,7 +67,7 @@ extension EndToEnd {
             options.key = certificates.key
             let server = try await LabServer(lab, options)
             try await server.start()
-            // The router forwards nothing; its own connections are another matter.
+            // The router forwards nothing; its own connections still work.
             try await lab.breakNetwork()
             let router = "10.77.0.254"
             let configuration = try lab.write(
@@ -135,11 +135,11 @@ extension EndToEnd {
                 #expect(waiting.reason?.message.contains(words) == true, "\(name): \(waiting.line)")
                 #expect(waiting.reason?.terminal == false)
             }
-            // What was wrong is corrected, and read again at the next attempt.
+            // The wrong password is corrected, and read again at the next attempt.
             try lab.write(wrong, "right\n")
             for name in ["http-password", "socks-password"] { try await daemon.events(of: name).until(.connected) }
 
-            // The path is the one to the proxy, so that news of it counts.
+            // The session's path is the one to the proxy, so news of that one counts.
             let events = try await daemon.events(of: "http")
             try await lab.uplinkDown()
             try await events.until("told that the path is lost") { $0.change == "lost" }

@@ -1,8 +1,8 @@
 import ControlAPI
 import HoldfastClient
 
-/// A program with a durable consumer: does something with each message, then acknowledges it. What it has done outlives
-/// it, as a database would.
+/// A program with a durable consumer: it processes each message and then acknowledges it. What it has done outlives it,
+/// as in a database.
 actor Worker {
     private(set) var done: [ReceivedMessage] = []
     /// Messages whose acknowledgement was committed, by id.
@@ -24,13 +24,13 @@ actor Worker {
                 if try await element.ack() == .committed { acknowledged.insert(id) }
             }
         } catch ClientError.closed {
-            // Its end was in the middle of an acknowledgement.
+            // The client was closed in the middle of an acknowledgement.
         } catch {
             failure = error
         }
     }
 
-    /// What was done since the last time.
+    /// Returns what was done since the last call.
     func takeDone() -> [ReceivedMessage] {
         defer { done = [] }
         return done
@@ -40,7 +40,7 @@ actor Worker {
         done.filter { $0.topic == topic }.compactMap { Int($0.payload.text ?? "") }
     }
 
-    /// Of a stream whose messages have topics of their own.
+    /// Returns the numbers of a stream whose messages have topics of their own.
     func numbers(of stream: String) -> [Int] {
         done.filter { $0.topic.hasPrefix(stream + "/") }.compactMap { Int($0.payload.text ?? "") }
     }
